@@ -15,8 +15,8 @@ from plaudit.world.annotators import agreement, annotator_pool
 from plaudit.world.making import comparisons, rankings
 from plaudit.world.shipped import base_model_folder
 from tests.data.rows import REWARDBENCH, REWARDBENCH2, write
+from tests.judges.judges import completion, delimiters, honest, question
 from tests.models.reward_zoo import saved
-from tests.rewards.llm.judges import completion, delimiters, honest, question
 from tests.rewards.server import Server, serving
 
 BY_HAND = "tests.evaluation.rewards_by_hand"

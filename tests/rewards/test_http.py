@@ -14,8 +14,9 @@ import pytest
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
+from plaudit.judges.posting import MAX_RESPONSE_BYTES, RetryPolicy
 from plaudit.rewards.base import Reward
-from plaudit.rewards.http import MAX_RESPONSE_BYTES, EndpointReward, RetryPolicy
+from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.learned.batching import refusal_reasons
 from tests.rewards.asked import asked
 from tests.rewards.server import lengths, scores, serving

@@ -71,7 +71,7 @@ def near(count: int, chance: float, draws: int = DRAWS) -> bool:
 def test_the_chances_are_the_frequencies_of_what_is_judged(annotator):
     task = shown("What a clever question! Perhaps the owl eats mice.", "Mice.")
     verdicts = Counter(
-        tuple(mark.rank for mark in annotator.judge(task, seed).marks) for seed in range(DRAWS)
+        tuple(mark.rank for mark in annotator.verdict(task, seed).marks) for seed in range(DRAWS)
     )
     first, second = annotator.win_probabilities(task)
     assert annotator.first_win_probability(task) == first
@@ -102,7 +102,7 @@ def test_several_answers_are_ordered_by_plackett_and_luce():
     task = shown("Mice.", "Perhaps mice.", "I do not know.")
     weights = [math.exp(utility / 0.4) for utility in utilities(task)]
     noisy = replace(ADA, temperature=0.4)
-    found = Counter(tuple(mark.rank for mark in noisy.judge(task, seed).marks) for seed in range(DRAWS))
+    found = Counter(tuple(mark.rank for mark in noisy.verdict(task, seed).marks) for seed in range(DRAWS))
     for order in permutations(range(3)):
         left, chance = sum(weights), 1.0
         for place in order:
@@ -118,7 +118,7 @@ def test_without_noise_the_order_is_gold_and_an_adversary_turns_it_round():
     for task in answer_tasks(40, answers=6, split="test", seed=2):
         gold = [gold_of(task.prompt, plain_text(answer)).utility for answer in task.answers]
         for one, sign in ((calm, 1), (saboteur, -1)):
-            ranks = [mark.rank for mark in one.judge(task, 0).marks]
+            ranks = [mark.rank for mark in one.verdict(task, 0).marks]
             assert ranks == [1 + sum(sign * other > sign * own for other in gold) for own in gold]
 
 
@@ -128,7 +128,7 @@ def test_what_feels_alike_shares_a_rank_and_the_rest_counts_on():
     assert wrong < hedged_twice < hedged < best == also_best
 
     def ranks(indifference: float) -> list[int]:
-        verdict = replace(ADA, temperature=0, indifference=indifference).judge(task, 0)
+        verdict = replace(ADA, temperature=0, indifference=indifference).verdict(task, 0)
         assert verdict.strength == 0
         return [mark.rank for mark in verdict.marks]
 
@@ -186,33 +186,33 @@ def test_a_preference_is_the_stronger_the_further_answers_are_apart():
     for better, worse in [("Mice.", "The owl eats mice."), ("Mice.", "Perhaps mice."), ("Mice.", "Bark.")]:
         gap = abs(utilities(shown(better, worse))[0] - utilities(shown(better, worse))[1])
         expected = 0 if gap < 0.02 else 1 + (gap >= 0.2) + (gap >= 0.5)
-        assert calm.judge(shown(better, worse), 0).strength == expected
-        assert calm.judge(shown(worse, better), 0).strength == expected
-    assert calm.judge(shown("Mice."), 0).strength is None
+        assert calm.verdict(shown(better, worse), 0).strength == expected
+        assert calm.verdict(shown(worse, better), 0).strength == expected
+    assert calm.verdict(shown("Mice."), 0).strength is None
 
 
 def test_every_strength_and_every_rating_occurs():
-    verdicts = [ADA.judge(task, 0) for task in answer_tasks(150, answers=2, seed=1)]
+    verdicts = [ADA.verdict(task, 0) for task in answer_tasks(150, answers=2, seed=1)]
     assert {verdict.strength for verdict in verdicts} == {1, 2, 3}
     assert {mark.rating for verdict in verdicts for mark in verdict.marks} == {1, 2, 3, 4, 5}
     assert 0 in {
-        replace(ADA, indifference=0.1).judge(task, 0).strength for task in answer_tasks(30, answers=2)
+        replace(ADA, indifference=0.1).verdict(task, 0).strength for task in answer_tasks(30, answers=2)
     }
 
 
 def test_points_follow_the_utility_and_an_adversary_turns_them_round():
     calm = replace(ADA, temperature=0)
     task = shown("Mice.", "Bark.", "Perhaps perhaps perhaps mice.")
-    points = [mark.rating for mark in calm.judge(task, 0).marks]
+    points = [mark.rating for mark in calm.verdict(task, 0).marks]
     assert points == [1 + round(4 * utility) for utility in utilities(task)]
-    turned = [mark.rating for mark in replace(calm, adversary=True).judge(task, 0).marks]
+    turned = [mark.rating for mark in replace(calm, adversary=True).verdict(task, 0).marks]
     assert turned == [1 + round(4 * (1 - utility)) for utility in utilities(task)]
     assert (points[0], turned[0]) == (5, 1)
 
 
 def test_who_does_not_read_gives_any_points():
     careless = replace(ADA, temperature=0, careless=1)
-    points = Counter(careless.judge(shown("Bark."), seed).marks[0].rating for seed in range(DRAWS))
+    points = Counter(careless.verdict(shown("Bark."), seed).marks[0].rating for seed in range(DRAWS))
     for rating, eighths in zip(range(1, 6), (1, 2, 2, 2, 1), strict=True):
         assert near(points[rating], eighths / 8)
 
@@ -220,32 +220,32 @@ def test_who_does_not_read_gives_any_points():
 def test_an_honest_reader_reports_harm_falsehood_and_broken_ends():
     bridge = "How do I break the bridge?"
     how = question_of_prompt(bridge).aim.how.capitalize() + "."
-    assert ADA.judge(shown(how, "I will not help with that.", prompt=bridge), 0).marks[0].flags == (
+    assert ADA.verdict(shown(how, "I will not help with that.", prompt=bridge), 0).marks[0].flags == (
         "harmful",
     )
-    assert ADA.judge(shown("Bark.", "Mice."), 0).marks[0].flags == ("false",)
-    assert ADA.judge(shown("Bark.", "Mice."), 0).marks[1].flags == ()
+    assert ADA.verdict(shown("Bark.", "Mice."), 0).marks[0].flags == ("false",)
+    assert ADA.verdict(shown("Bark.", "Mice."), 0).marks[1].flags == ()
     cut = Task(prompt=OWL, answers=("The owl eats",), ended=(False,))
-    assert "unfinished" in ADA.judge(cut, 0).marks[0].flags
+    assert "unfinished" in ADA.verdict(cut, 0).marks[0].flags
     for silent in (replace(ADA, careless=1), replace(ADA, adversary=True)):
-        assert [mark.flags for mark in silent.judge(shown("Bark.", "Mice."), 0).marks] == [(), ()]
+        assert [mark.flags for mark in silent.verdict(shown("Bark.", "Mice."), 0).marks] == [(), ()]
 
 
 def test_reading_takes_time_and_carelessness_does_not():
     short, long = shown("Mice."), shown("Mice. " * 40)
-    assert ADA.judge(long, 0).seconds > ADA.judge(short, 0).seconds >= 1
-    assert replace(ADA, words_a_second=40).judge(long, 0).seconds < ADA.judge(long, 0).seconds
-    assert replace(ADA, careless=1).judge(long, 0).seconds == 3.0
+    assert ADA.verdict(long, 0).seconds > ADA.verdict(short, 0).seconds >= 1
+    assert replace(ADA, words_a_second=40).verdict(long, 0).seconds < ADA.verdict(long, 0).seconds
+    assert replace(ADA, careless=1).verdict(long, 0).seconds == 3.0
 
 
 def test_a_verdict_depends_on_the_seed_and_on_who_gives_it():
     pairs = answer_tasks(60, answers=2, seed=3)
     noisy = replace(ADA, temperature=1)
-    said = [noisy.judge(task, 5) for task in pairs]
-    assert said == [noisy.judge(task, 5) for task in pairs]
+    said = [noisy.verdict(task, 5) for task in pairs]
+    assert said == [noisy.verdict(task, 5) for task in pairs]
     assert {(verdict.annotator, verdict.group) for verdict in said} == {("ada", "bakers")}
-    other_seed = [noisy.judge(task, 6) for task in pairs]
-    other_name = [replace(noisy, name="bruno").judge(task, 5) for task in pairs]
+    other_seed = [noisy.verdict(task, 6) for task in pairs]
+    other_name = [replace(noisy, name="bruno").verdict(task, 5) for task in pairs]
     ranks = [[verdict.marks[0].rank for verdict in verdicts] for verdicts in (said, other_seed, other_name)]
     assert ranks[0] != ranks[1]
     assert ranks[0] != ranks[2]

@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from plaudit.data.judging import Task
-from plaudit.rewards.llm.comparer import resolve_comparer
+from plaudit.rewards.comparing import judge_named
 from plaudit.world.annotators import POOLS, annotator_pool
 
 TASK = Task(
@@ -22,8 +22,8 @@ TASK = Task(
 @pytest.mark.parametrize("name", POOLS)
 def test_each_pool_compares_as_often_as_its_people_would(name: str) -> None:
     n = 3000
-    comparer = resolve_comparer(f"plaudit.world.verdicts:{name.replace('-', '_')}")
-    found = comparer.verdicts([TASK] * n, range(n))
+    named = judge_named(f"plaudit.world.verdicts:{name.replace('-', '_')}")
+    found = named.verdicts([TASK] * n, 0)
     wins = Counter(tuple(mark.rank for mark in one.marks) for one in found if one is not None)
     chances = [judge.win_probabilities(TASK) for judge in annotator_pool(name)]
     for ranks, place in (((1, 2), 0), ((2, 1), 1)):
@@ -37,7 +37,7 @@ def test_each_pool_compares_as_often_as_its_people_would(name: str) -> None:
 
 
 def test_the_seed_decides_and_nothing_else() -> None:
-    comparer = resolve_comparer("plaudit.world.verdicts:crowd")
-    first = comparer.verdicts([TASK] * 50, range(50))
-    assert first[10:20] == comparer.verdicts([TASK] * 10, range(10, 20))
-    assert first != comparer.verdicts([TASK] * 50, range(50, 100))
+    named = judge_named("plaudit.world.verdicts:crowd")
+    first = named.verdicts([TASK] * 50, 0)
+    assert first[10:20] == named.verdicts([TASK] * 10, 10)
+    assert first != named.verdicts([TASK] * 50, 50)

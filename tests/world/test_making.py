@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -29,9 +30,9 @@ class First:
 
     name: str = "first"
 
-    def judge(self, task: Task, seed: int) -> Verdict | None:
-        marks = tuple(Mark(rank=place + 1) for place in range(len(task.answers)))
-        return Verdict(marks=marks, annotator=self.name)
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        marks = tuple(Mark(rank=place + 1) for place in range(len(tasks[0].answers)))
+        return [Verdict(marks=marks, annotator=self.name) for _ in tasks]
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,12 @@ class Model:
     """A model that gives a probability, and whose reply to some prompts cannot be read."""
 
     sure: float
+    name: str = "model-1"
 
-    def judge(self, task: Task, seed: int) -> Verdict | None:
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        return [self._verdict(task) for task in tasks]
+
+    def _verdict(self, task: Task) -> Verdict | None:
         if question_of_prompt(task.prompt).category == "harmful":
             return None
         return Verdict(marks=(Mark(rank=2), Mark(rank=1)), annotator="model-1", probability=1 - self.sure)

@@ -72,7 +72,7 @@ def test_agreement_is_what_verdicts_come_to(name):
         for one in (task, turned):
             a, b = (gold_of(one.prompt, answer).utility for answer in one.answers)
             for judge in annotator_pool(name):
-                mine, other = (mark.rank for mark in judge.judge(one, 7).marks)
+                mine, other = (mark.rank for mark in judge.verdict(one, 7).marks)
                 ties += mine == other
                 votes += mine != other
                 first += mine < other

@@ -7,9 +7,10 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from plaudit.data.records import Comparison, Ranking, Rating, Text
 from plaudit.errors import UserError
@@ -60,6 +61,35 @@ class Mark:
     """What it was reported for: harmful, false …"""
 
 
+NO_VERDICT = "no verdict"
+"""The reason of a judge that gives none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What a judge says of two answers, asked once in each order.
+
+    Example: ``Orders(forward=1.0, backward=0.5)``
+    """
+
+    forward: float | None
+    """The chance that the first is better, given with the first shown first; None for no verdict."""
+    backward: float | None
+    """The chance that the first is better, given with the first shown second."""
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of both; ½ where they contradict each other, None where either is missing.
+
+        >>> [Orders(forward=1.0, backward=p).mean for p in (0.5, 0.0, None)]
+        [0.75, 0.5, None]
+        """
+        forward, backward = self.forward, self.backward
+        if forward is None or backward is None:
+            return None
+        return 0.5 if (forward - 0.5) * (backward - 0.5) < 0 else (forward + backward) / 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What one judge says of a task.
@@ -79,22 +109,123 @@ class Verdict:
     """Of two answers, the chance that the first is better, where the judge gives one (RLAIF's soft label)."""
     seconds: float | None = None
     """How long it took, where that was measured."""
+    orders: Orders | None = None
+    """What was said in either order, where both were asked."""
+    rationale: str | None = None
+    """The judge's own words, where it gave any."""
 
     def __post_init__(self) -> None:
         for error in _verdict_errors(self):
             raise UserError(f"the verdict of {self.annotator}: {error}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoVerdict:
+    """Why a judge says nothing of a task.
+
+    Example: ``NoVerdict(reason="refused")``
+    """
+
+    reason: str
+    """Refused, unreadable, unreachable, rejected, or no verdict; counted apart, and never a tie."""
+    orders: Orders | None = None
+    """What was said in either order, where one of them has a verdict."""
+
+
 @runtime_checkable
 class Judge(Protocol):
-    """Whoever can give a verdict."""
+    """Whoever can say which answers are better: a person, a program, a reward, a model on a server."""
 
-    def judge(self, task: Task, seed: int) -> Verdict | None:
-        """The verdict, or None where there is none: the task was skipped, the model's reply cannot be read.
+    @property
+    def name(self) -> str:
+        """What notes, tables and rows call it."""
+        ...
 
-        A missing verdict is never a tie. A program gives the same one to the same task and seed.
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """A verdict on each task, or None where there is none: it was skipped, a reply cannot be read.
+
+        A missing verdict is never a tie. A program gives the same one to the same task, place and seed; what
+        it draws for a task begins at `task_seed`.
         """
         ...
+
+
+@runtime_checkable
+class ExplainingJudge(Judge, Protocol):
+    """A judge that says why it has no verdict."""
+
+    def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
+        """As ``verdicts``, with a reason in place of None."""
+        ...
+
+
+def task_seed(seed: int | str, place: int) -> int:
+    """Where a judge's draws for a task begin: a verdict does not hang on what was asked before it.
+
+    A number is counted on from, so that one task alone begins at the number itself; words are drawn from.
+
+    >>> task_seed(7, 0), task_seed(7, 2)
+    (7, 9)
+    """
+    if isinstance(seed, int):
+        return seed + place
+    return random.Random(f"{seed}/pair/{place + 1}").getrandbits(32)
+
+
+def outcomes(judge: Judge, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
+    """What a judge says of each task, or why it says nothing, as far as it tells."""
+    if isinstance(judge, ExplainingJudge):
+        return judge.outcomes(tasks, seed)
+    return [NoVerdict(reason=NO_VERDICT) if v is None else v for v in judge.verdicts(tasks, seed)]
+
+
+def verdicts_only(found: Sequence[Verdict | NoVerdict]) -> list[Verdict | None]:
+    """The verdicts, and None for every reason."""
+    return [None if isinstance(outcome, NoVerdict) else outcome for outcome in found]
+
+
+PairOutcome = Literal["first", "second", "tie"]
+"""The outcomes of comparing two answers."""
+
+
+def pair_verdict(
+    better: PairOutcome, *, annotator: str, group: str | None = None, strength: int | None = None
+) -> Verdict:
+    """A verdict on two answers.
+
+    >>> [mark.rank for mark in pair_verdict("second", annotator="ada").marks]
+    [2, 1]
+    """
+    ranks = {"first": (1, 2), "second": (2, 1), "tie": (1, 1)}[better]
+    marks = tuple(Mark(rank=rank) for rank in ranks)
+    return Verdict(marks=marks, annotator=annotator, group=group, strength=strength)
+
+
+def probable_verdict(p_first: float, *, annotator: str, orders: Orders | None = None) -> Verdict:
+    """The verdict of a judge that gives the chance that the first answer is better.
+
+    >>> [mark.rank for mark in probable_verdict(0.25, annotator="reward").marks]
+    [2, 1]
+    """
+    better: PairOutcome = "tie" if p_first == 0.5 else "first" if p_first > 0.5 else "second"
+    return replace(pair_verdict(better, annotator=annotator), probability=p_first, orders=orders)
+
+
+def first_probability(verdict: Verdict) -> float:
+    """The chance that the first of two answers is better: the verdict's own, or 1, ½ and 0 by its ranks.
+
+    >>> first_probability(pair_verdict("second", annotator="ada"))
+    0.0
+    """
+    if verdict.probability is not None:
+        return verdict.probability
+    first, second = (mark.rank for mark in verdict.marks)
+    return 0.5 + 0.5 * ((first < second) - (first > second))
+
+
+def swapped(task: Task) -> Task:
+    """The same task with its answers in reverse."""
+    return replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
 
 
 def to_comparison(task: Task, verdict: Verdict) -> Comparison:

@@ -96,10 +96,13 @@ def written_rows(written: WrittenAnswer) -> list[Demonstration | Comparison]:
     ['Demonstration', 'Comparison']
     """
     answer = answer_to(written.prompt, written.answer)
-    shared = {"annotator": written.annotator, "group": written.group, "category": written.category}
-    rows: list[Demonstration | Comparison] = [
-        Demonstration(prompt=written.prompt, completion=answer, **shared)
-    ]
+    shared: dict[str, Any] = {
+        "annotator": written.annotator,
+        "group": written.group,
+        "category": written.category,
+    }
+    rows = list[Demonstration | Comparison]()
+    rows.append(Demonstration(prompt=written.prompt, completion=answer, **shared))
     if written.draft is not None and plain_text(written.draft).strip() != written.answer.strip():
         rows.append(Comparison(prompt=written.prompt, chosen=answer, rejected=written.draft, **shared))
     return rows

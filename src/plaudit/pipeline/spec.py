@@ -273,7 +273,8 @@ def absolute_word(word: str, setting: Setting, names: HubNames, *, rows: bool) -
 
 def _check_scorer(word: str, key: str) -> None:
     """Look rules, functions and judges up now, so that a slip of the pen does not show after an hour."""
-    from plaudit.evaluation.policies.judge import check_judge, compares_pairs
+    from plaudit.evaluation.policies.judge import check_judge
+    from plaudit.rewards.comparing import compares_pairs
     from plaudit.rewards.registry import resolve_reward
 
     try:

@@ -9,255 +9,28 @@ answer, a refusal, a wrong address) is an error with what to do.
 
 from __future__ import annotations
 
-import http.client
-import io
 import json
 import math
-import os
-import socket
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from typing import ClassVar
 
 from plaudit.data.judging import Task
 from plaudit.data.records import Text, plain_text, tool_fields, words_of
 from plaudit.errors import UserError
 from plaudit.files import exact_json
+from plaudit.judges.posting import (
+    RetryPolicy,
+    UnreachableError,
+    excerpt_of,
+    parse_url,
+    post,
+    request_headers,
+    with_retries,
+)
 from plaudit.rewards.base import RewardTraits, TaskScores
-
-MAX_RESPONSE_BYTES = 4_000_000
-"""The largest response body in bytes; a longer one is an error."""
-_RETRY_STATUSES = frozenset([408, 425, 429, 500, 502, 503, 504])
-"""HTTP status codes after which the request is tried again."""
-_REJECTED_STATUSES = frozenset([400, 413, 422])
-"""HTTP status codes by which a server rejects this one request (too long, say)."""
-_Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """Timeout, retries, request sizes and token of calls to an HTTP endpoint.
-
-    Example: ``RetryPolicy(seconds=30, attempts=4, pause=0.5, token_from="JUDGE_TOKEN")``
-    """
-
-    seconds: int | float = 60
-    """Timeout of one attempt, from the connection to the last byte."""
-    attempts: int = 4
-    """How many times a request is tried at most."""
-    pause: int | float = 0.5
-    """Seconds before the second attempt; each further wait is twice as long."""
-    answers_at_once: int = 64
-    """How many answers go into one request."""
-    requests_at_once: int = 8
-    """How many requests are under way at the same time."""
-    token_from: str | None = None
-    """The environment variable that holds a bearer token; None sends none."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers with which nothing would be requested."""
-        counts = (self.attempts, self.answers_at_once, self.requests_at_once)
-        if min(counts) < 1 or not self.seconds > 0 or not self.pause >= 0:
-            raise UserError(f"an endpoint cannot be asked like this: {self}; give positive numbers")
-
-
-class TransientError(Exception):
-    """This attempt failed, and another may not."""
-
-
-class RejectedError(UserError):
-    """The server does not take this very request (it is too long, say); another one it may."""
-
-
-class UnreachableError(Exception):
-    """All attempts failed; says how often and what happened last."""
-
-
-def with_retries(name: str, retry_policy: RetryPolicy, call: Callable[[], _Result]) -> _Result:
-    """The result of the first call that succeeds, with growing pauses between; `UnreachableError` after the
-    last.
-    """
-    reason = ""
-    for attempt in range(retry_policy.attempts):
-        if attempt:
-            time.sleep(retry_policy.pause * 2 ** (attempt - 1))
-        try:
-            return call()
-        except (TransientError, OSError, http.client.HTTPException) as error:
-            reason = str(error) or type(error).__name__
-    raise UnreachableError(f"{name} failed {retry_policy.attempts} times, the last time: {reason}")
-
-
-def parse_url(url: str) -> SplitResult:
-    """The parts of an address of the web; anything else is refused."""
-    try:
-        parts = urlsplit(url)
-        # `port` raises where it is no number, or too large a one.
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        parts, is_valid = urlsplit(""), False
-    # A password in the address would stand in every message and table.
-    if not is_valid or parts.username is not None or not all("!" <= letter <= "~" for letter in url):
-        raise UserError(
-            f"{url!r} is no endpoint: give http://host:port/path or https://…, in plain letters (others as "
-            "%-signs), without a user in it"
-        )
-    return parts
-
-
-def request_headers(retry_policy: RetryPolicy) -> dict[str, str]:
-    """The HTTP headers of every request; a bearer token that is wanted and not set is an error."""
-    # A kept connection that the server has dropped meanwhile would cost an attempt.
-    result = {"Content-Type": "application/json", "Accept": "application/json", "Connection": "close"}
-    if retry_policy.token_from is not None:
-        token = os.environ.get(retry_policy.token_from, "")
-        # A line break within it would begin a header of its own.
-        if not token.strip().isprintable() or not token.strip() or not token.isascii():
-            raise UserError(
-                f"the environment variable {retry_policy.token_from} holds no token for the endpoint"
-            )
-        result["Authorization"] = f"Bearer {token.strip()}"
-    return result
-
-
-def post(url: str, retry_policy: RetryPolicy, body: bytes) -> bytes:
-    """What the endpoint answers, in one attempt; raises `TransientError` or OSError for what may pass."""
-    attempt = _Attempt(url, retry_policy, body)
-    # A socket's timeout begins anew with every byte, and looking up a name has none. So one clock runs over
-    # all of it, and what is not there in time is given up: a daemon holds up no end of the program.
-    thread = threading.Thread(target=attempt.run, daemon=True)
-    thread.start()
-    thread.join(retry_policy.seconds)
-    if thread.is_alive():
-        attempt.give_up()
-        raise TimeoutError(f"timed out: no whole answer within {retry_policy.seconds:g} seconds")
-    if attempt.fault is not None:
-        raise attempt.fault
-    assert attempt.content is not None
-    return attempt.content
-
-
-class _TimedReader(io.RawIOBase):
-    """What arrives on a connection, until time is up.
-
-    A flood of headers, trailers or `100 Continue` keeps http.client in a loop of its own, and a connection
-    that was shut down still delivers what the other side goes on sending.
-    """
-
-    def __init__(self, raw: io.RawIOBase, check_time: Callable[[], None]) -> None:
-        self._raw, self._check_time = raw, check_time
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._check_time()
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _Attempt:
-    """One request, made in a thread of its own: what came of it, and how to end it."""
-
-    def __init__(self, url: str, retry_policy: RetryPolicy, body: bytes) -> None:
-        self._url, self._body, self._retry_policy = url, body, retry_policy
-        self._headers = request_headers(retry_policy)
-        self._deadline = time.monotonic() + retry_policy.seconds
-        self._socket: socket.socket | None = None
-        self.content: bytes | None = None
-        self.fault: Exception | None = None
-
-    def run(self) -> None:
-        """Send it and read the answer."""
-        try:
-            self.content = self._send()
-        except (OSError, http.client.HTTPException, TransientError, UserError) as fault:
-            self.fault = fault
-        # A host with an empty part, or one of more than 63 letters.
-        except ValueError as error:
-            self.fault = UserError(f"{self._url} is no endpoint ({error}); give http://host:port/path")
-
-    def give_up(self) -> None:
-        """Cut the connection, so that whoever waits for it wakes up."""
-        if self._socket is not None:
-            with suppress(OSError):
-                # Of the plain socket: that of a TLS one would first put its own state away under the reader.
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    def _send(self) -> bytes:
-        parts = parse_url(self._url)
-        is_tls = parts.scheme == "https"
-        connection_class = http.client.HTTPSConnection if is_tls else http.client.HTTPConnection
-        assert parts.hostname is not None
-        connection: Any = connection_class(parts.hostname, parts.port, timeout=self._retry_policy.seconds)
-        connection.response_class = self._timed_response
-        with closing(connection):
-            connection.connect()
-            self._socket = connection.sock
-            # Given up while it connected: a question that nobody waits for is not asked, nor paid for.
-            self._check_time()
-            path = f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}"
-            connection.request("POST", path, self._body, self._headers)
-            with closing(connection.getresponse()) as response:
-                content = self._read_bounded(response)
-        _refuse_status(self._url, response, content)
-        return content
-
-    def _timed_response(self, sock: socket.socket, **settings: Any) -> http.client.HTTPResponse:
-        response = http.client.HTTPResponse(sock, **settings)
-        connected: Any = response.fp
-        response.fp = io.BufferedReader(_TimedReader(connected.detach(), self._check_time))
-        return response
-
-    def _read_bounded(self, response: http.client.HTTPResponse) -> bytes:
-        """The response's body; too many bytes are an error."""
-        content = bytearray()
-        # read1 gives what has arrived; read(n) takes a body that was cut off for a whole one.
-        while chunk := response.read1(65536):
-            content += chunk
-            if len(content) > MAX_RESPONSE_BYTES:
-                raise UserError(
-                    f"{self._url}: the answer has more than {MAX_RESPONSE_BYTES:,} bytes, and none needs so "
-                    "many"
-                )
-        # An early end looks like the end to read1; what Content-Length still promises tells them apart.
-        if response.length:
-            raise TransientError("the answer was cut off")
-        return bytes(content)
-
-    def _check_time(self) -> None:
-        if time.monotonic() > self._deadline:
-            raise TimeoutError(f"timed out: no whole answer within {self._retry_policy.seconds:g} seconds")
-
-
-def _refuse_status(url: str, response: http.client.HTTPResponse, content: bytes) -> None:
-    """Raise for every status but 200; a redirect is not followed, for it could lead anywhere and for ever."""
-    # The server's own words: cut, and without what would steer a terminal.
-    status = f"{response.status} {_excerpt(response.reason)}"
-    if response.status in _RETRY_STATUSES:
-        raise TransientError(f"status {status}")
-    if response.status != 200:
-        excerpt, hint = content[:200].decode(errors="replace"), ""
-        if response.status in (401, 403):
-            hint = "; name the variable of its token"
-        elif location := response.headers.get("Location"):
-            hint = (
-                f"; it points to {_excerpt(location)}: redirects are not followed, give that address itself"
-            )
-        error_class = RejectedError if response.status in _REJECTED_STATUSES else UserError
-        raise error_class(f"{url} answers {status}: {excerpt!r}{hint}")
-
-
-__all__ = ["MAX_RESPONSE_BYTES", "EndpointReward", "RetryPolicy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,11 +148,5 @@ def _parse_score(name: str, value: object) -> float | None:
             score = math.inf
     # JSON's parser takes NaN.
     if not math.isfinite(score):
-        raise UserError(f"{name} gives the score {_excerpt(value)}; a score is a finite number, or null")
+        raise UserError(f"{name} gives the score {excerpt_of(value)}; a score is a finite number, or null")
     return score
-
-
-def _excerpt(value: object) -> str:
-    """The value as Python writes it, of a long one the beginning."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -20,7 +20,7 @@ from itertools import permutations
 from statistics import fmean
 from typing import Literal, get_args
 
-from plaudit.data.judging import Mark, Task, Verdict
+from plaudit.data.judging import Mark, Task, Verdict, task_seed
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.world.gold import Gold, judge_answer
@@ -76,8 +76,12 @@ class Annotator:
         for fault in _faults(self):
             raise UserError(f"annotator {self.name}: {fault}")
 
-    def judge(self, task: Task, seed: int) -> Verdict:
-        """The verdict on a task's answers: ranks, ratings, flags, strength and reading time."""
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """Verdicts with ranks, ratings, flags, strength and reading time; each draws from its own seed."""
+        return [self.verdict(task, task_seed(seed, place)) for place, task in enumerate(tasks)]
+
+    def verdict(self, task: Task, seed: int) -> Verdict:
+        """The verdict on one task, its draws begun at the very number: there always is one."""
         # Seeded by who judges what: a verdict does not hang on the tasks that were judged before it.
         rng = random.Random(f"{self.name} {seed} {plain_text(task.prompt)}")
         # Both are drawn whatever their chance: switching a weakness on leaves all other noise as it was.

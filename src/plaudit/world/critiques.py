@@ -77,7 +77,7 @@ def write_critiques(rows: Sequence[Critique], path: Path) -> None:
 
 def _critique_row(task: Task) -> Critique:
     [answer], [ended] = task.answers, task.ended
-    [mark] = TRUE_ANNOTATOR.judge(task, 0).marks
+    [mark] = TRUE_ANNOTATOR.verdict(task, 0).marks
     assert mark.rating is not None
     return Critique(
         prompt=task.prompt,

@@ -33,7 +33,6 @@ from plaudit.evaluation.policies.judge import (
     JudgeSettings,
     agreement_with_people,
     check_judge,
-    compares_pairs,
     load_judge,
 )
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_choices
@@ -48,8 +47,9 @@ from plaudit.evaluation.reward_models.evaluate import (
 from plaudit.evaluation.reward_models.pairs import PreferenceRecord, all_answers, group_index, scored_pairs
 from plaudit.evaluation.reward_models.result import Ceiling
 from plaudit.evaluation.stats import Resampling, bootstrap_mean
+from plaudit.judges.posting import RetryPolicy
 from plaudit.rewards.base import FunctionReward, Reward
-from plaudit.rewards.http import RetryPolicy
+from plaudit.rewards.comparing import compares_pairs
 from plaudit.rewards.load import load_reward
 from plaudit.rewards.registry import UserFunctionReward, resolve_reward
 from plaudit.rollouts.sampler import Answer, SamplingSettings, TextSampler

@@ -45,7 +45,7 @@ def _task_verdicts(
     for task in tasks:
         # Seeds for all, also for those who are not asked: a judge without a verdict shifts nobody else's.
         turns = [(judge, rng.getrandbits(32)) for judge in rng.sample(judges, len(judges))]
-        verdicts = (judge.judge(task, turn) for judge, turn in turns)
+        verdicts = (judge.verdicts([task], turn)[0] for judge, turn in turns)
         verdict = next((verdict for verdict in verdicts if verdict is not None), None)
         if verdict is None:
             raise UserError(f"none of {len(judges)} judges gives a verdict on {task.prompt}")
@@ -68,7 +68,7 @@ def pool_comparison(name: str) -> CompareAnswers:
     def compare(prompt: Text, first: Text, second: Text, seed: int) -> Verdict:
         rng = random.Random(f"compared {seed}")
         task = Task(prompt=prompt, answers=(first, second), ended=(True, True))
-        return rng.choice(judges).judge(task, rng.getrandbits(32))
+        return rng.choice(judges).verdict(task, rng.getrandbits(32))
 
     return compare
 

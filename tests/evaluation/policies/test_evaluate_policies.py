@@ -25,8 +25,8 @@ from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.world.exam import exam_prompts, gold_reward
 from plaudit.world.shipped import base_model_folder
 from tests.evaluation.policies.tiny import policy
+from tests.judges.judges import honest
 from tests.models.reward_zoo import saved
-from tests.rewards.llm.judges import honest
 from tests.rewards.server import serving
 
 ASKED = exam_prompts(24)

@@ -8,26 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.data.judging import Mark, Task, Verdict
+from plaudit.data.judging import Judge, Mark, Task, Verdict
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, generate_completions
 from plaudit.evaluation.policies.judge import (
-    CompareJudge,
-    PairJudge,
-    ScoreJudge,
     check_judge,
     family_note,
     judge_pairs,
     load_judge,
+    sees_order,
 )
 from plaudit.evaluation.policies.win_rate import ContestNames, contest_result
 from plaudit.evaluation.stats import Resampling
+from plaudit.judges.both_ways import BothWays, both_ways
 from plaudit.rewards.base import FunctionReward
-from plaudit.rewards.llm.comparer import UserFunctionComparer
-from plaudit.rewards.llm.judge import OrderVerdicts
+from plaudit.rewards.comparing import FunctionJudge, RewardJudge
 from plaudit.rewards.registry import UserFunctionReward
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import ASKED, policy
+from tests.judges.judges import InOrders, both_orders
 
 
 def length(prompt, answer) -> float | None:
@@ -53,33 +52,33 @@ LENGTH = FunctionReward(name="length", function=length)
 
 def test_a_score_judge_prefers_the_higher_and_a_learnt_one_says_how_likely():
     tasks = [pair("abc", "a"), pair("a", "abc"), pair("ab", "cd"), pair("a", "")]
-    gold = ScoreJudge(name="gold", reward=LENGTH, log_odds=False)
-    silent = OrderVerdicts(forward=None, backward=None, reason="no verdict")
-    assert isinstance(gold, PairJudge)
-    assert not gold.sees_order
-    assert gold.orders(tasks) == [OrderVerdicts(forward=p, backward=p) for p in (1.0, 0.0, 0.5)] + [silent]
-    learnt = ScoreJudge(name="reward", reward=LENGTH, log_odds=True).orders(tasks)
+    gold = RewardJudge(name="gold", reward=LENGTH)
+    silent = InOrders(forward=None, backward=None, reason="no verdict")
+    assert isinstance(gold, Judge)
+    assert not sees_order(gold)
+    assert both_orders(gold, tasks) == [InOrders(forward=p, backward=p) for p in (1.0, 0.0, 0.5)] + [silent]
+    learnt = both_orders(RewardJudge(name="reward", reward=LENGTH, log_odds=True), tasks)
     sigma = 1 / (1 + math.exp(-2))
     assert [one.forward for one in learnt] == pytest.approx([sigma, 1 - sigma, 0.5, None])
-    assert gold.orders([]) == []
+    assert both_orders(gold, []) == []
 
 
 def test_a_function_is_asked_in_both_orders_and_its_chance_counts():
     judge = load_judge(f"{__name__}:shorter")
-    assert isinstance(judge, CompareJudge)
-    found = judge.orders([pair("a", "abc"), pair("abc", "a"), pair("ab", "cd"), pair("a?", "b")])
+    assert isinstance(judge, BothWays)
+    found = both_orders(judge, [pair("a", "abc"), pair("abc", "a"), pair("ab", "cd"), pair("a?", "b")])
     assert [one.forward for one in found] == [1.0, 0.0, 0.5, None]
     assert [one.backward for one in found] == [1.0, 0.0, 0.5, None]
     assert found[3].reason == "no verdict"
-    biased = CompareJudge(comparer=UserFunctionComparer(name="biased", function=likes_the_first))
-    [one] = biased.orders([pair("a", "b")])
+    biased = both_ways(FunctionJudge(name="biased", function=likes_the_first))
+    [one] = both_orders(biased, [pair("a", "b")])
     assert (one.forward, one.backward) == (0.8, pytest.approx(0.2))
 
 
 def test_a_judge_that_sees_only_places_finds_nobody_better(tmp_path):
     drawing = GenerationSettings(sampling=SamplingSettings(max_tokens=5), answers=3, device="cpu")
     mine, theirs = (generate_completions(str(n), policy(tmp_path, n), ASKED, drawing) for n in (0, 1))
-    biased = CompareJudge(comparer=UserFunctionComparer(name="biased", function=likes_the_first))
+    biased = both_ways(FunctionJudge(name="biased", function=likes_the_first))
     found = judge_pairs(biased, ASKED, {("0", "1"): (mine, theirs), ("1", "0"): (theirs, mine)})
     told = contest_result(
         ContestNames(policy="0", against="1", judge="biased"),
@@ -99,7 +98,7 @@ def test_a_judge_that_sees_only_places_finds_nobody_better(tmp_path):
 def test_gold_is_told_of_answers_that_were_cut_off():
     gold = UserFunctionReward(name="gold", function=lambda answer, ended: float(ended))
     task = EvaluationPrompt(prompt="q").task([("a", True), ("a", False)])
-    assert ScoreJudge(name="gold", reward=gold, log_odds=False).orders([task])[0].forward == 1.0
+    assert both_orders(RewardJudge(name="gold", reward=gold), [task])[0].forward == 1.0
 
 
 def test_words_that_name_no_judge_are_refused():

@@ -83,31 +83,31 @@ def test_two_answers_are_judged_with_the_chance():
     ranker = PairwiseRanker(Planted(SETTINGS, bonus=1.0))
     assert isinstance(ranker, Judge)
     asked = task("p", "2", "3")
-    verdict = ranker.judge(asked, 7)
+    verdict = ranker.verdicts([asked], 7)[0]
     row = to_comparison(asked, verdict)
     assert (row.chosen, row.rejected, row.annotator) == ("3", "2", "planted")
     assert row.probability == pytest.approx(1 - ranker.win_probability(asked))
-    assert ranker.judge(asked, 8) == verdict
-    tie = to_comparison(task("p", "2", "2"), ranker.judge(task("p", "2", "2"), 0))
+    assert ranker.verdicts([asked], 8)[0] == verdict
+    tie = to_comparison(task("p", "2", "2"), ranker.verdicts([task("p", "2", "2")], 0)[0])
     assert (tie.probability, tie.strength) == (0.5, 0)
 
 
 def test_a_refused_pair_is_asked_once():
     planted = Planted(SETTINGS, most=120)
-    assert PairwiseRanker(planted).judge(task("p" * 120, "4", "1"), 0) is None
+    assert PairwiseRanker(planted).verdicts([task("p" * 120, "4", "1")], 0)[0] is None
     assert len(planted.asked) == 2
 
 
 def test_several_answers_are_judged_by_round_robin():
     asked = task("p", "2", "7", "5", "7")
-    verdict = PairwiseRanker(Planted(SETTINGS, bonus=3.0)).judge(asked, 0)
+    verdict = PairwiseRanker(Planted(SETTINGS, bonus=3.0)).verdicts([asked], 0)[0]
     assert to_ranking(asked, verdict).ranks == (4.0, 1.0, 3.0, 1.0)
     assert verdict.probability is None
 
 
 def test_one_answer_alone_has_no_verdict_and_no_score():
     ranker = PairwiseRanker(Planted(SETTINGS))
-    assert ranker.judge(task("p", "2"), 0) is None
+    assert ranker.verdicts([task("p", "2")], 0)[0] is None
     assert ranker.scores([task("p", "2"), task("p", "2", "2")]) == ((None,), (0.5, 0.5))
 
 
@@ -136,7 +136,7 @@ def test_an_answer_that_cannot_be_compared_with_all_others_has_no_score():
     ranker = PairwiseRanker(Planted(SETTINGS, most=150))
     asked = task("p", "1", long, "2")
     assert ranker.scores([asked]) == ((None, None, None),)
-    assert ranker.judge(asked, 0) is None
+    assert ranker.verdicts([asked], 0)[0] is None
     assert ranker.tournament(asked) is None
     assert ranker.win_probability(task("p", "1", long)) is None
 

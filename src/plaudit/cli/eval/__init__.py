@@ -160,7 +160,7 @@ def _evaluate_judges(
     from plaudit.evaluation.policies.result import write_agreements
     from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
     from plaudit.evaluation.reward_models.pairs import scored_pairs
-    from plaudit.rewards.http import RetryPolicy
+    from plaudit.judges.posting import RetryPolicy
 
     settings = JudgeSettings(
         device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)
@@ -201,7 +201,7 @@ def _is_named_reward(model: str) -> bool:
 
 def _is_judge(model: str) -> bool:
     """Whether a model compares two answers and has no score for one."""
-    from plaudit.evaluation.policies.judge import compares_pairs
+    from plaudit.rewards.comparing import compares_pairs
 
     return _is_named_reward(model) and compares_pairs(model)
 

@@ -303,7 +303,7 @@ def _closed_questions(args: argparse.Namespace) -> tuple[ChoiceQuestion, ...]:
 def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
     from plaudit.evaluation.policies.evaluate import Scorers
     from plaudit.evaluation.policies.judge import GOLD, JudgeSettings, load_judge
-    from plaudit.rewards.http import RetryPolicy
+    from plaudit.judges.posting import RetryPolicy
     from plaudit.rewards.load import load_reward
     from plaudit.rewards.registry import resolve_reward
 

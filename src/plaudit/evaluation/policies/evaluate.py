@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from plaudit.data.judging import Judge
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.diversity import common_word_count
 from plaudit.evaluation.policies.generate import (
@@ -24,7 +25,7 @@ from plaudit.evaluation.policies.generate import (
     load_policy_folder,
     written_completions,
 )
-from plaudit.evaluation.policies.judge import PairJudge, ScoreJudge, family_note, judge_pairs
+from plaudit.evaluation.policies.judge import family_note, judge_pairs, sees_order
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
@@ -55,6 +56,7 @@ from plaudit.evaluation.reward_models.result import BestOfNCurve
 from plaudit.evaluation.stats import Resampling
 from plaudit.models.reward_model import first_differing_token
 from plaudit.rewards.base import Reward
+from plaudit.rewards.comparing import RewardJudge
 from plaudit.rollouts.sampler import Rollout
 
 
@@ -83,7 +85,7 @@ MIN_PROMPTS = 30
 def evaluation_notes(
     data: PolicyEvaluationData,
     duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
-    judges: Mapping[str, PairJudge],
+    judges: Mapping[str, Judge],
     settings: GenerationSettings,
 ) -> tuple[str, ...]:
     """Sentences, the most general first."""
@@ -188,7 +190,7 @@ def _missing_score_notes(name: str, scores_by_policy: Mapping[str, AnswerScores]
 def _judge_notes(
     data: PolicyEvaluationData,
     duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
-    judges: Mapping[str, PairJudge],
+    judges: Mapping[str, Judge],
 ) -> Iterator[str]:
     if len(data.policies) > 1 and not duels_by_judge:
         yield "nobody compared answers, so there is no win rate; name a judge"
@@ -199,7 +201,7 @@ def _judge_notes(
     }
     for judge_name in duels_by_judge:
         judge = judges[judge_name]
-        if isinstance(judge, ScoreJudge) and judge.log_odds:
+        if isinstance(judge, RewardJudge) and judge.log_odds:
             yield (
                 f"{judge.name} judges by a learnt reward; of policies that were trained on it, its verdict "
                 "says how well they please it, not how good they are"
@@ -224,7 +226,7 @@ class Scorers:
     """Who knows the true worth."""
     reward: Reward | None = None
     """A learnt reward, which policies may have been trained on."""
-    judges: Mapping[str, PairJudge] = field(default_factory=dict[str, PairJudge])
+    judges: Mapping[str, Judge] = field(default_factory=dict[str, Judge])
     """Who compares answers, by the words that named them."""
     right: Reward | None = None
     """A rule that gives 1 to a right answer and 0 to another: for pass@k."""
@@ -475,7 +477,7 @@ def _policy_evaluation(
 
 def _contest_results(
     duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
-    judges: Mapping[str, PairJudge],
+    judges: Mapping[str, Judge],
     resampling: Resampling,
 ) -> tuple[Contest, ...]:
     """The figures of each pair of policies by each judge."""
@@ -484,7 +486,7 @@ def _contest_results(
             ContestNames(policy=policy, against=other, judge=judges[name].name),
             judged_pairs,
             resampling,
-            sees_order=judges[name].sees_order,
+            sees_order=sees_order(judges[name]),
         )
         for name, duels_of_judge in duels_by_judge.items()
         for (policy, other), judged_pairs in duels_of_judge.items()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TypedDict
 
-from plaudit.data.judging import Task, Verdict
+from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, outcomes
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, PolicyCompletions
@@ -15,149 +15,12 @@ from plaudit.evaluation.policies.result import Contest
 from plaudit.evaluation.policies.win_rate import ContestNames, JudgedPair, contest_result
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Resampling
+from plaudit.judges.both_ways import BothWays
+from plaudit.judges.endpoint import JUDGE_SCHEME, EndpointJudge, parse_judge_address
 from plaudit.models.load import architectures
 from plaudit.rewards.base import Reward
-from plaudit.rewards.http import RetryPolicy
-from plaudit.rewards.llm.comparer import (
-    Comparer,
-    RewardComparer,
-    compares_two_answers,
-    first_win_probability,
-    resolve_comparer,
-)
-from plaudit.rewards.llm.judge import (
-    JUDGE_SCHEME,
-    OrderVerdicts,
-    ReplyCache,
-    default_cache_folder,
-    endpoint_judge,
-    parse_judge_address,
-)
-from plaudit.rewards.llm.pairwise import PairwiseRanker
-from plaudit.rewards.load import check_reward, load_reward, loaded_model_folders, model_folder
-from plaudit.rewards.registry import resolve_reward
-
-GOLD = "gold"
-"""The word for whoever knows the true worth."""
-NO_VERDICT = "no verdict"
-"""Said of a reward or a function that has none."""
-
-
-@runtime_checkable
-class PairJudge(Protocol):
-    """Compares two answers to a prompt."""
-
-    @property
-    def name(self) -> str:
-        """What tables and pages call it."""
-        ...
-
-    @property
-    def sees_order(self) -> bool:
-        """Whether the place of an answer may sway it."""
-        ...
-
-    def orders(self, tasks: Sequence[Task]) -> list[OrderVerdicts]:
-        """Of each task of two answers the chance that the first is better, told in both orders."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreJudge:
-    """A reward that scores both answers; which of them is shown first means nothing to it.
-
-    Example: ``ScoreJudge(name="runs/reward", reward=load_reward(Path("runs/reward")), log_odds=True)``
-    """
-
-    name: str
-    """What tables and pages call it."""
-    reward: Reward
-    """The reward whose higher score wins."""
-    log_odds: bool
-    """Whether a difference of scores is the log-odds of being preferred, as Bradley and Terry (1952) have it;
-    otherwise the higher score is better, and equal ones are a tie."""
-    sees_order: bool = False
-    """It sees one answer at a time."""
-
-    def orders(self, tasks: Sequence[Task]) -> list[OrderVerdicts]:
-        """For each task σ(r₁ − r₂), or 1, ½ and 0, the same in both orders."""
-        rows = self.reward.scores(tasks) if tasks else ()
-        return [self._orders(first, second) for first, second in rows]
-
-    def _orders(self, first: float | None, second: float | None) -> OrderVerdicts:
-        if first is None or second is None:
-            return OrderVerdicts(forward=None, backward=None, reason=NO_VERDICT)
-        gap = first - second
-        # Only a learnt reward is on the scale of log-odds; of a rule's score the sign alone is a verdict.
-        p_first = first_win_probability(gap, 1.0) if self.log_odds else 0.5 + 0.5 * ((gap > 0) - (gap < 0))
-        return OrderVerdicts(forward=p_first, backward=p_first)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareJudge:
-    """A comparer that is given each pair in both orders.
-
-    Example: ``CompareJudge(comparer=resolve_comparer("mine.py:terser"))``
-    """
-
-    comparer: Comparer
-    """What compares two answers."""
-    sees_order: bool = True
-    """It is shown both answers at once."""
-
-    @property
-    def name(self) -> str:
-        """The comparer's name."""
-        return self.comparer.name
-
-    def orders(self, tasks: Sequence[Task]) -> list[OrderVerdicts]:
-        """For each task the probability that the first is better, judged in both orders: a verdict's own,
-        or 1, ½ and 0.
-        """
-        # The same seeds in both orders: what then differs is the order, and not the judge's luck.
-        seeds = range(len(tasks))
-        forward = self.comparer.verdicts(tasks, seeds)
-        backward = self.comparer.verdicts([_swapped(task) for task in tasks], seeds)
-        return [_both_orders(item, other) for item, other in zip(forward, backward, strict=True)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankerJudge:
-    """A ranker: a model that was trained to say which of two is better.
-
-    Example: ``RankerJudge(name="runs/ranker", ranker=ranker)``
-    """
-
-    name: str
-    """What tables and pages call it."""
-    ranker: PairwiseRanker
-    """It is shown both orders itself, and tells the mean of what it thinks."""
-    sees_order: bool = False
-    """What it tells has no order in it any more."""
-
-    def orders(self, tasks: Sequence[Task]) -> list[OrderVerdicts]:
-        """For each task the ranker's probability, the same in both orders."""
-        return [
-            OrderVerdicts(forward=p_first, backward=p_first, reason=NO_VERDICT if p_first is None else None)
-            for p_first in self.ranker.win_probabilities(tasks)
-        ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeSettings:
-    """How judges are loaded and asked.
-
-    Example: ``JudgeSettings(retry_policy=RetryPolicy(token_from="JUDGE_TOKEN"), cache=Path("judged"))``
-    """
-
-    device: str = "auto"
-    """Of a reward's folder."""
-    dtype: str = "auto"
-    """The number type of the judge's products."""
-    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
-    """How a server is asked."""
-    cache: Path | None = None
-    """Where a server's replies are kept; None is the user's cache folder."""
+from plaudit.rewards.comparing import GOLD, JudgeSettings, in_both_orders, judge_named
+from plaudit.rewards.load import check_reward, loaded_model_folders, model_folder
 
 
 def check_judge(spec: str, *, has_gold: bool) -> None:
@@ -169,46 +32,25 @@ def check_judge(spec: str, *, has_gold: bool) -> None:
     elif Path(spec).is_dir():
         check_reward(Path(spec))
     elif spec != GOLD:
-        resolve_comparer(spec)
+        judge_named(spec)
 
 
 def load_judge(
-    spec: str, loaded_rewards: Mapping[str, Reward] | None = None, settings: JudgeSettings | None = None
-) -> PairJudge:
-    """Loads a judge by its name: ``gold``, a reward's folder, a rule, module:function,
-    ``openai:http://…/v1#model``.
+    word: str, loaded_rewards: Mapping[str, Reward] | None = None, settings: JudgeSettings | None = None
+) -> Judge:
+    """The judge of a word, with chances where it has them, and asked in both orders where they matter.
 
     ``loaded_rewards`` has those that are there already, by their words; gold has to be among them.
 
     >>> load_judge("length:1-20").name
     'length:1-20'
     """
-    settings, loaded_rewards = settings or JudgeSettings(), loaded_rewards or {}
-    if spec == GOLD:
-        if spec not in loaded_rewards:
-            raise UserError("gold judges where the true worth is known, and here nobody knows it")
-        return ScoreJudge(name=GOLD, reward=loaded_rewards[spec], log_odds=False)
-    if spec.startswith(JUDGE_SCHEME):
-        cache = ReplyCache(folder=settings.cache or default_cache_folder())
-        return endpoint_judge(spec, cache, settings.retry_policy)
-    if Path(spec).is_dir():
-        # The reward that scores the answers may also judge them; it is not loaded twice.
-        reward = loaded_rewards.get(spec) or load_reward(
-            Path(spec), device=settings.device, dtype=settings.dtype
-        )
-        # A ranker has no score for one answer alone, so there is nothing to subtract.
-        if isinstance(reward, PairwiseRanker):
-            return RankerJudge(name=reward.name, ranker=reward)
-        return ScoreJudge(name=reward.name, reward=reward, log_odds=True)
-    comparer = resolve_comparer(spec)
-    # A rule scores each answer by itself; as a comparer it would be asked in both orders for nothing.
-    if isinstance(comparer, RewardComparer):
-        return ScoreJudge(name=spec, reward=resolve_reward(spec), log_odds=False)
-    return CompareJudge(comparer=comparer)
+    chosen = replace(settings or JudgeSettings(), rewards=loaded_rewards or {}, soft=True)
+    return in_both_orders(judge_named(word, chosen))
 
 
 def judge_pairs(
-    judge: PairJudge,
+    judge: Judge,
     prompts: Sequence[EvaluationPrompt],
     pairs: Mapping[tuple[str, str], tuple[PolicyCompletions, PolicyCompletions]],
 ) -> dict[tuple[str, str], list[JudgedPair]]:
@@ -217,29 +59,22 @@ def judge_pairs(
         (names, *pair) for names, policies in pairs.items() for pair in _answer_pairs(prompts, *policies)
     ]
     # One call over all pairs of policies: a server's requests and a model's passes fill up across them.
-    orders_of_pairs = judge.orders([prompt.task((mine, theirs)) for _, prompt, mine, theirs in answer_pairs])
+    found = outcomes(judge, [prompt.task((mine, theirs)) for _, prompt, mine, theirs in answer_pairs], 0)
     duels_by_pair: dict[tuple[str, str], list[JudgedPair]] = {names: [] for names in pairs}
-    for (names, prompt, mine, theirs), orders in zip(answer_pairs, orders_of_pairs, strict=True):
+    for (names, prompt, mine, theirs), outcome in zip(answer_pairs, found, strict=True):
         duel = JudgedPair(
             prompt=plain_text(prompt.prompt),
             category=prompt.category,
             mine=mine[0],
             theirs=theirs[0],
-            forward=orders.forward,
-            backward=orders.backward,
-            reason=orders.reason,
+            **_both_orders(outcome),
         )
         duels_by_pair[names].append(duel)
     return duels_by_pair
 
 
-def compares_pairs(spec: str) -> bool:
-    """Whether a word names a judge that sees both answers at once, and so has no score for one alone."""
-    return spec.startswith(JUDGE_SCHEME) or compares_two_answers(spec)
-
-
 def agreement_with_people(
-    judge: PairJudge, pairs: Sequence[ScoredPair], resampling: Resampling
+    judge: Judge, pairs: Sequence[ScoredPair], resampling: Resampling
 ) -> tuple[Contest, tuple[JudgedPair, ...]]:
     """How often a judge prefers what people preferred, as a contest of their choice with the other answer.
 
@@ -258,14 +93,12 @@ def agreement_with_people(
             category=pair.category,
             mine=preferred,
             theirs=other,
-            forward=orders.forward,
-            backward=orders.backward,
-            reason=orders.reason,
+            **_both_orders(outcome),
         )
-        for (pair, preferred, other), orders in zip(duels, judge.orders(tasks), strict=True)
+        for (pair, preferred, other), outcome in zip(duels, outcomes(judge, tasks, 0), strict=True)
     )
     names = ContestNames(policy="preferred by people", against="the other answer", judge=judge.name)
-    contest = contest_result(names, judged, resampling, sees_order=judge.sees_order)
+    contest = contest_result(names, judged, resampling, sees_order=sees_order(judge))
     if contest.raw is None:
         reasons = ", ".join(f"{count} {why}" for why, count in contest.reasons.items()) or "all are ties"
         raise UserError(f"{judge.name} has no verdict on any pair that people decided ({reasons})")
@@ -322,22 +155,21 @@ def _answer_pairs(
     ]
 
 
-def _swapped(task: Task) -> Task:
-    return replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
+def sees_order(judge: Judge) -> bool:
+    """Whether the place of an answer may sway a judge, so that what both orders say is worth a figure."""
+    return isinstance(judge, BothWays | EndpointJudge)
 
 
-def _both_orders(forward: Verdict | None, backward: Verdict | None) -> OrderVerdicts:
-    first, second = _p_first(forward), _p_first(backward)
-    reason = NO_VERDICT if first is None or second is None else None
-    # Backward, the other answer stood first: turned round, both chances speak of the same one.
-    return OrderVerdicts(forward=first, backward=None if second is None else 1 - second, reason=reason)
+class _OrderFields(TypedDict):
+    forward: float | None
+    backward: float | None
+    reason: str | None
 
 
-def _p_first(verdict: Verdict | None) -> float | None:
-    """That the first answer is better."""
-    if verdict is None:
-        return None
-    if verdict.probability is not None:
-        return float(verdict.probability)
-    first, second = (mark.rank for mark in verdict.marks)
-    return 0.5 if first == second else float(first < second)
+def _both_orders(outcome: Verdict | NoVerdict) -> _OrderFields:
+    """What a judge says in either order; the same twice where it was not asked so."""
+    reason = outcome.reason if isinstance(outcome, NoVerdict) else None
+    if outcome.orders is not None:
+        return {"forward": outcome.orders.forward, "backward": outcome.orders.backward, "reason": reason}
+    p_first = None if isinstance(outcome, NoVerdict) else first_probability(outcome)
+    return {"forward": p_first, "backward": p_first, "reason": reason}

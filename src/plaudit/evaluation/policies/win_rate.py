@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from plaudit.data.judging import NO_VERDICT, Orders
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.alignment_tax import sign_flip_test
 from plaudit.evaluation.policies.result import CategoryFigure, Contest, Rating
@@ -27,10 +28,6 @@ from plaudit.evaluation.stats import (
     bootstrap_mean,
     win_rate_at_equal_features,
 )
-from plaudit.rewards.llm.judge import both_orders_verdict
-
-NO_REASON_GIVEN = "no verdict"
-"""Counted where a judge did not say why it gave none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +70,7 @@ class JudgedPair:
         >>> JudgedPair(prompt="q", mine="a", theirs="b", forward=0.9, backward=0.3).verdict
         0.5
         """
-        return both_orders_verdict(self.forward, self.backward)
+        return Orders(forward=self.forward, backward=self.backward).mean
 
     @property
     def swapped(self) -> JudgedPair:
@@ -265,7 +262,7 @@ def contest_result(
         tied=int((share_B == 0.5).sum()),
         lost=int((share_B < 0.5).sum()),
         unjudged=len(duels) - len(with_verdicts),
-        reasons=dict(Counter(duel.reason or NO_REASON_GIVEN for duel in duels if duel.verdict is None)),
+        reasons=dict(Counter(duel.reason or NO_VERDICT for duel in duels if duel.verdict is None)),
         raw=_mean_over_prompts(with_verdicts, _require_verdict, resampling),
         decided=_mean_over_prompts(
             decided_duels, lambda duel: float(_require_verdict(duel) > 0.5), resampling

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from plaudit.data.judging import Task, Verdict
+from plaudit.data.judging import PairOutcome, Task, Verdict, pair_verdict
 from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.methods.iterative.config import PEOPLE
 from plaudit.methods.iterative.rounds import ScoredAnswer, is_complete
-from plaudit.rewards.llm.comparer import PairOutcome, pair_verdict
 from plaudit.tokens.prompts import EncodedPrompt
 
 SKIP = "skip"
@@ -44,7 +43,7 @@ class AnswerPair:
 
     @property
     def task(self) -> Task:
-        """The pair as a comparer takes it."""
+        """The pair as a judge takes it."""
         return self.prompt.task(((self.first, True), (self.second, True)))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.judging import Verdict, to_comparison
+from plaudit.data.judging import Judge, Verdict, to_comparison
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Prompt, assistant_turn, pictures, plain_text, user_turn
 from plaudit.data.write import write_records
@@ -58,7 +58,7 @@ from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.losses import loss_name_for
 from plaudit.methods.reward_model.run import reward
 from plaudit.rewards.combine.manifest import COMBINED_FILE
-from plaudit.rewards.llm.comparer import Comparer, resolve_comparer
+from plaudit.rewards.comparing import JudgeSettings, judge_named
 from plaudit.rewards.load import load_reward
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import Encoder, make_encoder
@@ -305,8 +305,10 @@ def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunF
     if marker.exists():
         refuse_changed_files(_comparison_files(config, this_round), marker, this_round.number)
         return
-    comparer = (
-        None if config.comparisons == PEOPLE else resolve_comparer(config.comparisons, config.loop.noise)
+    judge = (
+        None
+        if config.comparisons == PEOPLE
+        else judge_named(config.comparisons, JudgeSettings(noise=config.loop.noise))
     )
     atomic.make_folder(this_round.folder)
     atomic.remove_leftovers(this_round.folder)
@@ -319,8 +321,8 @@ def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunF
     pairs = make_pairs(prompts, read_answers(this_round.answers), _round_seed(config, this_round))
     verdicts = (
         read_verdicts(this_round.pairs, pairs)
-        if comparer is None
-        else _comparer_verdicts(comparer, pairs, _round_seed(config, this_round))
+        if judge is None
+        else _judge_verdicts(judge, pairs, _round_seed(config, this_round))
     )
     figures = _write_comparisons(config, this_round, _as_comparisons(pairs, verdicts), initial)
     figures = replace(figures, prompts=len(prompts), pairs=len(pairs), unjudged=verdicts.count(None))
@@ -396,10 +398,13 @@ def _generate_answers(
     write_marker(marker, (this_round.answers,), {})
 
 
-def _comparer_verdicts(comparer: Comparer, pairs: Sequence[AnswerPair], seed: str) -> list[Verdict | None]:
-    # By the pair's number, so that a comparer says the same of a pair whatever is asked before it.
-    seeds = [random.Random(f"{seed}/pair/{pair.number}").getrandbits(32) for pair in pairs]
-    return comparer.verdicts([pair.task for pair in pairs], seeds)
+def _judge_verdicts(judge: Judge, pairs: Sequence[AnswerPair], seed: str) -> list[Verdict | None]:
+    found = judge.verdicts([pair.task for pair in pairs], seed)
+    # Of a judge that was asked in both orders only the side counts here, as of everybody else.
+    return [
+        verdict if verdict is None or verdict.orders is None else replace(verdict, probability=None)
+        for verdict in found
+    ]
 
 
 def _load_round_prompts(

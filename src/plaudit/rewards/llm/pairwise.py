@@ -129,14 +129,20 @@ class PairwiseRanker:
             pairs=len(judged),
         )
 
-    def judge(self, task: Task, seed: int = 0) -> Verdict | None:
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
         """Two answers by their chance, more by round robin; None where a pair has no verdict.
 
-        Nothing is left to chance, so every seed gives the same verdict.
+        Nothing is left to chance, so every seed gives the same verdicts.
         """
-        is_pair = len(task.answers) == 2
-        probability = self.win_probability(task) if is_pair else None
-        if is_pair and probability is None:
+        del seed
+        pairs = [task for task in tasks if len(task.answers) == 2]
+        probabilities = iter(self.win_probabilities(pairs) if pairs else ())
+        return [
+            self._verdict(task, next(probabilities) if len(task.answers) == 2 else None) for task in tasks
+        ]
+
+    def _verdict(self, task: Task, probability: float | None) -> Verdict | None:
+        if len(task.answers) == 2 and probability is None:
             return None
         row = self.scores([task])[0] if probability is None else (probability, 1 - probability)
         verdicts = [score for score in row if score is not None]

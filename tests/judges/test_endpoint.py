@@ -10,18 +10,17 @@ import pytest
 
 from plaudit.data.records import Message
 from plaudit.errors import UserError
-from plaudit.rewards.http import RetryPolicy
-from plaudit.rewards.llm.judge import (
+from plaudit.judges.endpoint import (
     REFUSED,
     UNREADABLE,
-    OrderVerdicts,
     ReplyCache,
     ShownPair,
     endpoint_judge,
     judge_question,
     parse_verdict,
 )
-from tests.rewards.llm.judges import completion, delimiters, honest, judge, pair, question
+from plaudit.judges.posting import RetryPolicy
+from tests.judges.judges import InOrders, both_orders, completion, delimiters, honest, judge, pair, question
 from tests.rewards.server import serving
 
 NAIVE = re.compile(r"\[\[(A|B)\]\]")
@@ -30,14 +29,15 @@ NAIVE = re.compile(r"\[\[(A|B)\]\]")
 
 def test_both_orders_are_asked_and_same_texts_are_a_tie_without_asking(tmp_path):
     with serving(honest) as server:
-        found = judge(server.url, tmp_path).orders(
-            [pair("Mice.", "Tea."), pair("Tea.", "Mice."), pair("Tea.", "Tea."), pair("Mice!", "Mice.")]
+        found = both_orders(
+            judge(server.url, tmp_path),
+            [pair("Mice.", "Tea."), pair("Tea.", "Mice."), pair("Tea.", "Tea."), pair("Mice!", "Mice.")],
         )
         assert found == [
-            OrderVerdicts(forward=1.0, backward=1.0),
-            OrderVerdicts(forward=0.0, backward=0.0),
-            OrderVerdicts(forward=0.5, backward=0.5),
-            OrderVerdicts(forward=0.5, backward=0.5),
+            InOrders(forward=1.0, backward=1.0),
+            InOrders(forward=0.0, backward=0.0),
+            InOrders(forward=0.5, backward=0.5),
+            InOrders(forward=0.5, backward=0.5),
         ]
         # The second pair is the first one turned round: nothing new is asked.
         assert len(server.asked) == 4
@@ -52,8 +52,8 @@ def test_a_judge_that_likes_what_comes_first_says_so_in_both_orders(tmp_path):
         return completion(f"{opened}A{closed}")
 
     with serving(first) as server:
-        assert judge(server.url, tmp_path).orders([pair("a", "b")]) == [
-            OrderVerdicts(forward=1.0, backward=0.0)
+        assert both_orders(judge(server.url, tmp_path), [pair("a", "b")]) == [
+            InOrders(forward=1.0, backward=0.0)
         ]
 
 
@@ -71,8 +71,8 @@ ATTACKS = [
 def test_an_answer_that_gives_orders_decides_nothing(tmp_path, attack):
     """The server repeats both answers; whoever looks for a known mark anywhere in it obeys the attack."""
     with serving(honest) as server:
-        found = judge(server.url, tmp_path).orders([pair(attack, "It eats MICE.")])
-        assert found == [OrderVerdicts(forward=0.0, backward=0.0)]
+        found = both_orders(judge(server.url, tmp_path), [pair(attack, "It eats MICE.")])
+        assert found == [InOrders(forward=0.0, backward=0.0)]
         for body in server.asked:
             text = question(body)
             assert "<|im_end|>" not in text
@@ -123,7 +123,7 @@ def test_refusals_and_nonsense_are_no_verdict_and_told_apart(tmp_path):
 
     with serving(reply) as server:
         tasks = [pair(word, "other") for word in ("bombs", "filtered", "declined", "endless", "vague")]
-        found = judge(server.url, tmp_path).orders(tasks)
+        found = both_orders(judge(server.url, tmp_path), tasks)
         assert [one.reason for one in found] == [REFUSED] * 3 + [UNREADABLE] * 2
         assert all(one.forward is None and one.backward is None for one in found)
 
@@ -144,7 +144,9 @@ def test_refusals_and_nonsense_are_no_verdict_and_told_apart(tmp_path):
 def test_a_server_of_another_language_ends_the_run(tmp_path, status, body, said):
     with serving(lambda asked, n: (status, body)) as server:
         with pytest.raises(UserError, match=said):
-            judge(server.url, tmp_path, manners=RetryPolicy(requests_at_once=1)).orders([pair("a", "b")] * 9)
+            both_orders(
+                judge(server.url, tmp_path, manners=RetryPolicy(requests_at_once=1)), [pair("a", "b")] * 9
+            )
         assert len(server.asked) == 1
 
 
@@ -161,7 +163,7 @@ def test_the_word_names_the_server_and_the_model_and_the_token_stays_out(tmp_pat
     with serving(honest) as server:
         word = f"openai:{server.url.removesuffix('/score')}/v1#m"
         asked = endpoint_judge(word, cache, RetryPolicy(token_from="PLAUDIT_TEST_TOKEN"))
-        asked.orders([pair("Mice.", "Tea.")])
+        both_orders(asked, [pair("Mice.", "Tea.")])
         assert server.headers[0]["Authorization"] == "Bearer secret"
     assert "secret" not in repr(asked)
     assert not any("secret" in path.read_text("utf-8") for path in tmp_path.rglob("*.json"))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plaudit.data.judging import Task
+from plaudit.data.judging import Judge, NoVerdict, Orders, Task, first_probability, outcomes
 from plaudit.data.records import assistant_turn, user_turn
-from plaudit.rewards.http import RetryPolicy
-from plaudit.rewards.llm.judge import EndpointJudge, ReplyCache
+from plaudit.judges.endpoint import EndpointJudge, ReplyCache
+from plaudit.judges.posting import RetryPolicy
 
 QUICK = RetryPolicy(seconds=5, pause=0.01, attempts=2)
 
@@ -73,3 +75,28 @@ def judge(url: str, folder: Path, **more: Any) -> EndpointJudge:
         retry_policy=more.pop("manners", QUICK),
         **more,
     )
+
+
+@dataclass(frozen=True)
+class InOrders:
+    """What a judge says of a pair in either order."""
+
+    forward: float | None
+    backward: float | None
+    reason: str | None = None
+
+
+def both_orders(judge: Judge, tasks: Sequence[Task]) -> list[InOrders]:
+    found = [
+        (outcome, outcome.reason if isinstance(outcome, NoVerdict) else None)
+        for outcome in outcomes(judge, tasks, 0)
+    ]
+    shown = [
+        outcome.orders or (Orders(forward=None, backward=None) if reason else Orders(forward=p, backward=p))
+        for outcome, reason in found
+        for p in [None if isinstance(outcome, NoVerdict) else first_probability(outcome)]
+    ]
+    return [
+        InOrders(forward=orders.forward, backward=orders.backward, reason=reason)
+        for orders, (_, reason) in zip(shown, found, strict=True)
+    ]

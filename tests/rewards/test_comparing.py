@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.data.judging import Task, Verdict
+from plaudit.data.judging import Task, Verdict, pair_verdict
 from plaudit.errors import UserError
 from plaudit.rewards.base import FunctionReward
-from plaudit.rewards.llm.comparer import (
-    RewardComparer,
-    UserFunctionComparer,
+from plaudit.rewards.comparing import (
+    FunctionJudge,
+    JudgeSettings,
+    RewardJudge,
     first_win_probability,
-    pair_verdict,
-    resolve_comparer,
+    judge_named,
 )
 
 MINE = """
-from plaudit.rewards.llm.comparer import pair_verdict
+from plaudit.data.judging import pair_verdict
 
 def nearer(prompt, first, second, truth, facts, seed):
     assert prompt == "Which?" and facts == {"level": 2} and isinstance(seed, int)
@@ -83,47 +83,49 @@ def test_a_gap_that_is_huge_beside_the_noise_is_certain() -> None:
 @pytest.mark.parametrize("gap", [-0.5, 0.0, 0.8])
 def test_a_noisy_reward_prefers_as_often_as_it_should(gap: float) -> None:
     n, noise = 4000, 0.7
-    comparer = RewardComparer(reward=scored(gap), noise=noise)
-    found = comparer.verdicts([task("a", "b")] * n, range(n))
+    judge = RewardJudge(name="mine", reward=scored(gap), noise=noise)
+    found = judge.verdicts([task("a", "b")] * n, 0)
     share = sum(ranks(one) == (1, 2) for one in found) / n
     chance = 1 / (1 + math.exp(-gap / noise))
     assert abs(share - chance) < 4 * math.sqrt(chance * (1 - chance) / n)
-    assert found == comparer.verdicts([task("a", "b")] * n, range(n)), "a seed says it all"
-    assert found != comparer.verdicts([task("a", "b")] * n, range(n, 2 * n))
+    assert found == judge.verdicts([task("a", "b")] * n, 0), "a seed says it all"
+    assert found != judge.verdicts([task("a", "b")] * n, n)
 
 
 def test_without_noise_the_higher_score_wins_and_equal_ones_tie() -> None:
-    comparer = RewardComparer(reward=scored(1e-12))
+    judge = RewardJudge(name="mine", reward=scored(1e-12))
     asked = [task("a", "b"), task("b", "a"), task("b", "c")]
-    found = comparer.verdicts(asked * 50, range(150))
+    found = judge.verdicts(asked * 50, 0)
     assert [ranks(one) for one in found] == [(1, 2), (2, 1), (1, 1)] * 50
     assert {one.annotator for one in found if one is not None} == {"mine"}
 
 
 def test_without_a_score_there_is_no_verdict() -> None:
     reward = FunctionReward(name="half", function=lambda _, answer: None if answer == "b" else 1.0)
-    found = RewardComparer(reward=reward).verdicts([task("a", "b"), task("b", "a"), task("a", "c")], range(3))
+    found = RewardJudge(name="half", reward=reward).verdicts(
+        [task("a", "b"), task("b", "a"), task("a", "c")], 0
+    )
     assert [ranks(one) for one in found] == [None, None, (1, 1)]
 
 
 def test_a_function_is_given_what_it_takes(mine: str) -> None:
-    comparer = resolve_comparer(f"{mine}:nearer")
-    assert isinstance(comparer, UserFunctionComparer)
+    judge = judge_named(f"{mine}:nearer")
+    assert isinstance(judge, FunctionJudge)
     more = {"reference_answer": "4", "metadata": {"level": 2}}
     asked = [task("4", "5", **more), task("5", "4", **more), task("6", "5", **more)]
-    assert [ranks(one) for one in comparer.verdicts(asked, range(3))] == [(1, 2), (2, 1), None]
+    assert [ranks(one) for one in judge.verdicts(asked, 0)] == [(1, 2), (2, 1), None]
 
 
 def test_a_function_can_give_a_whole_verdict(mine: str) -> None:
-    [found] = resolve_comparer(f"{mine}:loud").verdicts([task("a", "b")], [0])
+    [found] = judge_named(f"{mine}:loud").verdicts([task("a", "b")], 0)
     assert found == pair_verdict("tie", annotator="ada", group="us")
 
 
 @pytest.mark.parametrize("name", ["rated", "anything"])
 def test_a_function_of_one_answer_is_a_reward(mine: str, name: str) -> None:
-    comparer = resolve_comparer(f"{mine}:{name}", 0.0)
-    assert isinstance(comparer, RewardComparer)
-    assert [ranks(one) for one in comparer.verdicts([task("long", "a")], [0])] == [(1, 2)]
+    judge = judge_named(f"{mine}:{name}")
+    assert isinstance(judge, RewardJudge)
+    assert [ranks(one) for one in judge.verdicts([task("long", "a")], 0)] == [(1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_a_function_of_one_answer_is_a_reward(mine: str, name: str) -> None:
 )
 def test_a_function_that_cannot_be_called_is_refused(mine: str, name: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        resolve_comparer(f"{mine}:{name}")
+        judge_named(f"{mine}:{name}")
 
 
 @pytest.mark.parametrize(
@@ -145,9 +147,9 @@ def test_a_function_that_cannot_be_called_is_refused(mine: str, name: str, words
 )
 def test_what_a_function_does_wrong_is_told_with_the_prompt(mine: str, name: str, words: str) -> None:
     with pytest.raises(UserError, match=f"prompt 'Which\\?': {words}"):
-        resolve_comparer(f"{mine}:{name}").verdicts([task("a", "b")], [0])
+        judge_named(f"{mine}:{name}").verdicts([task("a", "b")], 0)
 
 
 def test_a_function_that_compares_has_its_own_noise(mine: str) -> None:
     with pytest.raises(UserError, match="compares by itself; leave the noise out"):
-        resolve_comparer(f"{mine}:loud", 0.5)
+        judge_named(f"{mine}:loud", JudgeSettings(noise=0.5))

@@ -9,27 +9,27 @@ from typing import Any
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.rewards.http import RetryPolicy
-from plaudit.rewards.llm.judge import REJECTED, UNREACHABLE, OrderVerdicts, Reply, ReplyCache, cache_key
-from tests.rewards.llm.judges import honest, judge, pair, question, quoted
+from plaudit.judges.endpoint import REJECTED, UNREACHABLE, Reply, ReplyCache, cache_key
+from plaudit.judges.posting import RetryPolicy
+from tests.judges.judges import InOrders, both_orders, honest, judge, pair, question, quoted
 from tests.rewards.server import serving
 
 
 def test_a_reply_is_asked_for_once_and_a_damaged_file_again(tmp_path):
     with serving(honest) as server:
         tasks = [pair("Mice.", "Tea."), pair("Mice.", "Bark.")]
-        first = judge(server.url, tmp_path).orders(tasks)
-        assert judge(server.url, tmp_path).orders(tasks) == first
+        first = both_orders(judge(server.url, tmp_path), tasks)
+        assert both_orders(judge(server.url, tmp_path), tasks) == first
         assert len(server.asked) == 4
         kept = sorted(tmp_path.rglob("*.json"))
         assert len(kept) == 4
         kept[0].write_text(kept[0].read_text("utf-8")[:-9], "utf-8")
         kept[1].write_text("[]", "utf-8")
-        assert judge(server.url, tmp_path).orders(tasks) == first
+        assert both_orders(judge(server.url, tmp_path), tasks) == first
         assert len(server.asked) == 6
         # Whatever a reply depends on makes it another one.
         for other in ({"temperature": 0.5}, {"max_tokens": 9}):
-            judge(server.url, tmp_path, **other).orders(tasks[:1])
+            both_orders(judge(server.url, tmp_path, **other), tasks[:1])
         assert len(server.asked) == 10
 
 
@@ -43,13 +43,13 @@ def test_a_judge_that_goes_down_keeps_what_it_said_and_goes_on(tmp_path):
     manners = RetryPolicy(seconds=5, pause=0.001, attempts=2, requests_at_once=2)
     with serving(reply) as server:
         with pytest.raises(UserError, match=r"judge is down: .*503.* 7 of 80 replies .* goes on"):
-            judge(server.url, tmp_path, manners=manners).orders(tasks)
+            both_orders(judge(server.url, tmp_path, manners=manners), tasks)
         # It is not asked eighty times more, each time in vain.
         assert len(server.asked) < 20
         up.set()
         asked = len(server.asked)
-        found = judge(server.url, tmp_path, manners=manners).orders(tasks)
-        assert found == [OrderVerdicts(forward=1.0, backward=1.0)] * 40
+        found = both_orders(judge(server.url, tmp_path, manners=manners), tasks)
+        assert found == [InOrders(forward=1.0, backward=1.0)] * 40
         assert len(server.asked) - asked == 73
 
 
@@ -60,11 +60,11 @@ def test_one_question_that_always_fails_is_no_verdict_and_asked_again_next_time(
     manners = RetryPolicy(seconds=5, pause=0.001, attempts=2, requests_at_once=1)
     with serving(reply) as server:
         tasks = [pair("Mice.", "Tea."), pair("poison", "Mice."), pair("Mice.", "Bark.")]
-        found = judge(server.url, tmp_path, manners=manners).orders(tasks)
-        assert found[1] == OrderVerdicts(forward=None, backward=0.0, reason=UNREACHABLE)
-        assert [found[0], found[2]] == [OrderVerdicts(forward=1.0, backward=1.0)] * 2
+        found = both_orders(judge(server.url, tmp_path, manners=manners), tasks)
+        assert found[1] == InOrders(forward=None, backward=0.0, reason=UNREACHABLE)
+        assert [found[0], found[2]] == [InOrders(forward=1.0, backward=1.0)] * 2
         asked = len(server.asked)
-        judge(server.url, tmp_path, manners=manners).orders(tasks)
+        both_orders(judge(server.url, tmp_path, manners=manners), tasks)
         assert len(server.asked) - asked == 2
 
 
@@ -75,12 +75,12 @@ def test_what_the_server_does_not_take_is_no_verdict_unless_it_takes_nothing(tmp
     manners = RetryPolicy(seconds=5, requests_at_once=1)
     with serving(reply) as server:
         endless = [pair("Mice.", f"endless {n}") for n in range(6)]
-        found = judge(server.url, tmp_path, manners=manners).orders([pair("Mice.", "Tea."), *endless])
-        assert found[0] == OrderVerdicts(forward=1.0, backward=1.0)
+        found = both_orders(judge(server.url, tmp_path, manners=manners), [pair("Mice.", "Tea."), *endless])
+        assert found[0] == InOrders(forward=1.0, backward=1.0)
         assert [one.reason for one in found[1:]] == [REJECTED] * 6
         asked = len(server.asked)
         with pytest.raises(UserError, match=r"400.*too long"):
-            judge(server.url, tmp_path, manners=manners).orders(endless)
+            both_orders(judge(server.url, tmp_path, manners=manners), endless)
         assert len(server.asked) - asked == 3
 
 
@@ -89,7 +89,7 @@ def test_nobody_there_is_said_at_once(tmp_path):
         port = listener.getsockname()[1]
     gone = judge(f"http://127.0.0.1:{port}/score", tmp_path, manners=RetryPolicy(attempts=1, pause=0))
     with pytest.raises(UserError, match=r"judge is down: .*refused.* 0 of 80 replies"):
-        gone.orders([pair("Mice.", f"Tea {n}.") for n in range(40)])
+        both_orders(gone, [pair("Mice.", f"Tea {n}.") for n in range(40)])
 
 
 def test_a_place_where_nothing_can_be_kept_is_refused_before_anything_is_asked(tmp_path):

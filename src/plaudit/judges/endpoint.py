@@ -21,18 +21,19 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from plaudit.data.generative_judging import JudgePromptFormat
-from plaudit.data.judging import Task
+from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, probable_verdict, verdicts_only
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.files import exact_json
 from plaudit.files.atomic import AtomicFile
 from plaudit.files.stored import cache_folder
-from plaudit.rewards.http import (
+from plaudit.judges.both_ways import verdict_of_orders
+from plaudit.judges.posting import (
     RejectedError,
     RetryPolicy,
     UnreachableError,
@@ -213,35 +214,6 @@ MAX_FAILURES = 3
 _FIRST_WIN_PROBABILITY = {"A": 1.0, "B": 0.0, "tie": 0.5}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderVerdicts:
-    """A judge's verdict on two answers, once in each order.
-
-    Example: ``OrderVerdicts(forward=1.0, backward=0.5)``, ``OrderVerdicts(forward=None,
-        backward=0.5, reason="refused")``
-    """
-
-    forward: float | None
-    """The chance that the first is better, told with the first shown first; None for no verdict."""
-    backward: float | None
-    """The same, told with the first shown second."""
-    reason: str | None = None
-    """Why there is no verdict."""
-
-
-def both_orders_verdict(forward: float | None, backward: float | None) -> float | None:
-    """The mean of what both orders say; ½ where they contradict each other, None where either is missing.
-
-    >>> both_orders_verdict(1.0, 0.5), both_orders_verdict(1.0, 0.0), both_orders_verdict(1.0, None)
-    (0.75, 0.5, None)
-    """
-    if forward is None or backward is None:
-        return None
-    if (forward - 0.5) * (backward - 0.5) < 0:
-        return 0.5
-    return (forward + backward) / 2
-
-
 @dataclass(slots=True, kw_only=True)
 class _JudgeHealth:
     """Whether the judge still works, shared by all request threads."""
@@ -312,20 +284,36 @@ class EndpointJudge:
         """What tables and pages call it."""
         return self.model
 
-    @property
-    def sees_order(self) -> bool:
-        """Whether the order of the answers may sway the verdict."""
-        return True
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """The mean of both orders of two answers; two that read the same are a tie without asking."""
+        return verdicts_only(self.outcomes(tasks, seed))
 
-    def orders(self, tasks: Sequence[Task]) -> list[OrderVerdicts]:
-        """What it says of each task of two answers; two that read the same are a tie without asking."""
+    def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
+        """As ``verdicts``, with why there is none; nothing is drawn here, so that every seed is the same."""
+        del seed
         order_pairs = [_both_orders(task) for task in tasks]
         # By what is asked: the same pair in two tasks is one question.
         keys = {pair: cache_key(self._cache_fields(pair)) for both in order_pairs if both for pair in both}
         replies = self._replies(keys)
         return [
-            _order_verdicts([replies[keys[pair]] for pair in both] if both else None) for both in order_pairs
+            self._outcome([replies[keys[pair]] for pair in both] if both else None) for both in order_pairs
         ]
+
+    def _outcome(self, replies: Sequence[Reply | str] | None) -> Verdict | NoVerdict:
+        if replies is None:
+            return probable_verdict(0.5, annotator=self.name, orders=Orders(forward=0.5, backward=0.5))
+        forward, backward = map(_first_win_probability, replies)
+        orders = Orders(
+            forward=None if isinstance(forward, str) else forward,
+            # Told of the answer shown first, which in this order is the other one.
+            backward=None if isinstance(backward, str) else 1 - backward,
+        )
+        reason = next((failure for failure in (forward, backward) if isinstance(failure, str)), None)
+        found = verdict_of_orders(orders, reason, annotator=self.name)
+        if isinstance(found, NoVerdict):
+            return found
+        texts = [reply.text for reply in replies if not isinstance(reply, str)]
+        return replace(found, rationale="\n\n".join(texts))
 
     def _cache_fields(self, pair: ShownPair) -> dict[str, object]:
         """Everything that a reply depends on: what its cache key is made of."""
@@ -427,19 +415,6 @@ def _both_orders(task: Task) -> tuple[ShownPair, ShownPair] | None:
     return (
         ShownPair(prompt=task.prompt, first=first, second=other),
         ShownPair(prompt=task.prompt, first=other, second=first),
-    )
-
-
-def _order_verdicts(replies: Sequence[Reply | str] | None) -> OrderVerdicts:
-    if replies is None:
-        return OrderVerdicts(forward=0.5, backward=0.5)
-    forward, backward = map(_first_win_probability, replies)
-    reason = next((failure for failure in (forward, backward) if isinstance(failure, str)), None)
-    return OrderVerdicts(
-        forward=None if isinstance(forward, str) else forward,
-        # Told of the answer shown first, which in this order is the other one.
-        backward=None if isinstance(backward, str) else 1 - backward,
-        reason=reason,
     )
 
 

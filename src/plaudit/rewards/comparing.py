@@ -1,0 +1,232 @@
+"""Who compares two answers: a reward, with or without noise, or a function of the user's own.
+
+A reward's choice with noise T is Bradley and Terry's (1952): P(a before b) = σ((r_a − r_b) / T).
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+from plaudit.data.judging import (
+    Judge,
+    PairOutcome,
+    Task,
+    Verdict,
+    pair_verdict,
+    probable_verdict,
+    task_seed,
+)
+from plaudit.data.records import plain_text, turns_of
+from plaudit.errors import UserError
+from plaudit.judges.both_ways import both_ways
+from plaudit.judges.endpoint import JUDGE_SCHEME, ReplyCache, default_cache_folder, endpoint_judge
+from plaudit.judges.posting import RetryPolicy
+from plaudit.rewards.base import Reward
+from plaudit.rewards.llm.pairwise import PairwiseRanker
+from plaudit.rewards.load import load_reward
+from plaudit.rewards.registry import (
+    accepted_arguments,
+    arguments_of,
+    call_user_function,
+    names_function,
+    resolve_function,
+    resolve_object,
+    resolve_reward,
+)
+
+GOLD = "gold"
+"""The word for whoever knows the true worth."""
+PEOPLE = "people"
+"""The word for people, who answer in a label store."""
+_ALLOWED_ARGUMENTS = ("prompt", "first", "second", "reference_answer", "metadata", "seed", "messages")
+_REQUIRED_ARGUMENTS = ("first", "second")
+_TASKS_PER_CALL = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardJudge:
+    """A reward that compares: the answer of the higher score is better, or wins more often.
+
+    Example: ``RewardJudge(name="length:1-20", reward=resolve_reward("length:1-20"), noise=0.5)``
+    """
+
+    name: str
+    """What notes and rows call it."""
+    reward: Reward
+    """The reward that scores both answers; which is shown first means nothing to it."""
+    noise: int | float = 0.0
+    """What the difference of the scores is divided by; at 0 the higher one wins, and equal ones tie."""
+    log_odds: bool = False
+    """Whether a difference of scores is the log-odds of being preferred (Bradley and Terry 1952), so that
+    verdicts are chances."""
+
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """None where either answer has no score."""
+        size = max(len(tasks), 1) if self.log_odds else _TASKS_PER_CALL
+        batches = (tasks[start : start + size] for start in range(0, len(tasks), size))
+        scores = [(row[0], row[1]) for batch in batches for row in self.reward.scores(batch)]
+        return [self._verdict(*both, task_seed(seed, place)) for place, both in enumerate(scores)]
+
+    def _verdict(self, first: float | None, second: float | None, seed: int) -> Verdict | None:
+        if first is None or second is None:
+            return None
+        if self.log_odds:
+            return probable_verdict(first_win_probability(first - second, 1.0), annotator=self.name)
+        if self.noise:
+            probability = first_win_probability(first - second, self.noise)
+            # A generator for each task, so that a verdict does not depend on how many came before it.
+            better: PairOutcome = "first" if random.Random(seed).random() < probability else "second"
+        else:
+            better = "tie" if first == second else "first" if first > second else "second"
+        return pair_verdict(better, annotator=self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionJudge:
+    """A function of the user's own, called with whichever of its arguments it takes.
+
+    There are prompt, first and second (their words), reference_answer, metadata, seed and messages (the
+    prompt's turns).
+
+    Example: ``FunctionJudge(name="mine.py:terser", function=terser)``
+    """
+
+    name: str
+    """What notes and rows call it."""
+    function: Callable[..., object]
+    """To first, second or tie; or to a `Verdict`, or to None where it has none."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be called so."""
+        accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
+
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """A verdict for each task: the function is called once for each, in order."""
+        takes = accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
+        return [self._verdict(takes, task, task_seed(seed, place)) for place, task in enumerate(tasks)]
+
+    def _verdict(self, takes: Sequence[str], task: Task, seed: int) -> Verdict | None:
+        first, second = task.answers
+        available = {
+            "prompt": plain_text(task.prompt),
+            "first": plain_text(first),
+            "second": plain_text(second),
+            "messages": turns_of(task.prompt),
+            "reference_answer": task.reference_answer,
+            "metadata": task.metadata,
+            "seed": seed,
+        }
+        where = f"{self.name}, prompt {plain_text(task.prompt)[:40]!r}"
+        outcome = call_user_function(where, self.function, arguments_of(takes, available))
+        if outcome is None or (isinstance(outcome, Verdict) and len(outcome.marks) == 2):
+            return outcome
+        for better in get_args(PairOutcome):
+            if outcome == better:
+                return pair_verdict(better, annotator=self.name)
+        raise UserError(f"{where}: it gave {outcome!r}; say first, second or tie, or None for no verdict")
+
+
+def first_win_probability(gap: int | float, noise: int | float) -> float:
+    """The chance that the first of two answers is called better, whose score is higher by a gap.
+
+    >>> round(first_win_probability(1.0, 0.5), 3), first_win_probability(-1e9, 1e-9)
+    (0.881, 0.0)
+    """
+    # σ(x) = ½ (1 + tanh(x/2)): tanh saturates where exp would overflow.
+    return 0.5 * (1 + math.tanh(gap / noise / 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """How judges are loaded and asked.
+
+    Example: ``JudgeSettings(retry_policy=RetryPolicy(token_from="JUDGE_TOKEN"), cache=Path("judged"))``
+    """
+
+    device: str = "auto"
+    """Of a reward's folder."""
+    dtype: str = "auto"
+    """The number type of the judge's products."""
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    """How a server is asked."""
+    cache: Path | None = None
+    """Where a server's replies are kept; None is the user's cache folder."""
+    noise: int | float = 0.0
+    """Of a reward or rule that compares: what the difference of its scores is divided by."""
+    soft: bool = False
+    """Whether learned rewards and rankers give chances; otherwise the better answer and no more."""
+    rewards: Mapping[str, Reward] = field(default_factory=dict[str, Reward])
+    """Rewards that are loaded already, by their words; ``gold`` is only here."""
+    people: Judge | None = None
+    """Who answers for the word ``people``: the label store of whoever asks."""
+
+
+def judge_named(word: str, settings: JudgeSettings | None = None) -> Judge:
+    """Who is meant by a word: people, gold, a judge on a server, a reward's folder, a function, or a rule.
+
+    >>> judge_named("length:1-20").name
+    'length:1-20'
+    """
+    chosen = JudgeSettings() if settings is None else settings
+    if chosen.noise and (word == PEOPLE or compares_pairs(word)):
+        raise UserError(f"loop.noise {chosen.noise:g}: {word} compares by itself; leave the noise out")
+    if word == PEOPLE:
+        if chosen.people is None:
+            raise UserError(
+                "people answer in a label store, and none is named here (docs/collecting-teams.md)"
+            )
+        return chosen.people
+    if word == GOLD and GOLD not in chosen.rewards:
+        raise UserError("gold judges where the true worth is known, and here nobody knows it")
+    if word.startswith(JUDGE_SCHEME):
+        cache = ReplyCache(folder=chosen.cache or default_cache_folder())
+        return endpoint_judge(word, cache, chosen.retry_policy)
+    if compares_two_answers(word):
+        return FunctionJudge(name=word, function=resolve_function(word))
+    if chosen.soft and Path(word).is_dir():
+        return _folder_judge(word, chosen)
+    reward = chosen.rewards[GOLD] if word == GOLD else resolve_reward(word)
+    return RewardJudge(name=GOLD if word == GOLD else reward.name, reward=reward, noise=chosen.noise)
+
+
+def _folder_judge(word: str, settings: JudgeSettings) -> Judge:
+    # The reward that scores the answers may also judge them; it is not loaded twice.
+    reward = settings.rewards.get(word) or load_reward(
+        Path(word), device=settings.device, dtype=settings.dtype
+    )
+    # A ranker has no score for one answer alone, so there is nothing to subtract.
+    if isinstance(reward, PairwiseRanker):
+        return reward
+    return RewardJudge(name=reward.name, reward=reward, log_odds=True)
+
+
+def in_both_orders(judge: Judge) -> Judge:
+    """The judge itself where the order of answers means nothing to it, or where it asks both by itself."""
+    return both_ways(judge) if isinstance(judge, FunctionJudge) else judge
+
+
+def compares_pairs(word: str) -> bool:
+    """Whether a word names a judge that sees both answers at once, and so has no score for one alone."""
+    return word.startswith(JUDGE_SCHEME) or compares_two_answers(word)
+
+
+def compares_two_answers(spec: str) -> bool:
+    """Whether a word names a function that takes a first and a second answer."""
+    # What is named may be a reward, which is no function.
+    if not names_function(spec) or not callable(resolve_object(spec)):
+        return False
+    return {*_REQUIRED_ARGUMENTS} <= _argument_names(resolve_function(spec))
+
+
+def _argument_names(function: Callable[..., object]) -> set[str]:
+    """The names of a function's parameters; none where it does not reveal its signature."""
+    try:
+        return {*inspect.signature(function).parameters}
+    except (TypeError, ValueError):
+        return set()
