@@ -329,7 +329,9 @@ def _check_columns(rows: Sequence[RawRow], options: ReadOptions, name: str) -> N
     """Refuse a name that no row has, or one that a row has already."""
     fields = _field_names(_readable_nodes(rows))
     wanted = (*((f"--columns {new}={old}", old) for old, new in options.renamed.items()),)
-    for option, field in (*wanted, *((f"--leave-out {field}", field) for field in options.leave_out)):
+    # A name behind a dot (responses.why) is for the layout, which knows what its fields hold.
+    left_out = ((f"--leave-out {name}", _outer_name(name, fields)) for name in options.leave_out)
+    for option, field in (*wanted, *left_out):
         if fields and field not in fields:
             hint = did_you_mean(field, fields) or f"; the rows have {join_names(fields)}"
             raise UserError(f"{name}: {option}: no row has the field {field!r}{hint}")
@@ -339,6 +341,10 @@ def _check_columns(rows: Sequence[RawRow], options: ReadOptions, name: str) -> N
                 f"{name}: --columns {new}={old}: the rows have a field {new!r} already; leave that out by "
                 f"name (--leave-out {new}), or give it another (--columns OTHER={new})"
             )
+
+
+def _outer_name(name: str, fields: Sequence[str]) -> str:
+    return name if name in fields else name.partition(".")[0]
 
 
 def _rename(row: RawRow, options: ReadOptions) -> RawRow:

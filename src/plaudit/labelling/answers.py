@@ -12,10 +12,9 @@ from typing import Any
 from plaudit.config import did_you_mean
 from plaudit.data.fields import BadRowError, Node, describe_value
 from plaudit.data.labels import MOST_SUCCESS, STEP_SCORES
-from plaudit.labelling.kinds import MOST_CHARACTERS
 from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError
-from plaudit.labelling.texts import checked_text
+from plaudit.labelling.texts import MOST_CHARACTERS, checked_text
 
 Body = Mapping[str, Any]
 """A task as the store holds it."""
@@ -131,25 +130,31 @@ def _check_rate(node: Node, body: Body, project: Project) -> dict[str, Any]:
     if points is None and thumbs is None:
         raise FieldError(field="points", found="nothing", expected="points of each answer, or thumbs")
     if points is not None:
-        label["points"] = _points(points, count, project.aspects or ("overall",))
+        label["points"] = _points(points, count, project)
     if thumbs is not None:
         items = thumbs.items() if isinstance(thumbs.value, list) else ()
         values = [item.value for item in items]
         if len(values) != count or any(value not in (None, True, False) for value in values):
             raise thumbs.wrong_type_error(f"true, false or null for each of the {count} answers")
         label["thumbs"] = [None if value is None else bool(value) for value in values]
+    given = [value for scores in label.get("points", {}).values() for value in scores]
+    if all(value is None for value in (*given, *label.get("thumbs", ()))):
+        raise FieldError(field="points", found="nothing but null", expected="points or a thumb of an answer")
     return label
 
 
-def _points(node: Node, count: int, aspects: Sequence[str]) -> dict[str, list[int | None]]:
+def _points(node: Node, count: int, project: Project) -> dict[str, list[int | None]]:
+    aspects = project.aspects or ("overall",)
     if {*node.fields()} - {*aspects} or not node.fields():
         raise node.wrong_type_error(f"points by aspect: {', '.join(aspects)}")
     points = dict[str, list[int | None]]()
     for name in node.fields():
         items = node.get(name).items()
         if len(items) != count:
-            raise node.get(name).wrong_type_error(f"1 to 5 or null for each of the {count} answers")
-        points[name] = [None if item.value is None else _whole(item, 1, 5) for item in items]
+            raise node.get(name).wrong_type_error(
+                f"1 to {project.points} or null for each of the {count} answers"
+            )
+        points[name] = [None if item.value is None else _whole(item, 1, project.points) for item in items]
     return points
 
 
@@ -171,7 +176,9 @@ def _check_steps(node: Node, body: Body, project: Project) -> dict[str, Any]:
         raise ended.wrong_type_error(f"one of {', '.join(STEPS_ENDED)}")
     labels = [item.value for item in node.get("labels").items()]
     listed = node.get("labels")
-    if any(label not in STEP_SCORES for label in labels) or len(labels) > len(body["steps"]):
+    if any(not isinstance(label, str) or label not in STEP_SCORES for label in labels) or len(labels) > len(
+        body["steps"]
+    ):
         raise listed.wrong_type_error(f"right, neutral or wrong for at most {len(body['steps'])} steps")
     if "wrong" in labels[:-1]:
         raise listed.wrong_type_error("labels up to the first wrong step and no further")

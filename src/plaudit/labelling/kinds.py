@@ -9,12 +9,11 @@ from typing import Any
 
 from plaudit.config import did_you_mean
 from plaudit.data.fields import BadRowError, Node, describe_value, read_completion, read_prompt
-from plaudit.data.records import Text, plain_text
+from plaudit.data.records import Text, pictures, plain_text
 from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError
+from plaudit.labelling.texts import MOST_CHARACTERS
 
-MOST_CHARACTERS = 1_000_000
-"""The longest text of a task or an answer."""
 MOST_LEVELS = 16
 """How deep the objects of a task may be nested."""
 _COMMON = (
@@ -91,7 +90,7 @@ def _checked_task(body: object, project: Project) -> dict[str, Any]:
     task |= _checked_own(node, kind, prompt)
     gold = node.optional("gold")
     if gold is not None:
-        task["gold"] = _GOLD[kind.name](gold, task)
+        task["gold"] = _GOLD[kind.name](gold, task, project)
     if task.get("qualify") and gold is None:
         raise FieldError(
             field="gold", found="nothing", expected="what is right, as the task qualifies people"
@@ -169,10 +168,11 @@ def _checked_candidates(node: Node, kind: Kind, prompt: Text) -> list[dict[str, 
     if not low <= len(items) <= high:
         wanted = f"{low}" if low == high else f"{low} to {high}"
         raise FieldError(field="candidates", found=f"{len(items)} answers", expected=f"{wanted} of them")
-    candidates, before = list[dict[str, Any]](), dict[str, int]()
+    candidates, before = list[dict[str, Any]](), dict[tuple[object, ...], int]()
     for place, item in enumerate(items):
         _refuse_unknown(item.fields(), ("text", "ended", "source"), "candidate")
-        words = plain_text(read_completion(item.get("text"), prompt)).strip()
+        text = read_completion(item.get("text"), prompt)
+        words = (plain_text(text).strip(), *pictures(text))
         if words in before:
             raise FieldError(
                 field=f"candidates[{place}].text",
@@ -204,24 +204,33 @@ def _checked_own(node: Node, kind: Kind, prompt: Text) -> dict[str, Any]:
     return {"draft": draft.value}
 
 
-def _gold_pair(node: Node, task: dict[str, Any]) -> dict[str, Any]:
-    del task
-    better = node.get("better")
-    if better.value not in (0, 1) or isinstance(better.value, bool):
-        raise better.wrong_type_error("0 or 1, the place of the better answer in the task")
-    return {"better": better.value}
+def _gold_pair(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
+    del project
+    return {"better": _place(_only(node, "better"), len(task["candidates"]))}
 
 
-def _gold_rank(node: Node, task: dict[str, Any]) -> dict[str, Any]:
-    best = node.get("best")
-    if isinstance(best.value, bool) or best.value not in range(len(task["candidates"])):
-        raise best.wrong_type_error("the place of the best answer in the task")
-    return {"best": best.value}
+def _gold_rank(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
+    del project
+    return {"best": _place(_only(node, "best"), len(task["candidates"]))}
 
 
-def _gold_rate(node: Node, task: dict[str, Any]) -> dict[str, Any]:
+def _only(node: Node, name: str) -> Node:
+    """The one field that a known answer has."""
+    _refuse_unknown(node.fields(), (name,), "known answer")
+    return node.get(name)
+
+
+def _place(node: Node, count: int) -> int:
+    place = node.value
+    if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < count:
+        raise node.wrong_type_error(f"a place in the task, from 0 to {count - 1}")
+    return place
+
+
+def _gold_rate(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
     """From and to how many points each answer may be given, as a whole."""
-    ranges = [[end.number_between(1, 5) for end in item.items()] for item in node.get("overall").items()]
+    listed = _only(node, "overall").items()
+    ranges = [[end.number_between(1, project.points) for end in item.items()] for item in listed]
     if len(ranges) != len(task["candidates"]) or any(len(r) != 2 or r[0] > r[1] for r in ranges):
         raise FieldError(
             field="gold.overall", found=describe_value(ranges), expected="[low, high] for each answer"
@@ -229,8 +238,9 @@ def _gold_rate(node: Node, task: dict[str, Any]) -> dict[str, Any]:
     return {"overall": ranges}
 
 
-def _gold_steps(node: Node, task: dict[str, Any]) -> dict[str, Any]:
-    labels = [item.value for item in node.get("labels").items()]
+def _gold_steps(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
+    del project
+    labels = [item.value for item in _only(node, "labels").items()]
     if not 0 < len(labels) <= len(task["steps"]) or not {*map(str, labels)} <= {"right", "neutral", "wrong"}:
         raise FieldError(
             field="gold.labels",
@@ -240,12 +250,12 @@ def _gold_steps(node: Node, task: dict[str, Any]) -> dict[str, Any]:
     return {"labels": labels}
 
 
-def _no_gold(node: Node, task: dict[str, Any]) -> dict[str, Any]:
-    del task
+def _no_gold(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
+    del task, project
     raise FieldError(field=node.path, found="a known answer", expected="none: this kind has no right one")
 
 
-_GOLD: Mapping[str, Callable[[Node, dict[str, Any]], dict[str, Any]]] = {
+_GOLD: Mapping[str, Callable[[Node, dict[str, Any], Project], dict[str, Any]]] = {
     "pair": _gold_pair,
     "rank": _gold_rank,
     "rate": _gold_rate,
@@ -274,7 +284,7 @@ def shown_task(body: Mapping[str, Any], order: Sequence[int], project: Project) 
     if body["kind"] in ("pair", "talk"):
         shown |= {"scale": list(project.scale), "ties": project.ties}
     if body["kind"] == "rate":
-        shown["aspects"] = list(project.aspects) or ["overall"]
+        shown |= {"aspects": list(project.aspects) or ["overall"], "points": project.points}
     for name in ("steps", "draft", "language"):
         if name in body:
             shown[name] = body[name]

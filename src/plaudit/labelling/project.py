@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from plaudit.config import read_values, read_yaml, resolve
+from plaudit.config import did_you_mean, load_yaml, read_values, resolve
 from plaudit.errors import UserError
+from plaudit.labelling.texts import MOST_CHARACTERS, MOST_OF_A_NOTE, checked_text
 
 KindName = Literal["pair", "rank", "rate", "write", "steps", "talk", "attack"]
 """The seven kinds of task."""
@@ -37,7 +38,9 @@ class Project:
     flags: tuple[str, ...] = ("harmful", "false", "unfinished", "private")
     """What an answer may be reported for."""
     aspects: tuple[str, ...] = ()
-    """What is rated from 1 to 5, where it is more than the answer as a whole."""
+    """What is rated, where it is more than the answer as a whole."""
+    points: int = 5
+    """The most points that an answer may be given; the least is 1."""
     overlap: int = 1
     """How many people label each task."""
     most: int | None = None
@@ -65,6 +68,7 @@ class Project:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
+        _refuse_unwritable(self)
         for error in _faults(self):
             raise UserError(f"project {self.name!r}: {error}")
 
@@ -80,6 +84,10 @@ def _faults(project: Project) -> list[str]:
         "a name is letters, digits, '-', '_' or '.', at most 60 of them": not _is_name(project.name),
         f"ask is one of {', '.join(get_args(KindName))}": project.ask not in get_args(KindName),
         "scale has 1 to 10 words, each once": not 0 < len(set(project.scale)) == len(project.scale) <= 10,
+        "flags and aspects are named once each": any(
+            len(set(names)) < len(names) for names in (project.flags, project.aspects)
+        ),
+        "points is 2 to 100": not 2 <= project.points <= 100,
         "overlap is 1 to 100": not 1 <= project.overlap <= 100,
         "most is at least the overlap": project.limit < project.overlap,
         "shares (gold_share, repeat, qualify_floor) are from 0 to 1": any(not 0 <= s <= 1 for s in shares),
@@ -93,6 +101,16 @@ def _faults(project: Project) -> list[str]:
     return [words for words, broken in conditions.items() if broken]
 
 
+def _refuse_unwritable(project: Project) -> None:
+    """Refuse texts that a database or a page could not hold: the settings are shown with every task."""
+    for field in fields(Project):
+        value = getattr(project, field.name)
+        most = MOST_CHARACTERS if field.name == "guidelines" else MOST_OF_A_NOTE
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str):
+                checked_text(field.name, text, most=most, empty=not isinstance(value, tuple))
+
+
 def _is_name(name: str) -> bool:
     return 0 < len(name) <= 60 and all(letter.isalnum() or letter in "-_." for letter in name)
 
@@ -103,12 +121,21 @@ def _lacks_server(project: Project) -> bool:
     )
 
 
+_GROUPS = {
+    "gold": {"rows": "gold_rows", "share": "gold_share"},
+    "qualify": {"rows": "qualify_rows", "n": "qualify_n", "floor": "qualify_floor"},
+}
+"""Settings that a file may group: ``gold: {rows: gold.jsonl, share: 0.05}``."""
+_OTHER_WORDS = {"project": "name"}
+
+
 def read_project(path: Path) -> Project:
     """The settings of a file; guidelines and rows are named relative to it."""
-    project = resolve(Project, read_yaml(path, Project), {})
+    loaded, node = load_yaml(path)
+    project = parse_settings(_with_words(loaded, node), str(path))
     try:
         text = (path.parent / project.guidelines).read_text("utf-8") if project.guidelines else ""
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: guidelines: {project.guidelines} cannot be read ({error}); name a text file"
         ) from error
@@ -117,6 +144,54 @@ def read_project(path: Path) -> Project:
         for name, value in (("gold_rows", project.gold_rows), ("qualify_rows", project.qualify_rows))
     }
     return replace(project, guidelines=text, **paths)
+
+
+def _with_words(loaded: object, node: Any) -> object:
+    """Settings whose lists of words hold them as written: in ``flags: [false]`` YAML sees no word."""
+    if not isinstance(loaded, Mapping) or node is None:
+        return loaded
+    words = dict(loaded)
+    for key, value in node.value:
+        if key.value in ("scale", "flags", "aspects") and isinstance(words.get(key.value), list):
+            pairs = zip(words[key.value], value.value, strict=True)
+            words[key.value] = [part.value if isinstance(item, bool) else item for item, part in pairs]
+    return words
+
+
+def parse_settings(settings: object, where: str) -> Project:
+    """The settings that somebody sent; an unknown one is refused with the nearest known.
+
+    >>> parse_settings({"project": "p", "gold": {"share": 0.1}}, "p.yaml").gold_share
+    0.1
+    """
+    named = _in_one_way(settings, where) if isinstance(settings, Mapping) else settings
+    if isinstance(named, Mapping) and "name" not in named:
+        raise UserError(f"{where}: project: expected a name, found nothing; write project: NAME")
+    return resolve(Project, read_values(named, Project, where), {})
+
+
+def _in_one_way(settings: Mapping[object, object], where: str) -> dict[object, object]:
+    """Settings under the names that the record has for them, whichever a file used."""
+    named: dict[object, object] = {}
+    for word, value in settings.items():
+        if isinstance(word, str) and word in _GROUPS and isinstance(value, Mapping):
+            found = _members(word, value, where)
+        else:
+            plain = word.replace("-", "_") if isinstance(word, str) else word
+            found = {_OTHER_WORDS.get(plain, plain) if isinstance(plain, str) else plain: value}
+        if twice := named.keys() & found.keys():
+            raise UserError(f"{where}: {', '.join(map(str, twice))} is set twice; leave one out")
+        named |= found
+    return named
+
+
+def _members(group: str, values: Mapping[object, object], where: str) -> dict[object, object]:
+    known = _GROUPS[group]
+    for word in values:
+        if word not in known:
+            hint = did_you_mean(str(word), known) or f"; known are {', '.join(known)}"
+            raise UserError(f"{where}: unknown key {group}.{word}{hint}")
+    return {known[str(word)]: value for word, value in values.items()}
 
 
 def project_to_dict(project: Project) -> dict[str, Any]:
@@ -134,22 +209,14 @@ def project_from_dict(settings: Mapping[str, Any]) -> Project:
             f"project {settings.get('name')!r} has settings that this plaudit does not know: "
             f"{', '.join(unknown)}; use the newer one that wrote them"
         )
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
-    }
-    return Project(**values)
-
-
-def parse_settings(settings: object, where: str) -> Project:
-    """The settings that somebody sent; an unknown one is refused with the nearest known."""
-    return resolve(Project, read_values(settings, Project, where), {})
+    return parse_settings(settings, f"project {settings.get('name')!r}")
 
 
 def guidelines_version(project: Project) -> str:
     """A short name of the guidelines' words; empty where there are none.
 
     >>> guidelines_version(Project(name="p", guidelines="Be kind."))
-    '1e8ce4ee8a87'
+    '5499befb38db'
     """
     if not project.guidelines:
         return ""

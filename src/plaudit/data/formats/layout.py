@@ -17,6 +17,7 @@ from plaudit.data.fields import (
     describe_value,
     is_messages,
     optional_name,
+    read_completion,
     require_not_empty,
 )
 from plaudit.data.records import Record, Text, plain_text
@@ -182,6 +183,14 @@ def require_different(chosen: Text, rejected: Text, path: str) -> None:
         raise BadRowError(
             "chosen = rejected", path, expected="two different answers", found="the same answer twice"
         )
+
+
+def read_response(node: Node, prompt: Text) -> Text:
+    """An answer that a layout writes as a text, also below a prompt of messages."""
+    if isinstance(prompt, str) or not isinstance(node.value, str):
+        return read_completion(node, prompt)
+    turn = Node(value=[{"role": "assistant", "content": node.text()}], path=node.path)
+    return read_completion(turn, prompt)
 
 
 def split_prompt(turns: Turns, path: str) -> tuple[Turns, Turns]:

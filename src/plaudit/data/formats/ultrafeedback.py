@@ -20,9 +20,10 @@ from plaudit.data.formats.layout import (
     TEXT_OR_MESSAGES,
     ReadOptions,
     RowFormat,
+    read_response,
     require_different,
 )
-from plaudit.data.records import Comparison, Ranking, Rating, Record, Text
+from plaudit.data.records import Comparison, Ranking, Rating, Record
 
 HELPSTEER_ASPECTS = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 """What HelpSteer2 rates, each from 0 to 4."""
@@ -83,7 +84,7 @@ def _helpsteer2(row: Node, origin: str, options: ReadOptions) -> tuple[Record, .
 def _helpsteer3(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     """-3 to 3, negative for the first response, 0 a tie (Wang et al. 2025, https://arxiv.org/abs/2503.04378)."""
     prompt = read_prompt(row.get("context"))
-    first, second = (_response(row.get(f"response{i}"), prompt) for i in (1, 2))
+    first, second = (read_response(row.get(f"response{i}"), prompt) for i in (1, 2))
     require_different(first, second, "response1, response2")
     preference = row.get("overall_preference").number_between(-3.0, 3.0)
     chosen, rejected = (second, first) if preference > 0 else (first, second)
@@ -98,14 +99,6 @@ def _helpsteer3(row: Node, origin: str, options: ReadOptions) -> tuple[Record, .
             origin=origin,
         ),
     )
-
-
-def _response(node: Node, prompt: Text) -> Text:
-    """HelpSteer3 writes its responses as texts, also below a context of messages."""
-    if isinstance(prompt, str) or not isinstance(node.value, str):
-        return read_completion(node, prompt)
-    turn = Node(value=[{"role": "assistant", "content": node.text()}], path=node.path)
-    return read_completion(turn, prompt)
 
 
 def _ultrafeedback(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:

@@ -1,11 +1,10 @@
-"""Layouts of votes on answers: Chatbot Arena's, Argilla's records, and a list of answers with its ranks.
+"""Layouts of votes on answers: Chatbot Arena's, as released and as logged, and answers with their ranks.
 
 (Zheng et al. 2023, https://arxiv.org/abs/2306.05685.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -15,7 +14,6 @@ from plaudit.data.fields import (
     Node,
     Turns,
     describe_value,
-    join_names,
     optional_name,
     read_completion,
     read_messages,
@@ -26,11 +24,12 @@ from plaudit.data.formats.layout import (
     BOOLEAN,
     MESSAGES,
     NUMBERS,
-    OBJECT,
+    OBJECTS,
     TEXT,
     TEXT_OR_MESSAGES,
     TEXTS_OR_CONVERSATIONS,
     AnnotationInfo,
+    FieldType,
     ReadOptions,
     RowFormat,
     annotation_info,
@@ -39,11 +38,8 @@ from plaudit.data.formats.layout import (
 )
 from plaudit.data.records import (
     Comparison,
-    Demonstration,
     Ranking,
-    Rating,
     Record,
-    Text,
     assistant_turn,
     user_turn,
 )
@@ -51,15 +47,31 @@ from plaudit.data.records import (
 Winner = Literal["a", "b", "tie"]
 """The side that a vote prefers."""
 
+_WINNERS: dict[str, Winner] = {
+    "model_a": "a",
+    "model_b": "b",
+    "tie": "tie",
+    "tie (bothbad)": "tie",
+    "both_bad": "tie",
+}
+"""What a released vote says; two bad answers are equal ones, as in the arena's own ratings."""
+_LOGGED: dict[str, Winner] = {
+    "leftvote": "a",
+    "rightvote": "b",
+    "tievote": "tie",
+    "bothbad_vote": "tie",
+}
+"""What a line of the arena's own log says, where it is a vote."""
+
 
 def _arena(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     node = row.get("winner")
-    verdicts: dict[str, Winner] = {"model_a": "a", "model_b": "b"}
-    winner = verdicts.get(node.text(), "tie")
-    if winner == "tie" and not node.text().startswith(("tie", "both")):
+    if node.text() not in _WINNERS:
+        names = ", ".join(_WINNERS)
         raise BadRowError(
-            "wrong value", "winner", expected="model_a, model_b or tie", found=describe_value(node.value)
+            "wrong value", "winner", expected=f"one of {names}", found=describe_value(node.value)
         )
+    winner = _WINNERS[node.text()]
     side_a, side_b = (read_messages(row.get(f"conversation_{side}")) for side in "ab")
     vote = _vote(side_a, side_b, winner, origin, options)
     who, language = optional_name(row, "judge"), optional_name(row, "language")
@@ -77,9 +89,43 @@ def _arena_columns(row: Node, origin: str, options: ReadOptions) -> tuple[Record
             raise BadRowError("wrong value", name, expected=expected, found=str(len(answers)))
         pairs = zip(questions, answers, strict=True)
         sides.append(tuple(turn for question, answer in pairs for turn in (*question, *answer)))
-    won = {side: row.get(f"winner_model_{side}").boolean() for side in "ab"}
-    winner: Winner = "tie" if won["a"] == won["b"] else "a" if won["a"] else "b"
-    return (_vote(sides[0], sides[1], winner, origin, options),)
+    return (_vote(sides[0], sides[1], _column_winner(row), origin, options),)
+
+
+def _column_winner(row: Node) -> Winner:
+    """The one verdict whose column is true; without a column for ties, a tie is none."""
+    names: dict[Winner, str] = {"a": "winner_model_a", "b": "winner_model_b", "tie": "winner_tie"}
+    nodes = {winner: row.optional(name) for winner, name in names.items()}
+    said = [winner for winner, node in nodes.items() if node is not None and node.boolean()]
+    if len(said) > 1 or (not said and nodes["tie"] is not None):
+        found = f"{len(said)} of them" if said else "none"
+        expected = f"one of {', '.join(names.values())} to be true"
+        raise BadRowError("wrong value", names[said[-1] if said else "tie"], expected=expected, found=found)
+    return said[0] if said else "tie"
+
+
+def _arena_log(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """A line of FastChat's server log. It knows people by their address only, which is not read."""
+    kind = row.get("type").text()
+    if kind not in _LOGGED:
+        raise LeftOutError("lines of the log that are no vote on two answers")
+    states = row.get("states").items()
+    if len(states) != 2:
+        raise BadRowError("wrong value", "states", expected="two conversations", found=str(len(states)))
+    side_a, side_b = (_logged_turns(state) for state in states)
+    return (_vote(side_a, side_b, _LOGGED[kind], origin, options),)
+
+
+def _logged_turns(state: Node) -> Turns:
+    """The turns behind the model's own examples, which ``offset`` counts."""
+    offset = state.optional("offset")
+    before = 0 if offset is None else int(offset.number())
+    turns = [turn.items() for turn in state.get("messages").items()[before:]]
+    for turn, path in ((turn, f"{state.path}.messages[{before + i}]") for i, turn in enumerate(turns)):
+        if len(turn) != 2:
+            raise BadRowError("wrong value", path, expected="[who, words]", found=f"a list of {len(turn)}")
+    makers = (user_turn, assistant_turn)
+    return tuple(part for i, (_, words) in enumerate(turns) for part in makers[i % 2](words.text()))
 
 
 def _texts(node: Node) -> tuple[Node, ...]:
@@ -120,60 +166,7 @@ def _ranked(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     )
 
 
-_PROMPT_FIELDS = ("prompt", "instruction", "question", "input", "query")
-
-
-def _argilla(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    """What each annotator answered to each question about the fields of a record."""
-    fields = row.get("fields")
-    prompt_field = next((name for name in _PROMPT_FIELDS if fields.optional(name) is not None), None)
-    if prompt_field is None:
-        expected = f"one of the fields {', '.join(_PROMPT_FIELDS)}"
-        raise BadRowError("missing field", "fields", expected=expected, found=join_names(fields.fields()))
-    prompt = read_prompt(fields.get(prompt_field))
-    answers = {
-        name: read_completion(fields.get(name), prompt)
-        for name in fields.fields()
-        if name != prompt_field and isinstance(fields.get(name).value, str)
-    }
-    responses = row.get("responses")
-    records = [
-        record
-        for question in responses.fields()
-        for vote in responses.get(question).items()
-        for record in _argilla_vote(question, vote, prompt, answers, origin)
-    ]
-    if not records:
-        raise LeftOutError("records that nobody has answered, or none of whose questions is about an answer")
-    return tuple(records)
-
-
-def _argilla_vote(
-    question: str, vote: Node, prompt: Text, answers: dict[str, Text], origin: str
-) -> Iterator[Record]:
-    """A text is a demonstration, a number a rating, a field's name or ranks of several a comparison."""
-    value = vote.get("value")
-    who = AnnotationInfo(annotator=optional_name(vote, "user_id"), group=None, category=None)
-    if isinstance(value.value, list | tuple):
-        ranks = {item.get("value").text(): item.get("rank").number() for item in value.items()}
-        if len(ranks) > 1 and ranks.keys() <= answers.keys():
-            completions = tuple(answers[name] for name in ranks)
-            yield Ranking(
-                prompt=prompt, completions=completions, ranks=tuple(ranks.values()), origin=origin, **who
-            )
-    elif isinstance(value.value, str) and value.text() in answers:
-        best = answers[value.text()]
-        others = [answer for name, answer in answers.items() if name != value.text() and answer != best]
-        for other in others:
-            yield Comparison(prompt=prompt, chosen=best, rejected=other, origin=origin, **who)
-    elif isinstance(value.value, str) and not answers:
-        yield Demonstration(prompt=prompt, completion=read_completion(value, prompt), origin=origin, **who)
-    elif isinstance(value.value, int | float) and len(answers) == 1:
-        [answer] = answers.values()
-        yield Rating(
-            prompt=prompt, completion=answer, score=value.number(), aspect=question, origin=origin, **who
-        )
-
+_MODELS = FieldType(name="two names", matches=lambda node: isinstance(node.value, list | tuple))
 
 VOTE_FORMATS = (
     RowFormat(
@@ -194,15 +187,16 @@ VOTE_FORMATS = (
             "winner_model_a": BOOLEAN,
             "winner_model_b": BOOLEAN,
         },
+        optional_fields=frozenset(["winner_tie"]),
         parse=_arena_columns,
         produces="comparison of conversations; a tie is one (probability 0.5, or left out by `ties`)",
     ),
     RowFormat(
-        name="argilla",
-        title="Argilla records",
-        schema={"fields": OBJECT, "responses": OBJECT},
-        parse=_argilla,
-        produces="a comparison, ranking, rating or demonstration for each annotator's answer to a question",
+        name="arena-log",
+        title="the log of an arena's server",
+        schema={"type": TEXT, "models": _MODELS, "states": OBJECTS},
+        parse=_arena_log,
+        produces="comparison of conversations; lines that are no vote are left out; addresses are not read",
     ),
     RowFormat(
         name="ranked",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from plaudit.data.formats.annotation_tools import ANNOTATION_FORMATS
 from plaudit.data.formats.benchmarks import BENCHMARK_FORMATS
 from plaudit.data.formats.instructions import INSTRUCTION_FORMATS
 from plaudit.data.formats.layout import ReadOptions, RowFormat
@@ -30,6 +31,7 @@ FORMATS: tuple[RowFormat, ...] = (
     *STEP_FORMATS,
     *TREE_FORMATS,
     *VOTE_FORMATS,
+    *ANNOTATION_FORMATS,
     *BENCHMARK_FORMATS,
 )
 """Every format that can be read, in the order in which they are listed."""

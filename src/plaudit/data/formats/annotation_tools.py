@@ -1,0 +1,502 @@
+"""Exports of annotation tools: Label Studio (JSON and JSON-MIN) and Argilla (nested, by user, flat).
+
+Each names the fields of a task itself, so answers are found by their names; an answer to a question that no
+record can hold is refused by its name, and goes only when it is left out by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from plaudit.data.fields import (
+    BadRowError,
+    LeftOutError,
+    Node,
+    describe_value,
+    is_messages,
+    join_names,
+    read_prompt,
+)
+from plaudit.data.formats.layout import (
+    OBJECT,
+    TEXT,
+    AnnotationInfo,
+    FieldType,
+    ReadOptions,
+    RowFormat,
+    read_response,
+    require_different,
+)
+from plaudit.data.records import Comparison, Demonstration, Ranking, Rating, Record, Text
+
+PROMPT_FIELDS = ("prompt", "instruction", "question", "input", "query")
+"""What the prompt of a task may be called."""
+_NUMBERED = re.compile(r"(.*?)(?:[-_ .]?(\d+)|[-_ .]?([A-Z])|[-_ .]([a-z]|left|right))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What one person answered to one question.
+
+    Example: ``Said(question="better", value=Node(value="response2"), annotator="ada", option="better")``
+    """
+
+    question: str
+    """The question, or the control of the page."""
+    value: Node
+    """The answer."""
+    annotator: str | None
+    """Who gave it."""
+    option: str
+    """What ``--leave-out`` calls it."""
+
+    @property
+    def who(self) -> AnnotationInfo:
+        """The fields of a record that say who."""
+        return AnnotationInfo(annotator=self.annotator, group=None, category=None)
+
+    def unreadable(self, expected: str) -> BadRowError:
+        """The complaint that no record can hold it."""
+        return BadRowError(
+            "wrong value",
+            self.value.path,
+            expected=f"{expected} (or leave it out by name: --leave-out {self.option})",
+            found=describe_value(self.value.value),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a task showed: its prompt and, by name, whatever texts may be answers to it.
+
+    Example: ``Shown(prompt="What sinks?", answers={"response1": "A cork.", "response2": "A stone."})``
+    """
+
+    prompt: Text
+    """The prompt."""
+    answers: Mapping[str, Text]
+    """Every other text, by the name of its field."""
+
+    def family_of(self, name: str) -> tuple[str, ...]:
+        """The answers that are named as this one is: a text of another name may be no answer at all."""
+        if len(self.answers) == 2:
+            return tuple(self.answers)
+        return next((names for names in numbered_names(self.answers) if name in names), ())
+
+
+def numbered_names(names: Sequence[str] | Mapping[str, object]) -> list[tuple[str, ...]]:
+    """Names that differ in a number or letter at their end only, each family in the order of these.
+
+    >>> numbered_names(["answer2", "source", "answer1", "text_b", "text_a"])
+    [('answer1', 'answer2'), ('text_a', 'text_b')]
+    """
+    families: dict[str, list[tuple[int, str, str]]] = {}
+    for name in names:
+        if match := _NUMBERED.fullmatch(name):
+            stem, number, *letters = match.groups()
+            letter = "".join(letter or "" for letter in letters)
+            families.setdefault(stem, []).append((int(number or 0), letter, name))
+    return [tuple(name for *_, name in sorted(found)) for found in families.values() if len(found) > 1]
+
+
+def _shown(fields: Node, skipped: Sequence[str] = ()) -> Shown:
+    prompt_field = next((name for name in PROMPT_FIELDS if fields.optional(name) is not None), None)
+    if prompt_field is None:
+        expected = f"one of the fields {', '.join(PROMPT_FIELDS)}"
+        raise BadRowError("missing field", fields.path, expected=expected, found=join_names(fields.fields()))
+    prompt = read_prompt(fields.get(prompt_field))
+    nodes = {name: fields.optional(name) for name in fields.fields() if name not in (*skipped, prompt_field)}
+    return Shown(
+        prompt=prompt,
+        answers={
+            name: read_response(node, prompt)
+            for name, node in nodes.items()
+            if node is not None and isinstance(node.value, str) and node.value.strip()
+        },
+    )
+
+
+def _compared(chosen: str, said: Said, shown: Shown, origin: str) -> Iterator[Comparison]:
+    """The chosen answer above each other of its family."""
+    others = [name for name in shown.family_of(chosen) if name != chosen]
+    if not others:
+        expected = "an answer whose name differs from the others' in its number only, as response1, response2"
+        raise said.unreadable(expected)
+    for name in others:
+        yield _comparison((chosen, name), said, shown, origin)
+
+
+def _comparison(
+    names: tuple[str, str], said: Said, shown: Shown, origin: str, *, tie: bool = False
+) -> Comparison:
+    chosen, rejected = (shown.answers[name] for name in names)
+    require_different(chosen, rejected, ", ".join(names))
+    return Comparison(
+        prompt=shown.prompt,
+        chosen=chosen,
+        rejected=rejected,
+        probability=0.5 if tie else None,
+        origin=origin,
+        **said.who,
+    )
+
+
+def _argilla(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    shown = _shown(row.get("fields"))
+    responses = row.get("responses")
+    listed = _by_user(responses) if isinstance(responses.value, list | tuple) else _by_question(responses)
+    return _answered(listed, shown, origin, options)
+
+
+def _argilla_flat(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """What Argilla gives to `datasets`: fields, metadata and the answers to each question as columns."""
+    columns = [name for name in row.fields() if re.search(r"\.(responses|suggestion)(\.\w+)?$", name)]
+    shown = _shown(row, skipped=("id", "_server_id", "status", *columns))
+    return _answered(_by_column(row, columns), shown, origin, options)
+
+
+def _answered(listed: Iterator[Said], shown: Shown, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    given = [said for said in listed if said.option not in options.leave_out]
+    records = tuple(record for said in given for record in _argilla_records(said, shown, origin))
+    if not records:
+        raise LeftOutError("records that nobody has answered")
+    return records
+
+
+def _by_question(responses: Node) -> Iterator[Said]:
+    for question in responses.fields():
+        listed = responses.optional(question)
+        for vote in () if listed is None else listed.items():
+            if _is_given(vote):
+                yield Said(
+                    question=question,
+                    value=vote.get("value"),
+                    annotator=_person(vote.optional("user_id")),
+                    option=f"responses.{question}",
+                )
+
+
+def _by_user(responses: Node) -> Iterator[Said]:
+    """As the server's own API has them: all answers of a person together."""
+    for user in responses.items():
+        values = user.optional("values")
+        for question in values.fields() if values is not None and _is_given(user) else ():
+            answer = None if values is None else values.optional(question)
+            if answer is not None and answer.optional("value") is not None:
+                yield Said(
+                    question=question,
+                    value=answer.get("value"),
+                    annotator=_person(user.optional("user_id")),
+                    option=f"responses.{question}",
+                )
+
+
+def _by_column(row: Node, columns: Sequence[str]) -> Iterator[Said]:
+    for column in columns:
+        listed = row.optional(column) if column.endswith(".responses") else None
+        if listed is None:
+            continue
+        values = listed.items()
+        users, states = (_beside(row, f"{column}.{part}", len(values)) for part in ("users", "status"))
+        for value, user, state in zip(values, users, states, strict=True):
+            if value.value is not None and state.value in (None, "submitted"):
+                yield Said(
+                    question=column.removesuffix(".responses"),
+                    value=value,
+                    annotator=None if user.value is None else _person(user),
+                    option=column,
+                )
+
+
+def _beside(row: Node, column: str, count: int) -> tuple[Node, ...]:
+    """What a column says of each answer; nothing where the rows have no such column."""
+    node = row.optional(column)
+    found = (Node(value=None),) * count if node is None else node.items()
+    if len(found) != count:
+        raise BadRowError(
+            "wrong value", column, expected=f"{count} values, one an answer", found=str(len(found))
+        )
+    return found
+
+
+def _is_given(response: Node) -> bool:
+    """Whether a response was sent: drafts and discarded ones are nobody's answer."""
+    state = response.optional("status")
+    return state is None or state.text() == "submitted"
+
+
+def _argilla_records(said: Said, shown: Shown, origin: str) -> Iterator[Record]:
+    value = said.value.value
+    if isinstance(value, list | tuple):
+        yield _argilla_ranking(said, shown, origin)
+    elif isinstance(value, str) and not shown.answers:
+        completion = read_response(said.value, shown.prompt)
+        yield Demonstration(prompt=shown.prompt, completion=completion, origin=origin, **said.who)
+    elif isinstance(value, str) and value in shown.answers:
+        yield from _compared(value, said, shown, origin)
+    elif value == "tie" and len(shown.answers) == 2:
+        first, second = shown.answers
+        yield _comparison((first, second), said, shown, origin, tie=True)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield _argilla_rating(said, shown, origin)
+    else:
+        raise said.unreadable(f"the name of an answer ({', '.join(shown.answers) or 'there is none'}) or tie")
+
+
+def _argilla_ranking(said: Said, shown: Shown, origin: str) -> Ranking:
+    """Objects of a name and its rank, or names in order: all of them, since some would be a mere choice."""
+    items = said.value.items()
+    objects = all(isinstance(item.value, Mapping) for item in items)
+    names = [(item.get("value") if objects else item).value for item in items]
+    answers = [shown.answers[name] for name in names if isinstance(name, str) and name in shown.answers]
+    known = len(answers) == len(names) == len({*map(str, names)}) > 1
+    if not known or not (objects or _are_all(names, shown)):
+        raise said.unreadable(f"all answers in order ({', '.join(shown.answers) or 'there are none'})")
+    is_ranked = objects and any(item.optional("rank") is not None for item in items)
+    ranks = tuple(item.get("rank").number() if is_ranked else i + 1.0 for i, item in enumerate(items))
+    return Ranking(prompt=shown.prompt, completions=tuple(answers), ranks=ranks, origin=origin, **said.who)
+
+
+def _are_all(names: Sequence[object], shown: Shown) -> bool:
+    """Whether no answer that is named as they are is missing."""
+    family = shown.family_of(str(names[0])) or shown.answers
+    return {*family} <= {*map(str, names)}
+
+
+def _argilla_rating(said: Said, shown: Shown, origin: str) -> Rating:
+    """Points of the one answer, or of the answer that the question's name begins with."""
+    begun = [name for name in shown.answers if said.question.startswith(name)]
+    name = max(begun, key=len) if begun else next(iter(shown.answers), None)
+    if name is None or (not begun and len(shown.answers) > 1):
+        raise said.unreadable(
+            f"points of one answer, or a question that begins with its name: {join_names([*shown.answers])}"
+        )
+    aspect = said.question.removeprefix(name).strip("-_ .") if begun else said.question
+    return Rating(
+        prompt=shown.prompt,
+        completion=shown.answers[name],
+        score=said.value.number(),
+        aspect=aspect or None,
+        origin=origin,
+        **said.who,
+    )
+
+
+def _label_studio(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    data = row.get("data")
+    records = [
+        record
+        for annotation in row.get("annotations").items()
+        for said, target in _regions(annotation)
+        if said.option not in options.leave_out
+        for record in _label_studio_records(said, data, target, origin)
+    ]
+    return _given(records)
+
+
+def _label_studio_min(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """The fields of a task and the values of its controls beside each other, a row for each annotation."""
+    controls = [name for name in row.fields() if _is_control(row, name)]
+    if not controls:
+        return _given(())
+    person, data = _person(row.optional("annotator")), Node(value=_without(row, controls))
+    return _given(
+        [
+            record
+            for name in controls
+            for value in row.get(name).items()
+            for record in _label_studio_records(
+                Said(question=name, value=value, annotator=person, option=name), data, "", origin
+            )
+        ]
+    )
+
+
+def _given(records: Sequence[Record]) -> tuple[Record, ...]:
+    if not records:
+        raise LeftOutError("tasks that nobody has answered")
+    return tuple(records)
+
+
+def _without(row: Node, controls: Sequence[str]) -> dict[str, object]:
+    bookkeeping = ("annotator", "created_at", "updated_at")
+    return {name: _value(row, name) for name in row.fields() if name not in (*controls, *bookkeeping)}
+
+
+def _value(row: Node, name: str) -> object:
+    node = row.optional(name)
+    return None if node is None else node.value
+
+
+def _is_control(row: Node, name: str) -> bool:
+    """Whether a field is what a control gave: a list of objects that are neither items nor messages."""
+    node = row.optional(name)
+    items = node.value if node is not None and isinstance(node.value, list | tuple) else ()
+    if not items or node is None or is_messages(node):
+        return False
+    return all(isinstance(item, Mapping) and "id" not in item for item in items)
+
+
+def _regions(annotation: Node) -> Iterator[tuple[Said, str]]:
+    """What each control of an annotation gave, and the names of what it is about."""
+    cancelled = annotation.optional("was_cancelled")
+    listed = annotation.optional("result")
+    if listed is None or (cancelled is not None and cancelled.boolean()):
+        return
+    person = _person(annotation.optional("completed_by"))
+    for region in listed.items():
+        name = region.get("from_name").text()
+        target = region.optional("to_name")
+        said = Said(question=name, value=region.get("value"), annotator=person, option=f"annotations.{name}")
+        yield said, "" if target is None else target.text()
+
+
+def _label_studio_records(said: Said, data: Node, target: str, origin: str) -> Iterator[Record]:
+    if "selected" in said.value.fields():
+        yield from _pairwise(said, data, target, origin)
+    elif "ranker" in said.value.fields():
+        yield from _ranker(said, data, target, origin)
+    else:
+        raise said.unreadable("the value of a Pairwise (selected) or a Ranker (ranker)")
+
+
+def _pairwise(said: Said, data: Node, target: str, origin: str) -> Iterator[Comparison]:
+    selected = said.value.get("selected")
+    if selected.text() not in ("left", "right", "none"):
+        raise selected.wrong_type_error("left, right or none")
+    if selected.value == "none":
+        return
+    shown = _shown(data)
+    named = tuple(name.strip() for name in target.split(","))
+    sides = named if len(named) == 2 and {*named} <= shown.answers.keys() else _two_sides(said, shown)
+    left, right = sides if selected.value == "left" else sides[::-1]
+    yield _comparison((left, right), said, shown, origin)
+
+
+def _two_sides(said: Said, shown: Shown) -> tuple[str, ...]:
+    """The one pair of fields that is numbered; with any other the sides would be a guess."""
+    pairs = [names for names in numbered_names(shown.answers) if len(names) == 2]
+    if len(pairs) != 1:
+        found = join_names([*shown.answers]) or "none"
+        raise BadRowError(
+            "wrong value",
+            said.value.path,
+            expected="two answers whose names differ in their number only (answer1, answer2)",
+            found=f"the texts {found}",
+        )
+    return pairs[0]
+
+
+def _ranker(said: Said, data: Node, target: str, origin: str) -> Iterator[Ranking]:
+    order = _ranker_order(said)
+    if len(order) < 2:
+        return
+    prompt, items = _shown(data).prompt, _items(data, target)
+    completions = list[Text]()
+    for node in order:
+        before = [other.name() for other in order[: len(completions)]]
+        if node.name() not in items or node.name() in before:
+            raise BadRowError(
+                "wrong value",
+                node.path,
+                expected=f"each id once, of {join_names([*items])}",
+                found=describe_value(node.value),
+            )
+        item = items[node.name()]
+        completions.append(read_response(item.optional("body") or item.get("title"), prompt))
+    ranks = tuple(float(i + 1) for i in range(len(order)))
+    yield Ranking(prompt=prompt, completions=tuple(completions), ranks=ranks, origin=origin, **said.who)
+
+
+def _ranker_order(said: Said) -> tuple[Node, ...]:
+    """The ids that were put in order; those in the column ``_`` were left where they lay."""
+    ranker = said.value.get("ranker")
+    if not isinstance(ranker.value, Mapping):
+        return ranker.items()
+    columns = [name for name in ranker.fields() if name != "_"]
+    if len(columns) > 1:
+        expected = "one column of ids (of buckets it is not known which is better)"
+        raise said.unreadable(expected)
+    return ranker.get(columns[0]).items() if columns else ()
+
+
+def _items(data: Node, target: str) -> dict[str, Node]:
+    """The listed items by their ids: of the field that the control names, or of the only such list."""
+    lists = [name for name in data.fields() if _is_item_list(data.optional(name))]
+    name = target if target in lists else lists[0] if len(lists) == 1 else None
+    if name is None:
+        raise BadRowError(
+            "missing field",
+            data.path,
+            expected="a list of items, each with its id and body",
+            found=join_names(data.fields()) if not lists else f"several: {join_names(lists)}",
+        )
+    return {item.get("id").name(): item for item in data.get(name).items()}
+
+
+def _is_item_list(node: Node | None) -> bool:
+    items = node.value if node is not None and isinstance(node.value, list | tuple) else ()
+    return bool(items) and all(isinstance(item, Mapping) and "id" in item for item in items)
+
+
+def _person(node: Node | None) -> str | None:
+    """Who: a number, a name, or the id of an object that holds more about the person."""
+    # Argilla writes the id of nobody as the text of Python's None.
+    if node is None or node.value in ({}, "", "None"):
+        return None
+    if isinstance(node.value, Mapping):
+        return _person(node.optional("id"))
+    return node.name()
+
+
+def _is_name(node: Node) -> bool:
+    return isinstance(node.value, str | int | Mapping) and not isinstance(node.value, bool)
+
+
+_LIST = FieldType(name="a list", matches=lambda node: isinstance(node.value, list | tuple))
+_RESPONSES = FieldType(
+    name="an object or a list", matches=lambda node: isinstance(node.value, Mapping | list | tuple)
+)
+_PERSON = FieldType(name="a person", matches=_is_name)
+_NUMBER = FieldType(name="a number", matches=lambda node: isinstance(node.value, int))
+
+ANNOTATION_FORMATS = (
+    RowFormat(
+        name="label-studio",
+        title="Label Studio JSON",
+        schema={"data": OBJECT, "annotations": _LIST},
+        optional_fields=None,
+        parse=_label_studio,
+        produces="a comparison for each annotator's Pairwise, a ranking for each Ranker",
+    ),
+    RowFormat(
+        name="label-studio-min",
+        title="Label Studio JSON-MIN",
+        schema={"annotation_id": _NUMBER, "annotator": _PERSON, "created_at": TEXT},
+        optional_fields=None,
+        parse=_label_studio_min,
+        produces="a comparison (Pairwise: the lower number is on the left) or a ranking (Ranker)",
+        is_decisive=True,
+    ),
+    RowFormat(
+        name="argilla",
+        title="Argilla records",
+        schema={"fields": OBJECT, "responses": _RESPONSES},
+        parse=_argilla,
+        optional_fields=None,
+        produces="a comparison, ranking, rating or demonstration for each annotator's answer to a question",
+    ),
+    RowFormat(
+        name="argilla-flat",
+        title="Argilla records as a data set",
+        schema={"_server_id": TEXT, "id": TEXT},
+        excluded_fields=frozenset(["fields"]),
+        optional_fields=None,
+        parse=_argilla_flat,
+        produces="the same, from columns such as `better.responses` and `better.responses.users`",
+        is_decisive=True,
+    ),
+)
+"""The formats of annotation tools."""

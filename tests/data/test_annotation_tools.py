@@ -1,0 +1,375 @@
+"""Exports of Label Studio and Argilla, as written by these tools: a record for each person or a refusal."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison, Demonstration, Ranking, Rating, assistant_turn, user_turn
+from plaudit.errors import UserError
+
+WHEN = "2026-03-01T12:00:00.000000Z"
+
+
+def region(name, kind, value, target):
+    return {
+        "id": "Dx_aB91ISN",
+        "from_name": name,
+        "to_name": target,
+        "type": kind,
+        "origin": "manual",
+        "value": value,
+    }
+
+
+def annotation(person, *regions, **more):
+    return {
+        "id": 1001,
+        "completed_by": person,
+        "result": list(regions),
+        "was_cancelled": False,
+        "ground_truth": False,
+        "created_at": WHEN,
+        "updated_at": WHEN,
+        "lead_time": 4.288,
+        "prediction": {},
+        "result_count": 1,
+        "task": 1,
+        **more,
+    }
+
+
+def task(data, *annotations):
+    return {
+        "id": 1,
+        "annotations": list(annotations),
+        "file_upload": "tasks.json",
+        "drafts": [],
+        "predictions": [{"model_version": "v1", "result": [region("pw", "pairwise", {}, "a,b")]}],
+        "data": data,
+        "meta": {},
+        "created_at": WHEN,
+        "updated_at": WHEN,
+        "inner_id": 1,
+        "total_annotations": len(annotations),
+        "cancelled_annotations": 0,
+        "project": 83,
+        "comment_count": 0,
+    }
+
+
+TEXTS = {"prompt": "What sinks?", "answer1": "A cork.", "answer2": "A stone.", "source": "the lake"}
+ITEMS = {
+    "prompt": "What sinks?",
+    "items": [
+        {"id": "llm_1", "title": "Answer 1", "body": "A cork."},
+        {"id": "llm_2", "title": "Answer 2", "body": "A stone."},
+        {"id": "llm_3", "title": "Answer 3", "body": "An anchor."},
+    ],
+}
+RIGHT = region("pw", "pairwise", {"selected": "right"}, "answer1,answer2")
+LEFT = region("pw", "pairwise", {"selected": "left"}, "answer1,answer2")
+ORDER = {"rank": ["llm_2", "llm_3", "llm_1"]}
+WHY = region("why", "textarea", {"text": ["It is heavy."]}, "answer1")
+MIN = {
+    **TEXTS,
+    "id": 1,
+    "pw": [{"selected": "right"}],
+    "annotator": 10,
+    "annotation_id": 1001,
+    "created_at": WHEN,
+    "updated_at": WHEN,
+    "lead_time": 4.288,
+}
+
+
+def ranker(value):
+    return region("rank", "ranker", {"ranker": value}, "items")
+
+
+def argilla(fields, responses):
+    return {
+        "id": "a9c7",
+        "fields": fields,
+        "metadata": {"source": "the lake"},
+        "suggestions": {"better": {"value": "response1", "score": None, "agent": "gpt"}},
+        "responses": responses,
+        "vectors": {},
+        "_server_id": "5f6b",
+    }
+
+
+PAIR = {"prompt": "What sinks?", "response1": "A cork.", "response2": "A stone."}
+THREE = {**PAIR, "response3": "An anchor.", "context": "A lake."}
+
+
+def records(row, *left_out):
+    return read_records([row], options=ReadOptions(leave_out=left_out)).records
+
+
+def refusal(row, *left_out):
+    with pytest.raises(UserError) as refused:
+        records(row, *left_out)
+    return str(refused.value)
+
+
+def preferred(record):
+    return record.chosen, record.rejected, record.annotator
+
+
+def test_a_file_of_label_studio_gives_a_row_for_each_person(tmp_path):
+    rows = [
+        task(TEXTS, annotation(10, RIGHT), annotation({"id": 11, "email": "ada@example.org"}, LEFT)),
+        task(TEXTS, annotation(10, RIGHT, was_cancelled=True)),
+        task(TEXTS),
+        task(ITEMS, annotation(10, ranker(ORDER))),
+    ]
+    path = tmp_path / "project-83-at-2026-03-01.json"
+    path.write_text(json.dumps(rows), "utf-8")
+    reading = read_records(path)
+    assert reading.format_name == "label-studio"
+    assert [preferred(pair) for pair in reading.records[:2]] == [
+        ("A stone.", "A cork.", "10"),
+        ("A cork.", "A stone.", "11"),
+    ]
+    ranking = reading.records[2]
+    assert isinstance(ranking, Ranking)
+    assert ranking.completions == ("A stone.", "An anchor.", "A cork.")
+    assert (ranking.ranks, ranking.annotator) == ((1.0, 2.0, 3.0), "10")
+    assert dict(reading.left_out) == {"tasks that nobody has answered": 2}
+    assert "ada@example.org" not in repr(reading.records)
+
+
+def test_the_order_of_the_controls_names_decides_the_sides():
+    turned = region("pw", "pairwise", {"selected": "left"}, "answer2,answer1")
+    assert preferred(records(task(TEXTS, annotation(10, turned)))[0]) == ("A stone.", "A cork.", "10")
+    tags = region("pw", "pairwise", {"selected": "left"}, "txt-1,txt-2")
+    assert preferred(records(task(TEXTS, annotation(10, tags)))[0]) == ("A cork.", "A stone.", "10")
+
+
+def test_json_min_is_read_as_the_whole_export_is(tmp_path):
+    ranked = {**MIN, **ITEMS, "rank": [{"ranker": ORDER}]}
+    for name in ("pw", "answer1", "answer2"):
+        del ranked[name]
+    unanswered = {**MIN, "pw": None}
+    path = tmp_path / "min.json"
+    path.write_text(json.dumps([MIN, ranked, unanswered]), "utf-8")
+    reading = read_records(path)
+    assert reading.format_name == "label-studio-min"
+    pair, ranking = reading.records
+    assert preferred(pair) == ("A stone.", "A cork.", "10")
+    assert ranking.completions == ("A stone.", "An anchor.", "A cork.")
+    assert dict(reading.left_out) == {"tasks that nobody has answered": 1}
+
+
+def test_a_prompt_of_turns_has_answers_of_turns():
+    data = {**TEXTS, "prompt": [{"role": "user", "content": "What sinks?"}]}
+    (pair,) = records(task(data, annotation(10, RIGHT)))
+    assert (pair.prompt, pair.chosen) == (user_turn("What sinks?"), assistant_turn("A stone."))
+
+
+def test_an_undecided_pairwise_and_an_untouched_ranker_are_nobodys_answer():
+    none = region("pw", "pairwise", {"selected": "none"}, "answer1,answer2")
+    reading = read_records(
+        [
+            task(TEXTS, annotation(10, none)),
+            task(ITEMS, annotation(10, ranker({"_": ["llm_1", "llm_2", "llm_3"]}))),
+            task(TEXTS, annotation(10, RIGHT)),
+        ]
+    )
+    assert (len(reading.records), reading.left_out) == (1, {"tasks that nobody has answered": 2})
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (
+            task(TEXTS, annotation(10, RIGHT, WHY)),
+            "annotations[0].result[1].value: expected the value of a Pairwise (selected) or a Ranker",
+        ),
+        (task(TEXTS, annotation(10, RIGHT, WHY)), "--leave-out annotations.why"),
+        (
+            task(ITEMS, annotation(10, ranker({"relevant": ["llm_1"], "biased": ["llm_2"]}))),
+            "of buckets it is not known which is better",
+        ),
+        (
+            task(ITEMS, annotation(10, ranker({"rank": ["llm_2", "llm_9"]}))),
+            "annotations[0].result[0].value.ranker.rank[1]: expected each id once, of llm_1, llm_2, llm_3",
+        ),
+        (
+            task(ITEMS, annotation(10, ranker({"rank": ["llm_2", "llm_2"]}))),
+            "annotations[0].result[0].value.ranker.rank[1]: expected each id once",
+        ),
+        (
+            task({**TEXTS, "prompt": None}, annotation(10, RIGHT)),
+            "field data: expected one of the fields prompt, instruction",
+        ),
+        (task({**TEXTS, "answer1": "A stone."}, annotation(10, RIGHT)), "expected two different answers"),
+        (
+            task(
+                {"prompt": "What sinks?", "mine": "A cork.", "yours": "A stone."},
+                annotation(10, region("pw", "pairwise", {"selected": "left"}, "txt-1,txt-2")),
+            ),
+            "expected two answers whose names differ in their number only (answer1, answer2)",
+        ),
+        (
+            task(TEXTS, annotation(10, region("pw", "pairwise", {"selected": "up"}, "answer1,answer2"))),
+            "value.selected: expected left, right or none",
+        ),
+        (task({"prompt": "What sinks?"}, annotation(10, ranker(ORDER))), "expected a list of items"),
+        ({**MIN, "stars": [{"rating": 4}]}, "field stars[0]: expected the value of a Pairwise"),
+    ],
+)
+def test_what_label_studio_may_hold_and_no_record_can_is_refused_by_field(row, says):
+    assert says in refusal(row)
+
+
+def test_a_comment_goes_when_it_is_left_out_by_name():
+    assert len(records(task(TEXTS, annotation(10, RIGHT, WHY)), "annotations.why")) == 1
+    assert len(records({**MIN, "stars": [{"rating": 4}]}, "stars")) == 1
+    commented = argilla(PAIR, {"better": [{"value": "response2"}], "why": [{"value": "It is heavy."}]})
+    assert "--leave-out responses.why" in refusal(commented)
+    assert len(records(commented, "responses.why")) == 1
+
+
+def test_a_name_to_leave_out_begins_with_a_field_that_is_there():
+    assert "no row has the field 'respones'" in refusal(argilla(PAIR, {}), "respones.why")
+
+
+def test_argilla_gives_a_row_for_each_person_and_question():
+    row = argilla(
+        PAIR,
+        {
+            "better": [
+                {"value": "response2", "user_id": "ada"},
+                {"value": "tie", "user_id": "bob"},
+                {"value": "response1", "user_id": "eve", "status": "discarded"},
+                {"value": "response1", "user_id": "kim", "status": "draft"},
+            ],
+            "order": [
+                {"value": ["response1", "response2"], "user_id": "ada", "status": "submitted"},
+                {"value": [{"value": "response2", "rank": 1}, {"value": "response1", "rank": 1}]},
+            ],
+            "response1-rating": [{"value": 2, "user_id": "ada"}],
+        },
+    )
+    better, tie, order, level, rating = records(row)
+    assert preferred(better) == ("A stone.", "A cork.", "ada")
+    assert (tie.probability, tie.annotator) == (0.5, "bob")
+    assert (order.completions, order.ranks) == (("A cork.", "A stone."), (1.0, 2.0))
+    assert (level.ranks, level.annotator) == ((1.0, 1.0), None)
+    assert (rating.completion, rating.score, rating.aspect) == ("A cork.", 2.0, "rating")
+
+
+def test_a_text_that_is_no_answer_is_never_compared():
+    (first, second) = records(argilla(THREE, {"best": [{"value": "response2", "user_id": "ada"}]}))
+    assert [pair.rejected for pair in (first, second)] == ["A cork.", "An anchor."]
+
+
+def test_answers_of_each_user_together_are_read_too():
+    """The server's own API, and Argilla 1, list what each person answered."""
+    row = argilla(
+        PAIR,
+        [
+            {"user_id": "ada", "status": "submitted", "values": {"better": {"value": "response2"}}},
+            {"user_id": "bob", "status": "discarded", "values": {"better": {"value": "response1"}}},
+            {"user_id": "eve", "status": "discarded", "values": None},
+        ],
+    )
+    assert [preferred(pair) for pair in records(row)] == [("A stone.", "A cork.", "ada")]
+
+
+FLAT = {
+    "id": "a9c7",
+    "status": "completed",
+    "_server_id": "5f6b",
+    **PAIR,
+    "better.responses": ["response2", "response1", "response1"],
+    "better.responses.users": ["ada", "bob", "None"],
+    "better.responses.status": ["submitted", "discarded", "submitted"],
+    "better.suggestion": "response1",
+    "better.suggestion.score": None,
+    "better.suggestion.agent": "gpt",
+}
+
+
+def test_the_columns_of_a_data_set_are_read_as_the_records_are():
+    reading = read_records([FLAT, {**FLAT, "better.responses": None}])
+    assert reading.format_name == "argilla-flat"
+    assert [preferred(pair) for pair in reading.records] == [
+        ("A stone.", "A cork.", "ada"),
+        ("A cork.", "A stone.", None),
+    ]
+    assert dict(reading.left_out) == {"records that nobody has answered": 1}
+
+
+def test_a_column_of_argilla_goes_when_it_is_left_out_by_name():
+    commented = {**FLAT, "why.responses": ["It is heavy."]}
+    assert "--leave-out why.responses" in refusal(commented)
+    assert len(records(commented, "why.responses")) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (
+            argilla(PAIR, {"better": [{"value": "response3"}]}),
+            "responses.better[0].value: expected the name of an answer (response1, response2) or tie",
+        ),
+        (argilla(THREE, {"good": [{"value": ["response1", "response2"]}]}), "expected all answers in order"),
+        (argilla(PAIR, {"order": [{"value": ["response1", "response1"]}]}), "expected all answers in order"),
+        (argilla(PAIR, {"order": [{"value": [["response1"], {}]}]}), "expected all answers in order"),
+        (
+            argilla(
+                PAIR, {"order": [{"value": [{"value": "response1", "rank": 1}, {"value": "response2"}]}]}
+            ),
+            "responses.order[0].value[1].rank: expected a value",
+        ),
+        (argilla(PAIR, {"fine": [{"value": True}]}), "expected the name of an answer"),
+        (argilla(PAIR, {"span": [{"value": {"start": 0}}]}), "expected the name of an answer"),
+        (
+            argilla(PAIR, {"stars": [{"value": 3}]}),
+            "expected points of one answer, or a question that begins",
+        ),
+        (argilla({"prompt": "What sinks?"}, {"stars": [{"value": 3}]}), "expected points of one answer"),
+        (
+            argilla({"text": "A stone."}, {"stars": [{"value": 3}]}),
+            "field fields: expected one of the fields",
+        ),
+        (
+            argilla({"prompt": "?", "mine": "a", "yours": "b", "hers": "c"}, {"b": [{"value": "mine"}]}),
+            "expected an answer whose name differs from the others' in its number only",
+        ),
+        ({**FLAT, "better.responses.users": ["ada"]}, "better.responses.users: expected 3 values"),
+    ],
+)
+def test_what_argilla_may_hold_and_no_record_can_is_refused_by_field(row, says):
+    assert says in refusal(row)
+
+
+def test_numbers_and_texts_of_argilla_are_ratings_and_demonstrations():
+    rated = argilla({"instruction": "What sinks?", "answer": "A stone."}, {"quality": [{"value": 4}]})
+    assert records(rated) == (
+        Rating(prompt="What sinks?", completion="A stone.", score=4.0, aspect="quality", origin="rows:1"),
+    )
+    written = argilla({"prompt": "What sinks?"}, {"text": [{"value": "A stone.", "user_id": 7}]})
+    assert records(written) == (
+        Demonstration(prompt="What sinks?", completion="A stone.", annotator="7", origin="rows:1"),
+    )
+
+
+def test_unanswered_records_are_counted():
+    reading = read_records([argilla(PAIR, {}), argilla(PAIR, {"better": [{"value": "response2"}]})])
+    assert (len(reading.records), reading.left_out) == (1, {"records that nobody has answered": 1})
+
+
+def test_nothing_that_is_read_is_changed():
+    row = task(copy.deepcopy(TEXTS), annotation(10, RIGHT))
+    before = copy.deepcopy(row)
+    (pair,) = records(row)
+    assert isinstance(pair, Comparison)
+    assert row == before
