@@ -44,7 +44,7 @@ from plaudit.evaluation.policies.evaluate import (
     Scorers as Scorers,
     evaluate_policies as evaluate_policies,
 )
-from plaudit.evaluation.policies.judge import PairJudge as PairJudge, load_judge as load_judge
+from plaudit.evaluation.policies.judge import load_judge as load_judge
 from plaudit.evaluation.policies.result import PolicyEvaluation as PolicyEvaluation
 from plaudit.evaluation.reward_models.evaluate import (
     RewardEvaluationData as RewardEvaluationData,

@@ -1,8 +1,12 @@
-"""The error that is meant for the user's eyes, and the end that a command chooses itself."""
+"""Errors that are meant for the user's eyes, and the end that a command chooses itself."""
 
 
 class UserError(ValueError):
     """What is wrong, where, and what to do; the command line prints it without a traceback."""
+
+
+class WaitingError(UserError):
+    """People are still to answer; says who waits for what, and how to go on. Exit status 3, not a fault."""
 
 
 class CommandEnd(SystemExit):

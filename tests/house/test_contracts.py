@@ -24,10 +24,11 @@ def existing(*names: str) -> set[str]:
 @pytest.mark.parametrize(
     ("contract", "packages"),
     [
-        ("Records, their readers and files never reach torch", ("data", "files", "labelling")),
+        ("Records, their readers and files never reach torch", ("data", "files")),
+        ("The label store and judges on servers never reach torch", ("judges", "labelling")),
         (
             "Records need the standard library only",
-            ("data.records", "data.judging", "data.transforms", "data.generative_judging"),
+            ("data.records", "data.judging", "data.labels", "data.transforms", "data.generative_judging"),
         ),
         ("Losses and advantages are arithmetic on tensors", ("losses", "advantages")),
     ],
@@ -40,7 +41,7 @@ def test_a_contract_names_every_package_that_it_is_about(contract, packages):
 def test_pure_packages_are_checked_strictly():
     strict = {Path(folder).stem for folder in SETTINGS["tool"]["basedpyright"]["strict"]}
     assert strict >= existing("tensors", "losses", "advantages")
-    assert strict >= {"records", "judging", "transforms", "generative_judging"}
+    assert strict >= {"records", "judging", "labels", "transforms", "generative_judging"}
 
 
 def test_the_constraints_pin_what_the_project_needs():
@@ -53,6 +54,8 @@ def test_the_constraints_pin_what_the_project_needs():
         *extras["dev"],
         *extras["lora"],
         *extras["data"],
+        *extras["collect"],
+        *extras["postgres"],
         *extras["tensorboard"],
     ]
     names = {requirement.partition(">=")[0].lower() for requirement in needed}

@@ -11,7 +11,7 @@ from typing import Any
 
 from plaudit import __version__
 from plaudit.cli.parser import Parser
-from plaudit.errors import UserError
+from plaudit.errors import UserError, WaitingError
 from plaudit.files.user_code import exit_refused
 
 _VERBS: Mapping[str, tuple[str, str]] = {
@@ -38,13 +38,16 @@ verbs needs none of them.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; 0 is well, 2 a fault that the user can mend, 130 a stop by Ctrl-C."""
+    """Runs one command; 0 is well, 2 a fault that the user can mend, 3 a wait for people, 130 a stop."""
     try:
         try:
             return _run_verb(argv)
         finally:
             # Here a closed pipe is still caught below; at exit Python could only print a traceback.
             sys.stdout.flush()
+    except WaitingError as waiting:
+        print(f"plaudit: {waiting}", file=sys.stderr)
+        return 3
     except UserError as error:
         print(f"plaudit: {error}", file=sys.stderr)
         return 2

@@ -173,9 +173,12 @@ def queue(connection: Connection, project: str) -> list[dict[str, Any]]:
 def faults(database: Database) -> Iterator[str]:
     """What is wrong with a store: nothing for a sound one. Looks at the whole of it."""
     with database.reading() as connection:
-        yield from log.chain_faults(connection)
+        damaged = list(log.chain_faults(connection))
+        yield from damaged
         yield from _cap_faults(connection)
-        yield from _replay_faults(connection)
+        # A log that was altered cannot be replayed, and says nothing about the tables.
+        if not damaged:
+            yield from _replay_faults(connection)
 
 
 _OVER_CAP = (
