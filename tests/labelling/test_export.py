@@ -481,6 +481,24 @@ def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(
     assert desk.store.check() == []
 
 
+def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(
+    make_desk: MakeDesk, where: str | Path, tmp_path: Path
+) -> None:
+    desk = make_desk(where, tasks=1)
+    (one,) = desk.people(1)
+    lease = desk.lease(one)
+    for number, strength in enumerate((1, -2, 3)):
+        label, own = {"strength": strength, "why": "my cousin"}, ("p", one, lease.assignment, str(number))
+        if number:
+            desk.store.revise(*own, label)
+        else:
+            desk.store.submit(*own, label)
+    desk.store.erase("p", one, actor="o1")
+    assert desk.store.status("p").labels == export(desk.store, "p", tmp_path / "rows.jsonl").rows == 1
+    assert '"strength": 3.0' in (tmp_path / "rows.jsonl").read_text()
+    assert desk.store.check() == []
+
+
 def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(
     make_desk: MakeDesk, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The server is killed while people label, and its database restarted: what was acknowledged is there once."""
+"""The server is killed while people label, and its database too: what was acknowledged is there once."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _crowd(url: str, secret: str) -> None:
 
 
 def test_a_crowd_that_is_killed_ends_with_the_same_rows(tmp_path: Path) -> None:
-    """Its process is killed again and again, wherever it is: the exported bytes are those of one that ran through."""
+    """Its process is killed again and again, wherever it is; the bytes are those of one that ran through."""
     contents = list[bytes]()
     context = multiprocessing.get_context("spawn")
     for kills in (0, 6):
