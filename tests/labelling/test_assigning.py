@@ -24,7 +24,7 @@ from plaudit.labelling.assigning import (
 )
 from plaudit.labelling.desk import Lease, Nothing
 from plaudit.labelling.project import Project
-from plaudit.labelling.refusals import FieldError, KeyConflictError
+from plaudit.labelling.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
 from tests.labelling.desks import Desk, MakeDesk, pair_body
 
 ANN = Annotator(name="a1", standing="active")
@@ -240,6 +240,17 @@ def test_a_key_of_an_answer_asks_for_no_task(make_desk: MakeDesk, tmp_path: Path
             desk.store.submit("p", one, lease.assignment, key, {"strength": 1})
 
 
+@pytest.mark.parametrize("word", ["", "w\0", "\ud800", "w1'--", "w" * 10_000, "nobody's"])
+def test_what_can_be_no_id_is_not_there(make_desk: MakeDesk, where: str | Path, word: str) -> None:
+    desk = make_desk(where, tasks=1)
+    (one,) = desk.people(1)
+    with pytest.raises(NotYoursError, match="not given to you"):
+        desk.store.submit("p", one, word, "k", {"strength": 1})
+    with pytest.raises(NotFoundError) as refused:
+        desk.store.close_task("p", word, reason="broken", actor="o1")
+    assert len(str(refused.value)) < 200
+
+
 def test_whoever_skipped_too_many_items_to_qualify_has_not_failed(
     make_desk: MakeDesk, tmp_path: Path
 ) -> None:
@@ -328,6 +339,14 @@ def test_next_takes_no_more_steps_of_many_tasks_than_of_few(make_desk: MakeDesk,
         desk.store.prefer("p", one, declined=["grim"])
         most.append(max(steps_of_next(desk, one, 80)))
     assert most[1] < 1.3 * most[0], most
+
+
+def test_next_takes_no_more_steps_of_somebody_who_labelled_much(make_desk: MakeDesk, tmp_path: Path) -> None:
+    """What was labelled once stays open for a second label: it must not all be passed by each time."""
+    desk = make_desk(tmp_path / "labels.db", tasks=450, overlap=2, gold_share=0.0)
+    (one,) = desk.people(1)
+    steps = steps_of_next(desk, one, 400)
+    assert max(steps[360:]) < 1.3 * max(steps[140:180])
 
 
 def test_the_statements_that_look_for_work_read_an_index_in_order(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, Executable, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.pool import StaticPool
@@ -78,6 +78,20 @@ class Database:
                 yield connection
             finally:
                 _roll_back(connection)
+
+    def ask(self, question: Executable, names: Mapping[str, Any]) -> Any:
+        """The first row of a single question, which sees one moment without a transaction; or None."""
+        with self._explained():
+            try:
+                with self._connect() as connection:
+                    return connection.execute(question, names).first()
+            except DBAPIError:
+                if self.is_file:
+                    raise
+                # As in `_begun`: a question changes nothing and may be asked again.
+                self.engine.dispose()
+                with self._connect() as connection:
+                    return connection.execute(question, names).first()
 
     @contextmanager
     def _begun(self, begin: str) -> Iterator[Connection]:

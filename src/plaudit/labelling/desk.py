@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, bindparam, case, exists, func, or_, select
 
+from plaudit.data.fields import shorten
 from plaudit.labelling import log
 from plaudit.labelling.answers import reverse
 from plaudit.labelling.assigning import (
@@ -289,7 +290,7 @@ def person_row(change: Transaction, name: str, person: str) -> Any:
 
 def own_assignment(change: Transaction, name: str, person: str, wanted: str) -> Any:
     """The row of an assignment, which must be the person's own."""
-    row = change.connection.execute(_ASSIGNMENT, {"a": wanted}).first()
+    row = change.connection.execute(_ASSIGNMENT, {"a": wanted}).first() if _is_id(wanted) else None
     # One refusal for what is not there and for what is another's: neither says which of them it is.
     if row is None or row.project != name or row.annotator != person:
         raise NotYoursError("this task was not given to you")
@@ -298,10 +299,15 @@ def own_assignment(change: Transaction, name: str, person: str, wanted: str) -> 
 
 def task_of(change: Transaction, name: str, wanted: str) -> Any:
     """The row of a task."""
-    row = change.connection.execute(_TASK, {"p": name, "t": wanted}).first()
+    row = change.connection.execute(_TASK, {"p": name, "t": wanted}).first() if _is_id(wanted) else None
     if row is None:
-        raise NotFoundError(f"project {name} has no task {wanted}")
+        raise NotFoundError(f"project {name} has no task {shorten(wanted)}")
     return row
+
+
+def _is_id(word: str) -> bool:
+    """Whether a word can be the id of anything: databases choke on a NUL or half a letter."""
+    return word.isascii() and word.isalnum()
 
 
 def lease_of(change: Transaction, row: Any) -> Lease:

@@ -16,6 +16,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.labelling import log
 from plaudit.labelling.answers import without_free_text
+from plaudit.labelling.database import Database
 from plaudit.labelling.desk import person_row
 from plaudit.labelling.log import Entry
 from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError
@@ -240,9 +241,9 @@ def _with_token(
     return Joined(token=secret, person=name, pseudonym=pseudonym, project=project, role=role, expires=expires)
 
 
-def identity(connection: Any, secret: str, now: str) -> Identity | None:
+def identity(database: Database, secret: str, now: str) -> Identity | None:
     """Who holds a token; None for an unknown, expired or revoked one."""
-    row = connection.execute(_TOKEN, {"h": hash_secret(secret), "now": now}).first()
+    row = database.ask(_TOKEN, {"h": hash_secret(secret), "now": now})
     if row is None or row.standing == "erased":
         return None
     return Identity(

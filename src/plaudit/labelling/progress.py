@@ -101,7 +101,7 @@ _TASKS = (
 _TASKS_IN_STATE = _TASKS.where(task.c.state == bindparam("s"))
 _LABELS_OF_TASK = (
     select(label)
-    .where(label.c.project == bindparam("p"), label.c.task == bindparam("t"))
+    .where(label.c.project == bindparam("p"), label.c.task == bindparam("t"), label.c.purpose == "work")
     .order_by(label.c.seq)
 )
 

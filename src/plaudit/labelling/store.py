@@ -283,8 +283,7 @@ class LabelStore:
 
     def identity(self, token: str) -> Identity | None:
         """Who holds a token; None for an unknown, expired or revoked one."""
-        with self.looking() as look:
-            return people.identity(look.connection, token, look.now)
+        return people.identity(self.database, token, stamp(self._clock()))
 
     def revoke(self, project: str, annotator: str, *, actor: str) -> int:
         """End all tokens of a person."""

@@ -30,7 +30,6 @@ _PROJECT_OUT = delete(_project).where(_project.c.name == bindparam("p"))
 _PROJECT_IN = insert(_project)
 _PROJECT = select(_project.c.settings).where(_project.c.name == bindparam("p"))
 _TASK_IN = insert(_task)
-_TASK = select(_task.c.state).where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
 _WORK = select(_task.c.id).where(_task.c.project == bindparam("p"), _task.c.purpose == "work")
 _TASK_SET = (
     update(_task)
@@ -56,11 +55,18 @@ _ASSIGNMENT_SET = (
     .where(_assignment.c.id == bindparam("a"))
     .values(state=bindparam("new_state"), until=bindparam("new_until"))
 )
-_OPEN_LEASES = select(func.count()).where(
-    _assignment.c.project == bindparam("p"),
-    _assignment.c.task == bindparam("t"),
-    _assignment.c.state == "open",
-    _assignment.c.purpose == "work",
+_OPEN_LEASES = (
+    select(func.count())
+    .where(
+        _assignment.c.project == bindparam("p"),
+        _assignment.c.task == bindparam("t"),
+        _assignment.c.state == "open",
+        _assignment.c.purpose == "work",
+    )
+    .scalar_subquery()
+)
+_TASK = select(_task.c.state, _OPEN_LEASES.label("leases")).where(
+    _task.c.project == bindparam("p"), _task.c.id == bindparam("t")
 )
 _LABEL_IN = insert(_label)
 _LABEL_OUT = delete(_label).where(_label.c.assignment == bindparam("a"))
@@ -85,9 +91,12 @@ _COUNT = {
     .values({name: _annotator.c[name] + 1})
     for name in ("assigned", "answered", "skipped")
 }
-_ANSWERED = select(_annotator.c.answered).where(
-    _annotator.c.project == bindparam("p"), _annotator.c.name == bindparam("n")
+_ANSWERED = (
+    select(_annotator.c.answered)
+    .where(_annotator.c.project == _assignment.c.project, _annotator.c.name == _assignment.c.annotator)
+    .scalar_subquery()
 )
+_HELD = select(_assignment, _ANSWERED.label("answered")).where(_assignment.c.id == bindparam("a"))
 _PERSON_SET = {
     name: update(_annotator)
     .where(_annotator.c.project == bindparam("p"), _annotator.c.name == bindparam("n"))
@@ -235,14 +244,13 @@ def _prolonged(connection: Connection, event: Event) -> None:
 
 
 def _answered(connection: Connection, event: Event) -> None:
-    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
+    held = connection.execute(_HELD, {"a": event.subject}).one()
     connection.execute(
         _ASSIGNMENT_SET, {"a": event.subject, "new_state": "answered", "new_until": held.until}
     )
     connection.execute(_COUNT["answered"], {"p": event.project, "n": held.annotator})
     if event.body is not None:
-        answered = connection.execute(_ANSWERED, {"p": event.project, "n": held.annotator}).scalar_one()
-        _put_label(connection, event, held, answered)
+        _put_label(connection, event, held, held.answered + 1)
     settle(connection, event.project, held.task)
 
 
@@ -415,13 +423,12 @@ CHANGES: Mapping[str, Callable[[Connection, Event], None]] = {
 def settle(connection: Connection, project: str, name: str) -> None:
     """Count a task's leases and labels anew, and say whether it wants more, is done, or needs a reviewer."""
     names = {"p": project, "t": name}
-    state = connection.execute(_TASK, names).scalar_one()
+    state, taken = connection.execute(_TASK, names).one()
     if state == "item":
         return
     settings = settings_of(connection, project)
     assert settings is not None
     counted = connection.execute(_COUNTED, names).all()
-    taken = connection.execute(_OPEN_LEASES, names).scalar_one()
     done = len(counted)
     if state in ("closed", "adjudicated"):
         wanted = done
