@@ -6,6 +6,7 @@ chain of the log are then plain sequential code, and no isolation level has to b
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -38,6 +39,11 @@ _ADVICE = {
     "malformed": "the file is damaged: restore a backup",
     "not a database": "the file is no store of plaudit: choose another",
 }
+# A server that restarts leaves connections that cannot be closed in good order: what it means for a sender is
+# said by `StoreUnavailableError`, and the pool's own page of traceback for each of them helps nobody.
+logging.getLogger("sqlalchemy.pool.impl.QueuePool").addFilter(
+    lambda record: not record.getMessage().startswith("Exception terminating connection")
+)
 _GONE_CODES = ("08", "53", "57", "58")
 """Classes of PostgreSQL's codes that are about the server's own state and not about a statement."""
 
