@@ -63,10 +63,14 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     if "model" in settings:
         settings["model"] = model_word(settings["model"], settings.pop("tokenizer", None), folder)
     config = _make_config(kind, {**settings, "out": str(folder)}, method)
-    if record is None:
-        run_method(method, config)
-    else:
-        _record_entry(record).run(record, with_local_inputs(config))
+    # Only now: this has torch loaded, and a bad setting is refused without it.
+    from plaudit.planner.fit import memory_checked_first
+
+    with memory_checked_first():
+        if record is None:
+            run_method(method, config)
+        else:
+            _record_entry(record).run(record, with_local_inputs(config))
     return TrainingResult(folder)
 
 

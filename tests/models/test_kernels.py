@@ -62,14 +62,20 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Fast kernels serve the CPU too, FlashAttention by its plain form, in any numbers and sizes."""
     monkeypatch.setattr(attention, "ACCELERATED", ("cpu", "cuda"))
     monkeypatch.setattr(attention, "varlen_attn", _plain_varlen)
-    varlen = attention.KERNEL_TABLE["varlen"]
+    varlen, flex = attention.KERNEL_TABLE["varlen"], attention.KERNEL_TABLE["flex"]
 
     def objection(rule: AttentionRule, query: Tensor, value: Tensor) -> str | None:
         # The models of these tests have smaller heads, and more digits, than the kernel takes.
         del query, value
         return varlen.objection(rule, *torch.empty(2, 1, 1, 1, 8, dtype=torch.bfloat16))
 
+    def flex_objection(rule: AttentionRule, query: Tensor, value: Tensor) -> str | None:
+        # Uncompiled, as here, FlexAttention has heads of any size.
+        wider = (x.new_empty(1, 1, 1, x.shape[-1] + 16) for x in (query, value))
+        return flex.objection(rule, *wider)
+
     monkeypatch.setitem(attention.KERNEL_TABLE, "varlen", replace(varlen, objection=objection))
+    monkeypatch.setitem(attention.KERNEL_TABLE, "flex", replace(flex, objection=flex_objection))
     return monkeypatch
 
 
@@ -125,6 +131,21 @@ def test_one_call_over_the_row_is_each_segment_alone(
     outputs = [_attended(SEGMENTS, rule, without, qkv) for without in (("varlen",), ("varlen", "flex"))]
     assert [ran for _, ran in outputs] == ["flex", "eager" if cap or sink else "loop"]
     torch.testing.assert_close(outputs[0][0], outputs[1][0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "kernel"), [(15, "eager"), (16, "flex")])
+def test_heads_that_are_too_small_for_flex_go_by_another_kernel(
+    monkeypatch: pytest.MonkeyPatch, size: int, kernel: str
+) -> None:
+    monkeypatch.setattr(attention, "ACCELERATED", ("cpu", "cuda"))
+    rule = replace(PLAIN, softcap=2.0)
+    # On a CPU it has no backward pass.
+    qkv = [x.detach() for x in _qkv(SEGMENTS, grouped=True, size=size)]
+    said = attention.KERNEL_TABLE["flex"].objection(rule, qkv[0], qkv[2])
+    assert said == (None if kernel == "flex" else "wants heads of at least 16 numbers")
+    found, ran = _attended(SEGMENTS, rule, (), qkv)
+    assert ran == kernel
+    torch.testing.assert_close(found, _attended(SEGMENTS, rule, attention.FAST_KERNELS, qkv)[0])
 
 
 def test_gradients_of_shared_keys_are_added_up_in_float32_and_in_one_order(device: torch.device) -> None:

@@ -182,12 +182,10 @@ def _print_plan(cost: RunCost, time_lines: list[str]) -> None:
 
 
 def _print_suggestions(suggestions: Any, least_cost: Any, memory: int) -> None:
-    from plaudit.planner.render import suggestion_sentences
+    from plaudit.planner.render import SUGGESTIONS_FOLLOW, suggestion_sentences
 
     console = make_console()
     if suggestions:
-        console.print(
-            "these would, nearest first; those that leave the gradient as it is come before others:"
-        )
+        console.print(SUGGESTIONS_FOLLOW)
     for line in suggestion_sentences(suggestions, least_cost, memory):
         console.print(line, markup=False, highlight=False)

@@ -19,7 +19,7 @@ from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.run import prepare_reward
 from plaudit.methods.run import Run, start_run
 from plaudit.methods.supervised.run import PREFERRED, SFT, prepare_supervised
-from plaudit.preflight.check import Check, Finding, PreflightSubject, run_checks
+from plaudit.preflight.check import Check, Finding, PreflightSubject, not_applicable, run_checks
 from plaudit.preflight.checks import named_checks
 from plaudit.tokens.batch import Completion
 from plaudit.tokens.microbatch import Microbatch
@@ -28,6 +28,8 @@ SUPERVISED_METHODS = {"sft": SFT, "preferred": PREFERRED}
 """Supervised methods that need no settings beside ``RunConfig``."""
 METHODS_WITHOUT_TABLE = (*SUPERVISED_METHODS, "reward")
 """Methods without a table that can be prepared without being run."""
+
+_NOT_LOADED = not_applicable("no model was loaded, since the run would not fit")
 
 
 def prepare_run(config: RunConfig, run: Run) -> tuple[TrainingJob[Any], PreflightSubject]:
@@ -56,4 +58,13 @@ def preflight_findings(method: str, config: RunConfig, checks: Iterable[Check]) 
     with process_group(config.device) as ranks:
         run = start_run(config, ranks, method)
         with run.resources:
-            yield from run_checks(prepare_run(config, run)[1], checks, allow)
+            memory, looked_at = run.memory_finding(), list(checks)
+            if memory.check in looked_at and memory.blocks_run:
+                yield memory
+                yield from (
+                    Finding(check=check, result=_NOT_LOADED, seconds=0.0, allowed=check.name in allow)
+                    for check in looked_at
+                    if check != memory.check
+                )
+                return
+            yield from run_checks(prepare_run(config, run)[1], looked_at, allow)

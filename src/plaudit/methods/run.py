@@ -33,8 +33,9 @@ from plaudit.methods.data import Rows
 from plaudit.methods.models import uncompiled_notes
 from plaudit.models.load import Precision, precision, stored_dtype
 from plaudit.models.policy import Policy
-from plaudit.preflight.check import PreflightSubject, refusal_message, run_checks
+from plaudit.preflight.check import Finding, PreflightSubject, Result, refusal_message, run_checks
 from plaudit.preflight.checks import CHECKS, current_check_names, named_checks
+from plaudit.preflight.memory import estimate_memory_use
 from plaudit.preflight.report import as_dict
 from plaudit.report.run.page import write_report
 from plaudit.tokens.batch import Example, batch_of
@@ -68,6 +69,8 @@ class Run:
     """Raises where the run folder is no longer the one that was opened; returns what it mended."""
     finished: bool = False
     """Whether its result is there already, so that there is nothing left to train."""
+    memory: Result | None = None
+    """Whether it fits into the memory of its GPU; None where nobody asked."""
     notes: list[str] = field(default_factory=list[str])
     """What was decided so far, for the user."""
     resources: ExitStack = field(default_factory=ExitStack)
@@ -86,7 +89,15 @@ class Run:
             held_out=rows.held_out_records,
             max_length=self.config.max_length,
             adapted=self.config.lora.rank > 0,
+            memory=self.memory,
         )
+
+    def memory_finding(self) -> Finding:
+        """The check that needs neither rows nor models: whether these would fit."""
+        subject = PreflightSubject(
+            encoder=self.encoder, records=(), max_length=self.config.max_length, memory=self.memory
+        )
+        return next(run_checks(subject, [CHECKS["memory"]], current_check_names(self.config.allow)))
 
     def check(self, subject: PreflightSubject) -> None:
         """Run the quick preflight checks before the first step; raises where one fails that may not."""
@@ -128,6 +139,9 @@ class Run:
         """
         if self.finished:
             return None
+        # Before anything is loaded: later it would be torch's word, and not ours, that memory is full.
+        if (error_message := refusal_message([self.memory_finding()])) is not None:
+            raise UserError(error_message)
         job, subject = prepare()
         self.check(subject)
         return self.train(job)
@@ -203,6 +217,11 @@ def start_run(
     if not finished:
         # Before rows are read, which may take minutes.
         check_weight_files(config.model)
+    memory = None
+    if config.check and not finished:
+        # A plan makes models of its own: the run's random numbers stay as they were seeded.
+        with torch.random.fork_rng(devices=[]):
+            memory = estimate_memory_use(method, config, ranks)
     run = Run(
         config=config,
         method=method,
@@ -212,6 +231,7 @@ def start_run(
         folder=None if folder is None else folder.path,
         verify_folder=tuple if folder is None else folder.verify,
         finished=finished,
+        memory=memory,
     )
     if config.deterministic:
         run.resources.enter_context(deterministic_kernels())

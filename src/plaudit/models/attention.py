@@ -452,6 +452,13 @@ def _varlen_objection(rule: AttentionRule, query: Tensor, value: Tensor) -> str 
     return _accelerated_objection(rule, query, value)
 
 
+def _flex_objection(rule: AttentionRule, query: Tensor, value: Tensor) -> str | None:
+    # Triton's product of blocks has no smaller ones.
+    if min(query.shape[-1], value.shape[-1]) < 16:
+        return "wants heads of at least 16 numbers"
+    return _accelerated_objection(rule, query, value)
+
+
 def _loop_objection(rule: AttentionRule, query: Tensor, value: Tensor) -> str | None:
     del query, value
     return "knows neither caps nor sinks" if rule.softcap is not None or rule.sink_h is not None else None
@@ -461,7 +468,7 @@ KERNEL_TABLE = {
     kernel.name: kernel
     for kernel in (
         PackedKernel(name="varlen", objection=_varlen_objection, attend=_attend_varlen),
-        PackedKernel(name="flex", objection=_accelerated_objection, attend=_attend_flex),
+        PackedKernel(name="flex", objection=_flex_objection, attend=_attend_flex),
         PackedKernel(name="loop", objection=_loop_objection, attend=_attend_in_turn),
         PackedKernel(name="eager", objection=lambda *_: None, attend=_attend_in_turn),
     )

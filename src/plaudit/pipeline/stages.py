@@ -30,6 +30,7 @@ from plaudit.pipeline.store import (
     running_code_version,
     set_aside,
 )
+from plaudit.planner.fit import memory_checked_first
 from plaudit.report.reward_models.page import write_reward_evaluations
 from plaudit.report.words import with_minus
 from plaudit.rewards.combine.request import CombineSettings, write_combination, write_implicit
@@ -143,7 +144,8 @@ def _options(settings: Any, *without: str) -> dict[str, Any]:
 
 def _train(name: str, config: Any) -> StageResult:
     """A new run, or one that goes on from its last checkpoint."""
-    run_method(name, config)
+    with memory_checked_first():
+        run_method(name, config)
     # A run, or those that it is made of: members of an ensemble, rounds of a loop.
     summaries = sorted(config.out.rglob("summary.json"))
     runs = [path.parent for path in summaries if "checkpoints" not in path.parts]

@@ -98,6 +98,8 @@ class PreflightSubject:
     """The reward model that learns."""
     job: TrainingJob[Any] | None = None
     """What the run trains, and how."""
+    memory: Result | None = None
+    """Whether the run fits into the memory of its GPU; None where nobody estimated it."""
     trial: RolloutTrial | None = None
     """What is tried in place of the run's own micro-batches where these are made of fresh answers."""
 
@@ -126,7 +128,9 @@ class Result:
     holds: bool | None
     """None where there is nothing to check: no reward, no adapters."""
     details: str
-    """The evidence in one line: the figures, the offending row, or why there was nothing to check."""
+    """The evidence in one line: the figures, the offending row, or why there was nothing to check. Settings
+    that would help stand below it, a line for each.
+    """
     rendered_rows: str | None = None
     """Rows as the model reads them, coloured where there is a terminal: printed below the table for the
     user.

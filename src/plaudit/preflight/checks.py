@@ -6,7 +6,17 @@ from collections.abc import Iterable, Mapping
 
 from plaudit.config import did_you_mean, rename_note
 from plaudit.errors import UserError
-from plaudit.preflight import contents, data, logprobs, rewards, sampling, tokenization, truncation, updates
+from plaudit.preflight import (
+    contents,
+    data,
+    logprobs,
+    memory,
+    rewards,
+    sampling,
+    tokenization,
+    truncation,
+    updates,
+)
 from plaudit.preflight.check import Check
 
 CHECKS: Mapping[str, Check] = {
@@ -22,6 +32,7 @@ CHECKS: Mapping[str, Check] = {
         updates.CHECKS,
         sampling.CHECKS,
         rewards.CHECKS,
+        memory.CHECKS,
     )
     for check in group
 }
