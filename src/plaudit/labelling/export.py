@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -30,6 +30,10 @@ from plaudit.labelling.tables import annotator, label, task
 
 SNAPSHOT_VERSION = 1
 """The shape of snapshots."""
+
+
+class EmptyExportError(UserError):
+    """There is no row to export: no labels, or none that the filters let through, or nothing was said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,22 +128,23 @@ def export(
     *,
     filters: Filters | None = None,
     position: int | None = None,
+    tasks: Collection[str] | None = None,
     actor: str = "plaudit",
 ) -> Snapshot:
-    """Write rows and their snapshot; the log remembers it with the rows' hash, once for the same bytes."""
+    """Write rows and their snapshot; the log remembers it with the rows' hash, once for the same bytes.
+
+    ``tasks`` are the ids of those that are wanted; None is all of the project.
+    """
     chosen = Filters() if filters is None else filters
     with _moment(store, project, position) as (connection, seq, link):
         settings = views.settings_of(connection, project)
         if settings is None:
             raise NotFoundError(f"{store.where}: there is no project {project!r}")
         status = progress.status(connection, project)
-        found, left_out = _selected(connection, project, chosen)
+        found, left_out = selected_labels(connection, project, chosen, tasks)
     rows, events = _rows(found, settings, chosen.group)
     if not rows:
-        why = (
-            ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "there are no labels yet"
-        )
-        raise UserError(f"{store.where}: nothing of project {project} to export ({why})")
+        _refuse_empty(store, project, left_out)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_records(rows, out)
     snapshot = Snapshot(
@@ -147,7 +152,7 @@ def export(
         project=project,
         seq=seq,
         link=link,
-        filters=asdict(chosen),
+        filters=asdict(chosen) | ({} if tasks is None else {"tasks": log.digest(sorted(tasks))}),
         rows=len(rows),
         sha256=file_hash(out),
         tasks=status.tasks,
@@ -156,13 +161,20 @@ def export(
         left_out=left_out,
         events=tuple(events),
     )
-    atomic.write_json(snapshot_path(out), asdict(snapshot))
+    atomic.write_json(snapshot_path(out), _plain(snapshot))
     _remember(store, snapshot, actor)
     return snapshot
 
 
-def _counted(left_out: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "there are no labels yet"
+def _refuse_empty(store: LabelStore, project: str, left_out: Mapping[str, int]) -> NoReturn:
+    why = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "there are no labels yet"
+    raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({why})")
+
+
+def _plain(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot as JSON holds it."""
+    values = asdict(snapshot)
+    return {name: [*value] if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _rows(found: Sequence[Any], settings: Project, group: str) -> tuple[list[Record], list[int]]:
@@ -245,8 +257,14 @@ def _replay(source: Connection, target: Connection, position: int) -> Event:
     return latest
 
 
-def _selected(connection: Connection, project: str, filters: Filters) -> tuple[Sequence[Any], dict[str, int]]:
+def selected_labels(
+    connection: Connection, project: str, filters: Filters, tasks: Collection[str] | None = None
+) -> tuple[Sequence[Any], dict[str, int]]:
+    """The rows of labels that filters let through, in the order of their tasks, and what they leave out."""
     rows = connection.execute(_LABELS, {"p": project}).all()
+    if tasks is not None:
+        wanted = {*tasks}
+        rows = [row for row in rows if row.task in wanted]
     decided = (
         {row.task for row in rows if row.purpose == "adjudicated"} if filters.adjudicated else set[str]()
     )

@@ -1,0 +1,60 @@
+"""A wait for people: what is missing, where it is asked, and how to go on; without a database at hand."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from plaudit.errors import UserError, WaitingError
+
+STORE_FILE = "labels.db"
+"""What a store is called where nobody named one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Labels that people have not given yet.
+
+    Example: ``Wait(store="labels.db", project="helpful", missing=12, wanted=500)``
+    """
+
+    store: str
+    """The store, never with a password."""
+    project: str
+    """The project that asks."""
+    missing: int
+    """How many labels are missing."""
+    wanted: int
+    """How many were asked for; more where people are divided."""
+
+    @property
+    def sentence(self) -> str:
+        """What is missing, and where.
+
+        >>> Wait(store="labels.db", project="helpful", missing=12, wanted=500).sentence
+        '12 of 500 labels are missing in project helpful of labels.db'
+        """
+        return f"{self.missing} of {self.wanted} labels are missing in project {self.project} of {self.store}"
+
+    @property
+    def advice(self) -> str:
+        """The commands by which people get to answer."""
+        store, project = shlex.quote(self.store), shlex.quote(self.project)
+        return (
+            f"`plaudit collect serve --store {store}` lets people answer, and `plaudit collect invite "
+            f"--store {store} --project {project}` lets one of them in"
+        )
+
+
+def waiting_error(wait: Wait) -> WaitingError:
+    """The error of somebody who cannot go on without these labels."""
+    return WaitingError(f"{wait.sentence}. {wait.advice}. Then give the same command again", wait)
+
+
+def refuse_without_database() -> None:
+    """Complain, before any work is done, where the packages of a label store are not installed."""
+    if find_spec("sqlalchemy") is None:
+        raise UserError(
+            'people answer in a label store, which needs SQLAlchemy: pip install "plaudit[collect]"'
+        )
