@@ -30,9 +30,12 @@ from plaudit.labelling.transaction import Transaction
 from plaudit.labelling.waiting import Wait, waiting_error
 
 _WORK = (
-    select(task.c.id, task.c.body, task.c.state, task.c.wanted, task.c.done)
+    select(task.c.id, task.c.body)
     .where(task.c.project == bindparam("p"), task.c.purpose == "work")
     .order_by(task.c.seq)
+)
+_STANDING = select(task.c.id, task.c.state, task.c.wanted, task.c.done).where(
+    task.c.project == bindparam("p")
 )
 
 
@@ -121,13 +124,14 @@ class People:
         """
         wanted_ids = {*tasks}
         with self.store.looking() as look:
-            rows = look.connection.execute(_WORK, {"p": self.project}).all()
+            rows = look.connection.execute(_STANDING, {"p": self.project}).all()
         rows = [row for row in rows if row.id in wanted_ids]
         missing = sum(max(row.wanted - row.done, 0) for row in rows if row.state == "open")
         if missing == 0:
             return None
         wanted = sum(row.wanted for row in rows)
-        return Wait(store=self.store.where, project=self.project, missing=missing, wanted=wanted)
+        where = {"store": self.store.where, "project": self.project}
+        return Wait(**where, missing=missing, wanted=wanted, tasks=tuple(sorted(wanted_ids)))
 
     def refuse_waiting(self, tasks: Collection[str]) -> None:
         """Raise while labels of these tasks are missing."""

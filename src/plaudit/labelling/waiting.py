@@ -10,6 +10,8 @@ from plaudit.errors import UserError, WaitingError
 
 STORE_FILE = "labels.db"
 """What a store is called where nobody named one."""
+WAIT_FILE = "waits.json"
+"""In the folder of a stage that waits for people: what is missing, as `Wait.facts` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,8 @@ class Wait:
     """How many labels are missing."""
     wanted: int
     """How many were asked for; more where people are divided."""
+    tasks: tuple[str, ...] = ()
+    """The ids of the tasks that these labels are of."""
 
     @property
     def sentence(self) -> str:
@@ -36,6 +40,17 @@ class Wait:
         '12 of 500 labels are missing in project helpful of labels.db'
         """
         return f"{self.missing} of {self.wanted} labels are missing in project {self.project} of {self.store}"
+
+    @property
+    def facts(self) -> dict[str, str | int]:
+        """All but the tasks, for a file."""
+        return {
+            "store": self.store,
+            "project": self.project,
+            "missing": self.missing,
+            "wanted": self.wanted,
+            "sentence": self.sentence,
+        }
 
     @property
     def advice(self) -> str:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.write import RowsSettings, convert_rows
-from plaudit.errors import UserError
+from plaudit.errors import UserError, WaitingError
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.generate import Contestant, prompted_policy
 from plaudit.evaluation.policies.result import write_agreements, write_policy_evaluation
 from plaudit.files import atomic, exact_json
+from plaudit.labelling.waiting import WAIT_FILE, Wait
 from plaudit.methods.registry import run_method
 from plaudit.methods.run import CHECKS_FILE
 from plaudit.pipeline.spec import FIELD_NAMES, Stage
@@ -64,7 +65,14 @@ def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey, *, fr
     began, start = _utc_now(), time.perf_counter()
     started = {"key": stage_key.key, "place": str(stage_folder), "began": began}
     atomic.write_json(stage_folder / START_FILE, started)
-    report = _run_action(context, stage)
+    waits_file = stage_folder / WAIT_FILE
+    waits_file.unlink(missing_ok=True)
+    try:
+        report = _run_action(context, stage)
+    except WaitingError as waiting:
+        waits = [wait.facts for wait in waiting.waits if isinstance(wait, Wait)]
+        atomic.write_json(waits_file, waits)
+        raise
     outputs = output_hashes(stage_folder)
     result = result_hash(stage.kind, stage_key.key, outputs)
     manifest = {
@@ -103,6 +111,8 @@ def _run_action(context: PipelineContext, stage: Stage) -> StageResult:
             return (
                 _train(kind, settings) if stage.kind.trains else _ACTIONS[kind](settings, out, stage, context)
             )
+        except WaitingError as waiting:
+            raise WaitingError(f"{name}: {waiting}", *waiting.waits) from waiting
         except UserError as error:
             raise UserError(f"{name}: {error}\nWhat {GOES_ON}") from error
         except Exception as error:

@@ -16,6 +16,8 @@ from plaudit.engine.run_folder import Fingerprints
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.files import exact_json
+from plaudit.labelling.waiting import STORE_FILE, WAIT_FILE
+from plaudit.methods.iterative.config import PEOPLE, RlhfConfig
 from plaudit.pipeline.spec import (
     PROMPTED,
     PROMPTED_PARTS,
@@ -39,7 +41,7 @@ GOES_ON = "is finished is kept, and the same command goes on from here"
 """What a fault ends with, after "What"."""
 RESULT_NEUTRAL_SETTINGS = (
     *("allow", "check", "device", "keep.last", "memory", "out", "reference.cache"),
-    *("sample", "sample_every", "save_every", "sinks"),
+    *("sample", "sample_every", "save_every", "sinks", "loop.project", "loop.store"),
 )
 """Settings of training that leave the result as it is; all of them may change when a run goes on."""
 
@@ -80,9 +82,20 @@ class PipelineContext:
                 takes_list = isinstance(stage.values[setting.path], tuple)
                 value = words if takes_list else _one_file(words, joined, setting.key)
                 values[setting.path] = convert(value, setting.value_type)
+        values |= self._people_values(stage)
         if PROMPTED in stage.inputs:
             values["policy",] = tuple(map(self._prompted_word, stage.config({}).policy))
         return stage.config(values, self.folder.stage(stage.name) / "run")
+
+    def _people_values(self, stage: Stage) -> dict[SettingPath, object]:
+        """Where a loop asks people, if it does and nobody said where: in the pipeline's own store.
+
+        In the loop's folder labels would go with it when settings change.
+        """
+        if stage.kind.settings is not RlhfConfig or stage.values["comparisons",] != PEOPLE:
+            return {}
+        own = {("loop", "store"): str(self.folder.path / STORE_FILE), ("loop", "project"): stage.name}
+        return {path: value for path, value in own.items() if path not in stage.values}
 
     def _prompted_word(self, word: str) -> str:
         """The word of a prompted policy with paths where it names stages."""
@@ -190,8 +203,8 @@ def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = 
     return deciding
 
 
-StageState = Literal["kept", "taken back", "goes on", "runs", "waits"]
-"""What is to be done: nothing; nothing but to move a folder; the rest; all; not known yet."""
+StageState = Literal["kept", "taken back", "goes on", "runs", "waits", "waits for people"]
+"""What is to be done: nothing; nothing but to move a folder; the rest; all; not known yet; by people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +248,8 @@ def stage_status(
         refuse_changed_outputs(here, manifest, context.fingerprints)
         return status(state="kept", reason=_code_note(manifest), result_hash=manifest["result"])
     if can_resume(context.folder, stage, stage_key.key):
-        return status(state="goes on", reason="was stopped; it goes on from its last checkpoint")
+        state, reason = _begun_state(here)
+        return status(state=state, reason=reason)
     # The name of a folder set aside has the first digits of its key only.
     if manifest_aside is not None and manifest_aside["key"] == stage_key.key:
         refuse_changed_outputs(aside, manifest_aside, context.fingerprints)
@@ -244,6 +258,18 @@ def stage_status(
     not_sealed = "was stopped" if here.exists() else "never run"
     reason = not_sealed if manifest is None else _describe_changes(manifest, stage_key)
     return status(state="runs", reason=reason)
+
+
+def _begun_state(stage_folder: Path) -> tuple[StageState, str]:
+    """Whether a stage that goes on was stopped, or waited for people when it was asked last."""
+    path = stage_folder / WAIT_FILE
+    if not path.exists():
+        return "goes on", "was stopped; it goes on from where it was"
+    try:
+        waits = exact_json.loads(path.read_bytes())
+        return "waits for people", "; ".join(wait["sentence"] for wait in waits)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); remove it, and the stage says it anew") from error
 
 
 def _code_note(manifest: Mapping[str, Any]) -> str:
