@@ -9,7 +9,7 @@ import pytest
 
 from plaudit.data.judging import Task, first_probability, swapped
 from plaudit.errors import UserError, WaitingError
-from plaudit.labelling.asking import People, pair_body
+from plaudit.labelling.asking import People, task_body
 from plaudit.labelling.project import Project
 from plaudit.labelling.waiting import Wait, waiting_error
 from plaudit.rewards.comparing import JudgeSettings, judge_named
@@ -31,43 +31,43 @@ def people_of(desk: Desk) -> People:
     return People(store=desk.store, project="p")
 
 
-def missing(people: People, ids: tuple[str, ...]) -> tuple[int, int] | None:
+def missing(people: People, ids: tuple[str, ...]) -> int:
     wait = people.wait(ids)
-    return None if wait is None else (wait.missing, wait.wanted)
+    return 0 if wait is None else wait.missing
 
 
 def test_what_was_asked_before_is_found_in_whichever_order(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where, tasks=0)
     people = people_of(desk)
-    first = people.ask([pair_body(task, round=1) for task in PAIRS])
+    first = people.ask([task_body(task, round=1) for task in PAIRS])
     assert len({*first}) == 4
     position = desk.store.position()
-    again = people.ask([pair_body(swapped(task), source={"model": "b"}, round=2) for task in PAIRS[::-1]])
+    again = people.ask([task_body(swapped(task), source={"model": "b"}, round=2) for task in PAIRS[::-1]])
     assert again == first[::-1]
     assert desk.store.position() == position
-    assert people.ask([pair_body(pair(9)), pair_body(PAIRS[0])])[1] == first[0]
+    assert people.ask([task_body(pair(9)), task_body(PAIRS[0])])[1] == first[0]
 
 
 def test_a_task_of_another_prompt_or_answer_is_another(where: str | Path, make_desk: MakeDesk) -> None:
     people = people_of(make_desk(where, tasks=0))
-    bodies = [pair_body(PAIRS[0]), pair_body(PAIRS[0]), pair_body(PAIRS[1])]
+    bodies = [task_body(PAIRS[0]), task_body(PAIRS[0]), task_body(PAIRS[1])]
     bodies[1] = {**bodies[1], "prompt": "What is 0 and 0?"}
     assert len({*people.ask(bodies)}) == 3
 
 
 def test_tasks_whose_answer_is_known_are_not_what_was_asked(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where, tasks=0)
-    desk.store.add_tasks("p", [{**pair_body(PAIRS[0]), "gold": {"better": 0}}], actor="o1")
-    (own,) = people_of(desk).ask([pair_body(PAIRS[0])])
+    desk.store.add_tasks("p", [{**task_body(PAIRS[0]), "gold": {"better": 0}}], actor="o1")
+    (own,) = people_of(desk).ask([task_body(PAIRS[0])])
     assert [task["purpose"] for task in desk.store.tasks("p") if task["id"] == own] == ["work"]
 
 
 def test_one_task_that_cannot_be_asked_refuses_all(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where, tasks=0)
-    bad = pair_body(PAIRS[1])
+    bad = task_body(PAIRS[1])
     bad["candidates"][1]["text"] = bad["candidates"][0]["text"]
     with pytest.raises(UserError, match=r"task 2, candidates\[1\].text: .*the same words"):
-        people_of(desk).ask([pair_body(PAIRS[0]), bad])
+        people_of(desk).ask([task_body(PAIRS[0]), bad])
     assert desk.store.tasks("p") == []
 
 
@@ -75,11 +75,11 @@ def test_what_was_drawn_under_a_name_is_remembered(where: str | Path, make_desk:
     desk = make_desk(where, tasks=0)
     people = people_of(desk)
     assert people.requested("k1") is None
-    ids = people.ask([pair_body(task) for task in PAIRS], draw="k1")
+    ids = people.ask([task_body(task) for task in PAIRS], draw="k1")
     assert people.requested("k1") == ids
     assert people.requested("k2") is None
     position = desk.store.position()
-    assert people.ask([pair_body(task) for task in PAIRS], draw="k1") == ids
+    assert people.ask([task_body(task) for task in PAIRS], draw="k1") == ids
     assert desk.store.position() == position
     assert desk.store.check() == []
 
@@ -87,19 +87,19 @@ def test_what_was_drawn_under_a_name_is_remembered(where: str | Path, make_desk:
 def test_what_is_missing_is_counted_of_these_tasks_alone(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where, tasks=3, overlap=2)
     people = people_of(desk)
-    ids = people.ask([pair_body(task) for task in (*PAIRS[:2], pair(7), pair(8))])
-    assert missing(people, ids) == (8, 8)
-    assert missing(people, ids[:1]) == (2, 2)
+    ids = people.ask([task_body(task) for task in (*PAIRS[:2], pair(7), pair(8))])
+    assert missing(people, ids) == 8
+    assert missing(people, ids[:1]) == 2
     a, b, c = desk.people(3)
     for person in (a, b):
         for _ in range(5):
             lease = desk.lease(person)
             desk.store.submit("p", person, lease.assignment, f"k-{lease.assignment}", {"strength": 1})
-    assert missing(people, ids) == (4, 12), "each said the right one of the screen, so all are divided"
+    assert missing(people, ids) == 4, "each said the right one of the screen, so all are divided"
     for _ in range(5):
         lease = desk.lease(c)
         desk.store.submit("p", c, lease.assignment, f"k-{lease.assignment}", {"strength": 1})
-    assert people.wait(ids) is None
+    assert missing(people, ids) == 0
 
 
 def test_closed_decided_and_divided_tasks_are_waited_for_no_more(
@@ -107,16 +107,16 @@ def test_closed_decided_and_divided_tasks_are_waited_for_no_more(
 ) -> None:
     desk = make_desk(where, tasks=0, overlap=2, most=2)
     people = people_of(desk)
-    ids = people.ask([pair_body(task) for task in PAIRS[:3]])
+    ids = people.ask([task_body(task) for task in PAIRS[:3]])
     desk.store.close_task("p", ids[0], reason="nobody can know", actor="o1")
-    assert missing(people, ids) == (4, 6)
+    assert missing(people, ids) == 4
     desk.store.adjudicate("p", ids[1], {"strength": 1}, reason="taste", actor="r1", key="k")
-    assert missing(people, ids) == (2, 6)
+    assert missing(people, ids) == 2
     for person in desk.people(2):
         desk.answer(person, 1)
     (third,) = [task for task in desk.store.tasks("p") if task["id"] == ids[2]]
     assert third["state"] == "review"
-    assert people.wait(ids) is None
+    assert missing(people, ids) == 0
 
 
 def test_people_are_a_judge_whose_verdicts_take_days(where: str | Path, make_desk: MakeDesk) -> None:
@@ -144,7 +144,7 @@ def test_people_are_a_judge_whose_verdicts_take_days(where: str | Path, make_des
 def test_several_labels_are_one_verdict_of_their_shares(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where, tasks=0, overlap=2, most=2)
     people = people_of(desk)
-    people.ask([pair_body(PAIRS[0])])
+    people.ask([task_body(PAIRS[0])])
     first, second = desk.people(2)
     lease = desk.lease(first)
     desk.store.submit("p", first, lease.assignment, "k", {"strength": desk.better(lease)})

@@ -32,7 +32,7 @@ from plaudit.labelling.waiting import Wait, waiting_error
 _WORK = (
     select(task.c.id, task.c.body)
     .where(task.c.project == bindparam("p"), task.c.purpose == "work")
-    .order_by(task.c.seq)
+    .order_by(task.c.done.desc(), task.c.seq)
 )
 _STANDING = select(task.c.id, task.c.state, task.c.wanted, task.c.done).where(
     task.c.project == bindparam("p")
@@ -109,10 +109,9 @@ class People:
         return None if event is None or event.body is None else tuple(event.body["tasks"])
 
     def _ids(self, look: Transaction) -> dict[str, str]:
-        rows = look.connection.execute(_WORK, {"p": self.project})
         ids = dict[str, str]()
-        for row in rows:
-            # The first one stays, should the same be there twice by another way.
+        for row in look.connection.execute(_WORK, {"p": self.project}):
+            # The same may be there twice, as by a file that was taken in: what people answered counts.
             ids.setdefault(_content_key(json.loads(row.body)), row.id)
         return ids
 
@@ -151,7 +150,7 @@ class People:
         """
         del seed
         self.begin(Project(name=self.project))
-        bodies = [pair_body(task) for task in tasks]
+        bodies = [task_body(task) for task in tasks]
         ids = self.ask(bodies)
         self.refuse_waiting(ids)
         with self.store.looking() as look:
@@ -162,14 +161,22 @@ class People:
         return [_verdict(body, by_task.get(own, ())) for own, body in zip(ids, bodies, strict=True)]
 
 
-def pair_body(task: Task, *, source: Mapping[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
-    """The task of a store that asks which of two answers is better, with what finds the pair again."""
+def task_body(
+    task: Task, *, kind: str = "pair", source: Mapping[str, Any] | None = None, **metadata: Any
+) -> dict[str, Any]:
+    """What a store asks of a task's answers, with what finds the task again; nobody is shown more than texts.
+
+    >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))
+    >>> task_body(task, source={"model": "sft"}, round=1)["candidates"][0]
+    {'text': 'Mice.', 'ended': True, 'source': {'model': 'sft'}}
+    """
     candidates = [
         {"text": text_to_json(answer), "ended": ended, **({} if source is None else {"source": dict(source)})}
         for answer, ended in zip(task.answers, task.ended, strict=True)
     ]
-    body: dict[str, Any] = {"kind": "pair", "prompt": text_to_json(task.prompt), "candidates": candidates}
-    body |= {} if task.category is None else {"category": task.category}
+    body: dict[str, Any] = {"kind": kind, "prompt": text_to_json(task.prompt), "candidates": candidates}
+    carried = {"category": task.category, "reference_answer": task.reference_answer}
+    body |= {name: value for name, value in carried.items() if value is not None}
     return body | ({"metadata": metadata} if metadata else {})
 
 

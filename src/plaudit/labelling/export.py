@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -144,7 +144,7 @@ def export(
         found, left_out = selected_labels(connection, project, chosen, tasks)
     rows, events = _rows(found, settings, chosen.group)
     if not rows:
-        _refuse_empty(store, project, left_out)
+        raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_records(rows, out)
     snapshot = Snapshot(
@@ -161,20 +161,20 @@ def export(
         left_out=left_out,
         events=tuple(events),
     )
-    atomic.write_json(snapshot_path(out), _plain(snapshot))
+    atomic.write_json(snapshot_path(out), snapshot_to_dict(snapshot))
     _remember(store, snapshot, actor)
     return snapshot
 
 
-def _refuse_empty(store: LabelStore, project: str, left_out: Mapping[str, int]) -> NoReturn:
-    why = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "there are no labels yet"
-    raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({why})")
+def _counts(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "there are no labels yet"
 
 
-def _plain(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot as JSON holds it."""
-    values = asdict(snapshot)
-    return {name: [*value] if isinstance(value, tuple) else value for name, value in values.items()}
+def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot as its file holds it."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(snapshot).items()
+    }
 
 
 def _rows(found: Sequence[Any], settings: Project, group: str) -> tuple[list[Record], list[int]]:

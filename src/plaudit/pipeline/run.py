@@ -27,9 +27,9 @@ from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.policies.generate import prompted_context
 from plaudit.evaluation.policies.judge import check_judge
 from plaudit.files import atomic, lock
-from plaudit.labelling.waiting import Wait
+from plaudit.labelling.waiting import STORE_FILE, Wait, refuse_without_database
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
-from plaudit.methods.iterative.config import LoopConfig, RlhfConfig, resolve_settings
+from plaudit.methods.iterative.config import PEOPLE, LoopConfig, RlhfConfig, resolve_settings
 from plaudit.methods.iterative.rlhf import policy_config, rlhf_round
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.policy.conflicts import configured_algorithm as configured_policy_algorithm
@@ -38,6 +38,7 @@ from plaudit.methods.reference import refuse_unused_reference_settings
 from plaudit.methods.registry import preflight_methods
 from plaudit.methods.reward_model.losses import loss_name_for
 from plaudit.models.load import device_of
+from plaudit.pipeline.collecting import CollectSettings, validate_collecting
 from plaudit.pipeline.read import pipeline_yaml, read_pipeline
 from plaudit.pipeline.spec import Pipeline, Stage
 from plaudit.pipeline.status import (
@@ -201,6 +202,8 @@ def _validate_preference(name: str, config: PreferenceConfig) -> None:
 
 def _validate_rlhf(_: str, config: RlhfConfig) -> None:
     configured_policy_algorithm(config.loop.teach, policy_config(config, rlhf_round(config, 1)))
+    if config.comparisons == PEOPLE:
+        refuse_without_database()
     loss_name_for("comparisons", config.reward_run.reward)
 
 
@@ -219,6 +222,7 @@ _VALIDATORS: Mapping[type, Callable[[str, Any], object]] = {
     LoopConfig: lambda name, config: resolve_settings(ITERATIVE_ALGORITHMS[name], config),
     RlhfConfig: _validate_rlhf,
     EvaluateSettings: _validate_evaluation,
+    CollectSettings: lambda _, settings: validate_collecting(settings),
 }
 """What refuses the settings that an algorithm does not read."""
 
@@ -477,7 +481,8 @@ def _refuse_foreign_folder(folder: PipelineFolder) -> None:
         raise UserError(f"{folder.path}: a file is in the way; choose another folder with --out")
     own = ("stages", "earlier", lock.LOCK_NAME, "fingerprints.json")
     names = sorted(path.name for path in folder.path.iterdir())
-    foreign = [name for name in names if name not in own and name[0] != "."]
+    # The store of labels may be there before the pipeline: its owner has made the project first.
+    foreign = [name for name in names if name not in own and not name.startswith((".", STORE_FILE))]
     if foreign:
         raise UserError(
             f"{folder.path}: this folder is no pipeline's (it has no pipeline.yaml) and is not empty: "

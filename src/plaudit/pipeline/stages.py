@@ -20,8 +20,9 @@ from plaudit.files import atomic, exact_json
 from plaudit.labelling.waiting import WAIT_FILE, Wait
 from plaudit.methods.registry import run_method
 from plaudit.methods.run import CHECKS_FILE
+from plaudit.pipeline.collecting import CollectSettings, Place, collect
 from plaudit.pipeline.spec import FIELD_NAMES, Stage
-from plaudit.pipeline.status import GOES_ON, PipelineContext, StageKey, can_resume
+from plaudit.pipeline.status import GOES_ON, PipelineContext, StageKey, can_resume, store_of
 from plaudit.pipeline.store import (
     LOG_FILE,
     MANIFEST_FILE,
@@ -269,11 +270,27 @@ def _judge_rewards(
     return StageResult(sentences=(figures or "no verdict on any pair", *found.notes), command=command)
 
 
+def _collect(settings: CollectSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
+    """Answers judged by people, who are waited for, or by simulated ones."""
+    place = Place(
+        name=stage.name,
+        folder=out,
+        store=store_of(context.folder, stage),
+        model="".join(map(context.display_name, stage.inputs.get("model", ()))),
+        hash_of=context.fingerprints.hash_of,
+    )
+    snapshot, sentences = collect(settings, place)
+    options = {"store": snapshot.store, "project": snapshot.project, "out": out / "rows.jsonl"}
+    command = command_line("plaudit collect export", **options, position=snapshot.seq)
+    return StageResult(sentences=sentences, command=command)
+
+
 _ACTIONS: Mapping[str, Callable[..., StageResult]] = {
     "world-rows": _make_world_rows,
     "rows": _import_rows,
     "combine": _combine,
     "evaluate": _evaluate,
     "judge-reward": _judge_rewards,
+    "collect": _collect,
 }
 """The kinds that train nothing; each gets its settings, its folder, the stage and the pipeline."""

@@ -18,6 +18,7 @@ from plaudit.evaluation.policies import PolicyWord
 from plaudit.files import exact_json
 from plaudit.labelling.waiting import STORE_FILE, WAIT_FILE
 from plaudit.methods.iterative.config import PEOPLE, RlhfConfig
+from plaudit.pipeline.collecting import CollectSettings
 from plaudit.pipeline.spec import (
     PROMPTED,
     PROMPTED_PARTS,
@@ -132,6 +133,13 @@ class PipelineContext:
         }
 
 
+def store_of(folder: PipelineFolder, stage: Stage) -> str:
+    """The label store in which a stage asks people: the one that it names, or the pipeline's own."""
+    config = stage.config({})
+    named = config.store if isinstance(config, CollectSettings) else config.loop.store
+    return str(folder.path / STORE_FILE) if named is None else named
+
+
 def _one_file(words: list[str], folder: Path, setting: str) -> str:
     """One file with the rows of all sources, however many there are."""
     if len(words) == 1:
@@ -194,8 +202,9 @@ def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[s
 def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The settings without inputs, which count by their content, and without those that change nothing."""
     deciding: dict[str, Any] = {}
-    # A device decides how fast a result is there and how it is rounded, not what it is of.
-    neutral = RESULT_NEUTRAL_SETTINGS if stage.kind.trains else ("device",)
+    # A device decides how fast a result is there and how it is rounded, not what it is of; and labels are
+    # the same in whichever store they lie.
+    neutral = RESULT_NEUTRAL_SETTINGS if stage.kind.trains else ("device", "store")
     for name, value in settings.items():
         key = f"{prefix}{name}"
         if key not in stage.inputs and key not in neutral:
@@ -248,7 +257,7 @@ def stage_status(
         refuse_changed_outputs(here, manifest, context.fingerprints)
         return status(state="kept", reason=_code_note(manifest), result_hash=manifest["result"])
     if can_resume(context.folder, stage, stage_key.key):
-        state, reason = _begun_state(here)
+        state, reason = _started_state(here)
         return status(state=state, reason=reason)
     # The name of a folder set aside has the first digits of its key only.
     if manifest_aside is not None and manifest_aside["key"] == stage_key.key:
@@ -260,7 +269,7 @@ def stage_status(
     return status(state="runs", reason=reason)
 
 
-def _begun_state(stage_folder: Path) -> tuple[StageState, str]:
+def _started_state(stage_folder: Path) -> tuple[StageState, str]:
     """Whether a stage that goes on was stopped, or waited for people when it was asked last."""
     path = stage_folder / WAIT_FILE
     if not path.exists():
@@ -282,9 +291,9 @@ def _code_note(manifest: Mapping[str, Any]) -> str:
 
 
 def can_resume(folder: PipelineFolder, stage: Stage, key: str) -> bool:
-    """Whether training is half done, of this key, and in the place where it began."""
+    """Whether training or collecting is half done, of this key, and in the place where it began."""
     stage_folder = folder.stage(stage.name)
-    if not stage.kind.trains or read_manifest(stage_folder) is not None:
+    if not (stage.kind.trains or stage.kind.resumes) or read_manifest(stage_folder) is not None:
         return False
     start = read_start_file(stage_folder)
     return start.get("key") == key and start.get("place") == str(stage_folder)

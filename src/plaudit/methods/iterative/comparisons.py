@@ -140,9 +140,9 @@ def _people(request: Request) -> Iterator[People]:
 
 def _task_body(request: Request, pair: AnswerPair) -> dict[str, Any]:
     """The task of a pair, with what leads from it back to the loop."""
-    from plaudit.labelling.asking import pair_body
+    from plaudit.labelling.asking import task_body
 
     source = {"model": str(request.model), "round": request.round}
-    return pair_body(
+    return task_body(
         pair.task, source=source, round=request.round, pair=pair.number, origin=pair.prompt.origin
     )
