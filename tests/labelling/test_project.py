@@ -95,7 +95,7 @@ def test_words_that_yaml_takes_for_truths_stay_words(tmp_path):
         ("name: p\n1: 2", "unknown key 1"),
         ("name: p\noverlap: true", "overlap: expected a whole number, got True"),
         ("name: p\noverlap: 2.0", "overlap: expected a whole number, got 2.0"),
-        ("name: p\noverlap: '2'", "overlap: expected a whole number, got '2'"),
+        ("name: p\noverlap: two", "overlap: expected a whole number, got 'two'"),
         ("name: p\nties: 3", "ties: expected true or false, got 3"),
         ("name: p\nask: pear", "got 'pear'; did you mean pair?"),
         ("name: p\nflags: harmful", "flags: expected a list"),
@@ -149,15 +149,15 @@ def test_the_log_holds_every_setting_as_json():
     assert project_from_dict(json.loads(json.dumps(project_to_dict(project)))) == project
 
 
-@given(st.integers(1, 5), st.integers(0, 3), st.booleans(), st.floats(0, 0.5), st.text(max_size=20))
+# A NUL, and half of a letter, are refused by their field: another test.
+_WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+
+
+@given(st.integers(1, 5), st.integers(0, 3), st.booleans(), st.floats(0, 0.5), _WORDS)
 def test_any_project_comes_back_from_the_log(overlap, more, ties, share, question):
-    try:
-        project = Project(
-            name="p", overlap=overlap, most=overlap + more, ties=ties, gold_share=share, question=question
-        )
-    except FieldError as refused:
-        assert refused.field == "question"
-        return
+    project = Project(
+        name="p", overlap=overlap, most=overlap + more, ties=ties, gold_share=share, question=question
+    )
     assert project_from_dict(json.loads(json.dumps(project_to_dict(project)))) == project
 
 

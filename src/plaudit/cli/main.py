@@ -17,6 +17,10 @@ from plaudit.files.user_code import exit_refused
 _VERBS: Mapping[str, tuple[str, str]] = {
     "chat": ("chat", "hold a conversation with one model, or the same one with several"),
     "check": ("check", "prove, before a run, that rows, model, reward and sampler are what you think"),
+    "collect": (
+        "collect",
+        "labels by people: a store, its tasks, the people who answer, rows out of it",
+    ),
     "combine": ("combine", "make one reward of several models"),
     "control": ("control", "a pendulum learns from comparisons of clips, beside one that knows its reward"),
     "completion": ("completion", "complete verbs and options in bash, zsh or fish"),

@@ -149,10 +149,10 @@ _POOL_NAMES = ", ".join(POOLS)
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``world make``, ``annotators``, ``gold``, and the verbs about models."""
+    """Add ``world make``, ``annotators``, ``annotate``, ``gold``, and the verbs about models."""
     world = subparsers.add_parser("world")
     verbs = world.add_subparsers(
-        dest="world_verb", required=True, metavar="make|annotators|gold|base|build|score"
+        dest="world_verb", required=True, metavar="make|annotators|annotate|gold|base|build|score"
     )
     _add_make_verb(verbs)
     judges = verbs.add_parser(
@@ -170,6 +170,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     judges.add_argument("--split", choices=SPLITS, default="test", help="default: test")
     judges.add_argument("--seed", type=integer, default=0, help="default: 0")
+    _add_annotate_verb(verbs)
     gold = verbs.add_parser("gold", help="the true utility of an answer, part by part")
     gold.add_argument(
         "prompt", metavar="PROMPT", help="one of the world's prompts; turns are parted by lines"
@@ -184,6 +185,7 @@ def run(args: argparse.Namespace) -> int:
     verbs: Mapping[str, Callable[[argparse.Namespace], int]] = {
         "make": _make_rows,
         "annotators": _print_annotators,
+        "annotate": _annotate,
         "gold": _print_gold,
         "base": print_base_folder,
         "build": build_base_model,
@@ -263,6 +265,51 @@ def _print_annotators(args: argparse.Namespace) -> int:
         print(_agreement_line(agreement(name, judges, pairs)))
         for judge in judges if args.per_person else ():
             print(_agreement_line(agreement(f"  {judge.name}", [judge], pairs)))
+    return 0
+
+
+def _add_annotate_verb(verbs: Subparsers) -> None:
+    annotate = verbs.add_parser("annotate", help="let simulated people label in a store that is served")
+    add = annotate.add_argument
+    add("url", metavar="URL", help="where plaudit collect serve listens")
+    add("--invite", required=True, metavar="SECRET", help="an invite with a use for each of the people")
+    add("--pool", type=_pool_name, default="crowd", metavar="POOL", help=f"{_POOL_NAMES} (default: crowd)")
+    add("--seed", type=integer, default=0, help="of what they say (default: 0)")
+    add("--names", default="", metavar="PREFIX", help="put before their names: a second pool of one kind")
+    add("--most", type=positive_integer, metavar="N", help="labels that each gives at most (default: no end)")
+    add(
+        "--speed", type=float, default=0.0, help="times faster than people read (default: 0, without waiting)"
+    )
+    add(
+        "--twice",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="of answers that are sent twice (default: 0)",
+    )
+    leaves = "of tasks that somebody leaves with, to come back later (default: 0)"
+    add("--vanish", type=float, default=0.0, metavar="SHARE", help=leaves)
+    add(
+        "--away",
+        type=integer,
+        default=3,
+        help="tasks that each of the others is given meanwhile (default: 3)",
+    )
+    add("--skip", type=float, default=0.0, metavar="SHARE", help="of tasks that are given back (default: 0)")
+
+
+def _annotate(args: argparse.Namespace) -> int:
+    from plaudit.world.online import Habits, annotate
+
+    habits = Habits(
+        **{name: getattr(args, name) for name in ("speed", "twice", "vanish", "away", "skip", "most")}
+    )
+    work = annotate(args.url, args.invite, args.pool, seed=args.seed, habits=habits, names=args.names)
+    each = ", ".join(f"{name} {count}" for name, count in work.labels.items())
+    print(f"{sum(work.labels.values())} labels by {len(work.labels)} people of {args.pool}: {each}")
+    for what, count in {**work.counts, **{f"stopped: {why}": n for why, n in work.stopped.items()}}.items():
+        if count:
+            print(f"{what}: {count}")
     return 0
 
 

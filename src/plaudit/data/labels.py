@@ -154,7 +154,7 @@ def talk_rows(
     group: str | None = None,
     category: str | None = None,
 ) -> list[Comparison]:
-    """A comparison a turn, each with the conversation before it.
+    """A comparison a turn, each with the conversation before it; none where both answers read the same.
 
     >>> turns = (ComparedTurn(message="Hi", answers=("Hello!", "What?"), strength=-2),)
     >>> plain_text(talk_rows("", turns)[0].chosen)
@@ -163,6 +163,8 @@ def talk_rows(
     rows = list[Comparison]()
     for place, turn in enumerate(turns):
         better = int(turn.strength > 0)
+        if turn.answers[0].strip() == turn.answers[1].strip():
+            continue
         rows.append(
             Comparison(
                 prompt=conversation_before(opening, turns[:place], turn.message),

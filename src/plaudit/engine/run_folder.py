@@ -26,7 +26,7 @@ import plaudit
 from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json, hub, lock
-from plaudit.files.data_sets import sources_of
+from plaudit.files.data_sets import exported_from, sources_of
 
 if TYPE_CHECKING:
     from plaudit.engine.distributed import Ranks
@@ -70,6 +70,9 @@ class Lineage:
     """The commit of each repository of the Hugging Face hub that something was read from."""
     revisions: Mapping[str, str] = field(default_factory=dict[str, str])
     """The branch or tag of each of these that was asked for by one, under its name with the commit."""
+    snapshots: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Of each data file that was exported from a store of labels: the store, the project, the log's position
+    and link, and the sha256 that the file had then."""
     code: Mapping[str, Any]
     """plaudit's version; in a checkout also the commit and whether files differed from it."""
     libraries: Mapping[str, str]
@@ -90,10 +93,12 @@ def gather_lineage(
     """The lineage of a run that is about to start; large files are hashed in pieces."""
     data = [Path(source) for path in data for source, _ in sources_of(path)]
     names = [name for path in (*data, model) if path is not None for name in hub.hub_names(path)]
+    words = {hub.name_on_hub(path) or str(path): path for path in data}
     return Lineage(
-        data={hub.name_on_hub(path) or str(path): hash_path(path) for path in data},
+        data={word: hash_path(path) for word, path in words.items()},
         hub={repo: commit[:40] for repo, _, commit in (name.partition("@") for name in names)},
         revisions=hub.revisions_of(names),
+        snapshots={word: found for word, path in words.items() if (found := exported_from(path))},
         model=None if model is None else hash_path(model),
         template=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
         tokenizer=None if tokenizer is None else _hash_tokenizer(tokenizer),
@@ -102,6 +107,16 @@ def gather_lineage(
         code=code_version(),
         libraries={name: version for name in _LIBRARIES if (version := _library_version(name))},
         machine=_machine_info(),
+    )
+
+
+def changed_exports(lineage: Lineage) -> tuple[str, ...]:
+    """Which data files are no more what was exported from a store of labels, in words."""
+    return tuple(
+        f"{name}: changed after it was exported from {found['store']} (project {found['project']}, position "
+        f"{found['seq']}); what was learnt from it cannot be traced to its labels"
+        for name, found in lineage.snapshots.items()
+        if lineage.data[name] != found["sha256"]
     )
 
 
@@ -130,8 +145,9 @@ def compare_lineages(old: Lineage, new: Lineage) -> tuple[str, ...]:
     changed = [
         key
         for key in {**before, **after}
-        # A run that goes on asks for commits, and the words by which they were found first stay.
-        if before.get(key) != after.get(key) and not key.startswith("revisions")
+        # A run that goes on asks for commits, and the words by which they were found first stay. Of an export
+        # the content decides, which is compared as data, and not where its store lies today.
+        if before.get(key) != after.get(key) and not key.startswith(("revisions", "snapshots"))
     ]
     lines = {key: f"{key}: {_short_hash(before.get(key))} → {_short_hash(after.get(key))}" for key in changed}
     # What decides the result is refused; versions and machines only change last bits, and are said.

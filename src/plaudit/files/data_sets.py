@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from plaudit.errors import UserError
+from plaudit.files import exact_json
 
 if TYPE_CHECKING:
     from plaudit.files.hub import HubWord
@@ -139,6 +140,36 @@ _ABOUT_DATA = ("dataset_infos.json", "dataset_info.json", "config.json")
 
 def _ending(name: str) -> str:
     return max((end for end in ROW_ENDINGS if name.lower().endswith(end)), key=len, default="")
+
+
+def snapshot_path(rows: Path) -> Path:
+    """Where it is written down, beside a file of rows, from which labels of which store they were exported.
+
+    >>> snapshot_path(Path("out/labels.v2.jsonl.gz")).name
+    'labels.v2.snapshot.json'
+    """
+    return rows.with_name(f"{rows.name[: len(rows.name) - len(_ending(rows.name))]}.snapshot.json")
+
+
+_OF_A_SNAPSHOT = ("store", "project", "seq", "link", "sha256")
+
+
+def exported_from(rows: Path) -> dict[str, Any] | None:
+    """The store, project and position of a log that rows were exported from, and the sha256 that they had.
+
+    None for rows of another origin.
+    """
+    path = snapshot_path(rows)
+    if not (rows.is_file() and path.is_file()):
+        return None
+    try:
+        found = exact_json.loads(path.read_bytes())
+        return {name: found[name] for name in _OF_A_SNAPSHOT}
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(
+            f"{path}: not a snapshot that plaudit wrote ({error}); export {rows.name} again, or move it to a "
+            "folder of its own"
+        ) from error
 
 
 def _no_rows(word: HubWord, names: Sequence[str]) -> UserError:

@@ -377,7 +377,7 @@ class EndpointJudge:
             "max_tokens": self.max_tokens,
         }
         url = f"{self.url.rstrip('/')}/chat/completions"
-        return _parse_chat_completion(url, post(url, self.retry_policy, json.dumps(body).encode()), number)
+        return parse_chat_completion(url, post(url, self.retry_policy, json.dumps(body).encode()), number)
 
 
 def endpoint_judge(spec: str, cache: ReplyCache, retry_policy: RetryPolicy | None = None) -> EndpointJudge:
@@ -429,7 +429,7 @@ def _first_win_probability(reply: Reply | str) -> float | str:
     return UNREADABLE if verdict is None else _FIRST_WIN_PROBABILITY[verdict]
 
 
-def _parse_chat_completion(url: str, content: bytes, number: str) -> Reply:
+def parse_chat_completion(url: str, content: bytes, number: str = "") -> Reply:
     """What the server's JSON holds; a server that speaks another language is refused."""
     try:
         choice: Any = exact_json.loads_foreign(content)["choices"][0]

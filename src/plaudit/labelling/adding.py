@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import bindparam, select
@@ -11,19 +11,20 @@ from sqlalchemy import bindparam, select
 from plaudit.errors import UserError
 from plaudit.labelling import log, views
 from plaudit.labelling.answers import check_label
-from plaudit.labelling.desk import task_of
+from plaudit.labelling.desk import key_of, task_of
 from plaudit.labelling.kinds import check_task
 from plaudit.labelling.log import Entry, digest
 from plaudit.labelling.project import Project, guidelines_version, project_to_dict
 from plaudit.labelling.refusals import FieldError, NotYoursError
-from plaudit.labelling.tables import task
+from plaudit.labelling.tables import label as labels, task
 from plaudit.labelling.texts import checked_text
-from plaudit.labelling.transaction import Receipt, Transaction
+from plaudit.labelling.transaction import Receipt, Transaction, receipt_of
 
 _BATCH = 500
 _THERE = select(task.c.id).where(
     task.c.project == bindparam("p"), task.c.id.in_(bindparam("ids", expanding=True))
 )
+_ANY_LABEL = select(labels.c.seq).where(labels.c.project == bindparam("p")).limit(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +51,22 @@ def set_project(change: Transaction, project: Project, *, actor: str) -> int:
             f"project {project.name} asks for {before.ask}, and so do its tasks; for {project.ask} make "
             "another project"
         )
+    if before is not None:
+        _refuse_another_measure(change, before, project)
     body = {"settings": project_to_dict(project), "guidelines": guidelines_version(project)}
     entry = Entry(project=project.name, actor=actor, kind="project-set", subject=project.name, body=body)
     return change.record(entry).seq
+
+
+def _refuse_another_measure(change: Transaction, before: Project, now: Project) -> None:
+    """Labels are numbers on a scale: with another one, those that are there would say something else."""
+    same = (len(before.scale), before.points) == (len(now.scale), now.points)
+    if not same and change.connection.execute(_ANY_LABEL, {"p": now.name}).first() is not None:
+        raise UserError(
+            f"project {now.name} has labels on a scale of {len(before.scale)} degrees and {before.points} "
+            f"points, which {len(now.scale)} degrees and {now.points} points would change the meaning of; "
+            "make another project (other words for as many degrees are fine)"
+        )
 
 
 def add_tasks(change: Transaction, name: str, bodies: Iterable[object], *, actor: str) -> Added:
@@ -118,22 +132,20 @@ def adjudicate(
             field="reason", found=repr(reason), expected=f"one of {', '.join(ADJUDICATION_REASONS)}"
         )
     row = task_of(change, name, wanted)
-    if row.purpose != "work":
-        raise NotYoursError("an item whose answer is known is not decided again")
-    settings, body = change.settings(name), views.body_of(row)
-    answer = check_label(label, body, settings)
     request = {"task": wanted, "label": label, "reason": reason}
     entry = Entry(
-        project=name,
-        actor=actor,
-        kind="adjudicated",
-        subject=wanted,
-        key=f"{actor}/{key}",
-        body={
-            "label": answer,
-            "reason": reason,
-            "order": [*range(len(body.get("candidates", ())))],
-            "guidelines": guidelines_version(settings),
-        },
+        project=name, actor=actor, kind="adjudicated", subject=wanted, key=key_of(actor, key), body={}
     )
-    return change.record_once(entry, request)
+    earlier = change.earlier(entry, request)
+    if earlier is not None:
+        return receipt_of(earlier)
+    if row.purpose != "work":
+        raise NotYoursError("an item whose answer is known is not decided again")
+    settings, task_body = change.settings(name), views.body_of(row)
+    body = {
+        "label": check_label(label, task_body, settings),
+        "reason": reason,
+        "order": [*range(len(task_body.get("candidates", ())))],
+        "guidelines": guidelines_version(settings),
+    }
+    return change.record_once(replace(entry, body=body), request)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from plaudit.labelling.answers import agrees_with_gold, check_label
+from plaudit.data.fields import Node
+from plaudit.labelling.answers import CONVERSATIONS, agrees_with_gold, check_label, whole_label
 from plaudit.labelling.assigning import wilson_lower
-from plaudit.labelling.desk import key_of, own_assignment, person_row, task_of
-from plaudit.labelling.kinds import shown_task
+from plaudit.labelling.desk import key_of, own_assignment, person_row, prolong, task_of
+from plaudit.labelling.kinds import plain_object, shown_task
 from plaudit.labelling.log import Entry
-from plaudit.labelling.refusals import FieldError, NotYoursError
+from plaudit.labelling.people import annotator_named
+from plaudit.labelling.project import Project
+from plaudit.labelling.refusals import FieldError, KeyConflictError, NotYoursError
 from plaudit.labelling.tables import assignment, draft, label, task
-from plaudit.labelling.texts import checked_text
-from plaudit.labelling.transaction import Receipt, Transaction, later, parsed, receipt_of
+from plaudit.labelling.texts import MOST_CHARACTERS, checked_text
+from plaudit.labelling.transaction import Receipt, Transaction, later, parsed, receipt_of, request_digest
 
 SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")
 """Why a task may be given back."""
@@ -37,6 +41,12 @@ _OTHERS_OPEN = select(func.count()).where(
     assignment.c.state == "open",
     assignment.c.purpose == "work",
     assignment.c.id != bindparam("a"),
+)
+_GIVEN = (
+    select(assignment.c.id)
+    .where(assignment.c.project == bindparam("p"), assignment.c.task == bindparam("t"))
+    .where(assignment.c.annotator == bindparam("n"))
+    .limit(1)
 )
 _LABEL = select(label).where(label.c.assignment == bindparam("a"))
 _QUALIFYING = (
@@ -59,6 +69,11 @@ _HISTORY = (
     )
     .order_by(label.c.seq.desc())
     .limit(bindparam("most"))
+)
+_HOLDING = select(func.count()).where(
+    assignment.c.project == bindparam("p"),
+    assignment.c.annotator == bindparam("n"),
+    assignment.c.state == "open",
 )
 _DRAFT = select(draft).where(draft.c.assignment == bindparam("a"))
 _DRAFT_OUT = delete(draft).where(draft.c.assignment == bindparam("a"))
@@ -85,18 +100,29 @@ def submit(
     if row.state == "answered":
         raise NotYoursError("this task is answered already; revise the answer, or undo it")
     _refuse_ended_work(change, name, person)
-    task_body = json.loads(task_of(change, name, row.task).body)
+    settings, asked = change.settings(name), task_of(change, name, row.task)
+    whole = _with_conversation(change, row, settings, label)
     body = {
-        "label": check_label(label, task_body, change.settings(name)),
+        "label": check_label(whole, json.loads(asked.body), settings),
         "guidelines": row.guidelines,
-        "surplus": _is_surplus(change, row),
+        "surplus": _is_surplus(change, row, asked, holds=row.state == "open"),
         **_checked_timing(timing),
+        "request": request_digest(request),
     }
-    receipt = change.record_once(replace(entry, body=body), request)
+    receipt = receipt_of(change.record(replace(entry, body=body)))
     change.connection.execute(_DRAFT_OUT, {"a": wanted})
     if row.purpose == "qualify":
         _look_at_qualification(change, name, person)
     return receipt
+
+
+def _with_conversation(change: Transaction, row: Any, settings: Project, label: Any) -> Any:
+    """The label with the turns that were kept, where it is of a conversation that the store has held."""
+    if settings.ask not in CONVERSATIONS:
+        return label
+    saved = change.connection.execute(_DRAFT, {"a": row.id}).first()
+    kept = None if saved is None else parsed(saved.conversation)
+    return label if kept is None else whole_label(settings.ask, label, kept["turns"])
 
 
 def _refuse_ended_work(change: Transaction, name: str, person: str) -> None:
@@ -104,19 +130,18 @@ def _refuse_ended_work(change: Transaction, name: str, person: str) -> None:
         raise NotYoursError("your work in this project is over; what you answered stays as it is")
 
 
-def _is_surplus(change: Transaction, row: Any) -> bool:
+def _is_surplus(change: Transaction, row: Any, asked: Any, *, holds: bool) -> bool:
     """Whether an answer comes too late to count: its own place is gone, and so are all others."""
     if row.purpose != "work":
         return False
     names = {"p": row.project, "t": row.task}
-    wanted = task_of(change, row.project, row.task)
     counted = change.connection.execute(_COUNTED, names).scalar_one()
-    if wanted.state in ("closed", "adjudicated") or counted >= wanted.wanted:
+    if asked.state in ("closed", "adjudicated") or counted >= asked.wanted:
         return True
-    if row.state == "open":
+    if holds:
         return False
     held = change.connection.execute(_OTHERS_OPEN, {**names, "a": row.id}).scalar_one()
-    return counted + held >= wanted.wanted
+    return counted + held >= asked.wanted
 
 
 def _checked_timing(timing: dict[str, Any]) -> dict[str, Any]:
@@ -131,6 +156,108 @@ def _checked_timing(timing: dict[str, Any]) -> dict[str, Any]:
             raise FieldError(field=name, found=repr(value), expected=f"a number from 0 to {most:g}")
         checked[name] = float(value)
     return checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenAnswer:
+    """An answer that a person gave outside of the app.
+
+    Example: ``GivenAnswer(task="t5c…", order=(0, 1), label={"strength": -2}, person="Ada",
+    origin="comparisons.jsonl:3")``
+    """
+
+    task: str
+    """The id of the task."""
+    order: tuple[int, ...]
+    """Which candidate was shown at which place."""
+    label: dict[str, Any]
+    """What was said, in that order."""
+    person: str
+    """Who said it: a name, of which the log gets the pseudonym only."""
+    origin: str
+    """The file and row where it stands."""
+    group: str | None = None
+    """The group that the file names, which the log remembers and no export tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenIn:
+    """What came of answers that people gave outside of the app.
+
+    Example: ``TakenIn(taken=38, repeated=2, surplus=1, people=("a1", "a2"))``
+    """
+
+    taken: int = 0
+    """How many are new."""
+    repeated: int = 0
+    """How many were taken in before, word for word."""
+    surplus: int = 0
+    """How many of the new ones do not count, since their tasks want no more labels."""
+    people: tuple[str, ...] = ()
+    """Whose they are."""
+
+
+def take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> TakenIn:
+    """Answers of a file as leases that were answered at once, each taken in a single time."""
+    pseudonyms, surpluses, repeated = dict[str, str](), list[bool](), 0
+    for answer in given:
+        try:
+            person = pseudonyms.get(answer.person) or annotator_named(change, name, answer.person)
+            pseudonyms[answer.person] = person
+            surplus = _take_in_one(change, name, person, answer)
+        except FieldError as fault:
+            place = f"{answer.origin}, {fault.field}"
+            raise FieldError(field=place, found=fault.found, expected=fault.expected) from fault
+        if surplus is None:
+            repeated += 1
+        else:
+            surpluses.append(surplus)
+    return TakenIn(
+        taken=len(surpluses), repeated=repeated, surplus=sum(surpluses), people=(*pseudonyms.values(),)
+    )
+
+
+def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswer) -> bool | None:
+    """Whether the answer is surplus; None where it was taken in before."""
+    key, request = key_of(person, f"taken-in/{answer.task}"), {"order": answer.order, "label": answer.label}
+    entry = Entry(project=name, actor=person, kind="answered", subject="", key=key, body={})
+    try:
+        if change.earlier(entry, request) is not None:
+            return None
+    except KeyConflictError as error:
+        raise KeyConflictError(
+            f"{answer.origin}: another answer of {person} to the same task was taken in before, and stays; "
+            "put the row back as it was, or name another annotator in it"
+        ) from error
+    row = task_of(change, name, answer.task)
+    _refuse_given_before(change, row, person, answer)
+    shared = {"guidelines": "", "taken_in": {"from": answer.origin, "group": answer.group}}
+    lease = {"task": row.id, "prompt": row.prompt, "purpose": row.purpose, "order": [*answer.order]}
+    leased = replace(
+        entry, kind="leased", subject="w{seq}", key=None, body={**lease, **shared, "until": change.now}
+    )
+    held = own_assignment(change, name, person, change.record(leased).subject)
+    answered = check_label(answer.label, json.loads(row.body), change.settings(name))
+    # Whoever holds the last place in the app goes on holding it.
+    surplus = _is_surplus(change, held, task_of(change, held.project, held.task), holds=False)
+    body = {"label": answered, "surplus": surplus, **shared}
+    change.record_once(replace(entry, subject=held.id, body=body), request)
+    return surplus
+
+
+def _refuse_given_before(change: Transaction, row: Any, person: str, answer: GivenAnswer) -> None:
+    standing = person_row(change, row.project, person).standing
+    if standing in ("suspended", "failed"):
+        raise NotYoursError(
+            f"{answer.origin}: {person} is {standing} in project {row.project}, so no answer is taken in; "
+            "leave the rows out, or set the standing to active first"
+        )
+    names = {"p": row.project, "t": row.id, "n": person}
+    if change.connection.execute(_GIVEN, names).first() is not None:
+        raise NotYoursError(
+            f"{answer.origin}: {person} was given this task in the app, where the answer counts; leave the "
+            "row out, or name another annotator in it"
+        )
 
 
 def _look_at_qualification(change: Transaction, name: str, person: str) -> None:
@@ -173,9 +300,15 @@ def skip(change: Transaction, name: str, person: str, wanted: str, *, key: str, 
 
 
 def undo(change: Transaction, name: str, person: str, wanted: str, *, key: str) -> Receipt:
-    """Take an answer back: its place is the person's again for the time of a lease."""
-    minutes = change.settings(name).lease_minutes
-    body = {"label": None, "until": later(change.now, minutes=minutes)}
+    """Take an answer back: its place is the person's again for the time of a lease.
+
+    An answer that came too late to count had no place; sent anew it takes a free one, as late work does.
+    """
+
+    def body(row: Any) -> dict[str, Any]:
+        minutes = change.settings(row.project).lease_minutes
+        return {"label": None, "until": later(change.now, minutes=minutes)}
+
     return _revise(change, name, person, wanted, key=key, body=body, request={"undo": wanted})
 
 
@@ -183,13 +316,13 @@ def revise(
     change: Transaction, name: str, person: str, wanted: str, *, key: str, label: Any, timing: dict[str, Any]
 ) -> Receipt:
     """Another answer in place of the first; the first one stays in the log."""
-    row = own_assignment(change, name, person, wanted)
-    task_body = json.loads(task_of(change, name, row.task).body)
-    answer = check_label(label, task_body, change.settings(name))
-    body = {"label": answer, **_checked_timing(timing)}
-    return _revise(
-        change, name, person, wanted, key=key, body=body, request={"assignment": wanted, "label": label}
-    )
+
+    def body(row: Any) -> dict[str, Any]:
+        task_body = json.loads(task_of(change, name, row.task).body)
+        return {"label": check_label(label, task_body, change.settings(name)), **_checked_timing(timing)}
+
+    request = {"assignment": wanted, "label": label}
+    return _revise(change, name, person, wanted, key=key, body=body, request=request)
 
 
 def _revise(
@@ -199,25 +332,27 @@ def _revise(
     wanted: str,
     *,
     key: str,
-    body: dict[str, Any],
+    body: Callable[[Any], dict[str, Any]],
     request: dict[str, Any],
 ) -> Receipt:
-    own_assignment(change, name, person, wanted)
+    row = own_assignment(change, name, person, wanted)
     entry = Entry(
-        project=name, actor=person, kind="revised", subject=wanted, key=key_of(person, key), body=body
+        project=name, actor=person, kind="revised", subject=wanted, key=key_of(person, key), body={}
     )
-    if change.earlier(entry, request) is None:
-        current = change.connection.execute(_LABEL, {"a": wanted}).first()
-        if current is None:
-            raise NotYoursError("there is no answer of yours to this task that could be changed")
-        _refuse_ended_work(change, name, person)
-        replaced = {
-            "replaces": current.seq,
-            "surplus": bool(current.surplus),
-            "number": current.number,
-        }
-        entry = replace(entry, body={**body, **replaced})
-    return change.record_once(entry, request)
+    # As of a first answer: what was taken once is acknowledged again, whatever the project asks since.
+    earlier = change.earlier(entry, request)
+    if earlier is not None:
+        return receipt_of(earlier)
+    current = change.connection.execute(_LABEL, {"a": wanted}).first()
+    if current is None:
+        raise NotYoursError("there is no answer of yours to this task that could be changed")
+    _refuse_ended_work(change, name, person)
+    replaced = {
+        "replaces": current.seq,
+        "surplus": bool(current.surplus),
+        "number": current.number,
+    }
+    return change.record_once(replace(entry, body={**body(row), **replaced}), request)
 
 
 def save_draft(change: Transaction, name: str, person: str, wanted: str, answer: object) -> str:
@@ -227,7 +362,8 @@ def save_draft(change: Transaction, name: str, person: str, wanted: str, answer:
         raise NotYoursError("this task is answered already")
     if not isinstance(answer, dict):
         raise FieldError(field="label", found=type(answer).__name__, expected="an object")
-    _save(change, row, "label", json.dumps(answer))
+    words = json.dumps(plain_object(Node(value=answer, path="label")))
+    _save(change, row, "label", checked_text("label", words, most=MOST_CHARACTERS))
     return _prolong(change, row)
 
 
@@ -243,17 +379,7 @@ def _prolong(change: Transaction, row: Any) -> str:
     minutes = change.settings(row.project).lease_minutes
     if row.state != "open" or row.until >= later(change.now, minutes=minutes / 2):
         return row.until
-    until = later(change.now, minutes=minutes)
-    change.record(
-        Entry(
-            project=row.project,
-            actor=row.annotator,
-            kind="prolonged",
-            subject=row.id,
-            body={"until": until},
-        )
-    )
-    return until
+    return prolong(change, row)
 
 
 def conversation(change: Transaction, name: str, person: str, wanted: str) -> dict[str, Any] | None:
@@ -296,6 +422,14 @@ def flag(
         project=name, actor=person, kind="flagged", subject=row.task, key=key_of(person, key), body=request
     )
     return change.record_once(entry, request)
+
+
+def counts(change: Transaction, name: str, person: str) -> dict[str, int]:
+    """A person's own progress."""
+    row = person_row(change, name, person)
+    holding = change.connection.execute(_HOLDING, {"p": name, "n": person}).scalar_one()
+    own = {field: getattr(row, field) for field in ("assigned", "answered", "skipped")}
+    return {**own, "holding": holding}
 
 
 def history(

@@ -6,6 +6,7 @@ left answer whatever stands there can be found only in the order that was shown.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ Body = Mapping[str, Any]
 """A task as the store holds it."""
 STEPS_ENDED = ("error", "solved", "bad-problem", "gave-up")
 """Why the labels of a solution end where they do."""
+CONVERSATIONS = {"talk": ("why",), "attack": ("success", "category", "worked", "why")}
+"""The kinds that are held with a server, and what a person sends of a conversation that is over."""
 _FREE_TEXT = ("why", "worked")
 _WRITTEN_KINDS = ("answer", "turns", "messages")
 
@@ -29,16 +32,21 @@ def check_label(label: object, body: Body, project: Project) -> dict[str, Any]:
     if not isinstance(label, dict):
         raise FieldError(field="label", found=describe_value(label), expected="an object")
     try:
-        return _CHECKS[body["kind"]](Node(value=label), body, project)
+        checked = _CHECKS[body["kind"]](Node(value=label), body, project)
     except BadRowError as error:
         raise FieldError(field=error.field or "label", found=error.found, expected=error.expected) from error
+    # Each of its texts may be short, and a conversation of thousands of them long.
+    size = len(json.dumps(checked, ensure_ascii=False))
+    if size > MOST_CHARACTERS:
+        raise FieldError(field="label", found=f"{size} characters", expected=f"at most {MOST_CHARACTERS}")
+    return checked
 
 
 def _refuse_unknown(node: Node, *known: str) -> None:
     for name in node.fields():
         if name not in known:
             raise FieldError(
-                field=name,
+                field=f"{node.path}.{name}" if node.path else name,
                 found=f"an unknown field of a label{did_you_mean(name, known)}",
                 expected=f"one of {', '.join(known)}",
             )
@@ -100,6 +108,14 @@ def _strength(node: Node, project: Project) -> int:
     if strength == 0 and not project.ties:
         raise node.wrong_type_error("one of the two, as this project has no ties")
     return strength
+
+
+def check_strength(field: str, value: object, project: Project) -> int:
+    """How far the second of two answers is better, on the project's scale; a refusal names its field."""
+    try:
+        return _strength(Node(value=value, path=field), project)
+    except BadRowError as error:
+        raise FieldError(field=field, found=error.found, expected=error.expected) from error
 
 
 def _check_rank(node: Node, body: Body, project: Project) -> dict[str, Any]:
@@ -240,6 +256,44 @@ _CHECKS: Mapping[str, Callable[[Node, Body, Project], dict[str, Any]]] = {
 }
 
 
+def whole_label(kind: str, label: object, kept: Sequence[Mapping[str, Any]]) -> object:
+    """A label of a conversation: what was sent of it, with the turns that the store has kept.
+
+    >>> whole_label("attack", {"success": 0}, [{"message": "Hi", "answers": ["Hello"]}])["messages"][1]
+    {'role': 'assistant', 'content': 'Hello'}
+    """
+    known = CONVERSATIONS.get(kind)
+    if known is None or not isinstance(label, dict) or not kept:
+        return label
+    for name in label:
+        if name not in known:
+            hint = did_you_mean(str(name), known)
+            raise FieldError(
+                field=str(name),
+                found=f"an unknown field of a label{hint}",
+                expected=f"one of {', '.join(known)}: the conversation itself is kept by the server",
+            )
+    if kind == "attack":
+        return {**label, "messages": attack_messages(kept)}
+    # A message without a choice ends the talk: its two answers were not compared.
+    chosen = [turn for turn in kept if turn["strength"] is not None]
+    names = ("message", "answers", "strength")
+    return {**label, "turns": [{name: turn[name] for name in names} for turn in chosen]}
+
+
+def attack_messages(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The turns of an attack as messages.
+
+    >>> [turn["role"] for turn in attack_messages([{"message": "Hi", "answers": ["Hello"]}])]
+    ['user', 'assistant']
+    """
+    return [
+        {"role": role, "content": text}
+        for turn in turns
+        for role, text in (("user", turn["message"]), ("assistant", turn["answers"][0]))
+    ]
+
+
 def reverse(order: Sequence[int]) -> list[int]:
     """The order that the next person sees.
 
@@ -259,20 +313,20 @@ def preferred_place(label: Mapping[str, Any], order: Sequence[int]) -> int | Non
     return None if not strength else order[int(strength > 0)]
 
 
-def side(label: Mapping[str, Any], body: Body, order: Sequence[int]) -> str | None:
+def side(label: Mapping[str, Any], kind: str, order: Sequence[int]) -> str | None:
     """What a majority is counted over, in the task's own order; None where a kind knows no majority.
 
-    >>> side({"strength": 1}, {"kind": "pair"}, [1, 0]), side({"strength": 0}, {"kind": "pair"}, [1, 0])
+    >>> side({"strength": 1}, "pair", [1, 0]), side({"strength": 0}, "pair", [1, 0])
     ('0', 'tie')
     """
     if label.get("none"):
         return None
-    if body["kind"] == "pair":
+    if kind == "pair":
         place = preferred_place(label, order)
         return "tie" if place is None else str(place)
-    if body["kind"] == "rank":
+    if kind == "rank":
         return ",".join(map(str, sorted(order[place] for place in label["groups"][0])))
-    if body["kind"] == "steps":
+    if kind == "steps":
         return str(label["labels"].index("wrong")) if "wrong" in label["labels"] else label["ended"]
     return None
 
@@ -287,9 +341,19 @@ def agrees_with_gold(label: Mapping[str, Any], body: Body, order: Sequence[int])
     if body["kind"] == "rank":
         return [order[place] for place in label["groups"][0]] == [gold["best"]]
     if body["kind"] == "rate":
-        points = label.get("points", {}).get("overall")
-        return None if points is None else _in_ranges(points, gold["overall"], order)
-    return list(label["labels"]) == gold["labels"][: len(label["labels"])]
+        points = label.get("points", {})
+        given = [_in_ranges(points[aspect], gold[aspect], order) for aspect in gold if aspect in points]
+        return all(given) if given else None
+    return list(label["labels"]) == up_to_first_error(gold["labels"])
+
+
+def up_to_first_error(labels: Sequence[str]) -> list[str]:
+    """What is asked of a solution's steps: the labels of all of them, or those up to the first wrong one.
+
+    >>> up_to_first_error(["right", "wrong", "right"])
+    ['right', 'wrong']
+    """
+    return [*labels[: labels.index("wrong") + 1]] if "wrong" in labels else [*labels]
 
 
 def _in_ranges(points: Sequence[int | None], ranges: Sequence[Sequence[float]], order: Sequence[int]) -> bool:

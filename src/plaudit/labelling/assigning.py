@@ -60,8 +60,8 @@ class Candidate:
     """The kind of question."""
     language: str | None = None
     """The language of its texts."""
-    author: str | None = None
-    """The person who wrote one of its answers."""
+    authors: tuple[str, ...] = ()
+    """The people who wrote one of its answers."""
 
 
 def purposes(person: Annotator, project: Project) -> tuple[Purpose, ...]:
@@ -70,7 +70,7 @@ def purposes(person: Annotator, project: Project) -> tuple[Purpose, ...]:
     >>> purposes(Annotator(name="a1", standing="qualifying"), Project(name="p", qualify_n=25))
     ('qualify',)
     """
-    if person.standing == "qualifying":
+    if person.standing == "qualifying" and project.qualify_n:
         return ("qualify",)
     # One draw for both shares, by the person's own count: a replayed choice is the same choice.
     draw = uniform(project.seed, person.name, person.assigned, "purpose")
@@ -99,7 +99,7 @@ def select_task(candidates: Sequence[Candidate], person: Annotator, project: Pro
 
 def fits(candidate: Candidate, person: Annotator, project: Project) -> bool:
     """Whether a person may be given a task: not own text, not a prompt too often, nothing declined."""
-    if candidate.author == person.name or candidate.category in person.declined:
+    if person.name in candidate.authors or candidate.category in person.declined:
         return False
     if person.languages and candidate.language not in (None, *person.languages):
         return False

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
@@ -18,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 from sqlalchemy.pool import StaticPool
 
 from plaudit.errors import UserError
+from plaudit.labelling.log import KEPT
 from plaudit.labelling.refusals import StoreUnavailableError
 
 BUSY_SECONDS = 15
@@ -57,11 +59,10 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction of the only writer: on the disk at its end, or as if it had not been."""
-        with self._writer, self._explained(), self.engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if self.is_file else "BEGIN")
+        # The lock in the same breath: on a server every statement is a way there and back.
+        begin = "BEGIN IMMEDIATE" if self.is_file else f"BEGIN; SELECT pg_advisory_xact_lock({LOCK_NUMBER})"
+        with self._writer, self._explained(), self._begun(begin) as connection:
             try:
-                if not self.is_file:
-                    connection.execute(_LOCK, {"number": LOCK_NUMBER})
                 yield connection
                 connection.exec_driver_sql("COMMIT")
             except BaseException:
@@ -71,13 +72,33 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that sees one moment of the store, and waits for nobody."""
-        with self._explained(), self.engine.connect() as connection:
-            begin = "BEGIN" if self.is_file else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-            connection.exec_driver_sql(begin)
+        begin = "BEGIN" if self.is_file else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        with self._explained(), self._begun(begin) as connection:
             try:
                 yield connection
             finally:
                 _roll_back(connection)
+
+    @contextmanager
+    def _begun(self, begin: str) -> Iterator[Connection]:
+        """A connection with a transaction; one that the server has dropped since its last use is replaced."""
+        connection = self._connect()
+        try:
+            connection.exec_driver_sql(begin)
+        except DBAPIError:
+            connection.invalidate()
+            connection.close()
+            if self.is_file:
+                raise
+            # Nothing was said yet that could be said twice; all connections of before are as old as this one.
+            self.engine.dispose()
+            connection = self._connect()
+            connection.exec_driver_sql(begin)
+        with connection:
+            yield connection
+
+    def _connect(self) -> Connection:
+        return self.engine.connect().execution_options(**{KEPT: dict[Any, Any]()})
 
     def close(self) -> None:
         """Give back all connections."""
@@ -102,18 +123,19 @@ def is_address(where: str | Path) -> bool:
 
 
 def shown_address(where: str | Path) -> str:
-    """How messages name a store: never with its password.
+    """How messages name a store: never with its password, nor with options, which may hold one.
 
-    >>> shown_address("postgresql+pg8000://me:secret@db/labels")
+    >>> shown_address("postgresql+pg8000://me:secret@db/labels?password=secret")
     'postgresql+pg8000://me:***@db/labels'
     """
+    if not is_address(where):
+        return str(where)
     try:
-        return make_url(str(where)).render_as_string() if is_address(where) else str(where)
-    except ArgumentError:
+        return make_url(str(where)).set(query={}).render_as_string()
+    except (ArgumentError, ValueError):
         return "the store's address"
 
 
-_LOCK = text("SELECT pg_advisory_xact_lock(:number)")
 _ENCODING = text("SHOW server_encoding")
 
 
@@ -145,16 +167,17 @@ def _server_engine(address: str) -> Engine:
         engine = create_engine(
             address,
             isolation_level="AUTOCOMMIT",
-            pool_pre_ping=True,
             pool_size=CONNECTIONS,
             max_overflow=64,
             connect_args={"timeout": BUSY_SECONDS},
         )
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+    except (ArgumentError, ValueError, NoSuchModuleError, ModuleNotFoundError) as error:
+        # What cannot be read as an address may have the password anywhere, also in the words of the error.
+        why = "" if isinstance(error, ValueError) else f" ({error})"
         raise UserError(
-            f"{shown_address(address)}: this address of a store cannot be used ({error}); give a file, or "
+            f"{shown_address(address)}: this address of a store cannot be used{why}; give a file, or "
             "postgresql+pg8000://USER:PASSWORD@HOST/DATABASE with `pip install 'plaudit[postgres]'`"
-        ) from error
+        ) from None
     if engine.dialect.name != "postgresql":
         raise UserError(
             f"{shown_address(address)}: a store is a file or PostgreSQL, not {engine.dialect.name}"

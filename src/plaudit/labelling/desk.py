@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, exists, func, select
+from sqlalchemy import Boolean, bindparam, case, exists, func, or_, select
 
 from plaudit.labelling import log
 from plaudit.labelling.answers import reverse
@@ -26,12 +25,25 @@ from plaudit.labelling.assigning import (
 from plaudit.labelling.kinds import shown_task
 from plaudit.labelling.log import Entry
 from plaudit.labelling.project import Project
-from plaudit.labelling.refusals import NotFoundError, NotYoursError
-from plaudit.labelling.tables import annotator, assignment, draft, label, project, task
+from plaudit.labelling.refusals import KeyConflictError, NotFoundError, NotYoursError
+from plaudit.labelling.tables import (
+    annotator,
+    assignment,
+    draft,
+    has_place,
+    is_item,
+    is_open,
+    label,
+    project,
+    task,
+)
+from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Transaction, later, parsed
 
+MOST_OF_A_KEY = 200
+"""The longest key that a sender may make."""
 _WINDOW = 64
-_STARTED_WINDOW = 512
+_STARTED_WINDOW = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,30 +80,40 @@ class Nothing:
     """When the first of the others' leases ends, where there is something to wait for."""
 
 
-_OWN_OPEN = (
-    select(assignment)
-    .where(
-        assignment.c.project == bindparam("p"),
-        assignment.c.annotator == bindparam("n"),
-        assignment.c.state == "open",
-    )
+_OWN = select(assignment).where(
+    assignment.c.project == bindparam("p"), assignment.c.annotator == bindparam("n")
+)
+_OWN_OPEN = _OWN.where(assignment.c.state == "open").order_by(assignment.c.seq)
+_OWN_ENDED = (
+    _OWN.where(assignment.c.state == "ended", assignment.c.purpose == "work")
+    .join(task, (task.c.project == assignment.c.project) & (task.c.id == assignment.c.task))
+    .where(has_place(task))
     .order_by(assignment.c.seq)
+    .limit(1)
 )
 _ENDED = (
     select(assignment.c.id)
     .where(
         assignment.c.project == bindparam("p"),
-        assignment.c.state == "open",
+        is_open(assignment),
         assignment.c.until < bindparam("now"),
     )
     .order_by(assignment.c.until, assignment.c.seq)
     .limit(100)
 )
+_mine = assignment.alias()
 _OTHERS_UNTIL = select(func.min(assignment.c.until)).where(
     assignment.c.project == bindparam("p"),
-    assignment.c.state == "open",
+    is_open(assignment),
     assignment.c.annotator != bindparam("n"),
     assignment.c.purpose == "work",
+    # What the person has done cannot come back, whoever else holds it.
+    ~exists().where(
+        _mine.c.project == bindparam("p"),
+        _mine.c.annotator == bindparam("n"),
+        _mine.c.task == assignment.c.task,
+        _mine.c.state != "ended",
+    ),
 )
 _ASSIGNMENT = select(assignment).where(assignment.c.id == bindparam("a"))
 _TASK = select(task).where(task.c.project == bindparam("p"), task.c.id == bindparam("t"))
@@ -119,46 +141,81 @@ def _unseen(rows: Any) -> Any:
     )
 
 
-_OPEN = (task.c.project == bindparam("p"), task.c.state == "open", task.c.lacking > 0)
+def _visits(rows: Any) -> Any:
+    """How many tasks of a prompt the person was given; not counted where nothing hangs on it."""
+    counted = select(func.count()).where(
+        assignment.c.project == bindparam("p"),
+        assignment.c.annotator == bindparam("n"),
+        assignment.c.prompt == rows.c.prompt,
+    )
+    return case((bindparam("any_prompt", type_=Boolean), 0), else_=counted.scalar_subquery())
+
+
+def _readable(rows: Any) -> tuple[Any, ...]:
+    """No category that the person declined, and a language that the person reads."""
+    return (
+        or_(rows.c.category.is_(None), rows.c.category.not_in(bindparam("declined", expanding=True))),
+        or_(
+            bindparam("any_language", type_=Boolean),
+            rows.c.language.is_(None),
+            rows.c.language.in_(bindparam("languages", expanding=True)),
+        ),
+    )
+
+
+def _suits(rows: Any) -> tuple[Any, ...]:
+    """What `fits` asks for, said to the database: thousands that do not fit are not read one by one."""
+    return (
+        _unseen(rows),
+        rows.c.authors.not_like(bindparam("own")),
+        *_readable(rows),
+        _visits(rows) < bindparam("prompt_limit"),
+    )
+
+
+# Without the texts, which the choice does not look at.
+_CHOICE = tuple(column for column in task.c if column.name != "body")
+_OPEN = (task.c.project == bindparam("p"), has_place(task))
 _BY_URGENCY = (task.c.lacking.desc(), task.c.priority.desc(), task.c.scramble)
 # A person who labelled ten thousand tasks would otherwise pass all of them by on the way to a new one.
-_STARTED_FIRST = select(task).where(*_OPEN, task.c.started == 1).order_by(*_BY_URGENCY).limit(_STARTED_WINDOW)
-_NEAR = _STARTED_FIRST.subquery()
+_NEAR = (
+    select(*_CHOICE)
+    .where(*_OPEN, task.c.started == 1)
+    .order_by(*_BY_URGENCY)
+    .limit(_STARTED_WINDOW)
+    .subquery()
+)
 _STARTED = (
-    select(_NEAR)
-    .where(_unseen(_NEAR))
+    select(_NEAR, _visits(_NEAR).label("visits"))
+    .where(*_suits(_NEAR))
     .order_by(_NEAR.c.lacking.desc(), _NEAR.c.priority.desc(), _NEAR.c.scramble)
     .limit(_WINDOW)
-    .offset(bindparam("skip"))
 )
 _FRESH, _ALL_STARTED = (
-    select(task)
-    .where(*_OPEN, task.c.started == started, _unseen(task))
+    select(*_CHOICE, _visits(task).label("visits"))
+    .where(*_OPEN, task.c.started == started, *_suits(task))
     .order_by(*_BY_URGENCY)
     .limit(_WINDOW)
-    .offset(bindparam("skip"))
     for started in (0, 1)
 )
-_PROMPT_VISITS = select(func.count()).where(
-    assignment.c.project == bindparam("p"),
-    assignment.c.annotator == bindparam("n"),
-    assignment.c.prompt == bindparam("prompt"),
-)
 _SPECIAL = (
-    select(task)
-    .where(task.c.project == bindparam("p"), task.c.purpose == bindparam("purpose"), _unseen(task))
-    .where(task.c.state == "item")
+    select(*_CHOICE, _visits(task).label("visits"))
+    .where(task.c.project == bindparam("p"), task.c.purpose == bindparam("purpose"), is_item(task))
+    .where(task.c.state == "item", *_suits(task))
     .order_by(task.c.scramble)
     .limit(1_000)
 )
 _later_assignment = assignment.alias()
 _REPEATABLE = (
     select(label.c.task, label.c.shown)
+    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
     .where(
         label.c.project == bindparam("p"),
         label.c.annotator == bindparam("n"),
         label.c.purpose == "work",
         label.c.number <= bindparam("newest"),
+        task.c.state != "closed",
+        *_readable(task),
         ~exists().where(
             _later_assignment.c.project == bindparam("p"),
             _later_assignment.c.annotator == bindparam("n"),
@@ -166,8 +223,8 @@ _REPEATABLE = (
             _later_assignment.c.purpose == "repeat",
         ),
     )
-    .order_by(label.c.number)
-    .limit(_WINDOW)
+    .order_by(label.c.number, label.c.seq)
+    .limit(1)
 )
 
 
@@ -178,12 +235,48 @@ def next_task(change: Transaction, name: str, person: str, key: str | None = Non
         return Nothing(reason="suspended" if row.standing == "erased" else row.standing)
     again = None if key is None else log.by_key(change.connection, name, key_of(person, key))
     if again is not None:
+        if again.kind not in ("leased", "prolonged"):
+            raise KeyConflictError("this key was used before for something else; ask with a fresh one")
         return lease_of(change, own_assignment(change, name, person, again.subject))
     release_ended(change, name)
     held = change.connection.execute(_OWN_OPEN, {"p": name, "n": person}).all()
     if held and (key is None or len(held) >= MOST_OPEN):
         return lease_of(change, held[0])
-    return _new_lease(change, name, row, key)
+    found = _new_lease(change, name, row, key) or _taken_up_again(change, name, person, key)
+    if found is not None:
+        return found
+    # Nothing new: whoever lost a reply, or came back, still holds what was given before.
+    return lease_of(change, held[0]) if held else _nothing(change, name, person)
+
+
+def _taken_up_again(change: Transaction, name: str, person: str, key: str | None) -> Lease | None:
+    """An own lease that ended while its place stayed free: whoever works alone may rest for an hour."""
+    ended = change.connection.execute(_OWN_ENDED, {"p": name, "n": person}).first()
+    if ended is None:
+        return None
+    prolong(change, ended, key)
+    return lease_of(change, own_assignment(change, name, person, ended.id))
+
+
+def prolong(change: Transaction, row: Any, key: str | None = None) -> str:
+    """Give a lease its whole time again; gives its new end."""
+    until = later(change.now, minutes=change.settings(row.project).lease_minutes)
+    change.record(
+        Entry(
+            project=row.project,
+            actor=row.annotator,
+            kind="prolonged",
+            subject=row.id,
+            body={"until": until},
+            key=None if key is None else key_of(row.annotator, key),
+        )
+    )
+    return until
+
+
+def _nothing(change: Transaction, name: str, person: str) -> Nothing:
+    until = change.connection.execute(_OTHERS_UNTIL, {"p": name, "n": person}).scalar_one()
+    return Nothing(reason="done") if until is None else Nothing(reason="wait", until=until)
 
 
 def person_row(change: Transaction, name: str, person: str) -> Any:
@@ -237,17 +330,14 @@ def release_ended(change: Transaction, name: str) -> None:
             return
 
 
-def _new_lease(change: Transaction, name: str, row: Any, key: str | None) -> Lease | Nothing:
+def _new_lease(change: Transaction, name: str, row: Any, key: str | None) -> Lease | None:
     settings, person = change.settings(name), _annotator(row)
     for purpose in purposes(person, settings):
         found = _FINDERS[purpose](change, name, person, settings)
         if found is not None:
             wanted, order = found
             return _lease(change, person, wanted, purpose=purpose, order=order, key=key)
-    if person.standing == "qualifying":
-        return Nothing(reason="failed")
-    until = change.connection.execute(_OTHERS_UNTIL, {"p": name, "n": person.name}).scalar_one()
-    return Nothing(reason="done") if until is None else Nothing(reason="wait", until=until)
+    return None
 
 
 def _annotator(row: Any) -> Annotator:
@@ -284,7 +374,14 @@ def _lease(
             key=None if key is None else key_of(person.name, key),
         )
     )
-    return lease_of(change, own_assignment(change, row.project, person.name, event.subject))
+    return Lease(
+        assignment=event.subject,
+        task=row.id,
+        shown=shown_task(json.loads(row.body), order, settings),
+        until=body["until"],
+        draft=None,
+        guidelines=guidelines,
+    )
 
 
 Found = tuple[Any, list[int]] | None
@@ -292,64 +389,63 @@ Found = tuple[Any, list[int]] | None
 
 
 def _find_work(change: Transaction, name: str, person: Annotator, settings: Project) -> Found:
-    for candidates in _windows(change, name, person):
-        rows = {row.id: row for row in candidates}
-        best = select_task(
-            [_candidate(change, row, person, settings) for row in candidates], person, settings
-        )
+    names = _names(name, person, settings)
+    for statement in (_STARTED, _FRESH, _ALL_STARTED):
+        rows = {row.id: row for row in change.connection.execute(statement, names)}
+        best = select_task([_candidate(row) for row in rows.values()], person, settings)
         if best is not None:
-            row = rows[best.task]
-            return row, _order(change, row, person, settings)
+            return _with_order(change, rows[best.task], person, settings)
     return None
 
 
-def _windows(change: Transaction, name: str, person: Annotator) -> Iterator[Sequence[Any]]:
-    """Tasks with a free place that the person was not given yet, most urgent first, some at a time."""
-    for statement in (_STARTED, _FRESH, _ALL_STARTED):
-        skip = 0
-        while rows := change.connection.execute(statement, {"p": name, "n": person.name, "skip": skip}).all():
-            yield rows
-            skip += len(rows)
+def _names(name: str, person: Annotator, settings: Project) -> dict[str, Any]:
+    """What the statements that look for a task are given."""
+    limit = settings.prompt_limit
+    return {
+        "p": name,
+        "n": person.name,
+        "own": f'%"{person.name}"%',
+        "declined": person.declined,
+        "languages": person.languages,
+        "any_language": not person.languages,
+        "any_prompt": limit is None,
+        "prompt_limit": 1 if limit is None else limit,
+    }
 
 
-def _candidate(change: Transaction, row: Any, person: Annotator, settings: Project) -> Candidate:
-    visits = 0
-    if settings.prompt_limit is not None:
-        names = {"p": row.project, "n": person.name, "prompt": row.prompt}
-        visits = change.connection.execute(_PROMPT_VISITS, names).scalar_one()
+def _candidate(row: Any) -> Candidate:
     return Candidate(
         task=row.id,
         started=bool(row.started),
         lacking=row.lacking,
         priority=row.priority,
-        prompt_visits=visits,
+        prompt_visits=row.visits,
         category=row.category,
         language=row.language,
-        author=row.author,
+        authors=tuple(json.loads(row.authors)),
     )
 
 
 def _find_special(purpose: Purpose) -> Any:
     def find(change: Transaction, name: str, person: Annotator, settings: Project) -> Found:
-        names = {"p": name, "n": person.name, "purpose": purpose}
+        names = {**_names(name, person, settings), "purpose": purpose}
         rows = [
             row
             for row in change.connection.execute(_SPECIAL, names)
-            if fits(_candidate(change, row, person, settings), person, settings)
+            if fits(_candidate(row), person, settings)
         ]
         if not rows:
             return None
         row = min(rows, key=lambda row: uniform(settings.seed, person.name, row.id))
-        return row, _order(change, row, person, settings)
+        return _with_order(change, row, person, settings)
 
     return find
 
 
 def _find_repeat(change: Transaction, name: str, person: Annotator, settings: Project) -> Found:
     """Something that the person answered long ago, in the other order."""
-    del settings
     answered = person_row(change, name, person.name).answered
-    names = {"p": name, "n": person.name, "newest": answered - REPEAT_AFTER}
+    names = {**_names(name, person, settings), "newest": answered - REPEAT_AFTER}
     row = change.connection.execute(_REPEATABLE, names).first()
     return None if row is None else (task_of(change, name, row.task), reverse(json.loads(row.shown)))
 
@@ -362,13 +458,15 @@ _FINDERS: dict[Purpose, Any] = {
 }
 
 
-def _order(change: Transaction, row: Any, person: Annotator, settings: Project) -> list[int]:
+def _with_order(change: Transaction, row: Any, person: Annotator, settings: Project) -> Found:
+    """The task of a chosen row, with the order in which this person sees its answers."""
     names = {"p": row.project, "t": row.id, "n": person.name}
     before = change.connection.execute(_LAST_ORDER, names).scalar_one_or_none()
-    count = len(json.loads(row.body).get("candidates", ()))
-    return draw_order(count, parsed(before), settings.seed, person.name, row.id)
+    whole = task_of(change, row.project, row.id)
+    count = len(json.loads(whole.body).get("candidates", ()))
+    return whole, draw_order(count, parsed(before), settings.seed, person.name, row.id)
 
 
 def key_of(person: str, key: str) -> str:
     """A key as the log holds it: of the person who sent it, so that two people's keys never meet."""
-    return f"{person}/{key}"
+    return f"{person}/{checked_text('key', key, most=MOST_OF_A_KEY, empty=False)}"

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from plaudit.data.records import Record
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.files import atomic
+from plaudit.files.data_sets import snapshot_path
 from plaudit.labelling import log, progress, views
 from plaudit.labelling.database import Database
 from plaudit.labelling.log import METADATA, Entry, Event
@@ -103,22 +104,13 @@ _LABELS = (
         task.c.body,
         task.c.seq.label("task_seq"),
         task.c.state.label("task_state"),
-        annotator.c.standing,
+        annotator.c.excluded,
     )
     .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
     .outerjoin(annotator, (annotator.c.project == label.c.project) & (annotator.c.name == label.c.annotator))
     .where(label.c.project == bindparam("p"))
     .order_by(task.c.seq, label.c.seq)
 )
-
-
-def snapshot_path(rows: Path) -> Path:
-    """Where the snapshot of a file of rows lies.
-
-    >>> snapshot_path(Path("out/labels.jsonl")).name
-    'labels.snapshot.json'
-    """
-    return rows.with_name(rows.name.partition(".")[0] + ".snapshot.json")
 
 
 def export(
@@ -139,10 +131,11 @@ def export(
     with _moment(store, project, position) as (connection, seq, link):
         settings = views.settings_of(connection, project)
         if settings is None:
-            raise NotFoundError(f"{store.where}: there is no project {project!r}")
+            raise _no_project(store, project, position)
         status = progress.status(connection, project)
         found, left_out = selected_labels(connection, project, chosen, tasks)
     rows, events = _rows(found, settings, chosen.group)
+    left_out |= _silent(len(found) - len({*events}))
     if not rows:
         raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -164,6 +157,16 @@ def export(
     atomic.write_json(snapshot_path(out), snapshot_to_dict(snapshot))
     _remember(store, snapshot, actor)
     return snapshot
+
+
+def _no_project(store: LabelStore, project: str, position: int | None) -> NotFoundError:
+    at = "" if position is None else f" at position {position}"
+    return NotFoundError(f"{store.where}: there is no project {project!r}{at}")
+
+
+def _silent(count: int) -> dict[str, int]:
+    """Labels of which no row comes: nothing can be said of the answers."""
+    return {"that say nothing of the answers": count} if count else {}
 
 
 def _counts(left_out: Mapping[str, int]) -> str:
@@ -188,13 +191,18 @@ def _rows(found: Sequence[Any], settings: Project, group: str) -> tuple[list[Rec
     return rows, events
 
 
-def _remember(store: LabelStore, snapshot: Snapshot, actor: str) -> None:
-    body = {
+def _export_body(snapshot: Snapshot) -> dict[str, Any]:
+    """What the log remembers of an export."""
+    return {
         "sha256": snapshot.sha256,
         "seq": snapshot.seq,
         "rows": snapshot.rows,
         "filters": snapshot.filters,
     }
+
+
+def _remember(store: LabelStore, snapshot: Snapshot, actor: str) -> None:
+    body = _export_body(snapshot)
     key = f"export/{log.digest(body)}"
     with store.changing() as change:
         if log.by_key(change.connection, snapshot.project, key) is None:
@@ -212,20 +220,23 @@ def _remember(store: LabelStore, snapshot: Snapshot, actor: str) -> None:
 
 @contextmanager
 def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[tuple[Connection, int, str]]:
-    """The store as it is, or as it was at a position, with the project's own last event."""
+    """The project as it is, or as it was at a position, with the last event that it consisted of."""
     with store.looking() as look:
-        if position is None:
-            yield look.connection, *_last_of_labels(look.connection, project)
-            return
         newest = log.last(look.connection)[0]
-        if not 0 < position <= newest:
+        wanted = newest if position is None else position
+        if not 0 < wanted <= newest:
             raise UserError(f"{store.where}: position {position} is not there; the log has 1 to {newest}")
+        seq, link = _last_of_labels(look.connection, project, wanted)
+        # Nothing of the project came later, so the tables as they are say how it was.
+        if seq == _last_of_labels(look.connection, project, newest)[0]:
+            yield look.connection, seq, link
+            return
         past = Database(":memory:")
         try:
             with past.writing() as connection:
                 METADATA.create_all(connection)
-                event = _replay(look.connection, connection, position)
-                yield connection, event.seq, event.link
+                _replay(look.connection, connection, project, seq)
+                yield connection, seq, link
         finally:
             past.close()
 
@@ -235,26 +246,33 @@ _OWN_TRACES = ("exported", "signed-in", "refused", "invited", "revoked")
 _LAST_OF_LABELS = (
     select(log.log.c.seq, log.log.c.link)
     .where(log.log.c.project == bindparam("p"), log.log.c.kind.not_in(_OWN_TRACES))
+    .where(log.log.c.seq <= bindparam("s"))
     .order_by(log.log.c.seq.desc())
     .limit(1)
 )
 
 
-def _last_of_labels(connection: Connection, project: str) -> tuple[int, str]:
-    row = connection.execute(_LAST_OF_LABELS, {"p": project}).first()
+def _last_of_labels(connection: Connection, project: str, position: int) -> tuple[int, str]:
+    row = connection.execute(_LAST_OF_LABELS, {"p": project, "s": position}).first()
     return (0, log.FIRST_LINK) if row is None else (row.seq, row.link)
 
 
-def _replay(source: Connection, target: Connection, position: int) -> Event:
-    """Fold the events up to a position into other tables; gives the last of them."""
-    latest: Event | None = None
+def _replay(source: Connection, target: Connection, project: str, position: int) -> None:
+    """Fold a project's events up to a position into other tables."""
+    remains = dict(_remains(source, project, position))
     for event in log.events(source):
         if event.seq > position:
-            break
-        views.apply(target, event)
-        latest = event
-    assert latest is not None
-    return latest
+            return
+        if event.project == project:
+            is_gone = event.body is None and event.seq in remains
+            views.apply(target, replace(event, body=remains[event.seq]) if is_gone else event)
+
+
+def _remains(connection: Connection, project: str, position: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """What is left of answers whose words were erased after a position: the clicks, so the same rows."""
+    for event in log.events(connection, position):
+        if event.project == project and event.kind == "erased" and event.body is not None:
+            yield from ((item["seq"], item["body"]) for item in event.body["remains"])
 
 
 def selected_labels(
@@ -286,7 +304,7 @@ def _reason_left_out(row: Any, filters: Filters, decided: set[str]) -> str | Non
         "of an item whose answer is known": row.purpose in ("gold", "qualify", "repeat")
         and not filters.items,
         "surplus": bool(row.surplus) and not filters.surplus,
-        "of a suspended annotator": row.standing in ("suspended", "failed") and not filters.suspended,
+        "of a suspended annotator": bool(row.excluded) and not filters.suspended,
         "decided by a reviewer": row.task in decided and row.purpose == "work",
         "a reviewer's, not asked for": row.purpose == "adjudicated" and not filters.adjudicated,
         "of an unsettled task": filters.settled and row.task_state in ("open", "review"),
@@ -303,6 +321,8 @@ def file_hash(path: Path) -> str:
 def read_snapshot(rows: Path) -> Snapshot:
     """The snapshot of a file of rows, which must still be the file that was exported."""
     path = snapshot_path(rows)
+    if not rows.is_file():
+        raise UserError(f"{rows}: there is no such file")
     if not path.is_file():
         raise UserError(f"{rows}: there is no {path.name}, so these rows were not exported from a store")
     try:
@@ -310,8 +330,10 @@ def read_snapshot(rows: Path) -> Snapshot:
         snapshot = Snapshot(
             **{**values, "events": tuple(values["events"]), "guidelines": tuple(values["guidelines"])}
         )
+        if snapshot.version != SNAPSHOT_VERSION or len(snapshot.events) != snapshot.rows:
+            raise ValueError(f"version {snapshot.version}, {len(snapshot.events)} events")
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: not a snapshot that plaudit wrote ({error}); export again") from error
+        raise UserError(f"{path}: not a snapshot that this plaudit wrote ({error}); export again") from error
     if file_hash(rows) != snapshot.sha256:
         raise UserError(f"{rows}: the rows were changed after they were exported; export them again")
     return snapshot
@@ -329,7 +351,10 @@ def trace_row(store: LabelStore, rows: Path, number: int) -> list[Event]:
                 f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the "
                 f"store that it came from ({snapshot.store})"
             )
-        return _history(look.connection, snapshot.project, snapshot.events[number - 1])
+        own = _history(look.connection, snapshot.project, snapshot.events[number - 1])
+        key = f"export/{log.digest(_export_body(snapshot))}"
+        exported = log.by_key(look.connection, snapshot.project, key)
+        return sorted([*own, *([] if exported is None else [exported])], key=lambda event: event.seq)
 
 
 def rows_of_event(rows: Path, seq: int) -> list[int]:

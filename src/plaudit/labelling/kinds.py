@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from plaudit.config import did_you_mean
-from plaudit.data.fields import BadRowError, Node, describe_value, read_completion, read_prompt
+from plaudit.data.fields import BadRowError, Node, describe_value, read_completion, read_prompt, shorten
+from plaudit.data.labels import STEP_SCORES
 from plaudit.data.records import Text, pictures, plain_text
 from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError
@@ -82,7 +83,7 @@ def _checked_task(body: object, project: Project) -> dict[str, Any]:
             field="kind", found=describe_value(named.value), expected=f"{project.ask}, as the project asks"
         )
     kind = KINDS[project.ask]
-    _refuse_unknown(node.fields(), (*_COMMON, "candidates", *kind.own), "task")
+    _refuse_unknown(node, (*_COMMON, "candidates", *kind.own), "task")
     prompt = _prompt(node, kind)
     task: dict[str, Any] = {"kind": kind.name, "prompt": node.value["prompt"] if prompt else ""}  # type: ignore[index]
     task |= _checked_common(node)
@@ -105,11 +106,11 @@ def _prompt(node: Node, kind: Kind) -> Text:
     return read_prompt(node.get("prompt"))
 
 
-def _refuse_unknown(found: Iterable[str], known: Sequence[str], where: str) -> None:
-    for name in found:
+def _refuse_unknown(node: Node, known: Sequence[str], where: str) -> None:
+    for name in node.fields():
         if name not in known:
             raise FieldError(
-                field=name,
+                field=f"{node.path}.{name}" if node.path else name,
                 found=f"an unknown field of a {where}{did_you_mean(name, known)}",
                 expected=f"one of {', '.join(known)}",
             )
@@ -141,24 +142,35 @@ def plain_object(node: Node) -> dict[str, Any]:
     """An object that JSON can hold, not nested too deeply."""
     if not isinstance(node.value, dict):
         raise node.wrong_type_error("an object")
-    _refuse_deep(node.value, node.path, MOST_LEVELS)
+    refuse_deep(node.value, node.path, MOST_LEVELS)
     try:
-        text = json.dumps(node.value, allow_nan=False)
-        text.encode()
-        json.dumps(node.value, ensure_ascii=False).encode()
+        json.dumps(node.value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, TypeError) as error:
-        raise FieldError(field=node.path, found=str(error), expected="plain JSON in UTF-8") from error
-    if "\\u0000" in text:
+        raise FieldError(
+            field=node.path, found=shorten(str(error)), expected="plain JSON in UTF-8"
+        ) from error
+    if any("\0" in text for text in _texts_in(node.value)):
         raise FieldError(field=node.path, found="a NUL character", expected="texts without it")
     return node.value
 
 
-def _refuse_deep(value: object, path: str, levels: int) -> None:
+def _texts_in(value: object) -> Iterator[str]:
+    """All texts of an object, the names of its fields too."""
+    if isinstance(value, str):
+        yield value
+    for part in (*value, *value.values()) if isinstance(value, dict) else ():
+        yield from _texts_in(part)
+    for part in value if isinstance(value, list) else ():
+        yield from _texts_in(part)
+
+
+def refuse_deep(value: object, path: str, levels: int) -> None:
+    """Complain about objects and lists in one another beyond so many levels."""
     if levels == 0:
         raise FieldError(field=path, found="objects in objects", expected=f"at most {MOST_LEVELS} levels")
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for part in parts:
-        _refuse_deep(part, path, levels - 1)
+        refuse_deep(part, path, levels - 1)
 
 
 def _checked_candidates(node: Node, kind: Kind, prompt: Text) -> list[dict[str, Any]]:
@@ -170,7 +182,7 @@ def _checked_candidates(node: Node, kind: Kind, prompt: Text) -> list[dict[str, 
         raise FieldError(field="candidates", found=f"{len(items)} answers", expected=f"{wanted} of them")
     candidates, before = list[dict[str, Any]](), dict[tuple[object, ...], int]()
     for place, item in enumerate(items):
-        _refuse_unknown(item.fields(), ("text", "ended", "source"), "candidate")
+        _refuse_unknown(item, ("text", "ended", "source"), "candidate")
         text = read_completion(item.get("text"), prompt)
         words = (plain_text(text).strip(), *pictures(text))
         if words in before:
@@ -216,7 +228,7 @@ def _gold_rank(node: Node, task: dict[str, Any], project: Project) -> dict[str, 
 
 def _only(node: Node, name: str) -> Node:
     """The one field that a known answer has."""
-    _refuse_unknown(node.fields(), (name,), "known answer")
+    _refuse_unknown(node, (name,), "known answer")
     return node.get(name)
 
 
@@ -228,24 +240,30 @@ def _place(node: Node, count: int) -> int:
 
 
 def _gold_rate(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
-    """From and to how many points each answer may be given, as a whole."""
-    listed = _only(node, "overall").items()
-    ranges = [[end.number_between(1, project.points) for end in item.items()] for item in listed]
-    if len(ranges) != len(task["candidates"]) or any(len(r) != 2 or r[0] > r[1] for r in ranges):
-        raise FieldError(
-            field="gold.overall", found=describe_value(ranges), expected="[low, high] for each answer"
-        )
-    return {"overall": ranges}
+    """From and to how many points each answer may be given, as a whole or by aspect."""
+    _refuse_unknown(node, project.aspects or ("overall",), "known answer")
+    if not node.fields():
+        raise node.wrong_type_error("points of an aspect, from and to, for each answer")
+    return {name: _ranges(node.get(name), len(task["candidates"]), project) for name in node.fields()}
+
+
+def _ranges(node: Node, count: int, project: Project) -> list[list[float]]:
+    ranges = [[end.number_between(1, project.points) for end in item.items()] for item in node.items()]
+    if len(ranges) != count or any(len(both) != 2 or both[0] > both[1] for both in ranges):
+        raise node.wrong_type_error(f"[low, high] for each of the {count} answers")
+    return ranges
 
 
 def _gold_steps(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
     del project
-    labels = [item.value for item in _only(node, "labels").items()]
-    if not 0 < len(labels) <= len(task["steps"]) or not {*map(str, labels)} <= {"right", "neutral", "wrong"}:
-        raise FieldError(
-            field="gold.labels",
-            found=describe_value(labels),
-            expected="right, neutral or wrong for each step",
+    listed = _only(node, "labels")
+    labels = [item.value for item in listed.items()]
+    words = all(isinstance(label, str) and label in STEP_SCORES for label in labels)
+    count = len(task["steps"])
+    # Too few would be met by whoever gives up at once.
+    if not words or not (len(labels) == count or ("wrong" in labels and len(labels) < count)):
+        raise listed.wrong_type_error(
+            f"right, neutral or wrong for each of the {count} steps, or up to the first wrong one"
         )
     return {"labels": labels}
 
@@ -279,10 +297,13 @@ def shown_task(body: Mapping[str, Any], order: Sequence[int], project: Project) 
         "question": project.question,
         "prompt": body["prompt"],
         "answers": [body["candidates"][place]["text"] for place in order],
+        "ended": [body["candidates"][place]["ended"] for place in order],
         "flags": list(project.flags),
     }
     if body["kind"] in ("pair", "talk"):
-        shown |= {"scale": list(project.scale), "ties": project.ties}
+        shown["scale"] = list(project.scale)
+    if body["kind"] in ("pair", "talk", "rank"):
+        shown["ties"] = project.ties
     if body["kind"] == "rate":
         shown |= {"aspects": list(project.aspects) or ["overall"], "points": project.points}
     for name in ("steps", "draft", "language"):

@@ -60,7 +60,7 @@ class Joined:
 class Identity:
     """Who holds a token.
 
-    Example: ``Identity(person="Ada", pseudonym="a3", project="p", role="annotator", scopes=("label",))``
+    Example: ``Identity(person="Ada", pseudonym="a3", project="p", role="annotator", …)``
     """
 
     person: str
@@ -73,6 +73,8 @@ class Identity:
     """Owner, reviewer or annotator."""
     scopes: tuple[str, ...]
     """What the token may do: label, review, read, manage."""
+    standing: str
+    """Qualifying, active, watch, suspended or failed."""
 
 
 _INVITE_IN, _TOKEN_IN, _PERSON_IN = insert(invite), insert(token), insert(person)
@@ -84,6 +86,13 @@ _TOKEN = (
     .join(person, (person.c.project == token.c.project) & (person.c.pseudonym == token.c.pseudonym))
     .join(annotator, (annotator.c.project == token.c.project) & (annotator.c.name == token.c.pseudonym))
     .where(token.c.hash == bindparam("h"), token.c.expires > bindparam("now"))
+)
+_NAMED = (
+    select(person.c.pseudonym)
+    .join(annotator, (annotator.c.project == person.c.project) & (annotator.c.name == person.c.pseudonym))
+    .where(person.c.project == bindparam("p"), person.c.name == bindparam("n"))
+    .where(annotator.c.role == "annotator")
+    .order_by(annotator.c.seq)
 )
 _PERSONAL_OUT = (
     delete(person).where(person.c.project == bindparam("p"), person.c.pseudonym == bindparam("n")),
@@ -120,46 +129,111 @@ def _refuse_unknown_role(role: str) -> None:
         raise FieldError(field="role", found=repr(role), expected=f"one of {', '.join(SCOPES)}")
 
 
-def join(change: Transaction, secret: str, name: object) -> Joined:
-    """Use an invite; whoever is asked to qualify does so first."""
+def join(change: Transaction, secret: str, name: object, key: object = None) -> Joined:
+    """Use an invite; whoever is asked to qualify does so first.
+
+    The same invite with the same key is the same person, with a fresh token: a reply that was lost costs
+    neither a use of the invite nor a second pseudonym.
+    """
     words = checked_text("name", name, most=200, empty=False)
     row = change.connection.execute(_INVITE, {"h": hash_secret(secret)}).first()
     if row is None:
         raise NotFoundError("this invite does not exist; ask for another one")
     if row.expires <= change.now:
         raise NotYoursError("this invite has expired; ask for another one")
+    joining = None if key is None else _joining_key(secret, key)
+    earlier = None if joining is None else log.by_key(change.connection, row.project, joining)
+    if earlier is not None:
+        if person_row(change, row.project, earlier.subject).standing == "erased":
+            raise NotYoursError("whoever joined with this key was erased; ask for another invite")
+        return _with_token(
+            change,
+            row.project,
+            row.role,
+            earlier.subject,
+            name=words,
+            scopes=SCOPES[row.role],
+            days=TOKEN_DAYS,
+        )
     if row.uses < 1:
         raise NotYoursError("this invite was used already; ask for another one")
     change.connection.execute(_USE, {"h": row.hash})
-    return enter(change, row.project, row.role, name=words, scopes=SCOPES[row.role], days=TOKEN_DAYS)
+    return enter(
+        change,
+        row.project,
+        row.role,
+        name=words,
+        scopes=SCOPES[row.role],
+        days=TOKEN_DAYS,
+        key=joining,
+    )
+
+
+def _joining_key(secret: str, key: object) -> str:
+    """The log's key of a join: a hash with the invite, so that nobody can guess another's."""
+    words = checked_text("key", key, most=200, empty=False)
+    return f"join/{hash_secret(f'{secret} {words}')}"
 
 
 def enter(
-    change: Transaction, project: str, role: str, *, name: str, scopes: Sequence[str], days: float
+    change: Transaction,
+    project: str,
+    role: str,
+    *,
+    name: str,
+    scopes: Sequence[str],
+    days: float,
+    key: str | None = None,
 ) -> Joined:
     """Give a new pseudonym and a token of a role."""
-    settings = change.settings(project)
+    change.settings(project)
     _refuse_unknown_role(role)
     if unknown := set(scopes) - set(SCOPES[role]):
         raise FieldError(
             field="scopes", found=", ".join(sorted(unknown)), expected=f"of {', '.join(SCOPES[role])}"
         )
+    pseudonym = _admit(change, project, role, name=name, key=key)
+    return _with_token(change, project, role, pseudonym, name=name, scopes=scopes, days=days)
+
+
+def _admit(change: Transaction, project: str, role: str, *, name: str, key: str | None) -> str:
+    """A new pseudonym, whose name lies in a table of its own."""
     number = change.connection.execute(_COUNT, {"p": project, "r": role}).scalar_one() + 1
     pseudonym = f"{role[0]}{number}"
-    qualifies = role == "annotator" and settings.qualify_n > 0
-    standing = "qualifying" if qualifies else "active"
+    qualifies = role == "annotator" and change.settings(project).qualify_n > 0
+    body = {"role": role, "standing": "qualifying" if qualifies else "active"}
     change.record(
-        Entry(
-            project=project,
-            actor=pseudonym,
-            kind="joined",
-            subject=pseudonym,
-            body={"role": role, "standing": standing},
-        )
+        Entry(project=project, actor=pseudonym, kind="joined", subject=pseudonym, body=body, key=key)
     )
     change.connection.execute(
         _PERSON_IN, {"project": project, "pseudonym": pseudonym, "name": name, "at": change.now}
     )
+    return pseudonym
+
+
+def annotator_named(change: Transaction, project: str, name: str) -> str:
+    """The pseudonym of the annotator of a name; a new one, without a token, where nobody is called so."""
+    words = checked_text("annotator", name, most=200, empty=False)
+    found = change.connection.execute(_NAMED, {"p": project, "n": words}).scalars().all()
+    if len(found) > 1:
+        raise FieldError(
+            field="annotator",
+            found=f"{words!r}, as {' and '.join(found)} are both called",
+            expected="a name that one person of the project has, or nobody yet",
+        )
+    return found[0] if found else _admit(change, project, "annotator", name=words, key=None)
+
+
+def _with_token(
+    change: Transaction,
+    project: str,
+    role: str,
+    pseudonym: str,
+    *,
+    name: str,
+    scopes: Sequence[str],
+    days: float,
+) -> Joined:
     secret, expires = f"p_{secrets.token_urlsafe(24)}", later(change.now, days=days)
     row = {"hash": hash_secret(secret), "project": project, "pseudonym": pseudonym, "role": role}
     change.connection.execute(_TOKEN_IN, {**row, "scopes": " ".join(scopes), "expires": expires})
@@ -177,6 +251,7 @@ def identity(connection: Any, secret: str, now: str) -> Identity | None:
         project=row.project,
         role=row.role,
         scopes=tuple(row.scopes.split()),
+        standing=row.standing,
     )
 
 
@@ -231,17 +306,8 @@ def erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
         if rest == event.body:
             continue
         seqs.append(event.seq)
-        if event.kind in ("answered", "revised"):
-            row = current.get(event.seq)
-            remains.append(
-                {
-                    "seq": event.seq,
-                    "at": event.at,
-                    "assignment": event.subject,
-                    "number": 0 if row is None else row.number,
-                    "body": rest if row is not None else None,
-                }
-            )
+        if event.kind in ("answered", "revised", "adjudicated"):
+            remains.append(_remains(event, rest, current.get(event.seq)))
     hashes = log.erase(change.connection, seqs)
     for statement in _PERSONAL_OUT:
         change.connection.execute(statement, {"p": project, "n": name})
@@ -249,13 +315,25 @@ def erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
     return change.record(Entry(project=project, actor=actor, kind="erased", subject=name, body=body)).seq
 
 
+def _remains(event: log.Event, rest: dict[str, Any] | None, row: Any) -> dict[str, Any]:
+    """What stays of an answer: the clicks, and whether it was the one that held."""
+    return {
+        "seq": event.seq,
+        "at": event.at,
+        "kind": event.kind,
+        "subject": event.subject,
+        "number": 0 if row is None else row.number,
+        "holds": row is not None,
+        # The digest of what was sent has no salt: words could be guessed until it fits.
+        "body": None if rest is None else {name: rest[name] for name in rest if name != "request"},
+    }
+
+
 def _without_words(kind: str, body: dict[str, Any] | None) -> dict[str, Any] | None:
     """An event's body without what a person wrote; None where nothing else is in it."""
-    if body is None or kind not in ("answered", "revised", "noted", "flagged"):
-        return body
-    if kind in ("noted", "flagged"):
+    if body is None or kind in ("noted", "flagged", "preferences-set"):
         return None
-    if body["label"] is None:
+    if kind not in ("answered", "revised", "adjudicated") or body["label"] is None:
         return body
     rest = without_free_text(body["label"])
     return None if rest is None else {**body, "label": rest}

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Integer, bindparam, cast, func, select
 
 from plaudit.labelling import log, tables, views
 from plaudit.labelling.database import Database
+from plaudit.labelling.project import project_from_dict
 from plaudit.labelling.tables import annotator, assignment, label, person, task
 from plaudit.labelling.transaction import columns
 
@@ -53,14 +54,17 @@ class Status:
         return self.tasks.get("open", 0) == 0
 
 
-_BY_STATE = select(task.c.state, func.count()).where(task.c.project == bindparam("p")).group_by(task.c.state)
-_SUMS = select(
-    func.coalesce(func.sum(task.c.wanted), 0),
-    func.coalesce(func.sum(task.c.done), 0),
-    func.coalesce(func.sum(task.c.taken), 0),
-).where(task.c.project == bindparam("p"))
-_MISSING = select(func.coalesce(func.sum(task.c.wanted - task.c.done), 0)).where(
-    task.c.project == bindparam("p"), task.c.state == "open"
+_BY_STATE = (
+    select(
+        task.c.state,
+        func.count().label("tasks"),
+        func.sum(task.c.wanted).label("wanted"),
+        func.sum(task.c.done).label("done"),
+        func.sum(task.c.taken).label("taken"),
+    )
+    .where(task.c.project == bindparam("p"))
+    .group_by(task.c.state)
+    .order_by(task.c.state)
 )
 _SURPLUS = select(func.count()).where(label.c.project == bindparam("p"), label.c.surplus == 1)
 _ITEMS = select(func.count()).where(
@@ -105,14 +109,14 @@ _LABELS_OF_TASK = (
 def status(connection: Connection, project: str) -> Status:
     """The figures of a project."""
     names = {"p": project}
-    wanted, labels, taken = connection.execute(_SUMS, names).one()
+    rows = connection.execute(_BY_STATE, names).all()
     return Status(
         project=project,
-        tasks=_counts(connection, _BY_STATE, names),
-        wanted=int(wanted),
-        labels=int(labels),
-        missing=int(connection.execute(_MISSING, names).scalar_one()),
-        leased=int(taken),
+        tasks={row.state: row.tasks for row in rows},
+        wanted=sum(int(row.wanted) for row in rows),
+        labels=sum(int(row.done) for row in rows),
+        missing=sum(int(row.wanted - row.done) for row in rows if row.state == "open"),
+        leased=sum(int(row.taken) for row in rows),
         surplus=connection.execute(_SURPLUS, names).scalar_one(),
         items=connection.execute(_ITEMS, names).scalar_one(),
         skipped=connection.execute(_SKIPPED, names).scalar_one(),
@@ -175,18 +179,19 @@ def faults(database: Database) -> Iterator[str]:
     with database.reading() as connection:
         damaged = list(log.chain_faults(connection))
         yield from damaged
-        yield from _cap_faults(connection)
         # A log that was altered cannot be replayed, and says nothing about the tables.
         if not damaged:
+            yield from log.time_faults(connection)
+            yield from _cap_faults(connection)
             yield from _replay_faults(connection)
 
 
-_OVER_CAP = (
-    select(task.c.project, task.c.id, task.c.wanted, func.count(label.c.seq).label("labels"))
-    .join(label, (label.c.project == task.c.project) & (label.c.task == task.c.id))
+_COUNTED = (
+    select(label.c.project, label.c.task, func.count().label("labels"))
+    .join(task, (label.c.project == task.c.project) & (label.c.task == task.c.id))
     .where(label.c.purpose == "work", label.c.surplus == 0, task.c.purpose == "work")
-    .group_by(task.c.project, task.c.id, task.c.wanted)
-    .having(func.count(label.c.seq) > task.c.wanted)
+    .group_by(label.c.project, label.c.task)
+    .having(func.count() > bindparam("least"))
 )
 _TWICE = (
     select(label.c.project, label.c.task, label.c.annotator)
@@ -197,8 +202,18 @@ _TWICE = (
 
 
 def _cap_faults(connection: Connection) -> Iterator[str]:
-    for row in connection.execute(_OVER_CAP):
-        yield f"project {row.project}, task {row.id}: {row.labels} labels count, and {row.wanted} are wanted"
+    # Settings may have asked for fewer since, and what counted goes on counting.
+    most = dict[str, int]()
+    for event in log.events(connection):
+        if event.kind == "project-set" and event.body is not None:
+            limit = project_from_dict(event.body["settings"]).limit
+            most[event.project] = max(limit, most.get(event.project, 0))
+    for row in connection.execute(_COUNTED, {"least": min(most.values(), default=0)}):
+        if row.labels > most[row.project]:
+            yield (
+                f"project {row.project}, task {row.task}: {row.labels} labels count, and never more than "
+                f"{most[row.project]} were wanted"
+            )
     for row in connection.execute(_TWICE):
         yield f"project {row.project}, task {row.task}: {row.annotator} labelled it twice"
 

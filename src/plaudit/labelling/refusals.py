@@ -9,6 +9,10 @@ class StoreUnavailableError(UserError):
     """The database is locked, full, read-only or gone: nothing was acknowledged, so it can be sent again."""
 
 
+class ModelUnavailableError(UserError):
+    """The server that a conversation speaks with does not answer; the same can be said again."""
+
+
 class KeyConflictError(UserError):
     """A key that was used before for other words."""
 

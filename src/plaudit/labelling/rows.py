@@ -17,7 +17,7 @@ from plaudit.data.labels import (
     talk_rows,
     written_rows,
 )
-from plaudit.data.records import Message, Ranking, Rating, Record, Text
+from plaudit.data.records import Message, Ranking, Rating, Record, Text, turns_of
 from plaudit.labelling.answers import preferred_place
 from plaudit.labelling.project import Project
 
@@ -176,10 +176,11 @@ def _talk_rows(given: Labelled) -> list[Record]:
 
 
 def _attack_rows(given: Labelled) -> list[Record]:
-    messages = tuple(Message(role=turn["role"], content=turn["content"]) for turn in given.label["messages"])
+    opening = () if given.prompt == "" else turns_of(given.prompt)
+    said = (Message(role=turn["role"], content=turn["content"]) for turn in given.label["messages"])
     category = given.label.get("category", given.body.get("category"))
     shared = {**given.shared, "category": category}
-    return [*attack_rows(messages, success=given.label["success"], **shared)]
+    return [*attack_rows((*opening, *said), success=given.label["success"], **shared)]
 
 
 _ROWS: Mapping[str, Callable[[Labelled], list[Record]]] = {

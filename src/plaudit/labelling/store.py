@@ -16,6 +16,7 @@ from sqlalchemy import insert, inspect, select, update
 from plaudit.errors import UserError
 from plaudit.labelling import adding, answering, desk, log, people, progress, tables, views
 from plaudit.labelling.adding import Added
+from plaudit.labelling.answering import GivenAnswer, TakenIn
 from plaudit.labelling.database import Database, refuse_other_encoding
 from plaudit.labelling.desk import Lease, Nothing
 from plaudit.labelling.log import Event, meta
@@ -81,6 +82,14 @@ class LabelStore:
         """Add tasks, all of them or none; one that is there already is counted and left."""
         with self.changing() as change:
             return adding.add_tasks(change, project, bodies, actor=actor)
+
+    def take_in(
+        self, project: str, bodies: Iterable[object], given: Iterable[GivenAnswer], *, actor: str
+    ) -> tuple[Added, TakenIn]:
+        """Add tasks with answers that people gave outside of the app; all of it or nothing."""
+        with self.changing() as change:
+            added = adding.add_tasks(change, project, bodies, actor=actor)
+            return added, answering.take_in(change, project, given)
 
     def close_task(self, project: str, task: str, *, reason: str, actor: str) -> int:
         """Give a task out no more."""
@@ -162,6 +171,11 @@ class LabelStore:
         """A person's own answers, the newest first."""
         with self.looking() as look:
             return answering.history(look, project, annotator, most=limit, before=before)
+
+    def counts(self, project: str, annotator: str) -> dict[str, int]:
+        """How many tasks a person was given, answered and gave back so far, and holds now."""
+        with self.looking() as look:
+            return answering.counts(look, project, annotator)
 
     def conversation(self, project: str, annotator: str, assignment: str) -> dict[str, Any] | None:
         """A conversation in progress."""
@@ -248,10 +262,10 @@ class LabelStore:
         with self.changing() as change:
             return people.make_invite(change, project, role=role, uses=uses, days=days, actor=actor)
 
-    def join(self, secret: str, name: object) -> Joined:
-        """Use an invite."""
+    def join(self, secret: str, name: object, key: object = None) -> Joined:
+        """Use an invite; with the same key again the same person, with a fresh token."""
         with self.changing() as change:
-            return people.join(change, secret, name)
+            return people.join(change, secret, name, key)
 
     def token(
         self,

@@ -8,11 +8,14 @@ from __future__ import annotations
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Float,
+    FromClause,
     Index,
     Integer,
     Table,
     Text,
+    literal_column,
 )
 
 from plaudit.labelling.log import METADATA
@@ -33,10 +36,9 @@ task = Table(
     Column("project", Text, primary_key=True),
     Column("id", Text, primary_key=True),
     Column("seq", BigInteger, nullable=False),
-    Column("body", Text, nullable=False),
     Column("purpose", Text, nullable=False),
     Column("prompt", Text, nullable=False),
-    Column("author", Text),
+    Column("authors", Text, nullable=False),
     Column("category", Text),
     Column("language", Text),
     Column("priority", Float, nullable=False),
@@ -47,8 +49,31 @@ task = Table(
     Column("done", Integer, nullable=False),
     Column("started", Integer, nullable=False),
     Column("lacking", Integer, nullable=False),
+    # Last, since SQLite reads through a long text on its way to any column behind it.
+    Column("body", Text, nullable=False),
+    Index("task_seq", "project", "seq"),
+    Index("task_state", "project", "state", "wanted", "done", "taken"),
 )
 """What is asked; ``lacking`` is wanted less taken (open leases) less done (labels that count)."""
+
+# Literals and no bound parameters: a plan uses a partial index only where it can see that it applies.
+_OPEN, _WORK, _NOTHING = (literal_column(word) for word in ("'open'", "'work'", "0"))
+
+
+def has_place(rows: FromClause) -> ColumnElement[bool]:
+    """Whether a task may be given out: it is open, and lacks a label that nobody is about to give."""
+    return (rows.c.state == _OPEN) & (rows.c.lacking > _NOTHING)
+
+
+def is_item(rows: FromClause) -> ColumnElement[bool]:
+    """Whether a task's answer is known."""
+    return rows.c.purpose != _WORK
+
+
+def is_open(rows: FromClause) -> ColumnElement[bool]:
+    """Whether a lease has not ended."""
+    return rows.c.state == _OPEN
+
 
 # What keeps *next* flat at any number of tasks: only those that may be given out, in the order of giving.
 OPEN_TASKS = Index(
@@ -58,8 +83,8 @@ OPEN_TASKS = Index(
     task.c.lacking.desc(),
     task.c.priority.desc(),
     task.c.scramble,
-    sqlite_where=(task.c.state == "open") & (task.c.lacking > 0),
-    postgresql_where=(task.c.state == "open") & (task.c.lacking > 0),
+    sqlite_where=has_place(task),
+    postgresql_where=has_place(task),
 )
 """The tasks with a free place."""
 SPECIAL_TASKS = Index(
@@ -67,8 +92,8 @@ SPECIAL_TASKS = Index(
     task.c.project,
     task.c.purpose,
     task.c.scramble,
-    sqlite_where=task.c.purpose != "work",
-    postgresql_where=task.c.purpose != "work",
+    sqlite_where=is_item(task),
+    postgresql_where=is_item(task),
 )
 """Items whose answer is known, and those that qualify."""
 
@@ -88,6 +113,7 @@ assignment = Table(
     Column("state", Text, nullable=False),
     Index("assignment_task", "project", "task"),
     Index("assignment_annotator", "project", "annotator", "task"),
+    Index("assignment_state", "project", "annotator", "state", "seq"),
     Index("assignment_prompt", "project", "annotator", "prompt"),
 )
 """Who was given what, in which order, until when; open, answered, skipped or ended."""
@@ -95,8 +121,8 @@ OPEN_ASSIGNMENTS = Index(
     "assignment_open",
     assignment.c.project,
     assignment.c.until,
-    sqlite_where=assignment.c.state == "open",
-    postgresql_where=assignment.c.state == "open",
+    sqlite_where=is_open(assignment),
+    postgresql_where=is_open(assignment),
 )
 """Leases that may end by the clock."""
 
@@ -131,13 +157,15 @@ annotator = Table(
     Column("name", Text, primary_key=True),
     Column("role", Text, nullable=False),
     Column("standing", Text, nullable=False),
+    Column("excluded", Integer, nullable=False),
     Column("assigned", Integer, nullable=False),
     Column("answered", Integer, nullable=False),
     Column("skipped", Integer, nullable=False),
     Column("preferences", Text, nullable=False),
     Column("seq", BigInteger, nullable=False),
 )
-"""Everybody by pseudonym: counts and standing."""
+"""Everybody by pseudonym: counts and standing; ``excluded`` outlives the person, so that labels that were not
+to be trusted are not exported once nobody is left to suspend."""
 
 FOLDS = (project, task, assignment, label, annotator)
 """What a replay of the log makes anew."""

@@ -20,7 +20,7 @@ from plaudit.labelling.answers import side
 from plaudit.labelling.log import Event, canonical
 from plaudit.labelling.project import Project, guidelines_version, project_from_dict
 
-VIEWS_VERSION = 1
+VIEWS_VERSION = 2
 """Raised whenever a fold changes: stores of an older number are replayed when they are opened."""
 
 _project, _task, _assignment = tables.project, tables.task, tables.assignment
@@ -30,7 +30,7 @@ _PROJECT_OUT = delete(_project).where(_project.c.name == bindparam("p"))
 _PROJECT_IN = insert(_project)
 _PROJECT = select(_project.c.settings).where(_project.c.name == bindparam("p"))
 _TASK_IN = insert(_task)
-_TASK = select(_task).where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
+_TASK = select(_task.c.state).where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
 _WORK = select(_task.c.id).where(_task.c.project == bindparam("p"), _task.c.purpose == "work")
 _TASK_SET = (
     update(_task)
@@ -47,7 +47,7 @@ _TASK_SET = (
 _TASK_CLOSE = (
     update(_task)
     .where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
-    .values(state=bindparam("new_state"), lacking=0)
+    .values(state=bindparam("new_state"))
 )
 _ASSIGNMENT_IN = insert(_assignment)
 _ASSIGNMENT = select(_assignment).where(_assignment.c.id == bindparam("a"))
@@ -65,6 +65,9 @@ _OPEN_LEASES = select(func.count()).where(
 _LABEL_IN = insert(_label)
 _LABEL_OUT = delete(_label).where(_label.c.assignment == bindparam("a"))
 _LABEL_BY_SEQ_OUT = delete(_label).where(_label.c.seq == bindparam("s"))
+_DECISIONS_OUT = delete(_label).where(
+    _label.c.project == bindparam("p"), _label.c.task == bindparam("t"), _label.c.purpose == "adjudicated"
+)
 _COUNTED = (
     select(_label.c.label, _label.c.shown)
     .where(
@@ -89,7 +92,7 @@ _PERSON_SET = {
     name: update(_annotator)
     .where(_annotator.c.project == bindparam("p"), _annotator.c.name == bindparam("n"))
     .values({name: bindparam("value")})
-    for name in ("standing", "preferences")
+    for name in ("standing", "preferences", "excluded")
 }
 
 
@@ -118,6 +121,7 @@ def _project_set(connection: Connection, event: Event) -> None:
     now = project_from_dict(settings)
     version = guidelines_version(now)
     connection.execute(_PROJECT_OUT, {"p": event.project})
+    log.kept_of(connection)["settings", event.project] = now
     connection.execute(
         _PROJECT_IN,
         {"name": event.project, "settings": canonical(settings), "guidelines": version, "seq": event.seq},
@@ -129,8 +133,11 @@ def _project_set(connection: Connection, event: Event) -> None:
 
 def settings_of(connection: Connection, name: str) -> Project | None:
     """The settings of a project that hold now; None where there is none of that name."""
-    row = connection.execute(_PROJECT, {"p": name}).first()
-    return None if row is None else _parsed_settings(row.settings)
+    kept = log.kept_of(connection)
+    if ("settings", name) not in kept:
+        row = connection.execute(_PROJECT, {"p": name}).first()
+        kept["settings", name] = None if row is None else _parsed_settings(row.settings)
+    return kept["settings", name]
 
 
 @lru_cache(maxsize=256)
@@ -147,10 +154,9 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
         "project": event.project,
         "id": event.subject,
         "seq": event.seq,
-        "body": canonical(body),
         "purpose": purpose,
         "prompt": log.digest(body["prompt"])[:16],
-        "author": _author(body),
+        "authors": canonical(_authors(body)),
         "category": body.get("category"),
         "language": body.get("language"),
         "priority": float(body.get("priority", 0)),
@@ -161,13 +167,14 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
         "done": 0,
         "started": 0,
         "lacking": wanted,
+        "body": canonical(body),
     }
 
 
-def _author(body: Mapping[str, Any]) -> str | None:
-    """The annotator of this store who wrote one of the answers, where one did."""
+def _authors(body: Mapping[str, Any]) -> list[str]:
+    """The annotators of this store who wrote one of the answers."""
     sources = [candidate.get("source") or {} for candidate in body.get("candidates", ())]
-    return next((source["annotator"] for source in sources if "annotator" in source), None)
+    return sorted({str(source["annotator"]) for source in sources if "annotator" in source})
 
 
 def _task_added(connection: Connection, event: Event) -> None:
@@ -183,6 +190,7 @@ def add_task_rows(connection: Connection, events: Sequence[Event], overlap: int)
 
 def _task_closed(connection: Connection, event: Event) -> None:
     connection.execute(_TASK_CLOSE, {"p": event.project, "t": event.subject, "new_state": "closed"})
+    settle(connection, event.project, event.subject)
 
 
 def _leased(connection: Connection, event: Event) -> None:
@@ -217,10 +225,13 @@ def _released(connection: Connection, event: Event) -> None:
 
 
 def _prolonged(connection: Connection, event: Event) -> None:
+    """A lease goes on, or one that had ended is taken up again."""
+    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
     connection.execute(
         _ASSIGNMENT_SET,
         {"a": event.subject, "new_state": "open", "new_until": _body(event)["until"]},
     )
+    settle(connection, event.project, held.task)
 
 
 def _answered(connection: Connection, event: Event) -> None:
@@ -263,10 +274,10 @@ def _revised(connection: Connection, event: Event) -> None:
     connection.execute(_LABEL_OUT, {"a": event.subject})
     if event.body is not None and event.body["label"] is not None:
         _put_label(connection, event, held, event.body["number"])
-    undone = event.body is not None and event.body["label"] is None
-    if undone:
-        until = _body(event)["until"]
-        connection.execute(_ASSIGNMENT_SET, {"a": event.subject, "new_state": "open", "new_until": until})
+    if event.body is not None and event.body["label"] is None:
+        # What came too late had no place, so there is none to come back to: others may hold them all.
+        state, until = ("ended", held.until) if event.body["surplus"] else ("open", event.body["until"])
+        connection.execute(_ASSIGNMENT_SET, {"a": event.subject, "new_state": state, "new_until": until})
     settle(connection, event.project, held.task)
 
 
@@ -294,7 +305,16 @@ def _judged(connection: Connection, event: Event) -> None:
 
 
 def _adjudicated(connection: Connection, event: Event) -> None:
-    """A reviewer's decision is a label of its own, and settles the task."""
+    """A reviewer's decision is a label of its own, and settles the task; a later one takes its place."""
+    names = {"p": event.project, "t": event.subject}
+    connection.execute(_DECISIONS_OUT, names)
+    if event.body is not None:
+        _put_decision(connection, event)
+    connection.execute(_TASK_CLOSE, {**names, "new_state": "adjudicated"})
+    settle(connection, event.project, event.subject)
+
+
+def _put_decision(connection: Connection, event: Event) -> None:
     body = _body(event)
     row = {
         "seq": event.seq,
@@ -314,7 +334,6 @@ def _adjudicated(connection: Connection, event: Event) -> None:
         "number": 0,
     }
     connection.execute(_LABEL_IN, row)
-    connection.execute(_TASK_CLOSE, {"p": event.project, "t": event.subject, "new_state": "adjudicated"})
 
 
 def _joined(connection: Connection, event: Event) -> None:
@@ -326,6 +345,7 @@ def _joined(connection: Connection, event: Event) -> None:
             "name": event.subject,
             "role": body["role"],
             "standing": body["standing"],
+            "excluded": 0,
             "assigned": 0,
             "answered": 0,
             "skipped": 0,
@@ -337,27 +357,40 @@ def _joined(connection: Connection, event: Event) -> None:
 
 def _standing_set(connection: Connection, event: Event) -> None:
     value = _body(event)["standing"]
-    connection.execute(_PERSON_SET["standing"], {"p": event.project, "n": event.subject, "value": value})
+    _set_of_person(connection, event, "standing", value)
+    _set_of_person(connection, event, "excluded", int(value in ("suspended", "failed")))
+
+
+def _set_of_person(connection: Connection, event: Event, name: str, value: object) -> None:
+    connection.execute(_PERSON_SET[name], {"p": event.project, "n": event.subject, "value": value})
 
 
 def _preferences_set(connection: Connection, event: Event) -> None:
-    value = canonical(_body(event)["preferences"])
-    connection.execute(_PERSON_SET["preferences"], {"p": event.project, "n": event.subject, "value": value})
+    preferences = {} if event.body is None else event.body["preferences"]
+    _set_of_person(connection, event, "preferences", canonical(preferences))
 
 
 def _erased(connection: Connection, event: Event) -> None:
     """What a person wrote goes; what was clicked stays, under a pseudonym that resolves to no name."""
-    body, touched = _body(event), set[str]()
-    connection.execute(_PERSON_SET["standing"], {"p": event.project, "n": event.subject, "value": "erased"})
-    for item in body["remains"]:
-        held = connection.execute(_ASSIGNMENT, {"a": item["assignment"]}).one()
+    _set_of_person(connection, event, "standing", "erased")
+    _set_of_person(connection, event, "preferences", canonical({}))
+    for item in _body(event)["remains"]:
         connection.execute(_LABEL_BY_SEQ_OUT, {"s": item["seq"]})
-        if item["body"] is not None:
-            rest = replace(event, seq=item["seq"], at=item["at"], actor=event.subject, body=item["body"])
-            _put_label(connection, rest, held, item["number"])
-        touched.add(held.task)
-    for name in sorted(touched):
-        settle(connection, event.project, name)
+        rest = replace(event, **{name: item[name] for name in ("seq", "at", "kind", "subject", "body")})
+        if item["holds"]:
+            _put_back(connection, replace(rest, actor=event.subject), item["number"])
+
+
+def _put_back(connection: Connection, rest: Event, number: int) -> None:
+    """A label without its words, in place of the one that had them."""
+    if rest.kind == "adjudicated":
+        if rest.body is not None:
+            _put_decision(connection, rest)
+        return
+    held = connection.execute(_ASSIGNMENT, {"a": rest.subject}).one()
+    if rest.body is not None:
+        _put_label(connection, rest, held, number)
+    settle(connection, rest.project, held.task)
 
 
 CHANGES: Mapping[str, Callable[[Connection, Event], None]] = {
@@ -382,17 +415,19 @@ CHANGES: Mapping[str, Callable[[Connection, Event], None]] = {
 def settle(connection: Connection, project: str, name: str) -> None:
     """Count a task's leases and labels anew, and say whether it wants more, is done, or needs a reviewer."""
     names = {"p": project, "t": name}
-    row = connection.execute(_TASK, names).one()
-    if row.state not in ("open", "done", "review"):
+    state = connection.execute(_TASK, names).scalar_one()
+    if state == "item":
         return
     settings = settings_of(connection, project)
     assert settings is not None
-    body = json.loads(row.body)
     counted = connection.execute(_COUNTED, names).all()
     taken = connection.execute(_OPEN_LEASES, names).scalar_one()
-    sides = [side(json.loads(item.label), body, json.loads(item.shown)) for item in counted]
-    wanted, state = standing_of(sides, settings.overlap, settings.limit)
     done = len(counted)
+    if state in ("closed", "adjudicated"):
+        wanted = done
+    else:
+        sides = [side(json.loads(row.label), settings.ask, json.loads(row.shown)) for row in counted]
+        wanted, state = standing_of(sides, settings.overlap, settings.limit)
     connection.execute(
         _TASK_SET,
         {

@@ -330,7 +330,7 @@ def _record_lineage(run: Run, inputs: Sequence[Path], folder: RunFolder) -> tupl
     if folder.resumed and folder.lineage.exists():
         return run_folder.compare_lineages(run_folder.read_lineage(folder.lineage), current)
     run_folder.write_lineage(folder.lineage, current)
-    return ()
+    return run_folder.changed_exports(current)
 
 
 def _is_finished(config: RunConfig, ranks: Ranks) -> bool:

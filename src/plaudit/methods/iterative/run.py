@@ -174,7 +174,7 @@ def record_lineage(
     if folder.resumed and folder.lineage.exists():
         return run_folder.compare_lineages(run_folder.read_lineage(folder.lineage), current)
     run_folder.write_lineage(folder.lineage, current)
-    return ()
+    return run_folder.changed_exports(current)
 
 
 def _has_weights(folder: Path) -> bool:

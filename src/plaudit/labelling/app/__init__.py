@@ -1,0 +1,1 @@
+"""The label store over HTTP: what may be asked, by whom, and how it is served."""

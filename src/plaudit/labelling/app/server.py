@@ -1,0 +1,224 @@
+"""The Starlette application over a store, and how it is served: until a signal, or beside a program."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from plaudit import __version__
+from plaudit.errors import UserError
+from plaudit.labelling.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join
+from plaudit.labelling.app.safety import (
+    MOST_BYTES,
+    RequestError,
+    bearer_token,
+    read_body,
+    read_json_lines,
+    read_object,
+    read_query,
+    refusal,
+    refuse_scope,
+)
+from plaudit.labelling.people import Identity
+from plaudit.labelling.refusals import NotYoursError
+from plaudit.labelling.store import LabelStore
+from plaudit.labelling.texts import checked_text
+from plaudit.labelling.transaction import Receipt
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""The addresses that only this machine reaches."""
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def make_app(store: LabelStore) -> Starlette:
+    """The application: every address that is not in its table is refused."""
+    routes = [
+        Route(f"{PREFIX}/health", _health, methods=["GET"]),
+        Route(f"{PREFIX}/join", _joining(store), methods=["POST"]),
+        *(
+            Route(PREFIX + endpoint.path, _serving(store, endpoint), methods=[endpoint.method])
+            for endpoint in ENDPOINTS
+        ),
+    ]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_address, 500: _fault})
+
+
+async def _health(_: Request) -> Response:
+    return _json({"plaudit": __version__})
+
+
+def _joining(store: LabelStore) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        try:
+            given = read_object(await read_body(request, MOST_BYTES), JOIN_RULES)
+            return _json(await run_in_threadpool(join, store, given), 201)
+        except UserError as error:
+            return refusal(error)
+
+    return answer
+
+
+def _serving(store: LabelStore, endpoint: Endpoint) -> Callable[[Request], Any]:
+    """What answers at an endpoint: the body is read here, the rest is done in a thread."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            content = await read_body(request, endpoint.most)
+            return await run_in_threadpool(_answer, store, endpoint, request, content)
+        except UserError as error:
+            return refusal(error)
+
+    return answer
+
+
+def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: bytes) -> Response:
+    who = store.identity(bearer_token(request.headers.get("authorization", "")))
+    if who is None:
+        raise RequestError(401, "this token is unknown, has ended or was revoked; ask for another invite")
+    _refuse_or_remember(store, who, endpoint)
+    given = _read_fields(endpoint, request, content)
+    for name, word in request.path_params.items():
+        checked_text(name, word)
+    found = endpoint.handler(Call(store=store, who=who, given=given, path=request.path_params))
+    if isinstance(found, Lines):
+        return StreamingResponse(found.parts, endpoint.status, _HEADERS, media_type="application/jsonl")
+    return _json(asdict(found) if isinstance(found, Receipt) else found, endpoint.status)
+
+
+def _refuse_or_remember(store: LabelStore, who: Identity, endpoint: Endpoint) -> None:
+    """Refuse what a token may not do; the log keeps who tried."""
+    if endpoint.scope == "any":
+        return
+    try:
+        refuse_scope(who, endpoint.scope)
+    except NotYoursError:
+        store.refused(who.project, who.pseudonym, f"{endpoint.method} {endpoint.path}")
+        raise
+
+
+def _read_fields(endpoint: Endpoint, request: Request, content: bytes) -> dict[str, Any]:
+    if endpoint.lines:
+        return {"lines": read_json_lines(content)}
+    if endpoint.method == "GET":
+        return read_query(request.query_params.multi_items(), endpoint.rules)
+    return read_object(content, endpoint.rules)
+
+
+def _json(found: object, status: int = 200) -> Response:
+    content = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+    return Response(content, status, _HEADERS, media_type="application/json")
+
+
+async def _no_such_address(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    said = {404: "there is no such address", 405: f"{request.method} is not taken here"}
+    message = f"{said.get(error.status_code, error.detail)}; docs/collecting-teams.md lists them"
+    return refusal(RequestError(error.status_code, message))
+
+
+async def _fault(_: Request, error: Exception) -> Response:
+    # What went wrong stands in the server's own output; a sender learns nothing of the machine.
+    said = {"message": f"a fault of the server ({type(error).__name__}); nothing was acknowledged"}
+    return JSONResponse({"error": said}, 500, headers=_HEADERS)
+
+
+def serve(store: LabelStore, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM, which end it in good order; ``ready`` is called once it listens."""
+    stop = threading.Event()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in handlers:
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        with serve_in_background(store, host, port) as server:
+            ready(server.url)
+            while server.is_running and not stop.wait(0.5):
+                pass
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+class BackgroundServer:
+    """A server in a thread of this process.
+
+    Example: ``BackgroundServer("http://127.0.0.1:41234", thread).url``
+    """
+
+    def __init__(self, url: str, thread: threading.Thread) -> None:
+        self.url, self._thread = url, thread
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still answers."""
+        return self._thread.is_alive()
+
+
+@contextmanager
+def serve_in_background(
+    store: LabelStore, host: str = "127.0.0.1", port: int = 0
+) -> Iterator[BackgroundServer]:
+    """Serve while the block runs, over real HTTP; port 0 takes a free one."""
+    with _listening(host, port) as listener:
+        server = _server(make_app(store))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                thread.join(0.01)
+            if not server.started:
+                raise UserError(f"{_url(listener)}: the server did not start")
+            yield BackgroundServer(_url(listener), thread)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _server(app: Starlette) -> uvicorn.Server:
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+    )
+    return uvicorn.Server(config)
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP, or asyncio leaves its delay for small packets on: 40 ms for every answer.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except (OSError, OverflowError) as error:
+            raise UserError(
+                f"{host}:{port} cannot be listened on ({error}); name another --host or --port"
+            ) from error
+        listener.listen(256)
+        yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

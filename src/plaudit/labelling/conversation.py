@@ -1,0 +1,181 @@
+"""Live conversations of talk and attack: a person's message goes to the project's server, once for a key.
+
+The answers are kept by the store as they come, and a label is made of what the store has kept: nobody can
+send a conversation that was never held.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plaudit.data.labels import ComparedTurn, conversation_before
+from plaudit.data.records import Message, Text, plain_text, turns_of
+from plaudit.judges.endpoint import parse_chat_completion, parse_judge_address
+from plaudit.judges.posting import RetryPolicy, UnreachableError, post, with_retries
+from plaudit.labelling import answering
+from plaudit.labelling.answers import attack_messages, check_strength
+from plaudit.labelling.assigning import uniform
+from plaudit.labelling.desk import own_assignment, task_of
+from plaudit.labelling.project import Project
+from plaudit.labelling.refusals import FieldError, KeyConflictError, ModelUnavailableError, NotYoursError
+from plaudit.labelling.rows import text_of
+from plaudit.labelling.store import LabelStore
+from plaudit.labelling.texts import checked_text
+from plaudit.labelling.transaction import Transaction
+from plaudit.labelling.views import body_of
+
+MOST_TURNS = 50
+"""The longest conversation."""
+MOST_OF_A_MESSAGE = 20_000
+"""The longest message of a person, in characters."""
+MOST_TOKENS = 512
+"""The longest answer of the server, in tokens."""
+ANSWERS = {"talk": 2, "attack": 1}
+"""How many answers each kind shows for a message."""
+_TRIES = 3
+_RETRIES = RetryPolicy(seconds=60, attempts=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a conversation stands.
+
+    Example: ``_Place(kind="talk", opening="", turns=[], settings=settings)``
+    """
+
+    kind: str
+    """Talk or attack."""
+    opening: Text
+    """What the task begins with; empty where the person opens."""
+    turns: list[dict[str, Any]]
+    """The turns so far."""
+    settings: Project
+    """The project's settings."""
+
+
+def say(
+    store: LabelStore, project: str, person: str, assignment: str, *, key: str, message: object
+) -> dict[str, Any]:
+    """Send a message and keep the answers; the same key gives the same answers again."""
+    words = checked_text("message", message, most=MOST_OF_A_MESSAGE, empty=False)
+    with store.looking() as look:
+        place = _place(look, project, person, assignment)
+    known = _earlier(place.turns, key, words)
+    if known is not None:
+        return _shown(place.turns, known)
+    _refuse_early(place)
+    # Outside of any transaction: a slow server holds up nobody's work.
+    turn = {"key": key, "message": words, "answers": _ask(place, assignment, words), "strength": None}
+    with store.changing() as change:
+        turns = _place(change, project, person, assignment).turns
+        # The same send may have come twice at once; the first that was kept is the conversation.
+        known = _earlier(turns, key, words)
+        if known is None:
+            if len(turns) != len(place.turns):
+                raise NotYoursError("this conversation went on meanwhile; read it again before you write")
+            turns.append(turn)
+            known = len(turns) - 1
+            answering.save_conversation(change, project, person, assignment, {"turns": turns})
+        return _shown(turns, known)
+
+
+def choose(
+    store: LabelStore, project: str, person: str, assignment: str, *, turn: object, strength: object
+) -> dict[str, Any]:
+    """Say which answer of the newest turn is better; the conversation goes on with it."""
+    with store.changing() as change:
+        place = _place(change, project, person, assignment)
+        if place.kind != "talk":
+            raise FieldError(field="turn", found="a turn of an attack", expected="a turn with two answers")
+        if isinstance(turn, bool) or turn != len(place.turns) or not place.turns:
+            raise FieldError(
+                field="turn", found=repr(turn), expected=f"the number of the newest turn, {len(place.turns)}"
+            )
+        place.turns[-1]["strength"] = check_strength("strength", strength, place.settings)
+        answering.save_conversation(change, project, person, assignment, {"turns": place.turns})
+        return {"turn": turn, "strength": place.turns[-1]["strength"]}
+
+
+def shown_conversation(store: LabelStore, project: str, person: str, assignment: str) -> list[dict[str, Any]]:
+    """The turns so far, as the person may see them."""
+    with store.looking() as look:
+        turns = _place(look, project, person, assignment).turns
+    return [_shown(turns, number) | {"strength": turn["strength"]} for number, turn in enumerate(turns)]
+
+
+def _place(change: Transaction, project: str, person: str, assignment: str) -> _Place:
+    settings = change.settings(project)
+    row = own_assignment(change, project, person, assignment)
+    if settings.ask not in ANSWERS:
+        raise NotYoursError(f"project {project} asks for {settings.ask}: there is nobody to talk to")
+    body = body_of(task_of(change, project, row.task))
+    saved = answering.conversation(change, project, person, assignment)
+    opening = "" if body["prompt"] == "" else text_of(body["prompt"])
+    return _Place(kind=settings.ask, opening=opening, turns=(saved or {}).get("turns", []), settings=settings)
+
+
+def _earlier(turns: Sequence[Mapping[str, Any]], key: str, message: str) -> int | None:
+    """The turn that was sent with this key; a key of other words is refused."""
+    for number, turn in enumerate(turns):
+        if turn["key"] == key:
+            if turn["message"] != message:
+                raise KeyConflictError("this key was used before for another message; use a fresh one")
+            return number
+    return None
+
+
+def _refuse_early(place: _Place) -> None:
+    if len(place.turns) >= MOST_TURNS:
+        raise NotYoursError(f"a conversation has {MOST_TURNS} turns at most; send what you say of it")
+    if place.kind == "talk" and place.turns and place.turns[-1]["strength"] is None:
+        raise NotYoursError("say first which of the last two answers is better; the talk goes on with it")
+
+
+def _shown(turns: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
+    return {"turn": number + 1, "message": turns[number]["message"], "answers": turns[number]["answers"]}
+
+
+def _ask(place: _Place, assignment: str, message: str) -> list[str]:
+    """The server's answers; two that read the same are asked for again, a few times."""
+    conversation, answers = _messages(place, message), list[str]()
+    for draw in range(ANSWERS[place.kind] - 1 + _TRIES):
+        words = (place.settings.seed, assignment, len(place.turns), draw)
+        answer = _answer(place.settings, conversation, seed=int(uniform(*words) * 2**31))
+        is_last = draw == ANSWERS[place.kind] - 2 + _TRIES
+        if is_last or answer.strip() not in {other.strip() for other in answers}:
+            answers.append(answer)
+        if len(answers) == ANSWERS[place.kind]:
+            break
+    return answers
+
+
+def _messages(place: _Place, message: str) -> list[dict[str, str]]:
+    if place.kind == "talk":
+        turns = tuple(
+            ComparedTurn(message=t["message"], answers=tuple(t["answers"]), strength=t["strength"])
+            for t in place.turns
+        )
+        whole = conversation_before(place.opening, turns, message)
+    else:
+        said = [Message(**turn) for turn in attack_messages(place.turns)]
+        begin = () if place.opening == "" else turns_of(place.opening)
+        whole = (*begin, *said, Message(role="user", content=message))
+    return [{"role": turn.role, "content": plain_text((turn,))} for turn in whole]
+
+
+def _answer(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: int) -> str:
+    address, model = parse_judge_address(settings.talks_to or "")
+    url = f"{address.rstrip('/')}/chat/completions"
+    body = {"model": model, "messages": [*messages], "max_tokens": MOST_TOKENS, "seed": seed}
+    try:
+        content = with_retries(model, _RETRIES, lambda: post(url, _RETRIES, json.dumps(body).encode()))
+    except UnreachableError as error:
+        raise ModelUnavailableError(
+            f"the model that this project talks to does not answer ({error}); send the message again"
+        ) from error
+    text = parse_chat_completion(url, content).text
+    # An empty answer is one that a person may judge; a label must hold words.
+    return text if text.strip() else "(no words)"
