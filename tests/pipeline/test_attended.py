@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from plaudit.labelling.client import LabelClient
 from plaudit.labelling.store import open_store
 from tests.engine.toy_command import Command
 from tests.methods.iterative.answering import fuller, let_answer
 from tests.pipeline.collected import PAIRS, write_collecting
 
-pytest.importorskip("plaudit.labelling.app.server", reason="the server of label stores is not here")
 SERVED = re.compile(r"(http://127\.0\.0\.1:\d+): people answer here for project (\S+); the invite (\S+) lets")
 
 
@@ -34,8 +34,6 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_people_answer_over_http_and_the_pipeline_goes_on(config: Path, tmp_path: Path) -> None:
-    from plaudit.labelling.client import LabelClient
-
     out = tmp_path / "out"
     running = Command(["run", config, "--out", out, "--wait"])
     url, invite = served(running, 1)["pairs"]

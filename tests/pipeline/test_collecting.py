@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def config(place: Path) -> Path:
-    rated = {"do": "collect", "data": "$pairs", "ask": "rate", "answers": 2, "judges": "crowd"}
+    rated = {"do": "collect", "data": "$pairs", "ask": "rate", "judges": "crowd"}
     return write_collecting(place, pairs=CROWD, ranks=RANKS, rated=rated)
 
 
@@ -216,7 +216,6 @@ def test_a_project_file_says_how_people_are_asked(place: Path, tmp_path: Path) -
 
 
 def test_a_project_file_brings_its_items(place: Path, tmp_path: Path) -> None:
-    pytest.importorskip("plaudit.labelling.intake", reason="files are not taken in here")
     known = [
         {
             "prompt": f"What is {n} + {n}?",
@@ -281,6 +280,7 @@ WRONG: list[tuple[Row, str]] = [
     ({"data": "$prompts"}, "say either a model, whose answers to prompts are judged, or data"),
     ({"model": None}, "say either a model, whose answers to prompts are judged, or data"),
     ({"prompts": None}, "give model and prompts together"),
+    ({"model": None, "prompts": None, "data": "$prompts", "answers": 2}, "data has its own; leave one of"),
     ({"overlap": 0}, "overlap is 1 to 100"),
     ({"project": "nowhere.yaml"}, "project: nowhere.yaml: there is no such file"),
     ({"prompts": "$model"}, "prompts: $model gives a model, and this takes rows"),
@@ -310,7 +310,7 @@ def test_a_pool_that_is_too_small_is_told(tmp_path: Path) -> None:
 def test_rows_without_answers_are_refused(tmp_path: Path) -> None:
     went = go(write_collecting(tmp_path, pairs={"do": "collect", "data": "$prompts"}), tmp_path / "out")
     assert went.code == 2
-    assert "no row has answers that could be judged by pair" in went.words
+    assert "cannot become tasks of project pairs (it asks for pair), so nothing was added" in went.words
 
 
 def test_without_the_packages_of_a_store_nothing_begins(

@@ -22,7 +22,7 @@ CROWD = {**PAIRS, "n": 70, "judges": "crowd", "overlap": 2, "max-tokens": 24}
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("killed")
-    rated = {"do": "collect", "data": "$pairs", "ask": "rate", "answers": 2, "judges": "experts", "n": 20}
+    rated = {"do": "collect", "data": "$pairs", "ask": "rate", "judges": "experts", "n": 20}
     return write_collecting(place, prompts=200, pairs=CROWD, rated=rated)
 
 

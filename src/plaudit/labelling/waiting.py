@@ -67,9 +67,9 @@ def waiting_error(wait: Wait) -> WaitingError:
     return WaitingError(f"{wait.sentence}. {wait.advice}. Then give the same command again", wait)
 
 
-def refuse_without_database() -> None:
-    """Complain, before any work is done, where the packages of a label store are not installed."""
-    if find_spec("sqlalchemy") is None:
-        raise UserError(
-            'people answer in a label store, which needs SQLAlchemy: pip install "plaudit[collect]"'
-        )
+def refuse_without_database(*packages: str) -> None:
+    """Complain, before any work is done, where the packages of a label store, or these, are not installed."""
+    for name in ("sqlalchemy", *packages):
+        if find_spec(name) is not None:
+            continue
+        raise UserError(f'people answer in a label store, which needs {name}: pip install "plaudit[collect]"')

@@ -7,16 +7,13 @@ be made again from it. People are waited for by an error (`WaitingError`); simul
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.judging import Task
-from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Demonstration, Ranking, Rating, Record, Text
 from plaudit.errors import UserError
 from plaudit.labelling.project import Project, read_project
 from plaudit.labelling.waiting import refuse_without_database
@@ -51,7 +48,7 @@ class CollectSettings:
     prompts: Path | None = None
     """Rows with the prompts that it answers, each of which is asked once."""
     data: Path | None = None
-    """In place of both, rows that have answers: comparisons, rankings, ratings, demonstrations."""
+    """In place of both, rows that have answers, of any layout, or tasks as lines of JSON."""
     columns: tuple[str, ...] = ()
     """What fields of the rows are called here: prompt=question system=system."""
     leave_out: tuple[str, ...] = ()
@@ -61,7 +58,7 @@ class CollectSettings:
     ask: JudgedKind | None = None
     """What is asked: pair, rank or rate; none: as the project has it, and pair without one."""
     answers: int | None = None
-    """Answers of a task: 2 of a pair, 3 to 9 to rank (none: 4), 1 to 9 to rate (none: 1)."""
+    """Answers that are drawn for a task: 2 of a pair, 3 to 9 to rank (none: 4), 1 to 9 to rate (none: 1)."""
     judges: tuple[str, ...] = (PEOPLE,)
     """Who answers, one word: people, or a pool of simulated ones: crowd, experts, hurried …"""
     overlap: int | None = None
@@ -91,6 +88,8 @@ class CollectSettings:
             raise UserError(f"judges {', '.join(self.judges)}: give one word of {PEOPLE}, {', '.join(POOLS)}")
         if self.n is not None and self.n < 1:
             raise UserError(f"n must be at least 1, not {self.n}")
+        if self.data is not None and self.answers is not None:
+            raise UserError("answers are how many are drawn, and data has its own; leave one of them out")
         if self.ask is not None:
             self.count(self.ask)
         if self.model is not None and self.sampling.greedy and self.count(self.ask or "pair") > 1:
@@ -136,7 +135,7 @@ class CollectSettings:
 class Place:
     """Where a stage collects.
 
-    Example: ``Place(name="comparisons", folder=folder, store="labels.db", model="sft", hash_of=hash_path)``
+    Example: ``Place(name="comparisons", folder=folder, store="labels.db", invites=invites, model="sft", …)``
     """
 
     name: str
@@ -145,6 +144,8 @@ class Place:
     """The stage's folder."""
     store: str
     """The label store: a file or an address."""
+    invites: Path
+    """The folder with the invites by which simulated people come in."""
     model: str
     """What tables call the policy that draws."""
     hash_of: Callable[[Path], str]
@@ -153,7 +154,7 @@ class Place:
 
 def validate_collecting(settings: CollectSettings) -> None:
     """Complain about what would fail whatever the stages above give."""
-    refuse_without_database()
+    refuse_without_database(*(() if settings.pool is None else ("starlette", "uvicorn")))
     settings.settings_of_project("stage")
 
 
@@ -175,10 +176,10 @@ def collect(settings: CollectSettings, place: Place) -> tuple[Snapshot, tuple[st
         draw, notes = _draw_key(settings, project.ask, place), list[str]()
         ids = people.requested(draw)
         if ids is None:
-            tasks, notes = _tasks(settings, project.ask, place)
-            ids = people.ask(_bodies(tasks, project.ask, settings, place), draw=draw)
+            bodies, notes = _bodies(settings, project, place)
+            ids = people.ask(bodies, draw=draw)
         if settings.pool is not None and people.wait(ids) is not None:
-            let_pool_answer(store, project.name, settings.pool, settings.seed)
+            let_pool_answer(store, project.name, settings.pool, seed=settings.seed, invites=place.invites)
             _refuse_unanswered(people, ids, settings.pool)
         snapshot = people.export(ids, place.folder / "rows.jsonl")
     sentence = (
@@ -223,81 +224,52 @@ def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:
     return digest({**contents, **words, **how, "n": settings.n, "ask": ask, "answers": settings.count(ask)})
 
 
-def _tasks(settings: CollectSettings, ask: str, place: Place) -> tuple[list[Task], list[str]]:
+def _bodies(
+    settings: CollectSettings, project: Project, place: Place
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The tasks as the store has them, with notes."""
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     if settings.data is not None:
-        return _tasks_of_rows(settings, ask, options)
+        return _bodies_of_rows(settings, project, place, options)
     assert settings.model is not None
     assert settings.prompts is not None
     draw = Draw(
         model=settings.model,
         prompts=settings.prompts,
         sampling=settings.sampling,
-        answers=settings.count(ask),
+        answers=settings.count(project.ask),
         n=settings.n,
         device=settings.device,
         read_options=options,
     )
-    return draw_tasks(draw, place.folder)
-
-
-def _tasks_of_rows(settings: CollectSettings, ask: str, options: ReadOptions) -> tuple[list[Task], list[str]]:
-    """The answers of rows, in an order by chance, so that the place of none says which was preferred."""
-    assert settings.data is not None
-    reading = read_records(settings.data, options=options)
-    tasks = [*_row_tasks(reading.records, ask, settings)]
-    if not tasks:
-        raise UserError(f"{settings.data}: no row has answers that could be judged by {ask}")
-    if settings.n is not None and settings.n < len(tasks):
-        chosen = sorted(random.Random(f"{settings.seed}/rows").sample(range(len(tasks)), settings.n))
-        tasks = [tasks[place] for place in chosen]
-    return tasks, [reading.format_sentence]
-
-
-def _row_tasks(records: Sequence[Record], ask: str, settings: CollectSettings) -> Iterator[Task]:
-    least, _, most = _ANSWERS[ask]
-    for place, record in enumerate(records):
-        answers = _answers_of(record)
-        if not answers:
-            continue
-        if not least <= len(answers) <= most:
-            raise UserError(
-                f"{record.origin}: it has {len(answers)} answers, and {ask} takes {least} to {most}; set ask"
-            )
-        shuffled = random.Random(f"{settings.seed}/order/{place}").sample(answers, len(answers))
-        yield Task(
-            prompt=record.prompt,
-            answers=tuple(shuffled),
-            ended=(True,) * len(answers),
-            category=getattr(record, "category", None),
-            metadata={"origin": record.origin},
-        )
-
-
-def _answers_of(record: Record) -> list[Text]:
-    match record:
-        case Comparison():
-            return [record.chosen, record.rejected]
-        case Ranking():
-            return [*record.completions]
-        case Rating() | Demonstration():
-            return [record.completion]
-        case _:
-            return []
-
-
-def _bodies(tasks: Sequence[Task], ask: str, settings: CollectSettings, place: Place) -> list[dict[str, Any]]:
-    """The tasks as the store has them, with where their answers come from."""
     from plaudit.labelling.asking import task_body
 
-    source: dict[str, Any] | None = None
-    if settings.model is not None:
-        source = {"model": place.model, "hash": place.hash_of(settings.model)[:12]}
-        source |= {name: getattr(settings, name) for name in ("temperature", "max_tokens", "seed")}
+    tasks, notes = draw_tasks(draw, place.folder)
+    source = {"model": place.model, "hash": place.hash_of(settings.model)[:12]}
+    source |= {name: getattr(settings, name) for name in ("temperature", "max_tokens", "seed")}
+    metadata = [{"stage": place.name, "origin": task.metadata["origin"]} for task in tasks]
     return [
-        task_body(task, kind=ask, source=source, stage=place.name, origin=task.metadata["origin"])
-        for task in tasks
+        task_body(task, kind=project.ask, source=source, **own)
+        for task, own in zip(tasks, metadata, strict=True)
+    ], notes
+
+
+def _bodies_of_rows(
+    settings: CollectSettings, project: Project, place: Place, options: ReadOptions
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The answers of rows; which of them was preferred there is told to nobody."""
+    from plaudit.labelling.intake import read_intake
+
+    assert settings.data is not None
+    intake = read_intake(settings.data, project, options=options)
+    bodies = [
+        {**body, "metadata": {**body.get("metadata", {}), "stage": place.name}} for body in intake.bodies
     ]
+    if settings.n is not None and settings.n < len(bodies):
+        chosen = random.Random(f"{settings.seed}/rows").sample(range(len(bodies)), settings.n)
+        bodies = [bodies[number] for number in sorted(chosen)]
+    left_out = [f"{count} × {reason} left out" for reason, count in intake.left_out.items()]
+    return bodies, [intake.sentence, *left_out]
 
 
 def _refuse_unanswered(people: People, ids: Sequence[str], pool: str) -> None:

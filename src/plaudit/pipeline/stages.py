@@ -24,6 +24,7 @@ from plaudit.pipeline.collecting import CollectSettings, Place, collect
 from plaudit.pipeline.spec import FIELD_NAMES, Stage
 from plaudit.pipeline.status import GOES_ON, PipelineContext, StageKey, can_resume, store_of
 from plaudit.pipeline.store import (
+    INVITES_FOLDER,
     LOG_FILE,
     MANIFEST_FILE,
     START_FILE,
@@ -276,6 +277,7 @@ def _collect(settings: CollectSettings, out: Path, stage: Stage, context: Pipeli
         name=stage.name,
         folder=out,
         store=store_of(context.folder, stage),
+        invites=context.folder.path / INVITES_FOLDER,
         model="".join(map(context.display_name, stage.inputs.get("model", ()))),
         hash_of=context.fingerprints.hash_of,
     )

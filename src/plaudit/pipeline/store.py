@@ -19,6 +19,8 @@ MANIFEST_FILE, START_FILE, LOG_FILE = "stage.json", "begun.json", "log.txt"
 """Files of a stage's folder: written when it has ended, when it begins, and while it runs."""
 HUB_FILE = "hub.json"
 """In the folder of a pipeline: what its words meant on the hub when it began, commits and all."""
+INVITES_FOLDER = "invites"
+"""In the folder of a pipeline: the invites by which simulated people come into its label store."""
 _EXCLUDED_OUTPUTS = ("checkpoints", "lock", "report.html", MANIFEST_FILE, START_FILE, LOG_FILE, WAIT_FILE)
 """What serves a restart or a reader only: it is no part of a result."""
 
