@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from plaudit.cli.main import main
 from plaudit.labelling.export import read_snapshot, rows_of_event, trace_row
 from plaudit.labelling.project import Project
 from plaudit.labelling.store import open_store
@@ -361,3 +362,29 @@ def test_figures_of_a_round_say_how_many_pairs_nobody_judged(learnt: Kept) -> No
     assert figures["unjudged"] == 0
     marker = json.loads((out / "checkpoints" / "round-1-compared.json").read_text("utf-8"))
     assert "comparisons.snapshot.json" in marker["files"]
+
+
+def old_file(out: Path, path: Path, filled: int) -> int:
+    """The file that people filled in before there was a store, its first pairs filled; gives its rows."""
+    rows = [
+        {
+            "pair": task["body"]["metadata"]["pair"],
+            "origin": task["body"]["metadata"]["origin"],
+            "prompt": task["body"]["prompt"],
+            "first": answers_of(task)[0],
+            "second": answers_of(task)[1],
+            "better": "first" if number < filled else None,
+            "annotator": "ada",
+        }
+        for number, task in enumerate(asked(out))
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return len(rows)
+
+
+def test_a_half_filled_file_of_before_is_taken_in(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
+    out, file = waiting.back(), tmp_path / "pairs.jsonl"
+    count = old_file(out, file, 4)
+    where = ["--store", str(store_of(out)), "--project", "rlhf"]
+    assert main(["collect", "add", str(file), *where]) == 0
+    assert f"{count - 4} of {count} labels are missing" in go(toy, out, *PEOPLE).words
