@@ -8,6 +8,11 @@ class UserError(ValueError):
 class WaitingError(UserError):
     """People are still to answer; says who waits for what, and how to go on. Exit status 3, not a fault."""
 
+    def __init__(self, message: str, *waits: object) -> None:
+        """``waits`` are what is missing in label stores, as `plaudit.labelling.waiting.Wait`."""
+        super().__init__(message)
+        self.waits = waits
+
 
 class CommandEnd(SystemExit):
     """A command ends here by its own choice, with all said; any other `SystemExit` is somebody's fault."""

@@ -10,15 +10,16 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers, integer, positive_integer
-from plaudit.errors import UserError
+from plaudit.errors import UserError, WaitingError
 from plaudit.pipeline.read import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
-    from plaudit.pipeline.run import ProgressReporter, StageSelection, StoppedError
+    from plaudit.pipeline.run import Attendant, ProgressReporter, StageSelection, StoppedError
     from plaudit.pipeline.spec import Pipeline
 
 
@@ -85,6 +86,11 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--seed", type=integer, help="of every stage that names none (default: the config's)")
     add("--device", metavar="NAME", help="of every stage that names none: auto, cpu, cuda, cuda:1 …")
     add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
+    add(
+        "--wait",
+        action="store_true",
+        help="where people are to answer, let them do so on this machine, and go on when they have",
+    )
     add("--dry-run", action="store_true", help="say what would run, why, and what it costs")
     add("--trace", metavar="STAGE", help="print where the result of a stage comes from, and run nothing")
     add("--show-default", action="store_true", help="print the pipeline that runs without CONFIG")
@@ -119,12 +125,27 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.pipeline.run import StoppedError, run_pipeline
 
     try:
-        with progress_reporter() as reporter:
-            folder = run_pipeline(pipeline, out, _stage_selection(args), reporter)
+        with progress_reporter() as reporter, _attendant(args, out, reporter) as attendant:
+            folder = run_pipeline(pipeline, out, _stage_selection(args), reporter, attendant=attendant)
     except StoppedError as stop:
         return report_stopped(stop)
+    except WaitingError as waiting:
+        if not args.fresh:
+            raise
+        raise WaitingError(f"{waiting}, without --fresh, which begins anew", *waiting.waits) from waiting
     _report_results(folder.path)
     return 0
+
+
+def _attendant(
+    args: argparse.Namespace, out: Path, reporter: ProgressReporter
+) -> AbstractContextManager[Attendant | None]:
+    """Who lets people answer while the pipeline waits; nobody without ``--wait``."""
+    if not args.wait:
+        return contextlib.nullcontext()
+    from plaudit.pipeline.attending import attending
+
+    return attending(out.absolute(), reporter.message)
 
 
 def _stage_selection(args: argparse.Namespace) -> StageSelection:

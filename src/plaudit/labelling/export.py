@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -31,6 +31,10 @@ from plaudit.labelling.tables import annotator, label, task
 
 SNAPSHOT_VERSION = 1
 """The shape of snapshots."""
+
+
+class EmptyExportError(UserError):
+    """There is no row to export: no labels, or none that the filters let through, or nothing was said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,21 +120,24 @@ def export(
     *,
     filters: Filters | None = None,
     position: int | None = None,
+    tasks: Collection[str] | None = None,
     actor: str = "plaudit",
 ) -> Snapshot:
-    """Write rows and their snapshot; the log remembers it with the rows' hash, once for the same bytes."""
+    """Write rows and their snapshot; the log remembers it with the rows' hash, once for the same bytes.
+
+    ``tasks`` are the ids of those that are wanted; None is all of the project.
+    """
     chosen = Filters() if filters is None else filters
     with _moment(store, project, position) as (connection, seq, link):
         settings = views.settings_of(connection, project)
         if settings is None:
-            at = "" if position is None else f" at position {position}"
-            raise NotFoundError(f"{store.where}: there is no project {project!r}{at}")
+            raise _no_project(store, project, position)
         status = progress.status(connection, project)
-        found, left_out = _selected(connection, project, chosen)
+        found, left_out = selected_labels(connection, project, chosen, tasks)
     rows, events = _rows(found, settings, chosen.group)
     left_out |= _silent(len(found) - len({*events}))
     if not rows:
-        raise UserError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
+        raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_records(rows, out)
     snapshot = Snapshot(
@@ -138,7 +145,7 @@ def export(
         project=project,
         seq=seq,
         link=link,
-        filters=asdict(chosen),
+        filters=asdict(chosen) | ({} if tasks is None else {"tasks": log.digest(sorted(tasks))}),
         rows=len(rows),
         sha256=file_hash(out),
         tasks=status.tasks,
@@ -150,6 +157,11 @@ def export(
     atomic.write_json(snapshot_path(out), snapshot_to_dict(snapshot))
     _remember(store, snapshot, actor)
     return snapshot
+
+
+def _no_project(store: LabelStore, project: str, position: int | None) -> NotFoundError:
+    at = "" if position is None else f" at position {position}"
+    return NotFoundError(f"{store.where}: there is no project {project!r}{at}")
 
 
 def _silent(count: int) -> dict[str, int]:
@@ -263,8 +275,14 @@ def _remains(connection: Connection, project: str, position: int) -> Iterator[tu
             yield from ((item["seq"], item["body"]) for item in event.body["remains"])
 
 
-def _selected(connection: Connection, project: str, filters: Filters) -> tuple[Sequence[Any], dict[str, int]]:
+def selected_labels(
+    connection: Connection, project: str, filters: Filters, tasks: Collection[str] | None = None
+) -> tuple[Sequence[Any], dict[str, int]]:
+    """The rows of labels that filters let through, in the order of their tasks, and what they leave out."""
     rows = connection.execute(_LABELS, {"p": project}).all()
+    if tasks is not None:
+        wanted = {*tasks}
+        rows = [row for row in rows if row.task in wanted]
     decided = (
         {row.task for row in rows if row.purpose == "adjudicated"} if filters.adjudicated else set[str]()
     )

@@ -69,7 +69,9 @@ def rows_of(
     given = Labelled(
         body=body, label=label, order=order, annotator=annotator, group=group, scale=len(project.scale)
     )
-    return _ROWS[body["kind"]](given)
+    origin = body.get("metadata", {}).get("origin")
+    rows = _ROWS[body["kind"]](given)
+    return [replace(row, origin=origin) for row in rows] if isinstance(origin, str) else rows
 
 
 def text_of(value: object) -> Text:

@@ -279,6 +279,8 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "ensemble.combine",
         "keep.last",
         "keep.use_best",
+        "loop.project",
+        "loop.store",
         "memory",
         "out",
         "reference.cache",

@@ -191,6 +191,7 @@ class _StageReader:
             if kind.trains and "out" in settings:
                 raise UserError("out: the pipeline says where a run lies; leave it out")
             inputs = self._read_inputs(name, kind, settings)
+            settings |= _absolute_store(settings)
             prompted = self._read_prompted(name, kind, settings)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
@@ -286,6 +287,12 @@ class _StageReader:
             known = [START_MODEL, *self.stages] if has_model else self.stages
             raise UserError(f"{key}: there is no stage ${name}{did_you_mean(name, known)}")
         raise UserError(f"{key}: ${name} {reason}")
+
+
+def _absolute_store(settings: FlatSettings) -> FlatSettings:
+    """The file of a label store, as it can be opened from any folder."""
+    named = {key: settings[key] for key in ("store", "loop.store") if isinstance(settings.get(key), str)}
+    return {key: str(Path(word).absolute()) for key, word in named.items() if "://" not in word}
 
 
 def _prompted_policies(kind: StageKind, settings: FlatSettings) -> Iterator[PolicyWord]:

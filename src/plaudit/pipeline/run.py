@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,15 +20,16 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from plaudit.errors import UserError
+from plaudit.errors import UserError, WaitingError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.policies.generate import prompted_context
 from plaudit.evaluation.policies.judge import check_judge
 from plaudit.files import atomic, lock
+from plaudit.labelling.waiting import STORE_FILE, Wait, refuse_without_database
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
-from plaudit.methods.iterative.config import LoopConfig, RlhfConfig, resolve_settings
+from plaudit.methods.iterative.config import PEOPLE, LoopConfig, RlhfConfig, resolve_settings
 from plaudit.methods.iterative.rlhf import policy_config, rlhf_round
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.policy.conflicts import configured_algorithm as configured_policy_algorithm
@@ -37,6 +38,7 @@ from plaudit.methods.reference import refuse_unused_reference_settings
 from plaudit.methods.registry import preflight_methods
 from plaudit.methods.reward_model.losses import loss_name_for
 from plaudit.models.load import device_of
+from plaudit.pipeline.collecting import CollectSettings, validate_collecting
 from plaudit.pipeline.read import pipeline_yaml, read_pipeline
 from plaudit.pipeline.spec import Pipeline, Stage
 from plaudit.pipeline.status import (
@@ -112,10 +114,24 @@ class StageOutcome:
 
     name: str
     """The stage."""
-    status: Literal["done", "fault", "stopped"]
-    """Whether it ended, failed, or was asked to stop."""
+    status: Literal["done", "fault", "stopped", "waits"]
+    """Whether it ended, failed, was asked to stop, or waits for people."""
     detail: str
-    """The hash of the result, or what went wrong."""
+    """The hash of the result, or what went wrong, or what is missing."""
+    waits: tuple[Wait, ...] = ()
+    """What it waits for."""
+
+
+class Attendant(Protocol):
+    """Who lets people answer while a pipeline waits for them."""
+
+    def serve(self, stage: Stage, waits: Sequence[Wait]) -> None:
+        """Let people answer what a stage waits for; returns at once."""
+        ...
+
+    def answered(self) -> list[str]:
+        """The stages that have all that they waited for; asked again and again, and returns at once."""
+        ...
 
 
 class StoppedError(Exception):
@@ -131,10 +147,13 @@ def run_pipeline(
     out: Path,
     selection: StageSelection | None = None,
     reporter: ProgressReporter | None = None,
+    *,
+    attendant: Attendant | None = None,
 ) -> PipelineFolder:
     """Run what is to be run; the folder then has every result, and each is sealed.
 
-    Whatever ends it, the same call goes on from there to the same results.
+    Whatever ends it, the same call goes on from there to the same results. Where nothing but people is left
+    to wait for, `WaitingError` ends it too, unless an attendant waits for them.
     """
     folder, selection = PipelineFolder(path=out.absolute()), selection or StageSelection()
     forced = selection.forced_reasons(pipeline)
@@ -154,8 +173,9 @@ def run_pipeline(
         # What would fail in an hour fails now.
         validate_pipeline(pipeline)
         context, workers = PipelineContext.of(folder, pipeline), Workers(folder.path, pipeline.jobs)
+        run = _Run(context, selection, forced, workers, reporter or ProgressReporter(), attendant)
         try:
-            _Run(context, selection, forced, workers, reporter or ProgressReporter()).run_stages(caught)
+            run.run_stages(caught)
         finally:
             workers.close()
     return folder
@@ -182,6 +202,8 @@ def _validate_preference(name: str, config: PreferenceConfig) -> None:
 
 def _validate_rlhf(_: str, config: RlhfConfig) -> None:
     configured_policy_algorithm(config.loop.teach, policy_config(config, rlhf_round(config, 1)))
+    if config.comparisons == PEOPLE:
+        refuse_without_database()
     loss_name_for("comparisons", config.reward_run.reward)
 
 
@@ -200,6 +222,7 @@ _VALIDATORS: Mapping[type, Callable[[str, Any], object]] = {
     LoopConfig: lambda name, config: resolve_settings(ITERATIVE_ALGORITHMS[name], config),
     RlhfConfig: _validate_rlhf,
     EvaluateSettings: _validate_evaluation,
+    CollectSettings: lambda _, settings: validate_collecting(settings),
 }
 """What refuses the settings that an algorithm does not read."""
 
@@ -246,7 +269,7 @@ def _cost_lines(context: PipelineContext, stage: Stage, status: StageStatus) -> 
 
 
 class _Run:
-    """A pipeline while it runs: what is finished, what runs, what has failed."""
+    """A pipeline while it runs: what is finished, what runs, what waits for people, what has failed."""
 
     def __init__(
         self,
@@ -255,36 +278,82 @@ class _Run:
         forced_reasons: dict[str, str],
         workers: Workers,
         reporter: ProgressReporter,
+        attendant: Attendant | None,
     ) -> None:
         self._context, self._selection, self._forced = context, selection, forced_reasons
-        self._workers, self._reporter = workers, reporter
+        self._workers, self._reporter, self._attendant = workers, reporter, attendant
         only, stages = selection.only, context.pipeline.stages
         self._stages = [stage for stage in stages if not only or stage.name in only]
         self._earlier_seconds = context.earlier_seconds()
         self._results = self._results_above() if only else {}
         self._started: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
+        self._to_run = self._stages
+        self._failure: StageOutcome | None = None
+        self._waits: dict[str, StageOutcome] = {}
 
     def run_stages(self, caught: list[int]) -> None:
-        """Until all are finished; a fault or a signal lets what runs come to its end, and is raised then."""
-        waiting, failure, stopped = self._stages, None, 0
-        while self._started or (waiting and failure is None and not stopped):
+        """Until all are finished, or nothing but people is left to wait for, which is raised.
+
+        A fault or a signal lets what runs come to its end, and is raised then.
+        """
+        stopped = 0
+        while self._started or (self._failure is None and not stopped and self._can_go_on()):
             if caught and not stopped:
                 stopped = caught[0]
                 self._workers.stop()
-            if failure is None and not stopped:
-                waiting = self._start_ready(waiting)
+            if self._failure is None and not stopped:
+                self._take_up_answered()
+                self._to_run = self._start_ready(self._to_run)
             for outcome in self._workers.wait():
-                seconds = time.monotonic() - self._started.pop(outcome.name)
-                if outcome.status == "done":
-                    self._finish(outcome, seconds, is_last=not waiting and not self._started)
-                else:
-                    failure = failure or outcome
+                self._take(outcome)
             self._reporter.status(self._status_line())
+        self._raise_end(stopped)
+
+    def _can_go_on(self) -> bool:
+        """Whether a stage is left that waits for nobody, or for people who may answer now."""
+        return bool(self._unblocked()) or (bool(self._waits) and self._attendant is not None)
+
+    def _take_up_answered(self) -> None:
+        """Go on with the stages whose labels are all there; a moment of rest where there is nothing else."""
+        if not self._waits or self._attendant is None:
+            return
+        answered = [name for name in self._attendant.answered() if self._waits.pop(name, None)]
+        names = {*answered, *(stage.name for stage in self._to_run)}
+        self._to_run = [stage for stage in self._stages if stage.name in names]
+        if not self._started and not self._unblocked():
+            time.sleep(POLL_SECONDS)
+
+    def _unblocked(self) -> list[Stage]:
+        """The stages that are left, without those that wait for people and all below them."""
+        blocked = self._context.pipeline.with_dependents({*self._waits})
+        return [stage for stage in self._to_run if stage.name not in blocked]
+
+    def _take(self, outcome: StageOutcome) -> None:
+        seconds = time.monotonic() - self._started.pop(outcome.name)
+        if outcome.status == "done":
+            self._finish(outcome, seconds, is_last=not self._to_run and not self._started)
+        elif outcome.status == "waits":
+            self._waits[outcome.name] = outcome
+            # What it has begun is gone on with, also where all was to be made anew.
+            self._forced.pop(outcome.name, None)
+            missing = "; ".join(wait.sentence for wait in outcome.waits)
+            self._reporter.message(f"{self._numbered(outcome.name)}  waits for people: {missing}")
+            if self._attendant is not None:
+                self._attendant.serve(self._context.pipeline.stage(outcome.name), outcome.waits)
+        else:
+            self._failure = self._failure or outcome
+
+    def _raise_end(self, stopped: int) -> None:
+        """Raise what ended it before all stages were finished: a signal, a fault, or a wait for people."""
+        failure = self._failure
         if stopped or (failure is not None and failure.status == "stopped"):
             raise StoppedError(stopped or signal.SIGINT)
         if failure is not None:
             raise UserError(failure.detail)
+        if self._waits:
+            waits = [wait for outcome in self._waits.values() for wait in outcome.waits]
+            raise WaitingError("\n".join(outcome.detail for outcome in self._waits.values()), *waits)
 
     def _start_ready(self, waiting: list[Stage]) -> list[Stage]:
         """Reuse what is finished, start what is ready, the longest way first; returns what still waits."""
@@ -307,7 +376,8 @@ class _Run:
                 self._started[stage.name] = time.monotonic()
                 self._reporter.status(self._status_line())
                 remaining.remove(stage)
-                self._workers.start(stage.name, stage_key, fresh=self._selection.fresh)
+                fresh = self._selection.fresh and stage.name in self._forced
+                self._workers.start(stage.name, stage_key, fresh=fresh)
         return remaining
 
     def _finish(self, outcome: StageOutcome, seconds: float, *, is_last: bool) -> None:
@@ -355,7 +425,9 @@ class _Run:
 
     def _seconds_left(self) -> float:
         jobs = self._context.pipeline.jobs
-        return seconds_left(self._stages, set(self._results), self._elapsed(), self._times(), jobs)
+        # How long people take nobody knows: what waits for them is left out.
+        known = set(self._results) | self._context.pipeline.with_dependents({*self._waits})
+        return seconds_left(self._stages, known, self._elapsed(), self._times(), jobs)
 
     def _status_line(self) -> str:
         """What runs, for how long, and how long it will be."""
@@ -363,7 +435,9 @@ class _Run:
             f"{name} {format_clock(seconds)}{_training_step(self._context.folder.stage(name))}"
             for name, seconds in self._elapsed().items()
         ]
-        return f"{', '.join(running)}; about {format_clock(self._seconds_left())} left" if running else ""
+        if not running:
+            return "waiting for people" if self._waits else ""
+        return f"{', '.join(running)}; about {format_clock(self._seconds_left())} left"
 
     def _numbered(self, name: str) -> str:
         """A stage with its place among all."""
@@ -407,7 +481,8 @@ def _refuse_foreign_folder(folder: PipelineFolder) -> None:
         raise UserError(f"{folder.path}: a file is in the way; choose another folder with --out")
     own = ("stages", "earlier", lock.LOCK_NAME, "fingerprints.json")
     names = sorted(path.name for path in folder.path.iterdir())
-    foreign = [name for name in names if name not in own and name[0] != "."]
+    # The store of labels may be there before the pipeline: its owner has made the project first.
+    foreign = [name for name in names if name not in own and not name.startswith((".", STORE_FILE))]
     if foreign:
         raise UserError(
             f"{folder.path}: this folder is no pipeline's (it has no pipeline.yaml) and is not empty: "
@@ -509,6 +584,9 @@ def _run_one(folder: Path, name: str, stage_key: StageKey, fresh: bool) -> Stage
         seed_everything(pipeline.seed, 0)
         context = PipelineContext.of(pipeline_folder, pipeline)
         result = run_stage(context, pipeline.stage(name), stage_key, fresh=fresh)
+    except WaitingError as waiting:
+        waits = tuple(wait for wait in waiting.waits if isinstance(wait, Wait))
+        return outcome(status="waits", detail=str(waiting), waits=waits)
     except UserError as error:
         return outcome(status="fault", detail=str(error))
     except InterruptedRunError as stop:

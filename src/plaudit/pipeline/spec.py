@@ -15,6 +15,7 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.files import hub
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
+from plaudit.pipeline.collecting import CollectSettings
 from plaudit.rewards.combine.request import CombineSettings
 from plaudit.world.shipped import base_model_folder
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest
@@ -55,6 +56,8 @@ class StageKind:
     """How long it takes beside others, where nobody has measured: seconds of a small run."""
     trains: bool = False
     """Whether it is a training run, with checkpoints and a run folder of its own."""
+    resumes: bool = False
+    """Whether it goes on from what it had begun, though it is no training run."""
 
 
 FIELD_NAMES = ("columns", "leave_out")
@@ -70,6 +73,7 @@ PROMPTED = "prompted"
 """Under this name the inputs of a stage have what the words of its prompted policies name."""
 _COMBINED = {**dict.fromkeys(("policy", "reference"), _MODEL), "members": _REWARD, "normalise": _ROWS}
 _JUDGED = {"models": _REWARD, "data": _ROWS}
+_COLLECTED = {"model": _MODEL, "prompts": _ROWS, "data": _ROWS, "project": ()}
 KINDS_WITHOUT_TRAINING = (
     StageKind(name="world-rows", produces="rows", settings=RowRequest, accepts={"model": _MODEL}, weight=5),
     StageKind(name="rows", produces="rows", settings=RowsSettings, accepts={"data": _ROWS}, weight=2),
@@ -80,8 +84,16 @@ KINDS_WITHOUT_TRAINING = (
     StageKind(
         name="judge-reward", produces="evaluation", settings=JudgeRewardSettings, accepts=_JUDGED, weight=10
     ),
+    StageKind(
+        name="collect",
+        produces="rows",
+        settings=CollectSettings,
+        accepts=_COLLECTED,
+        weight=10,
+        resumes=True,
+    ),
 )
-"""Rows, combined rewards and evaluations."""
+"""Rows, combined rewards, evaluations, and labels."""
 
 
 @cache

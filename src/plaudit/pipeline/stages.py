@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.write import RowsSettings, convert_rows
-from plaudit.errors import UserError
+from plaudit.errors import UserError, WaitingError
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.generate import Contestant, prompted_policy
 from plaudit.evaluation.policies.result import write_agreements, write_policy_evaluation
 from plaudit.files import atomic, exact_json
+from plaudit.labelling.waiting import WAIT_FILE, Wait
 from plaudit.methods.registry import run_method
 from plaudit.methods.run import CHECKS_FILE
+from plaudit.pipeline.collecting import CollectSettings, Place, collect
 from plaudit.pipeline.spec import FIELD_NAMES, Stage
-from plaudit.pipeline.status import GOES_ON, PipelineContext, StageKey, can_resume
+from plaudit.pipeline.status import GOES_ON, PipelineContext, StageKey, can_resume, store_of
 from plaudit.pipeline.store import (
+    INVITES_FOLDER,
     LOG_FILE,
     MANIFEST_FILE,
     START_FILE,
@@ -65,7 +68,14 @@ def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey, *, fr
     began, start = _utc_now(), time.perf_counter()
     started = {"key": stage_key.key, "place": str(stage_folder), "began": began}
     atomic.write_json(stage_folder / START_FILE, started)
-    report = _run_action(context, stage)
+    waits_file = stage_folder / WAIT_FILE
+    waits_file.unlink(missing_ok=True)
+    try:
+        report = _run_action(context, stage)
+    except WaitingError as waiting:
+        waits = [wait.facts for wait in waiting.waits if isinstance(wait, Wait)]
+        atomic.write_json(waits_file, waits)
+        raise
     outputs = output_hashes(stage_folder)
     result = result_hash(stage.kind, stage_key.key, outputs)
     manifest = {
@@ -104,6 +114,8 @@ def _run_action(context: PipelineContext, stage: Stage) -> StageResult:
             return (
                 _train(kind, settings) if stage.kind.trains else _ACTIONS[kind](settings, out, stage, context)
             )
+        except WaitingError as waiting:
+            raise WaitingError(f"{name}: {waiting}", *waiting.waits) from waiting
         except UserError as error:
             raise UserError(f"{name}: {error}\nWhat {GOES_ON}") from error
         except Exception as error:
@@ -261,11 +273,28 @@ def _judge_rewards(
     return StageResult(sentences=(figures or "no verdict on any pair", *found.notes), command=command)
 
 
+def _collect(settings: CollectSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
+    """Answers judged by people, who are waited for, or by simulated ones."""
+    place = Place(
+        name=stage.name,
+        folder=out,
+        store=store_of(context.folder, stage),
+        invites=context.folder.path / INVITES_FOLDER,
+        model="".join(map(context.display_name, stage.inputs.get("model", ()))),
+        hash_of=context.fingerprints.hash_of,
+    )
+    snapshot, sentences = collect(settings, place)
+    options = {"store": snapshot.store, "project": snapshot.project, "out": out / "rows.jsonl"}
+    command = command_line("plaudit collect export", **options, position=snapshot.seq)
+    return StageResult(sentences=sentences, command=command)
+
+
 _ACTIONS: Mapping[str, Callable[..., StageResult]] = {
     "world-rows": _make_world_rows,
     "rows": _import_rows,
     "combine": _combine,
     "evaluate": _evaluate,
     "judge-reward": _judge_rewards,
+    "collect": _collect,
 }
 """The kinds that train nothing; each gets its settings, its folder, the stage and the pipeline."""

@@ -16,6 +16,9 @@ from plaudit.engine.run_folder import Fingerprints
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.files import exact_json
+from plaudit.labelling.waiting import STORE_FILE, WAIT_FILE
+from plaudit.methods.iterative.config import PEOPLE, RlhfConfig
+from plaudit.pipeline.collecting import CollectSettings
 from plaudit.pipeline.spec import (
     PROMPTED,
     PROMPTED_PARTS,
@@ -39,7 +42,7 @@ GOES_ON = "is finished is kept, and the same command goes on from here"
 """What a fault ends with, after "What"."""
 RESULT_NEUTRAL_SETTINGS = (
     *("allow", "check", "device", "keep.last", "memory", "out", "reference.cache"),
-    *("sample", "sample_every", "save_every", "sinks"),
+    *("sample", "sample_every", "save_every", "sinks", "loop.project", "loop.store"),
 )
 """Settings of training that leave the result as it is; all of them may change when a run goes on."""
 
@@ -80,9 +83,20 @@ class PipelineContext:
                 takes_list = isinstance(stage.values[setting.path], tuple)
                 value = words if takes_list else _one_file(words, joined, setting.key)
                 values[setting.path] = convert(value, setting.value_type)
+        values |= self._people_values(stage)
         if PROMPTED in stage.inputs:
             values["policy",] = tuple(map(self._prompted_word, stage.config({}).policy))
         return stage.config(values, self.folder.stage(stage.name) / "run")
+
+    def _people_values(self, stage: Stage) -> dict[SettingPath, object]:
+        """Where a loop asks people, if it does and nobody said where: in the pipeline's own store.
+
+        In the loop's folder labels would go with it when settings change.
+        """
+        if stage.kind.settings is not RlhfConfig or stage.values["comparisons",] != PEOPLE:
+            return {}
+        own = {("loop", "store"): str(self.folder.path / STORE_FILE), ("loop", "project"): stage.name}
+        return {path: value for path, value in own.items() if path not in stage.values}
 
     def _prompted_word(self, word: str) -> str:
         """The word of a prompted policy with paths where it names stages."""
@@ -117,6 +131,13 @@ class PipelineContext:
         return {
             name: float(manifest["seconds"]) for name, manifest in manifests.items() if manifest is not None
         }
+
+
+def store_of(folder: PipelineFolder, stage: Stage) -> str:
+    """The label store in which a stage asks people: the one that it names, or the pipeline's own."""
+    config = stage.config({})
+    named = config.store if isinstance(config, CollectSettings) else config.loop.store
+    return str(folder.path / STORE_FILE) if named is None else named
 
 
 def _one_file(words: list[str], folder: Path, setting: str) -> str:
@@ -181,8 +202,9 @@ def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[s
 def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The settings without inputs, which count by their content, and without those that change nothing."""
     deciding: dict[str, Any] = {}
-    # A device decides how fast a result is there and how it is rounded, not what it is of.
-    neutral = RESULT_NEUTRAL_SETTINGS if stage.kind.trains else ("device",)
+    # A device decides how fast a result is there and how it is rounded, not what it is of; and labels are
+    # the same in whichever store they lie.
+    neutral = RESULT_NEUTRAL_SETTINGS if stage.kind.trains else ("device", "store")
     for name, value in settings.items():
         key = f"{prefix}{name}"
         if key not in stage.inputs and key not in neutral:
@@ -190,8 +212,8 @@ def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = 
     return deciding
 
 
-StageState = Literal["kept", "taken back", "goes on", "runs", "waits"]
-"""What is to be done: nothing; nothing but to move a folder; the rest; all; not known yet."""
+StageState = Literal["kept", "taken back", "goes on", "runs", "waits", "waits for people"]
+"""What is to be done: nothing; nothing but to move a folder; the rest; all; not known yet; by people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +257,8 @@ def stage_status(
         refuse_changed_outputs(here, manifest, context.fingerprints)
         return status(state="kept", reason=_code_note(manifest), result_hash=manifest["result"])
     if can_resume(context.folder, stage, stage_key.key):
-        return status(state="goes on", reason="was stopped; it goes on from its last checkpoint")
+        state, reason = _started_state(here)
+        return status(state=state, reason=reason)
     # The name of a folder set aside has the first digits of its key only.
     if manifest_aside is not None and manifest_aside["key"] == stage_key.key:
         refuse_changed_outputs(aside, manifest_aside, context.fingerprints)
@@ -244,6 +267,18 @@ def stage_status(
     not_sealed = "was stopped" if here.exists() else "never run"
     reason = not_sealed if manifest is None else _describe_changes(manifest, stage_key)
     return status(state="runs", reason=reason)
+
+
+def _started_state(stage_folder: Path) -> tuple[StageState, str]:
+    """Whether a stage that goes on was stopped, or waited for people when it was asked last."""
+    path = stage_folder / WAIT_FILE
+    if not path.exists():
+        return "goes on", "was stopped; it goes on from where it was"
+    try:
+        waits = exact_json.loads(path.read_bytes())
+        return "waits for people", "; ".join(wait["sentence"] for wait in waits)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); remove it, and the stage says it anew") from error
 
 
 def _code_note(manifest: Mapping[str, Any]) -> str:
@@ -256,9 +291,9 @@ def _code_note(manifest: Mapping[str, Any]) -> str:
 
 
 def can_resume(folder: PipelineFolder, stage: Stage, key: str) -> bool:
-    """Whether training is half done, of this key, and in the place where it began."""
+    """Whether training or collecting is half done, of this key, and in the place where it began."""
     stage_folder = folder.stage(stage.name)
-    if not stage.kind.trains or read_manifest(stage_folder) is not None:
+    if not (stage.kind.trains or stage.kind.resumes) or read_manifest(stage_folder) is not None:
         return False
     start = read_start_file(stage_folder)
     return start.get("key") == key and start.get("place") == str(stage_folder)

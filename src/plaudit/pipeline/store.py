@@ -12,13 +12,16 @@ from typing import Any
 from plaudit.engine.run_folder import Fingerprints, code_version, hash_file
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
+from plaudit.labelling.waiting import WAIT_FILE
 from plaudit.pipeline.spec import StageKind
 
 MANIFEST_FILE, START_FILE, LOG_FILE = "stage.json", "begun.json", "log.txt"
 """Files of a stage's folder: written when it has ended, when it begins, and while it runs."""
 HUB_FILE = "hub.json"
 """In the folder of a pipeline: what its words meant on the hub when it began, commits and all."""
-_EXCLUDED_OUTPUTS = ("checkpoints", "lock", "report.html", MANIFEST_FILE, START_FILE, LOG_FILE)
+INVITES_FOLDER = "invites"
+"""In the folder of a pipeline: the invites by which simulated people come into its label store."""
+_EXCLUDED_OUTPUTS = ("checkpoints", "lock", "report.html", MANIFEST_FILE, START_FILE, LOG_FILE, WAIT_FILE)
 """What serves a restart or a reader only: it is no part of a result."""
 
 running_code_version = cache(code_version)

@@ -1,19 +1,29 @@
-"""People compare by a file: it is written, waited for, read, and refused where it cannot be meant."""
+"""People compare in a label store: pairs are asked there, waited for, and what was said is learnt."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import secrets
+import shutil
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from plaudit.cli.main import main
+from plaudit.labelling.export import read_snapshot, rows_of_event, trace_row
+from plaudit.labelling.project import Project
+from plaudit.labelling.store import open_store
 from tests.engine.toy import Toy
+from tests.methods.iterative.answering import answer, fuller, join, let_answer, words_of
 from tests.methods.iterative.rlhf_runs import Went, go, make_place, well
 from tests.methods.iterative.test_loop_runs import lines, text
 
 PEOPLE = ("--comparisons", "people", "--reward-run.held-out", 0.2)
+ONE = (*PEOPLE, "--loop.rounds", 1)
 Row = dict[str, Any]
 
 
@@ -22,150 +32,359 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     return make_place(tmp_path_factory.mktemp("people"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A loop as it stood at some moment, with a copy: a loop goes on only where it began.
+
+    Example: ``kept.back()`` puts its folder back as it was
+    """
+
+    went: Went
+    copy: Path
+
+    def back(self) -> Path:
+        shutil.rmtree(self.went.out)
+        return Path(shutil.copytree(self.copy, self.went.out))
+
+
+def keep(went: Went, name: str) -> Kept:
+    return Kept(went=went, copy=Path(shutil.copytree(went.out, went.out.with_name(name))))
+
+
 @pytest.fixture(scope="module")
-def waiting(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Went:
+def waiting(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """A loop whose first pairs wait."""
-    return go(toy, tmp_path_factory.mktemp("waiting") / "run", *PEOPLE)
+    return keep(go(toy, tmp_path_factory.mktemp("waiting") / "run", *PEOPLE), "kept")
 
 
-def write(path: Path, rows: list[Row]) -> None:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+@pytest.fixture(scope="module")
+def learnt(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """A loop that has learnt one round of two, and waits for the second."""
+    out = tmp_path_factory.mktemp("learnt") / "run"
+    assert go(toy, out, *PEOPLE).code == 3
+    let_answer(store_of(out), "rlhf")
+    return keep(go(toy, out, *PEOPLE), "kept")
 
 
-def filled(row: Row) -> Row:
-    """The longer answer is better; of every seventh pair nothing is said, one is a tie and one is clear."""
-    ahead = len(row["first"].split()) - len(row["second"].split())
-    better = "skip" if row["pair"] % 7 == 0 else "tie" if row["pair"] == 2 or not ahead else None
-    more = {"strength": 3, "annotator": "ada", "group": "us"} if row["pair"] == 1 else {}
-    return {**row, "better": better or ("first" if ahead > 0 else "second"), **more}
+def store_of(out: Path) -> Path:
+    return out / "labels.db"
 
 
-def test_the_pairs_are_written_and_waited_for(toy: Toy, waiting: Went) -> None:
-    assert waiting.code == 2
-    pairs = waiting.part(1, "pairs.jsonl")
-    rows = lines(pairs)
-    assert f"{pairs}: {len(rows)} of {len(rows)} pairs wait to be compared." in waiting.words
-    assert "Then give the same command again" in waiting.words
-    assert not waiting.part(1, "reward").exists()
-    for number, row in enumerate(rows, start=1):
-        assert set(row) == {"pair", "origin", "prompt", "first", "second", "better"}
-        assert row["pair"] == number
-        assert row["better"] is None
-        assert row["first"] != row["second"]
-    before = pairs.read_bytes()
-    again = go(toy, waiting.out, *PEOPLE)
-    assert again.code == 2
+def asked(out: Path) -> list[Row]:
+    """The tasks of a loop's store, in the order in which they were added."""
+    with closing(open_store(store_of(out))) as store:
+        return store.tasks("rlhf", limit=500)
+
+
+def answers_of(task: Row) -> list[str]:
+    return [words_of(candidate["text"]) for candidate in task["body"]["candidates"]]
+
+
+def test_the_pairs_are_asked_in_the_store_and_waited_for(toy: Toy, waiting: Kept) -> None:
+    went, out = waiting.went, waiting.back()
+    assert went.code == 3
+    store, tasks = store_of(out), asked(out)
+    count = len(tasks)
+    assert f"{count} of {count} labels are missing in project rlhf of {store}" in went.words
+    assert f"plaudit collect serve --store {store}" in went.words
+    assert f"plaudit collect invite --store {store} --project rlhf" in went.words
+    assert "Then give the same command again" in went.words
+    assert not went.part(1, "reward").exists()
+    assert not went.part(1, "comparisons.jsonl").exists()
+    for number, task in enumerate(tasks, start=1):
+        body = task["body"]
+        assert body["kind"] == "pair"
+        assert body["metadata"] == {"round": 1, "pair": number, "origin": body["metadata"]["origin"]}
+        assert body["metadata"]["origin"].startswith("prompts.jsonl:")
+        sources = [candidate["source"] for candidate in body["candidates"]]
+        assert sources == [{"model": str(toy.model), "round": 1}] * 2
+        first, second = answers_of(task)
+        assert first != second
+        assert (task["state"], task["wanted"], task["done"]) == ("open", 1, 0)
+    drawn = {answer["text"] for row in lines(went.part(1, "answers.jsonl")) for answer in row["answers"]}
+    assert {words for task in tasks for words in answers_of(task)} <= drawn
+
+
+def test_asking_again_draws_nothing_and_adds_nothing(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
+    out = waiting.back()
+    ids = [task["id"] for task in asked(out)]
+    again = go(toy, out, *PEOPLE)
+    assert again.code == 3
     assert "drawing" not in again.said
-    assert pairs.read_bytes() == before
-    pairs.unlink()
-    go(toy, waiting.out, *PEOPLE)
-    assert pairs.read_bytes() == before, "a file that was deleted is made again"
+    assert [task["id"] for task in asked(out)] == ids
+    with closing(open_store(store_of(out))) as store:
+        position = store.position()
+    assert go(toy, out, *PEOPLE).code == 3
+    with closing(open_store(store_of(out))) as store:
+        assert store.position() == position, "a command that only waits writes nothing"
+
+
+def test_what_is_missing_is_counted_down(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
+    out = waiting.back()
+    count = len(asked(out))
+    assert let_answer(store_of(out), "rlhf", most=3) == 3
+    assert f"{count - 3} of {count} labels are missing" in go(toy, out, *PEOPLE).words
+
+
+def said_in_turn(count: int) -> Any:
+    """Of every seventh pair nothing is said, the second is a tie, the first is clear; else the longer."""
+    given = iter(range(1, count + 1))
+
+    def say(shown: Row) -> Row:
+        number = next(given)
+        if number % 7 == 0:
+            return {"none": True}
+        first, second = (len(words_of(shown_answer).split()) for shown_answer in shown["answers"])
+        ahead = -1 if first >= second else 1
+        return {"strength": {1: 3, 2: 0}.get(number, 1) * ahead}
+
+    return say
 
 
 def test_the_same_command_goes_on_with_what_people_have_said(toy: Toy, tmp_path: Path) -> None:
     out = tmp_path / "run"
     went = go(toy, out, *PEOPLE)
     for n in (1, 2):
-        assert went.code == 2
-        assert went.words.count("wait to be compared") == 1
-        said = [filled(row) for row in lines(went.part(n, "pairs.jsonl"))]
-        write(went.part(n, "pairs.jsonl"), said[::-1])
+        assert went.code == 3
+        assert went.words.count("labels are missing") == 1
+        let_answer(store_of(out), "rlhf", said_in_turn(40))
         went = go(toy, out, *PEOPLE)
-        told = [row for row in said if row["better"] != "skip"]
+        with closing(open_store(store_of(out))) as store:
+            labels = {event.subject: event.body for event in store.events() if event.kind == "answered"}
+            leases = {event.subject: event.body for event in store.events() if event.kind == "leased"}
+        tasks = {task["id"]: task for task in asked(out)}
         found = lines(went.part(n, "comparisons.jsonl"))
-        for row, one in zip(told, found, strict=True):
-            first = row["better"] in ("first", "tie")
-            assert text(one["chosen"]) == row["first" if first else "second"]
-            assert text(one["rejected"]) == row["second" if first else "first"]
-            assert one["prompt"] == row["prompt"]
-            assert one.get("probability") == (0.5 if row["better"] == "tie" else None)
-            assert one["annotator"] == row.get("annotator", "people")
-            assert one.get("group") == row.get("group")
-        assert found[0].get("strength") == (None if said[0]["better"] == "skip" else 3)
+        told = [
+            (tasks[leases[name]["task"]], leases[name]["order"], body["label"])  # type: ignore[index]
+            for name, body in labels.items()
+            if not body["label"].get("none")  # type: ignore[index]
+            and tasks[leases[name]["task"]]["body"]["metadata"]["round"] == n  # type: ignore[index]
+        ]
+        told.sort(key=lambda one: one[0]["seq"])
+        for (task, order, label), row in zip(told, found, strict=True):
+            shown = [answers_of(task)[place] for place in order]
+            first = label["strength"] <= 0 if label["strength"] else order[0] == 0
+            assert text(row["chosen"]) == shown[0 if first else 1]
+            assert text(row["rejected"]) == shown[1 if first else 0]
+            assert row["prompt"] == task["body"]["prompt"]
+            assert row["origin"] == task["body"]["metadata"]["origin"]
+            assert row.get("probability") == (None if label["strength"] else 0.5)
+            assert row["strength"] == abs(label["strength"])
+            assert (row["annotator"], row["group"]) == (f"a{n}", "people")
     assert went.code == 0, went.said
     assert (out / "model" / "config.json").exists()
-    unjudged = [one["unjudged"] for one in went.figures]
-    assert unjudged == [sum(filled(row)["better"] == "skip" for row in said) for said in pairs_of(went)]
-    write(went.part(1, "pairs.jsonl"), [filled(row) | {"better": "tie"} for row in pairs_of(went)[0]])
-    late = go(toy, out, *PEOPLE)
-    assert "pairs.jsonl: it is not as round 1 has left it" in late.words
+    pairs = [sum(task["body"]["metadata"]["round"] == n for task in tasks.values()) for n in (1, 2)]
+    assert [one["unjudged"] for one in went.figures] == [count // 7 for count in pairs]
+    assert all(one["ties"] == 1 for one in went.figures)
 
 
-def pairs_of(went: Went) -> list[list[Row]]:
-    """By their numbers, whatever the order in the file."""
-    return [sorted(lines(went.part(n, "pairs.jsonl")), key=lambda row: row["pair"]) for n in (1, 2)]
+def files_of(out: Path, *rounds: int) -> Mapping[str, bytes]:
+    return {
+        f"{n}/{name}": (out / "rounds" / str(n) / name).read_bytes()
+        for n in rounds
+        for name in ("comparisons.jsonl", "comparisons.snapshot.json", "train.jsonl")
+    }
 
 
-def change(**values: object) -> Callable[[list[Row]], list[Row]]:
-    """The third row with other values."""
-    return lambda rows: [row | (values if row["pair"] == 3 else {}) for row in rows]
-
-
-FAULTS: list[tuple[Callable[[list[Row]], list[Row]], str]] = [
-    (change(better=None), "1 of {n} pairs wait to be compared (pair 3)"),
-    (
-        lambda rows: [row | ({} if row["pair"] < 4 else {"better": None}) for row in rows],
-        "pairs wait to be compared (pairs 4, 5, 6, 7, 8 and ",
-    ),
-    (change(better="frist"), "pair 3: better is 'frist'"),
-    (change(better=1), "pair 3: better is 1"),
-    (change(first="w33 w33"), "pair 3: its first is not what was drawn"),
-    (change(prompt="w1", second=""), "pair 3: its prompt and second is not what was drawn"),
-    (change(beter="first"), "pair 3: there is no 'beter'"),
-    (change(better="first", strength=4), "pair 3: strength is 4"),
-    (change(better="tie", strength=1), "pair 3: strength is 1, beside better 'tie'"),
-    (change(annotator=7), "pair 3: annotator is 7, and a text is needed"),
-    (lambda rows: rows[:2] + rows[3:], "not there: pair 3"),
-    (lambda rows: [*rows, rows[2]], "pair 3 is there already"),
-    (change(pair=99), "line 3: its pair is 99, and there are 1 to {n}"),
-]
-"""What people may do to a file, and what they are told."""
-
-
-@pytest.mark.parametrize(("spoilt", "words"), FAULTS, ids=[words[:40] for _, words in FAULTS])
-def test_a_file_that_cannot_be_meant_is_refused_with_its_rows(
-    toy: Toy, waiting: Went, spoilt: Callable[[list[Row]], list[Row]], words: str
+def test_labels_that_are_revised_after_their_round_change_nothing_of_it(
+    toy: Toy, learnt: Kept, tmp_path: Path
 ) -> None:
-    pairs = waiting.part(1, "pairs.jsonl")
-    before = pairs.read_bytes()
-    rows = lines(pairs)
-    write(pairs, spoilt([filled(row) for row in rows]))
-    went = go(toy, waiting.out, *PEOPLE)
-    pairs.write_bytes(before)
+    out = learnt.back()
+    assert learnt.went.code == 3
+    before = files_of(out, 1)
+    with closing(open_store(store_of(out))) as store:
+        for one in store.history("rlhf", "a1", limit=100):
+            other = {"strength": -one["label"]["strength"]}
+            store.revise("rlhf", "a1", one["assignment"], secrets.token_hex(4), other)
+    let_answer(store_of(out), "rlhf")
+    went = go(toy, out, *PEOPLE)
+    assert went.code == 0, went.said
+    assert files_of(out, 1) == before
+    first, second = (lines(went.part(n, "train.jsonl")) for n in (1, 2))
+    assert [row for row in second if row in first] == first, "round 2 learns what round 1 has learnt"
+
+
+def test_labels_that_are_revised_before_their_round_is_read_are_learnt(
+    toy: Toy, waiting: Kept, tmp_path: Path
+) -> None:
+    out = waiting.back()
+    let_answer(store_of(out), "rlhf", lambda shown: {"strength": -1})
+    with closing(open_store(store_of(out))) as store:
+        for one in store.history("rlhf", "a1", limit=100):
+            store.revise("rlhf", "a1", one["assignment"], secrets.token_hex(4), fuller(one["shown"]))
+    went = go(toy, out, *PEOPLE)
+    for row in lines(went.part(1, "comparisons.jsonl")):
+        assert len(text(row["chosen"]).split()) >= len(text(row["rejected"]).split())
+
+
+@pytest.mark.parametrize("name", ["comparisons.jsonl", "comparisons.snapshot.json", "train.jsonl"])
+def test_files_of_a_round_that_was_learnt_are_refused_when_they_were_edited(
+    toy: Toy, learnt: Kept, tmp_path: Path, name: str
+) -> None:
+    out = learnt.back()
+    path = out / "rounds" / "1" / name
+    path.write_bytes(path.read_bytes() + b"\n")
+    went = go(toy, out, *PEOPLE)
     assert went.code == 2
-    assert words.format(n=len(rows)) in went.words
-    assert not waiting.part(1, "comparisons.jsonl").exists()
+    assert f"{name}: it is not as round 1 has left it" in went.words
 
 
-def test_a_line_that_is_no_json_is_named_and_five_faults_are_enough(toy: Toy, waiting: Went) -> None:
-    pairs = waiting.part(1, "pairs.jsonl")
-    before = pairs.read_bytes()
-    pairs.write_bytes(b"\n".join(line[:-1] for line in before.split(b"\n")))
-    went = go(toy, waiting.out, *PEOPLE)
-    pairs.write_bytes(before)
-    assert "line 1: no JSON (" in went.words
-    assert "line 5: no JSON (" in went.words
-    assert f"and {len(lines(pairs)) - 5} more" in went.words
-
-
-def test_a_file_from_another_program_is_read(toy: Toy, tmp_path: Path) -> None:
-    """With a mark of its encoding, other line ends, escapes and an empty line."""
-    went = go(toy, tmp_path / "run", *PEOPLE, "--loop.rounds", 1)
-    pairs = went.part(1, "pairs.jsonl")
-    said = [json.dumps(filled(row), ensure_ascii=True) for row in lines(pairs)]
-    pairs.write_bytes("﻿".encode() + "\r\n".join([*said, "", ""]).encode())
-    well(toy, tmp_path / "run", *PEOPLE, "--loop.rounds", 1)
-
-
-def test_answers_that_were_edited_while_they_waited_are_refused(toy: Toy, tmp_path: Path) -> None:
-    went = go(toy, tmp_path / "run", *PEOPLE)
-    answers = went.part(1, "answers.jsonl")
+def test_answers_that_were_edited_while_they_waited_are_refused(
+    toy: Toy, waiting: Kept, tmp_path: Path
+) -> None:
+    out = waiting.back()
+    answers = out / "rounds" / "1" / "answers.jsonl"
     answers.write_bytes(answers.read_bytes().replace(b"w33", b"w34"))
-    assert "answers.jsonl: it is not as round 1 has left it" in go(toy, tmp_path / "run", *PEOPLE).words
+    assert "answers.jsonl: it is not as round 1 has left it" in go(toy, out, *PEOPLE).words
 
 
-def test_when_nothing_can_be_said_of_any_pair_nothing_is_learnt(toy: Toy, tmp_path: Path) -> None:
+def test_a_row_leads_to_its_click_and_back(learnt: Kept) -> None:
+    rows = learnt.back() / "rounds" / "1" / "comparisons.jsonl"
+    snapshot = read_snapshot(rows)
+    assert (snapshot.project, snapshot.rows) == ("rlhf", len(lines(rows)))
+    with closing(open_store(store_of(learnt.went.out))) as store:
+        events = trace_row(store, rows, 3)
+    assert [event.kind for event in events][:4] == ["project-set", "task-added", "leased", "answered"]
+    assert events[1].body is not None
+    assert events[1].body["metadata"]["origin"] == lines(rows)[2]["origin"]
+    assert rows_of_event(rows, events[3].seq) == [3]
+
+
+def test_several_labels_of_a_pair_are_several_comparisons(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
+    out = waiting.back()
+    count = len(asked(out))
+    with closing(open_store(store_of(out))) as store:
+        store.set_project(replace(store.project("rlhf"), overlap=2, most=2), actor="o1")
+    assert f"{2 * count} of {2 * count} labels are missing" in go(toy, out, *PEOPLE).words
+    let_answer(store_of(out), "rlhf")
+    assert f"{count} of {2 * count} labels are missing" in go(toy, out, *PEOPLE).words
+
+    def shorter(shown: Row) -> Row:
+        return {"strength": -fuller(shown)["strength"]}
+
+    let_answer(store_of(out), "rlhf", shorter)
+    states = {task["state"] for task in asked(out)}
+    assert states == {"review"}, "where people stay divided a reviewer may decide, and nobody waits"
+    went = go(toy, out, *PEOPLE)
+    rows = lines(went.part(1, "comparisons.jsonl"))
+    assert len(rows) == 2 * count
+    for one, other in zip(rows[::2], rows[1::2], strict=True):
+        assert {one["annotator"], other["annotator"]} == {"a1", "a2"}
+        assert one["prompt"] == other["prompt"]
+        assert one.get("probability") == 0.5 or one["chosen"] == other["rejected"]
+    assert "0 without a verdict" in went.words
+
+
+def test_a_reviewer_decides_and_closes_and_the_loop_goes_on(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
+    out = waiting.back()
+    first, second, *_ = asked(out)
+    with closing(open_store(store_of(out))) as store:
+        decided = {"reason": "error", "actor": "r1", "key": "k"}
+        store.adjudicate("rlhf", first["id"], {"strength": 3}, **decided)
+        store.close_task("rlhf", second["id"], reason="nobody can know", actor="o1")
+        answer(store, "rlhf", join(store, "rlhf", "Ada"))
+    went = go(toy, out, *ONE[:-1], 2)
+    row, *others = lines(went.part(1, "comparisons.jsonl"))
+    assert text(row["chosen"]) == answers_of(first)[1]
+    assert (row["annotator"], row["strength"]) == ("r1", 3)
+    assert second["body"]["prompt"] not in [other["prompt"] for other in others]
+    assert "1 without a verdict" in went.words
+
+
+def test_a_pair_that_was_asked_before_is_not_asked_again(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
+    """Another loop of the same answers in the same store finds what people said, and asks nothing."""
+    shared = tmp_path / "shared.db"
+    where = (*ONE, "--loop.store", shared, "--loop.project", "both")
+    assert go(toy, tmp_path / "one", *where).code == 3
+    let_answer(shared, "both")
+    well(toy, tmp_path / "one", *where)
+    well(toy, tmp_path / "two", *where)
+    rows = [lines(tmp_path / name / "rounds" / "1" / "comparisons.jsonl") for name in ("one", "two")]
+    assert rows[0] == rows[1]
+    assert not (tmp_path / "one" / "labels.db").exists()
+    assert len(rows[0]) == len(asked(waiting.back()))
+
+
+def test_a_store_that_moved_is_named_by_the_same_command(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
+    out = waiting.back()
+    moved = tmp_path / "elsewhere.db"
+    shutil.move(store_of(out), moved)
+    let_answer(moved, "rlhf")
+    went = go(toy, out, *PEOPLE, "--loop.store", moved)
+    assert went.code == 3
+    assert went.part(1, "policy").exists()
+    assert f"of {moved}." in went.words
+
+
+def test_when_nothing_can_be_said_of_any_pair_nothing_is_learnt(
+    toy: Toy, waiting: Kept, tmp_path: Path
+) -> None:
+    out = waiting.back()
+    let_answer(store_of(out), "rlhf", lambda shown: {"none": True})
+    went = go(toy, out, *PEOPLE)
+    assert went.code == 2
+    assert "round 1: nothing was said of any pair, so there is nothing to learn from" in went.words
+    assert not went.part(1, "reward").exists()
+
+
+def test_a_project_that_asks_for_something_else_is_refused_before_anything_is_drawn(
+    toy: Toy, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared.db"
+    with closing(open_store(shared, create=True)) as store:
+        store.set_project(Project(name="rlhf", ask="rank"), actor="o1")
+    went = go(toy, tmp_path / "run", *PEOPLE, "--loop.store", shared)
+    assert went.code == 2
+    assert "project rlhf asks for rank, and pair is wanted here" in went.words
+    assert not went.part(1, "answers.jsonl").exists()
+
+
+def test_a_store_is_named_only_where_people_compare(toy: Toy, tmp_path: Path) -> None:
+    went = go(toy, tmp_path / "run", "--loop.store", tmp_path / "labels.db")
+    assert went.code == 2
+    assert "loop.store is where people compare" in went.words
+
+
+def test_without_its_packages_it_says_what_to_install(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plaudit.labelling.waiting.find_spec", lambda name: None)
     went = go(toy, tmp_path / "run", *PEOPLE)
-    pairs = went.part(1, "pairs.jsonl")
-    write(pairs, [row | {"better": "skip"} for row in lines(pairs)])
-    assert "nothing was said of any pair" in go(toy, tmp_path / "run", *PEOPLE).words
+    assert went.code == 2
+    assert 'pip install "plaudit[collect]"' in went.words
+    assert not went.part(1, "answers.jsonl").exists()
+
+
+def test_figures_of_a_round_say_how_many_pairs_nobody_judged(learnt: Kept) -> None:
+    out = learnt.back()
+    (figures,) = learnt.went.figures
+    assert figures["pairs"] == len([t for t in asked(out) if t["body"]["metadata"]["round"] == 1])
+    assert figures["unjudged"] == 0
+    marker = json.loads((out / "checkpoints" / "round-1-compared.json").read_text("utf-8"))
+    assert "comparisons.snapshot.json" in marker["files"]
+
+
+def old_file(out: Path, path: Path, filled: int) -> int:
+    """The file that people filled in before there was a store, its first pairs filled; gives its rows."""
+    rows = [
+        {
+            "pair": task["body"]["metadata"]["pair"],
+            "origin": task["body"]["metadata"]["origin"],
+            "prompt": task["body"]["prompt"],
+            "first": answers_of(task)[0],
+            "second": answers_of(task)[1],
+            "better": "first" if number < filled else None,
+            "annotator": "ada",
+        }
+        for number, task in enumerate(asked(out))
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return len(rows)
+
+
+def test_a_half_filled_file_of_before_is_taken_in(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
+    out, file = waiting.back(), tmp_path / "pairs.jsonl"
+    count = old_file(out, file, 4)
+    where = ["--store", str(store_of(out)), "--project", "rlhf"]
+    assert main(["collect", "add", str(file), *where]) == 0
+    assert f"{count - 4} of {count} labels are missing" in go(toy, out, *PEOPLE).words

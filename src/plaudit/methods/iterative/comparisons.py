@@ -1,28 +1,23 @@
-"""Pairs of answers to be compared, and the file in which people compare them."""
+"""Pairs of answers to be compared, and how people are asked which is better: in a label store."""
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from plaudit.data.judging import PairOutcome, Task, Verdict, pair_verdict
-from plaudit.data.records import text_to_json
+from plaudit.data.judging import Judge, Task, to_comparison
+from plaudit.data.records import Comparison
 from plaudit.errors import UserError
-from plaudit.files import atomic, exact_json
-from plaudit.methods.iterative.config import PEOPLE
+from plaudit.labelling.waiting import refuse_without_database
 from plaudit.methods.iterative.rounds import ScoredAnswer, is_complete
 from plaudit.tokens.prompts import EncodedPrompt
 
-SKIP = "skip"
-"""The value of "better" for a pair that cannot be compared."""
-_BETTER_VALUES = (*get_args(PairOutcome), SKIP)
-_FIXED_FIELDS = ("pair", "origin", "prompt", "first", "second")
-_OPTIONAL_FIELDS = ("strength", "annotator", "group")
-_MAX_LISTED = 5
+if TYPE_CHECKING:
+    from plaudit.labelling.asking import People
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,111 +65,84 @@ def make_pairs(
     return pairs
 
 
-def read_verdicts(path: Path, pairs: Sequence[AnswerPair]) -> list[Verdict | None]:
-    """The verdicts that people wrote; writes the file where it is missing, raises where pairs are open."""
-    if not path.exists():
-        lines = (exact_json.dumps({**_as_row(pair), "better": None}) + "\n" for pair in pairs)
-        atomic.write_text(path, "".join(lines))
-    rows = _rows_by_pair(path, {pair.number for pair in pairs})
-    faults = [fault for pair in pairs for fault in _faults(pair, rows[pair.number])]
-    if faults:
-        raise UserError(_fault_message(path, faults) + _INSTRUCTIONS)
-    waiting = [pair.number for pair in pairs if rows[pair.number].get("better") is None]
-    if waiting:
-        which = "" if len(waiting) == len(pairs) else f" ({_pair_numbers(waiting)})"
-        raise UserError(
-            f"{path}: {len(waiting)} of {len(pairs)} pairs wait to be compared{which}. {_INSTRUCTIONS}.\n"
-            "Then give the same command again"
+def judge_pairs(judge: Judge, pairs: Sequence[AnswerPair], seed: str) -> list[Comparison]:
+    """What a judge says of the pairs, as rows; a pair of which it says nothing gives none."""
+    return [
+        # Of a judge that was asked in both orders only the side counts here, as of everybody else.
+        replace(
+            to_comparison(
+                pair.task, verdict if verdict.orders is None else replace(verdict, probability=None)
+            ),
+            origin=pair.prompt.origin,
         )
-    return [_verdict(rows[pair.number]) for pair in pairs]
+        for pair, verdict in zip(pairs, judge.verdicts([pair.task for pair in pairs], seed), strict=True)
+        if verdict is not None
+    ]
 
 
-_INSTRUCTIONS = (
-    'Write in each row as "better" which answer is: "first", "second", "tie", or "skip" where nothing can be '
-    'said. "strength" (1 to 3), "annotator" and "group" may be added; the rest stays as it is'
-)
+def count_unjudged(pairs: Sequence[AnswerPair], rows: Sequence[Comparison]) -> int:
+    """Pairs of which nothing was said; of others several people may have said something."""
+    judged = {(row.prompt, frozenset((row.chosen, row.rejected))) for row in rows}
+    return sum((pair.task.prompt, frozenset(pair.task.answers)) not in judged for pair in pairs)
 
 
-def _as_row(pair: AnswerPair) -> dict[str, Any]:
-    return {
-        "pair": pair.number,
-        "origin": pair.prompt.origin,
-        "prompt": text_to_json(pair.prompt.text),
-        "first": pair.first,
-        "second": pair.second,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What people are asked, and where.
+
+    Example: ``Request(store="runs/rlhf/labels.db", project="rlhf", round=2, model=Path("sft/model"))``
+    """
+
+    store: str
+    """The label store: a file or an address."""
+    project: str
+    """Its project."""
+    round: int
+    """The round whose answers these are."""
+    model: Path
+    """The policy that gave them."""
 
 
-def _rows_by_pair(path: Path, wanted: set[int]) -> dict[int, dict[str, Any]]:
-    """The rows by the number of their pair, each there once."""
-    row_by_pair: dict[int, dict[str, Any]] = {}
-    faults: list[str] = []
-    # At line feeds only: JSON strings may hold U+2028 and others that splitlines would break at.
-    for line_number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not line.strip():
-            continue
+def check_people(request: Request) -> None:
+    """Complain, before any answer is drawn, where people could not be asked."""
+    with _people(request):
+        pass
+
+
+def ask_people(request: Request, pairs: Sequence[AnswerPair], out: Path) -> None:
+    """Write what people say of the pairs as rows; raises `WaitingError` while labels are missing."""
+    with _people(request) as people:
+        from plaudit.labelling.export import EmptyExportError
+
+        ids = people.ask([_task_body(request, pair) for pair in pairs])
         try:
-            # Editors on Windows put a byte-order mark in front, which json refuses.
-            row = json.loads(line.decode("utf-8-sig"))
-        except ValueError as error:
-            faults.append(f"line {line_number}: no JSON ({error})")
-            continue
-        number = row.get("pair") if isinstance(row, dict) else None
-        # True is an int to Python and would pass for pair 1.
-        if isinstance(number, bool) or not isinstance(number, int) or number not in wanted:
-            faults.append(f"line {line_number}: its pair is {number!r}, and there are 1 to {len(wanted)}")
-        elif number in row_by_pair:
-            faults.append(f"line {line_number}: pair {number} is there already")
-        else:
-            row_by_pair[number] = row
-    missing = sorted(wanted - {*row_by_pair})
-    # Only beside no other fault: a line that could not be read would be reported missing too.
-    faults += [f"not there: {_pair_numbers(missing)}"] if missing and not faults else []
-    if faults:
-        raise UserError(
-            _fault_message(path, faults) + " Mend it; deleted, it is written anew, without what was filled in"
-        )
-    return row_by_pair
+            people.export(ids, out)
+        except EmptyExportError as error:
+            raise UserError(
+                f"round {request.round}: nothing was said of any pair, so there is nothing to learn from "
+                f"({error})"
+            ) from error
 
 
-def _faults(pair: AnswerPair, row: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a row that people filled in."""
-    label = f"pair {pair.number}"
-    expected = _as_row(pair)
-    # A verdict on a text that was edited would be learnt for one that the policy wrote.
-    altered = [name for name in _FIXED_FIELDS if row.get(name) != expected[name]]
-    unknown = [name for name in row if name not in (*_FIXED_FIELDS, "better", *_OPTIONAL_FIELDS)]
-    better, strength = row.get("better"), row.get("strength")
-    if altered:
-        yield f"{label}: its {' and '.join(altered)} is not what was drawn"
-    if unknown:
-        yield f"{label}: there is no {' and no '.join(map(repr, unknown))}"
-    if better is not None and better not in _BETTER_VALUES:
-        yield f"{label}: better is {better!r}"
-    if strength is not None and (strength not in (1, 2, 3) or better not in ("first", "second")):
-        yield f"{label}: strength is {strength!r}, beside better {better!r}"
-    for name in ("annotator", "group"):
-        if not isinstance(row.get(name), str | None):
-            yield f"{label}: {name} is {row[name]!r}, and a text is needed"
+@contextmanager
+def _people(request: Request) -> Iterator[People]:
+    refuse_without_database()
+    # Here and not above: the database's packages are an extra, and only people need them.
+    from plaudit.labelling.asking import People
+    from plaudit.labelling.project import Project
+    from plaudit.labelling.store import open_store
+
+    with closing(open_store(request.store, create=True)) as store:
+        people = People(store=store, project=request.project)
+        people.begin(Project(name=request.project))
+        yield people
 
 
-def _verdict(row: Mapping[str, Any]) -> Verdict | None:
-    if row["better"] == SKIP:
-        return None
-    strength = row.get("strength")
-    return pair_verdict(
-        row["better"],
-        annotator=row.get("annotator") or PEOPLE,
-        group=row.get("group"),
-        strength=None if strength is None else int(strength),
+def _task_body(request: Request, pair: AnswerPair) -> dict[str, Any]:
+    """The task of a pair, with what leads from it back to the loop."""
+    from plaudit.labelling.asking import task_body
+
+    source = {"model": str(request.model), "round": request.round}
+    return task_body(
+        pair.task, source=source, round=request.round, pair=pair.number, origin=pair.prompt.origin
     )
-
-
-def _fault_message(path: Path, faults: Sequence[str]) -> str:
-    more = f"\n  and {len(faults) - _MAX_LISTED} more" if len(faults) > _MAX_LISTED else ""
-    return f"{path}:\n" + "\n".join(f"  {fault}" for fault in faults[:_MAX_LISTED]) + more + "\n"
-
-
-def _pair_numbers(numbers: Sequence[int]) -> str:
-    more = f" and {len(numbers) - _MAX_LISTED} more" if len(numbers) > _MAX_LISTED else ""
-    return f"pair{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:_MAX_LISTED]))}{more}"

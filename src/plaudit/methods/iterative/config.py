@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
+from plaudit.labelling.waiting import STORE_FILE
 from plaudit.methods.algorithm import is_set
 from plaudit.methods.config import RunConfig
 from plaudit.methods.iterative.algorithms import LoopAlgorithm
@@ -227,7 +228,7 @@ def _refuse_unknown_trainer(facts: LoopAlgorithm, settings: LoopSettings) -> Non
 
 
 PEOPLE = "people"
-"""The value of ``comparisons`` for people, who fill in a file."""
+"""The value of ``comparisons`` for people, who answer in a label store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +248,10 @@ class RoundSettings:
     """How noisily a reward compares: what the difference of two scores is divided by; 0: the higher wins."""
     data: Path | None = None
     """Comparisons that there are before the first round."""
+    store: str | None = None
+    """Where people compare: a file, or postgresql+pg8000://…; none: labels.db in the loop's folder."""
+    project: str = "rlhf"
+    """Under which name people are asked in that store."""
     teach: str = "ppo"
     """The row of policy optimisation that improves the policy (plaudit train --list)."""
     starts: Literal["newest", "start"] = "newest"
@@ -371,8 +376,17 @@ class RlhfConfig(RunConfig):
             raise UserError(
                 "loop.noise is that of a reward that compares; people have their own, leave it out"
             )
+        if self.comparisons != PEOPLE and self.loop.store is not None:
+            raise UserError(
+                f"loop.store is where people compare, and here {self.comparisons} does; leave it out"
+            )
 
     @property
     def max_prompt_tokens(self) -> int:
         """The longest prompt, in tokens, that leaves room for the longest completion."""
         return self.max_length - self.draw.max_tokens
+
+    @property
+    def store(self) -> str:
+        """The label store in which people compare."""
+        return str(self.out / STORE_FILE) if self.loop.store is None else self.loop.store

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.judging import Judge, Verdict, to_comparison
+from plaudit.data.judging import Judge
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Prompt, assistant_turn, pictures, plain_text, user_turn
 from plaudit.data.write import write_records
@@ -29,7 +29,15 @@ from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import pair_accuracy
 from plaudit.evaluation.reward_models.pairs import has_verdict, pair_columns, score_records, scored_pairs
 from plaudit.files import atomic, exact_json
-from plaudit.methods.iterative.comparisons import AnswerPair, make_pairs, read_verdicts
+from plaudit.methods.iterative.comparisons import (
+    AnswerPair,
+    Request,
+    ask_people,
+    check_people,
+    count_unjudged,
+    judge_pairs,
+    make_pairs,
+)
 from plaudit.methods.iterative.config import PEOPLE, RewardRunSettings, RlhfConfig, policy_settings
 from plaudit.methods.iterative.rounds import (
     PROMPTS_AT_ONCE,
@@ -106,14 +114,14 @@ class RlhfRound:
         return self.folder / "answers.jsonl"
 
     @property
-    def pairs(self) -> Path:
-        """The file that people fill in."""
-        return self.folder / "pairs.jsonl"
-
-    @property
     def comparisons(self) -> Path:
         """The file of this round's comparisons."""
         return self.folder / "comparisons.jsonl"
+
+    @property
+    def snapshot(self) -> Path:
+        """Of people's comparisons, what leads from each to its events in the label store."""
+        return self.folder / "comparisons.snapshot.json"
 
     @property
     def train(self) -> Path:
@@ -293,7 +301,7 @@ def _format_number(value: float | None) -> str:
 
 
 def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunFolder) -> None:
-    """Generate answers and have them compared; raises while people have not filled in the file."""
+    """Generate answers and have them compared; raises `WaitingError` while people have not answered."""
     marker, console = _marker_file(folder, this_round, "-compared"), ConsoleSink(quiet=True)
     if this_round.number == 1:
         sources = [str(config.loop.data or ""), "" if config.comparisons == PEOPLE else config.comparisons]
@@ -303,13 +311,9 @@ def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunF
         ):
             console.note(note)
     if marker.exists():
-        refuse_changed_files(_comparison_files(config, this_round), marker, this_round.number)
+        refuse_changed_files(_comparison_files(this_round), marker, this_round.number)
         return
-    judge = (
-        None
-        if config.comparisons == PEOPLE
-        else judge_named(config.comparisons, JudgeSettings(noise=config.loop.noise))
-    )
+    judge = _judge_of(config, this_round)
     atomic.make_folder(this_round.folder)
     atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
@@ -319,15 +323,11 @@ def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunF
     # Marked by itself: people may take days over the pairs, and must come back to the same answers.
     _generate_answers(config, this_round, folder, prompts, notes if this_round.number == 1 else [])
     pairs = make_pairs(prompts, read_answers(this_round.answers), _round_seed(config, this_round))
-    verdicts = (
-        read_verdicts(this_round.pairs, pairs)
-        if judge is None
-        else _judge_verdicts(judge, pairs, _round_seed(config, this_round))
-    )
-    figures = _write_comparisons(config, this_round, _as_comparisons(pairs, verdicts), initial)
-    figures = replace(figures, prompts=len(prompts), pairs=len(pairs), unjudged=verdicts.count(None))
+    new = _compare(config, this_round, pairs, judge)
+    figures = _write_comparisons(config, this_round, new, initial)
+    figures = replace(figures, prompts=len(prompts), pairs=len(pairs), unjudged=count_unjudged(pairs, new))
     # Last of all: without its marker a round is compared anew, from the same seed.
-    write_marker(marker, _comparison_files(config, this_round), figures_as_json(figures))
+    write_marker(marker, _comparison_files(this_round), figures_as_json(figures))
     console.note(figures.sentence)
 
 
@@ -398,13 +398,33 @@ def _generate_answers(
     write_marker(marker, (this_round.answers,), {})
 
 
-def _judge_verdicts(judge: Judge, pairs: Sequence[AnswerPair], seed: str) -> list[Verdict | None]:
-    found = judge.verdicts([pair.task for pair in pairs], seed)
-    # Of a judge that was asked in both orders only the side counts here, as of everybody else.
-    return [
-        verdict if verdict is None or verdict.orders is None else replace(verdict, probability=None)
-        for verdict in found
-    ]
+def _judge_of(config: RlhfConfig, this_round: RlhfRound) -> Judge | None:
+    """Who compares; None for people, whose verdicts take days."""
+    if config.comparisons != PEOPLE:
+        return judge_named(config.comparisons, JudgeSettings(noise=config.loop.noise))
+    check_people(_request(config, this_round))
+    return None
+
+
+def _request(config: RlhfConfig, this_round: RlhfRound) -> Request:
+    where = {"store": config.store, "project": config.loop.project}
+    return Request(**where, round=this_round.number, model=this_round.generator)
+
+
+def _compare(
+    config: RlhfConfig, this_round: RlhfRound, pairs: Sequence[AnswerPair], judge: Judge | None
+) -> list[Comparison]:
+    """Write the round's comparisons, and give them; without a judge people are asked."""
+    if judge is None:
+        ask_people(_request(config, this_round), pairs, this_round.comparisons)
+        return _read_comparisons(this_round.comparisons)
+    new = judge_pairs(judge, pairs, _round_seed(config, this_round))
+    if not new:
+        raise UserError(
+            f"round {this_round.number}: nothing was said of any pair, so there is nothing to learn from"
+        )
+    write_records(new, this_round.comparisons)
+    return new
 
 
 def _load_round_prompts(
@@ -442,14 +462,6 @@ def _as_prompt_record(prompt: EncodedPrompt) -> Prompt:
     )
 
 
-def _as_comparisons(pairs: Sequence[AnswerPair], verdicts: Sequence[Verdict | None]) -> list[Comparison]:
-    return [
-        replace(to_comparison(pair.task, verdict), origin=pair.prompt.origin)
-        for pair, verdict in zip(pairs, verdicts, strict=True)
-        if verdict is not None
-    ]
-
-
 def _as_chat_comparison(row: Comparison) -> Comparison:
     if not isinstance(row.prompt, str):
         return row
@@ -460,11 +472,7 @@ def _as_chat_comparison(row: Comparison) -> Comparison:
 def _write_comparisons(
     config: RlhfConfig, this_round: RlhfRound, new: Sequence[Comparison], initial: Sequence[Comparison]
 ) -> ComparisonFigures:
-    """Write new, training and held-out comparisons; returns their counts."""
-    if not new:
-        raise UserError(
-            f"round {this_round.number}: nothing was said of any pair, so there is nothing to learn from"
-        )
+    """Write training and held-out comparisons; returns their counts."""
     # From the files, since a loop that goes on has no memory of its earlier rounds.
     earlier = [rlhf_round(config, number) for number in range(1, this_round.number)]
     so_far = [*initial, *(row for other in earlier for row in _read_comparisons(other.comparisons)), *new]
@@ -479,7 +487,6 @@ def _write_comparisons(
             "--reward-run.held-out "
             "lower"
         )
-    write_records(new, this_round.comparisons)
     write_records(train, this_round.train)
     if held_out:
         write_records(held_out, this_round.held_out)
@@ -530,11 +537,10 @@ def _reward_accuracy(reward: Path | None, rows: Sequence[Comparison], config: Rl
     return float(pair_accuracy(pair_columns(with_verdict)).mean()) if with_verdict else None
 
 
-def _comparison_files(config: RlhfConfig, this_round: RlhfRound) -> list[Path]:
+def _comparison_files(this_round: RlhfRound) -> list[Path]:
     """The files that must stay unchanged once a round is compared."""
-    people = [this_round.pairs] if config.comparisons == PEOPLE else []
-    held_out = [this_round.held_out] if this_round.held_out.exists() else []
-    return [this_round.answers, this_round.comparisons, this_round.train, *held_out, *people]
+    may_be = [path for path in (this_round.held_out, this_round.snapshot) if path.exists()]
+    return [this_round.answers, this_round.comparisons, this_round.train, *may_be]
 
 
 def _marker_file(folder: RunFolder, this_round: RlhfRound, part: str = "") -> Path:

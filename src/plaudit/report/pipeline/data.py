@@ -27,10 +27,11 @@ from plaudit.evaluation.policies.result import (
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.files import exact_json
 from plaudit.files.exact_json import restore
+from plaudit.labelling.waiting import WAIT_FILE
 from plaudit.report.run.data import RunData, read_run_data
 
-StageState = Literal["done", "begun", "waiting"]
-"""Whether a stage has ended, has left something and not ended, or has left nothing."""
+StageState = Literal["done", "begun", "people", "waiting"]
+"""Whether a stage has ended, has left something and not ended, waits for people, or has left nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,25 @@ class StageInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSnapshot:
+    """Where the labels of a file of rows come from.
+
+    Example: ``LabelSnapshot(rows="rows.jsonl", store="labels.db", project="helpful", position=812, …)``
+    """
+
+    rows: str
+    """The file of rows, in the stage's folder."""
+    store: str
+    """The label store."""
+    project: str
+    """The project that asked."""
+    position: int
+    """The number of the last event of the store's log that the rows are of."""
+    link: str
+    """The value of the log's hash chain there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageData:
     """One stage, as far as it has come.
 
@@ -103,6 +123,10 @@ class StageData:
     """How long it took."""
     ended: str = ""
     """When it ended, as it was written down."""
+    missing: str = ""
+    """Of a stage that waits for people: which labels were missing when it was asked last."""
+    snapshots: tuple[LabelSnapshot, ...] = ()
+    """What leads from its rows to what people clicked."""
     command: str = ""
     """The single command that does the same."""
     summary_lines: tuple[str, ...] = ()
@@ -195,6 +219,8 @@ def _prompts_of(file: Path) -> Iterator[str]:
 
 _ROWS_ENDING = "rows.jsonl"
 """What files of rows that a stage makes are called."""
+_SNAPSHOT_ENDING = ".snapshot.json"
+"""What the snapshot of a file of rows of labels is called, behind the file's name."""
 _ROW_INPUTS = frozenset({"data", "prompts"})
 """Inputs of training stages that hold rows."""
 CONFIG_FILE, STAGES_FOLDER, STAGE_FILE, POLICY_RESULTS_FILE, REWARD_RESULTS_FILE = (
@@ -321,23 +347,53 @@ def _finished_stage(folder: Path, number: int, record: Mapping[str, Any]) -> Sta
         policy_evaluation=_read_policy_evaluation(folder),
         reward_evaluations=_read_reward_evaluations(folder),
         agreements=read_agreements(folder),
+        snapshots=tuple(_label_snapshots(folder, outputs)),
         changed_files=tuple(name for name in _FILES_READ if _is_changed(folder / name, outputs.get(name))),
     )
 
 
 def _unfinished_stage(folder: Path, number: int, name: str, planned: Mapping[str, Any]) -> StageData:
     state: StageState = "begun" if folder.is_dir() and any(folder.iterdir()) else "waiting"
+    missing = _missing_labels(folder)
     needs = dict.fromkeys(_referenced_stages(planned))
     return StageData(
         name=name,
         number=number,
         kind=str(planned.get("do", "")),
-        state=state,
+        state="people" if missing else state,
+        missing=missing,
         folder=folder,
         needs=tuple(needs),
         settings={key: value for key, value in planned.items() if key != "do"},
         training_run=_training_run(folder / "run"),
     )
+
+
+def _missing_labels(folder: Path) -> str:
+    """Which labels a stage waits for; nothing where it waits for none."""
+    path = folder / WAIT_FILE
+    if not path.is_file():
+        return ""
+    try:
+        return "; ".join(str(wait["sentence"]) for wait in read_json(path))
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path}: not what plaudit wrote ({_first_line(error)}). {_RESTORE_HINT}") from error
+
+
+def _label_snapshots(folder: Path, outputs: Mapping[str, str]) -> Iterator[LabelSnapshot]:
+    """The snapshots beside a stage's rows of labels."""
+    for name in outputs:
+        path = folder / name
+        if not name.endswith(_SNAPSHOT_ENDING) or not path.is_file():
+            continue
+        facts = read_json(path)
+        yield LabelSnapshot(
+            rows=name.removesuffix(_SNAPSHOT_ENDING) + ".jsonl",
+            store=str(facts["store"]),
+            project=str(facts["project"]),
+            position=int(facts["seq"]),
+            link=str(facts["link"]),
+        )
 
 
 def _lone_evaluation(folder: Path) -> StageData:

@@ -70,6 +70,7 @@ _MAX_PATH_LENGTH = 160
 _MAX_OUTPUTS = 6
 _RESULT_SUFFIXES = (".safetensors", "rows.jsonl", "policies.json", "scores.jsonl", "combined.json")
 """Endings of the files that a stage is there for."""
+_STATE_WORDS = {"done": "", "begun": "begun", "people": "waits for people", "waiting": "to do"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +228,7 @@ def _no_evaluation_sentence(pipeline: PipelineData) -> str:
 
 def _unfinished_stages(pipeline: PipelineData) -> str:
     return ", ".join(
-        f"{short_name(stage.name)} ({'begun' if stage.state == 'begun' else 'to do'})"
+        f"{short_name(stage.name)} ({_STATE_WORDS[stage.state]})"
         for stage in pipeline.stages
         if stage.state != "done"
     )
@@ -317,7 +318,7 @@ def _stage_caption(stage: StageData) -> str:
 def _stage_time(stage: StageData) -> str:
     if stage.seconds:
         return duration(stage.seconds)
-    return {"done": "", "begun": "begun", "waiting": "to do"}[stage.state]
+    return _STATE_WORDS[stage.state]
 
 
 def _first_sentence(stage: StageData) -> str:
@@ -336,6 +337,9 @@ def _origins(stage: StageData, links: dict[str, str]) -> Iterator[StageOrigin]:
             link=links.get(entry.source, ""),
             digest=entry.hash,
         )
+    for labels in stage.snapshots:
+        text = f"project {labels.project} of {labels.store}, event {labels.position}"
+        yield StageOrigin(name="labels", text=shortened(text, _MAX_PATH_LENGTH), digest=labels.link)
     results = [name for name in stage.outputs if name.endswith(_RESULT_SUFFIXES)]
     names = (results or [*stage.outputs])[:_MAX_OUTPUTS]
     for name in names:
@@ -355,8 +359,8 @@ def _key_code_and_end(stage: StageData) -> Iterator[StageOrigin]:
         after = f" after {duration(stage.seconds)}" if stage.seconds else ""
         yield StageOrigin(name="ended", text=f"{time_text(stage.ended)}{after}")
     if stage.state != "done":
-        state = "begun, and not ended" if stage.state == "begun" else "not begun"
-        yield StageOrigin(name="state", text=state)
+        state = {"begun": "begun, and not ended", "people": f"waits for people: {stage.missing}"}
+        yield StageOrigin(name="state", text=state.get(stage.state, "not begun"))
 
 
 def _commands(pipeline: PipelineData) -> Iterator[tuple[str, str]]:
@@ -503,16 +507,26 @@ def _trace_stage(stages: Mapping[str, StageData], name: str, depth: int, visited
     code = _code_text(stage.code)
     yield f"{indent}{name} ({stage.kind}), result {stage.result[:12]}, {code}, {stage.ended}"
     yield f"{indent}  {stage.command}"
-    for entry in stage.inputs:
-        if not entry.from_stage:
-            yield f"{indent}  {entry.name}: {entry.source}, {entry.hash[:12]}"
-    for path, digest in list(stage.outputs.items())[:MAX_LISTED_OUTPUTS]:
-        yield f"{indent}  → {path}, {digest[:12]}"
-    if len(stage.outputs) > MAX_LISTED_OUTPUTS:
-        more = len(stage.outputs) - MAX_LISTED_OUTPUTS
-        yield f"{indent}  → and {more} more, in {stage.folder / 'stage.json'}"
+    yield from (f"{indent}  {line}" for line in _traced_files(stage))
     for other in stage.needs:
         yield from _trace_stage(stages, other, depth + 1, visited)
+
+
+def _traced_files(stage: StageData) -> Iterator[str]:
+    """What went into a stage from outside, what leads from its rows to people's labels, and what it made."""
+    for entry in stage.inputs:
+        if not entry.from_stage:
+            yield f"{entry.name}: {entry.source}, {entry.hash[:12]}"
+    for labels in stage.snapshots:
+        where = f"event {labels.position} ({labels.link[:12]}) of {labels.store}, project {labels.project}"
+        yield f"labels of {labels.rows}: {where}"
+        rows = shlex.quote(str(stage.folder / labels.rows))
+        yield f"plaudit collect trace {rows} 1 --store {shlex.quote(labels.store)}"
+    for path, digest in list(stage.outputs.items())[:MAX_LISTED_OUTPUTS]:
+        yield f"→ {path}, {digest[:12]}"
+    if len(stage.outputs) > MAX_LISTED_OUTPUTS:
+        more = len(stage.outputs) - MAX_LISTED_OUTPUTS
+        yield f"→ and {more} more, in {stage.folder / 'stage.json'}"
 
 
 def _code_text(code: Mapping[str, Any]) -> str:

@@ -1,0 +1,177 @@
+"""Answers of a model that are to be judged: drawn in parts that are kept, so that a draw can go on."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.judging import Task
+from plaudit.data.read import DEFAULT_OPTIONS
+from plaudit.data.records import text_to_json, user_turn
+from plaudit.errors import UserError
+from plaudit.files import atomic, exact_json
+from plaudit.methods.config import RowSettings
+from plaudit.rollouts.sampler import SamplingSettings
+
+if TYPE_CHECKING:
+    from plaudit.methods.iterative.rounds import ScoredAnswer
+    from plaudit.rollouts.local import LocalSampler
+    from plaudit.tokens.prompts import EncodedPrompt
+
+AT_ONCE = 64
+"""Prompts that are answered together, and kept together."""
+SPARE = 2
+"""How many answers are drawn for each that a task has: some are cut, and some are the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """Which answers are drawn.
+
+    Example: ``Draw(model=Path("sft"), prompts=Path("p.jsonl"), sampling=SamplingSettings(), answers=2)``
+    """
+
+    model: Path
+    """Who answers."""
+    prompts: Path
+    """Rows with the prompts, each of which is asked once."""
+    sampling: SamplingSettings
+    """How answers are drawn."""
+    answers: int
+    """How many answers a task has, all different and none of them cut."""
+    n: int | None = None
+    """How many tasks; None: as many as there are prompts."""
+    device: str = "auto"
+    """Where they are drawn."""
+    read_options: ReadOptions = DEFAULT_OPTIONS
+    """What the fields of the rows are called."""
+    max_prompt_tokens: int = 0
+    """The longest prompt that leaves room for an answer, once the model is known."""
+
+    @property
+    def format(self) -> None:
+        """The layout of the rows is told from them."""
+        return
+
+    @property
+    def rows(self) -> RowSettings:
+        """How the rows are read."""
+        return RowSettings()
+
+
+def draw_tasks(draw: Draw, folder: Path) -> tuple[list[Task], list[str]]:
+    """The tasks, with notes; what lies in ``answers.jsonl`` of the folder is not drawn again."""
+    from plaudit.methods.iterative.rounds import load_prompts
+    from plaudit.rollouts.build import sampler_of_folder
+
+    sampler = sampler_of_folder(draw.model, device=draw.device)
+    room = (sampler.max_positions or 2**31) - draw.sampling.max_tokens
+    if room < 1:
+        raise UserError(
+            f"max_tokens {draw.sampling.max_tokens} leaves no room for a prompt within the "
+            f"{sampler.max_positions} tokens that {draw.model} reads; let answers be shorter"
+        )
+    prompts, notes = load_prompts(replace(draw, max_prompt_tokens=room), sampler.encoder, folder)
+    order = [*prompts]
+    if draw.n is not None and draw.n < len(order):
+        random.Random(f"{draw.sampling.seed}/prompts").shuffle(order)
+    wanted = len(order) if draw.n is None else draw.n
+    tasks: list[Task] = []
+    for prompt, answers in _drawn(draw, sampler, order, folder / "answers.jsonl"):
+        task = _task(prompt, answers, draw.answers, in_turns=sampler.encoder.asks_in_turns)
+        tasks += [] if task is None else [task]
+        if len(tasks) == wanted:
+            break
+    if not tasks:
+        raise UserError(
+            f"{draw.prompts}: no prompt has {draw.answers} answers that differ and came to an end, so there "
+            "is nothing to judge: raise temperature, or give more room with max_tokens"
+        )
+    if draw.n is not None and len(tasks) < draw.n:
+        notes.append(
+            f"{len(tasks)} of {draw.n} tasks: other prompts have too few answers that differ and end"
+        )
+    return tasks, notes
+
+
+def _drawn(
+    draw: Draw, sampler: LocalSampler, order: Sequence[EncodedPrompt], path: Path
+) -> Iterator[tuple[EncodedPrompt, tuple[ScoredAnswer, ...]]]:
+    """Prompts with their answers, part by part: those that are kept, then those that are drawn now."""
+    done = _keep_whole_parts(path)
+    for start in range(0, len(order), AT_ONCE):
+        part = order[start : start + AT_ONCE]
+        if start >= len(done):
+            lines = _draw_part(draw, sampler, part)
+            _append(path, lines)
+            done += lines
+        yield from zip(part, _read(done[start : start + AT_ONCE]), strict=True)
+
+
+def _keep_whole_parts(path: Path) -> list[bytes]:
+    """The lines of parts that were written whole; the file is cut behind them.
+
+    Half a part is drawn again as a part: what is drawn together decides the last bits of it.
+    """
+    content = path.read_bytes() if path.exists() else b""
+    lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+    whole = lines[: len(lines) - len(lines) % AT_ONCE]
+    if b"".join(whole) != content:
+        atomic.write_text(path, b"".join(whole).decode())
+    return whole
+
+
+def _draw_part(draw: Draw, sampler: LocalSampler, part: Sequence[EncodedPrompt]) -> list[bytes]:
+    rollouts = sampler.generate([prompt.shown for prompt in part], draw.sampling, n=SPARE * draw.answers)
+    lines: list[bytes] = []
+    for prompt, group in zip(part, rollouts, strict=True):
+        answers = [
+            {"text": answer.text, "tokens": answer.tokens, "ended": answer.ended, "score": None}
+            for answer in (rollout.answer for rollout in group)
+        ]
+        row = {"prompt": text_to_json(prompt.text), "origin": prompt.origin, "answers": answers}
+        lines.append(f"{exact_json.dumps(row)}\n".encode())
+    return lines
+
+
+def _append(path: Path, lines: Sequence[bytes]) -> None:
+    with atomic.disk_errors_explained(path), path.open("ab") as file:
+        file.write(b"".join(lines))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read(lines: Sequence[bytes]) -> list[tuple[ScoredAnswer, ...]]:
+    from plaudit.methods.iterative.rounds import ScoredAnswer
+
+    return [tuple(ScoredAnswer(**answer) for answer in exact_json.loads(line)["answers"]) for line in lines]
+
+
+def _task(
+    prompt: EncodedPrompt, answers: Sequence[ScoredAnswer], count: int, *, in_turns: bool
+) -> Task | None:
+    """The first answers that differ and came to an end; None where there are too few."""
+    from plaudit.methods.iterative.rounds import is_complete
+
+    texts: dict[str, str] = {}
+    for answer in answers:
+        if is_complete(answer):
+            # Blanks at the ends make no difference that anyone could judge.
+            texts.setdefault(answer.text.strip(), answer.text)
+    if len(texts) < count:
+        return None
+    as_shown = (
+        replace(prompt, text=user_turn(prompt.text)) if isinstance(prompt.text, str) and in_turns else prompt
+    )
+    category = prompt.metadata.get("category")
+    task = as_shown.task((text, True) for text in [*texts.values()][:count])
+    return replace(
+        task,
+        category=category if isinstance(category, str) else None,
+        metadata={"origin": prompt.origin},
+    )

@@ -1,0 +1,53 @@
+"""People who answer in a label store, as tests have them: by its own calls, one after another."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from plaudit.data.fields import Node, read_text_or_messages
+from plaudit.data.records import plain_text
+from plaudit.labelling.desk import Lease
+from plaudit.labelling.store import LabelStore, open_store
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+"""From what a person is shown to a label."""
+
+
+def words_of(shown: object) -> str:
+    """The words of a text as a task shows it."""
+    return plain_text(read_text_or_messages(Node(value=shown, path="text")))
+
+
+def fuller(shown: dict[str, Any]) -> dict[str, Any]:
+    """The longer answer is better, clearly."""
+    first, second = (len(words_of(answer).split()) for answer in shown["answers"])
+    return {"strength": 0 if first == second else -2 if first > second else 2}
+
+
+def join(store: LabelStore, project: str, name: str) -> str:
+    """Somebody new; gives the pseudonym."""
+    return store.join(store.invite(project, actor="o1"), name).pseudonym
+
+
+def answer(store: LabelStore, project: str, person: str, say: Answer = fuller, most: int = 10_000) -> int:
+    """Let a person answer until there is nothing left for them; gives how many answers it were."""
+    for number in range(most):
+        lease = store.next(project, person, secrets.token_hex(4))
+        if not isinstance(lease, Lease):
+            return number
+        store.submit(project, person, lease.assignment, secrets.token_hex(4), say(lease.shown))
+    return most
+
+
+def let_answer(
+    where: Path, project: str, say: Answer = fuller, *, people: int = 1, most: int = 10_000
+) -> int:
+    """Open a store, and let some people who have just joined answer in turn; gives how many answers."""
+    with closing(open_store(where)) as store:
+        there = len(store.annotators(project))
+        names = [join(store, project, f"person {there + number}") for number in range(people)]
+        return sum(answer(store, project, name, say, most) for name in names)
