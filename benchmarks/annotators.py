@@ -67,10 +67,10 @@ class Load:
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
+class Observed:
     """What the people saw.
 
-    Example: ``Seen(receipts={"a1/k0": 12})``
+    Example: ``Observed(receipts={"a1/k0": 12})``
     """
 
     receipts: dict[str, int] = field(default_factory=dict[str, int])
@@ -103,8 +103,8 @@ def _body(number: int) -> dict[str, Any]:
 class _Person:
     """One annotator: a connection, a token, and every send repeated until it is answered."""
 
-    def __init__(self, number: int, port: int, seen: Seen, deadline: float) -> None:
-        self.number, self._port, self._seen, self._deadline = number, port, seen, deadline
+    def __init__(self, number: int, port: int, observed: Observed, deadline: float) -> None:
+        self.number, self._port, self._observed, self._deadline = number, port, observed, deadline
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._rng = random.Random(number)
@@ -138,23 +138,23 @@ class _Person:
         receipt = await self._send("submit", body)
         if self._rng.random() < _TWICE:
             assert await self._send("submit", body) == receipt, "a repeated send got another receipt"
-            self._seen.repeats += 1
-        self._seen.receipts[f"{self.pseudonym}/{key}"] = receipt["receipt"]
+            self._observed.repeats += 1
+        self._observed.receipts[f"{self.pseudonym}/{key}"] = receipt["receipt"]
 
     async def _send(self, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
         content, pause = json.dumps(body).encode(), 0.02
         while True:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             try:
                 status, answer = await asyncio.wait_for(self._once(what, content), 60)
             except (OSError, asyncio.IncompleteReadError, ValueError, TimeoutError):
                 status, answer = 0, b""
             if status in (200, 201):
-                self._seen.seconds.setdefault(what, []).append(time.perf_counter() - begun)
+                self._observed.seconds.setdefault(what, []).append(time.perf_counter() - start)
                 return json.loads(answer)
             if status not in (0, 500, 503):
                 raise RuntimeError(f"{what} {body}: {status} {answer[:300]!r}")
-            self._seen.failures += 1
+            self._observed.failures += 1
             self.close()
             if time.monotonic() > self._deadline:
                 raise RuntimeError(f"{what}: no answer until the time was over")
@@ -180,26 +180,26 @@ class _Person:
         self._reader = self._writer = None
 
 
-async def _label(port: int, invite: str, load: Load, seen: Seen) -> None:
+async def _label(port: int, invite: str, load: Load, observed: Observed) -> None:
     deadline = time.monotonic() + load.most_seconds
-    people = [_Person(number, port, seen, deadline) for number in range(load.people)]
+    people = [_Person(number, port, observed, deadline) for number in range(load.people)]
     try:
         # Some at a time: a queue of two hundred at the door is another question than the work itself.
         for start in range(0, len(people), 20):
             await asyncio.gather(*(person.join(invite) for person in people[start : start + 20]))
-        begun = time.perf_counter()
+        start = time.perf_counter()
         await asyncio.gather(*(person.work(load.think) for person in people))
-        seen.wall = time.perf_counter() - begun
+        observed.wall = time.perf_counter() - start
     finally:
         for person in people:
             person.close()
 
 
-def label(port: int, invite: str, load: Load) -> Seen:
+def label(port: int, invite: str, load: Load) -> Observed:
     """Let everybody label until there is no work, or no time, left."""
-    seen = Seen()
-    asyncio.run(_label(port, invite, load, seen))
-    return seen
+    observed = Observed()
+    asyncio.run(_label(port, invite, load, observed))
+    return observed
 
 
 class Serving:
@@ -230,7 +230,7 @@ class Serving:
         self._process.communicate()
 
     def stop(self) -> str:
-        """End it in good order; gives what it said of faults."""
+        """End it in good order; gives its errors."""
         assert self._process is not None
         self._process.terminate()
         return self._process.communicate(timeout=60)[1].decode(errors="replace")
@@ -251,22 +251,22 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def load_store(where: str, load: Load) -> Seen:
+def load_store(where: str, load: Load) -> Observed:
     """Label everything in a new store, and look whether all of it is there."""
     store = open_store(where, create=True)
     try:
         invite = add_work(store, load)
         with Serving(where).running() as server:
-            seen = label(server.port, invite, load)
-        refuse_losses(store, seen)
-        return seen
+            observed = label(server.port, invite, load)
+        refuse_losses(store, observed)
+        return observed
     finally:
         store.close()
 
 
 def load_under_kills(
     where: str, load: Load, kills: int, disturb: Callable[[int], None] = lambda number: None
-) -> Seen:
+) -> Observed:
     """The same while the server is killed so many times, spread over the work; then all is counted.
 
     ``disturb`` is called before each kill with its number: it may restart the database.
@@ -289,12 +289,12 @@ def load_under_kills(
             disturb(number)
             server.kill()
             server.start()
-        said, _ = people.communicate(timeout=load.most_seconds)
+        output, _ = people.communicate(timeout=load.most_seconds)
         if people.returncode:
             raise RuntimeError("the people gave up; their fault stands above")
-        seen = Seen(**json.loads(said))
-        refuse_losses(store, seen)
-        return seen
+        observed = Observed(**json.loads(output))
+        refuse_losses(store, observed)
+        return observed
     finally:
         server.stop()
         store.close()
@@ -316,16 +316,16 @@ def _words(load: Load, port: int) -> list[str]:
     return [word for name, value in values.items() for word in (f"--{name}", str(value))]
 
 
-def refuse_losses(store: LabelStore, seen: Seen) -> None:
+def refuse_losses(store: LabelStore, observed: Observed) -> None:
     """Complain about a lost, doubled or surplus label, a broken chain, or tables that are no replay."""
     status, faults = store.status(PROJECT), store.check()
-    if status.surplus or status.labels != status.wanted or len(seen.receipts) != status.labels:
+    if status.surplus or status.labels != status.wanted or len(observed.receipts) != status.labels:
         faults.append(
-            f"{len(seen.receipts)} labels were acknowledged; {status.labels} count, {status.wanted} are "
+            f"{len(observed.receipts)} labels were acknowledged; {status.labels} count, {status.wanted} are "
             f"wanted, {status.surplus} are surplus"
         )
     with store.looking() as look:
-        for key, receipt in seen.receipts.items():
+        for key, receipt in observed.receipts.items():
             event = by_key(look.connection, PROJECT, key)
             if event is None or event.seq != receipt:
                 faults.append(f"{key}: acknowledged as event {receipt}, and the log has {event}")
@@ -342,18 +342,18 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[max(0, -(-int(share * 1000) * len(values) // 1000) - 1)]
 
 
-def figures(seen: Seen) -> dict[str, str]:
+def figures(observed: Observed) -> dict[str, str]:
     """The columns of the table."""
     row = {
-        "labels": f"{len(seen.receipts):,}",
-        "seconds": f"{seen.wall:.1f}",
-        "submissions a second": f"{len(seen.seconds['submit']) / seen.wall:.0f}",
+        "labels": f"{len(observed.receipts):,}",
+        "seconds": f"{observed.wall:.1f}",
+        "submissions a second": f"{len(observed.seconds['submit']) / observed.wall:.0f}",
     }
     for what in ("next", "submit"):
         for share in (0.5, 0.95, 0.99):
-            value = 1000 * percentile(seen.seconds[what], share)
+            value = 1000 * percentile(observed.seconds[what], share)
             row[f"{what} p{share * 100:g}, ms"] = f"{value:,.0f}"
-    return row | {"sent twice": f"{seen.repeats:,}", "sent again": f"{seen.failures:,}"}
+    return row | {"sent twice": f"{observed.repeats:,}", "sent again": f"{observed.failures:,}"}
 
 
 @contextmanager
@@ -381,7 +381,7 @@ def _restarting(cluster: Cluster | None) -> Callable[[int], None]:
     return disturb
 
 
-def _measured(args: argparse.Namespace, load: Load) -> Seen:
+def _measured(args: argparse.Namespace, load: Load) -> Observed:
     with (
         tempfile.TemporaryDirectory() as folder,
         _where(Path(folder), postgres=args.postgres) as (where, own),
@@ -413,8 +413,8 @@ def main() -> None:
         most_seconds=args.most_seconds,
     )
     if args.people_of:
-        seen = label(args.port, args.people_of, load)
-        print(json.dumps({name: getattr(seen, name) for name in seen.__slots__}))
+        observed = label(args.port, args.people_of, load)
+        print(json.dumps({name: getattr(observed, name) for name in observed.__slots__}))
         return
     row = figures(_measured(args, load))
     from benchmarks.table import machine, markdown, save_section

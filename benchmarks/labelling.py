@@ -58,10 +58,10 @@ class Labelled:
     def label(self) -> tuple[Call, Call]:
         """Ask for a task and answer it."""
         self.labelled += 1
-        lease, asked = _timed(lambda: self.store.next(_PROJECT, self._person, f"n{self.labelled}"))
+        lease, leased = _timed(lambda: self.store.next(_PROJECT, self._person, f"n{self.labelled}"))
         assert isinstance(lease, Lease), "there are more tasks than labels"
         words = (_PROJECT, self._person, lease.assignment, f"s{self.labelled}", {"strength": 1})
-        return asked, _timed(lambda: self.store.submit(*words))[1]
+        return leased, _timed(lambda: self.store.submit(*words))[1]
 
 
 def _body(number: int) -> dict[str, Any]:
@@ -111,11 +111,11 @@ def _in_turn(stores: Sequence[Labelled], calls: int) -> list[list[str]]:
     taken = [[own.label() for own in stores] for _ in range(calls)]
     rows = list[list[str]]()
     for place, own in enumerate(stores):
-        asked, sent = zip(*(both[place] for both in taken), strict=True)
+        leased, sent = zip(*(both[place] for both in taken), strict=True)
         figures = (
-            quantile([call.seconds for call in asked], 0.5),
-            quantile([call.seconds for call in asked], 0.95),
-            quantile([call.cpu_seconds for call in asked], 0.5),
+            quantile([call.seconds for call in leased], 0.5),
+            quantile([call.seconds for call in leased], 0.95),
+            quantile([call.cpu_seconds for call in leased], 0.5),
             quantile([call.seconds for call in sent], 0.95),
         )
         milliseconds = (f"{1000 * seconds:.1f}" for seconds in figures)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from plaudit.data.judging import Mark, Verdict
+from plaudit.data.judging import Mark, Task, Verdict, to_comparison
 from plaudit.data.read import read_records
 from plaudit.data.records import (
     Comparison,
@@ -579,23 +579,8 @@ def test_rows_that_were_changed_or_are_of_another_store_are_refused(
         read_snapshot(tmp_path / "none.jsonl")
 
 
-def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
-    settings = desk.store.project("p")
-    two_degrees = replace(settings, scale=("a bit", "much"))
-    desk.store.set_project(two_degrees, actor="o1")
-    (one,) = desk.people(1)
-    desk.answer(one)
-    desk.store.set_project(replace(two_degrees, scale=("somewhat", "far")), actor="o1")
-    for other in (settings, replace(two_degrees, points=7)):
-        with pytest.raises(UserError, match="make another project"):
-            desk.store.set_project(other, actor="o1")
-
-
 def test_a_verdict_and_a_label_become_the_same_row(make_desk: MakeDesk, tmp_path: Path) -> None:
     """Whoever judges, rows are made in one place: a person's click is a judge's verdict."""
-    from plaudit.data.judging import Task, to_comparison
-
     desk, person = desk_of(make_desk, tmp_path / "labels.db", "pair", pair_body(1))
     say(desk, person, lambda shown: {"strength": 0})
     export(desk.store, "p", tmp_path / "rows.jsonl")

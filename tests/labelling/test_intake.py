@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.judging import Task
 from plaudit.errors import UserError
+from plaudit.labelling.asking import People, task_body
 from plaudit.labelling.export import export
 from plaudit.labelling.intake import Intake, Known, read_intake
 from plaudit.labelling.project import Project
@@ -492,3 +494,31 @@ def test_pairs_of_people_in_conversations_stay_so(tmp_path):
     row = {**people_row(1, "first"), "prompt": TALK}
     (body,) = taken(tmp_path, [row]).bodies
     assert texts(body)[0] == [{"role": "assistant", "content": "Yes 1."}]
+
+
+def test_a_file_of_an_earlier_round_answers_what_was_asked_already(
+    tmp_path: Path, make_desk: MakeDesk
+) -> None:
+    """A loop has asked the same pairs in its own words: the answers are put on those, on the right side."""
+    desk = make_desk(tmp_path / "labels.db", tasks=0, overlap=1)
+    people = People(store=desk.store, project="p")
+    tasks = [Task(prompt=f"Ask {n}?", answers=("good", "bad"), ended=(True, True)) for n in range(3)]
+    ids = people.ask([task_body(task, source={"model": "sft"}, round=1) for task in tasks])
+    rows = [
+        {"pair": n + 1, "origin": f"a:{n}", "prompt": f"Ask {n}?", "first": "bad", "second": "good"}
+        for n in range(3)
+    ]
+    verdicts = [{"better": "second"}, {"better": None}, {"better": "first"}]
+    rows = [{**row, **verdict} for row, verdict in zip(rows, verdicts, strict=True)]
+    intake = read_intake(written(tmp_path, rows), desk.store.project("p"))
+    added, taken = desk.store.take_in("p", intake.bodies, intake.given, actor="o1")
+    assert (added.added, added.repeated, taken.taken) == (0, 3, 2)
+    assert len(desk.store.tasks("p")) == 3
+    assert people.wait(ids) is not None
+    person = desk.people(1)[0]
+    lease = desk.lease(person)
+    assert lease.task == ids[1]
+    desk.store.submit("p", person, lease.assignment, "k", {"none": True})
+    found = people.verdicts(tasks, 0)
+    assert [None if one is None else one.probability for one in found] == [1.0, None, 0.0]
+    assert desk.store.check() == []

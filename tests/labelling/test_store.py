@@ -303,3 +303,16 @@ def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk: MakeDes
     assert first.guidelines != second.guidelines
     with pytest.raises(UserError, match="make another project"):
         desk.store.set_project(Project(name="p", ask="rank"), actor="o1")
+
+
+def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", tasks=1)
+    settings = desk.store.project("p")
+    two_degrees = replace(settings, scale=("a bit", "much"))
+    desk.store.set_project(two_degrees, actor="o1")
+    (one,) = desk.people(1)
+    desk.answer(one)
+    desk.store.set_project(replace(two_degrees, scale=("somewhat", "far")), actor="o1")
+    for other in (settings, replace(two_degrees, points=7)):
+        with pytest.raises(UserError, match="make another project"):
+            desk.store.set_project(other, actor="o1")

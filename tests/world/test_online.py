@@ -24,7 +24,7 @@ from plaudit.labelling.project import Project
 from plaudit.labelling.store import LabelStore, open_store
 from plaudit.world import making
 from plaudit.world.annotators import TRUE_ANNOTATOR, annotator_pool
-from plaudit.world.online import Habits, annotate, asked_directly, label_of, shown_as_task
+from plaudit.world.online import Habits, annotate, direct_verdict, label_of, shown_as_task
 
 
 def bodies(n: int, answers: int = 2, seed: int = 0) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def test_the_labels_are_those_of_the_pool_asked_directly(
         people = {f"a{number}": person for number, person in enumerate(annotator_pool("crowd"), start=1)}
         found = [*answered(store)]
         for pseudonym, shown, label in found:
-            verdict = asked_directly(people[pseudonym], shown_as_task(shown), 5)
+            verdict = direct_verdict(people[pseudonym], shown_as_task(shown), 5)
             assert label == label_of(shown, verdict)
         assert len(found) == sum(work.labels.values()) > 25
         assert min(work.counts[name] for name in ("sent twice", "left and came back")) > 0
@@ -96,7 +96,7 @@ def test_another_order_of_the_same_answers_is_another_look_at_them() -> None:
     (task,) = making.answer_tasks(1, answers=2, split="train", seed=3)
     turned = replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
     ranks = [
-        [mark.rank for mark in asked_directly(TRUE_ANNOTATOR, either, 0).marks] for either in (task, turned)
+        [mark.rank for mark in direct_verdict(TRUE_ANNOTATOR, either, 0).marks] for either in (task, turned)
     ]
     assert ranks[0] == ranks[1][::-1]
 
@@ -110,7 +110,7 @@ def test_people_qualify_and_gold_is_answered(tmp_path: Path) -> None:
             "answers": [c["text"] for c in row["candidates"]],
             "ended": [True] * 2,
         }
-        first, second = (m.rank for m in asked_directly(TRUE_ANNOTATOR, shown_as_task(shown), 0).marks)
+        first, second = (m.rank for m in direct_verdict(TRUE_ANNOTATOR, shown_as_task(shown), 0).marks)
         if first != second:
             known.append({**row, "gold": {"better": int(second < first)}})
     rows = rows[20:] + [{**row, "qualify": True} for row in known[:10]] + known[10:]

@@ -7,7 +7,7 @@ written or edited, steps with labels, a conversation of two blind answers a turn
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from plaudit.data.records import (
     Comparison,

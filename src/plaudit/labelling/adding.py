@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from plaudit.labelling import log, views
 from plaudit.labelling.answers import check_label
 from plaudit.labelling.desk import key_of, task_of
 from plaudit.labelling.kinds import check_task
-from plaudit.labelling.log import Entry, digest
+from plaudit.labelling.log import Entry, canonical, digest
 from plaudit.labelling.project import Project, guidelines_version, project_to_dict
 from plaudit.labelling.refusals import FieldError, NotYoursError
 from plaudit.labelling.tables import label as labels, task
@@ -21,6 +21,11 @@ from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Receipt, Transaction, receipt_of
 
 _BATCH = 500
+_WORK = (
+    select(task.c.id, task.c.body)
+    .where(task.c.project == bindparam("p"), task.c.purpose == "work")
+    .order_by(task.c.done.desc(), task.c.seq)
+)
 _THERE = select(task.c.id).where(
     task.c.project == bindparam("p"), task.c.id.in_(bindparam("ids", expanding=True))
 )
@@ -104,6 +109,21 @@ def _unknown(change: Transaction, name: str, bodies: Sequence[dict[str, Any]]) -
     by_id = {task_id(body): body for body in bodies}
     there = {row.id for row in change.connection.execute(_THERE, {"p": name, "ids": [*by_id]})}
     return {wanted: body for wanted, body in by_id.items() if wanted not in there}
+
+
+def content_key(body: Mapping[str, Any]) -> str:
+    """What is asked, whoever asks it for whatever reason, and whichever answer stands first."""
+    answers = sorted(canonical(candidate["text"]) for candidate in body.get("candidates", ()))
+    return digest([body["prompt"], answers, body.get("steps"), body.get("draft")])
+
+
+def ids_by_content(change: Transaction, name: str) -> dict[str, str]:
+    """The ids of a project's tasks by what they ask, items with a known answer aside."""
+    ids = dict[str, str]()
+    for row in change.connection.execute(_WORK, {"p": name}):
+        # The same may be there twice, as by rows that were added: what people answered counts.
+        ids.setdefault(content_key(views.body_of(row)), row.id)
+    return ids
 
 
 def task_id(body: dict[str, Any]) -> str:

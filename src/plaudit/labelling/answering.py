@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.data.fields import Node
+from plaudit.labelling.adding import content_key, ids_by_content, task_id
 from plaudit.labelling.answers import CONVERSATIONS, agrees_with_gold, check_label, whole_label
 from plaudit.labelling.assigning import wilson_lower
 from plaudit.labelling.desk import key_of, own_assignment, person_row, prolong, task_of
-from plaudit.labelling.kinds import plain_object, shown_task
+from plaudit.labelling.kinds import check_task, plain_object, shown_task
 from plaudit.labelling.log import Entry
 from plaudit.labelling.people import annotator_named
 from plaudit.labelling.project import Project
@@ -100,12 +101,12 @@ def submit(
     if row.state == "answered":
         raise NotYoursError("this task is answered already; revise the answer, or undo it")
     _refuse_ended_work(change, name, person)
-    settings, asked = change.settings(name), task_of(change, name, row.task)
+    settings, task_row = change.settings(name), task_of(change, name, row.task)
     whole = _with_conversation(change, row, settings, label)
     body = {
-        "label": check_label(whole, json.loads(asked.body), settings),
+        "label": check_label(whole, json.loads(task_row.body), settings),
         "guidelines": row.guidelines,
-        "surplus": _is_surplus(change, row, asked, holds=row.state == "open"),
+        "surplus": _is_surplus(change, row, task_row, holds=row.state == "open"),
         **_checked_timing(timing),
         "request": request_digest(request),
     }
@@ -121,8 +122,10 @@ def _with_conversation(change: Transaction, row: Any, settings: Project, label: 
     if settings.ask not in CONVERSATIONS:
         return label
     saved = change.connection.execute(_DRAFT, {"a": row.id}).first()
-    kept = None if saved is None else parsed(saved.conversation)
-    return label if kept is None else whole_label(settings.ask, label, kept["turns"])
+    saved_conversation = None if saved is None else parsed(saved.conversation)
+    return (
+        label if saved_conversation is None else whole_label(settings.ask, label, saved_conversation["turns"])
+    )
 
 
 def _refuse_ended_work(change: Transaction, name: str, person: str) -> None:
@@ -130,18 +133,18 @@ def _refuse_ended_work(change: Transaction, name: str, person: str) -> None:
         raise NotYoursError("your work in this project is over; what you answered stays as it is")
 
 
-def _is_surplus(change: Transaction, row: Any, asked: Any, *, holds: bool) -> bool:
+def _is_surplus(change: Transaction, row: Any, task_row: Any, *, holds: bool) -> bool:
     """Whether an answer comes too late to count: its own place is gone, and so are all others."""
     if row.purpose != "work":
         return False
     names = {"p": row.project, "t": row.task}
     counted = change.connection.execute(_COUNTED, names).scalar_one()
-    if asked.state in ("closed", "adjudicated") or counted >= asked.wanted:
+    if task_row.state in ("closed", "adjudicated") or counted >= task_row.wanted:
         return True
     if holds:
         return False
     held = change.connection.execute(_OTHERS_OPEN, {**names, "a": row.id}).scalar_one()
-    return counted + held >= asked.wanted
+    return counted + held >= task_row.wanted
 
 
 def _checked_timing(timing: dict[str, Any]) -> dict[str, Any]:
@@ -195,6 +198,35 @@ class TakenIn:
     """How many of the new ones do not count, since their tasks want no more labels."""
     people: tuple[str, ...] = ()
     """Whose they are."""
+
+
+def put_on_known_tasks(
+    change: Transaction, name: str, bodies: Sequence[Any], given: Iterable[GivenAnswer]
+) -> tuple[list[Any], list[GivenAnswer]]:
+    """The tasks that nobody asked yet, and the answers put on those that are there already.
+
+    A file and a loop may ask the same in other words around it, and with the answers in another order: a
+    second task would be shown to people who have answered the first.
+    """
+    settings, there = change.settings(name), ids_by_content(change, name)
+    fresh, known = list[Any](), dict[str, tuple[str, list[int]]]()
+    for body in bodies:
+        checked = check_task(body, settings)
+        found = None if "gold" in checked else there.get(content_key(checked))
+        if found is None:
+            fresh.append(body)
+            continue
+        texts = [c["text"] for c in json.loads(task_of(change, name, found).body)["candidates"]]
+        known[task_id(checked)] = found, [texts.index(c["text"]) for c in checked["candidates"]]
+    moved = [
+        replace(
+            answer, task=known[answer.task][0], order=tuple(known[answer.task][1][p] for p in answer.order)
+        )
+        if answer.task in known
+        else answer
+        for answer in given
+    ]
+    return fresh, moved
 
 
 def take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> TakenIn:

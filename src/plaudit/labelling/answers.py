@@ -256,14 +256,14 @@ _CHECKS: Mapping[str, Callable[[Node, Body, Project], dict[str, Any]]] = {
 }
 
 
-def whole_label(kind: str, label: object, kept: Sequence[Mapping[str, Any]]) -> object:
+def whole_label(kind: str, label: object, turns: Sequence[Mapping[str, Any]]) -> object:
     """A label of a conversation: what was sent of it, with the turns that the store has kept.
 
     >>> whole_label("attack", {"success": 0}, [{"message": "Hi", "answers": ["Hello"]}])["messages"][1]
     {'role': 'assistant', 'content': 'Hello'}
     """
     known = CONVERSATIONS.get(kind)
-    if known is None or not isinstance(label, dict) or not kept:
+    if known is None or not isinstance(label, dict) or not turns:
         return label
     for name in label:
         if name not in known:
@@ -274,9 +274,9 @@ def whole_label(kind: str, label: object, kept: Sequence[Mapping[str, Any]]) -> 
                 expected=f"one of {', '.join(known)}: the conversation itself is kept by the server",
             )
     if kind == "attack":
-        return {**label, "messages": attack_messages(kept)}
+        return {**label, "messages": attack_messages(turns)}
     # A message without a choice ends the talk: its two answers were not compared.
-    chosen = [turn for turn in kept if turn["strength"] is not None]
+    chosen = [turn for turn in turns if turn["strength"] is not None]
     names = ("message", "answers", "strength")
     return {**label, "turns": [{name: turn[name] for name in names} for turn in chosen]}
 

@@ -22,18 +22,13 @@ from plaudit.labelling import adding, log, views
 from plaudit.labelling.answering import PLAUDIT
 from plaudit.labelling.answers import preferred_place
 from plaudit.labelling.export import Filters, Snapshot, export, selected_labels
-from plaudit.labelling.log import Entry, canonical, digest
+from plaudit.labelling.log import Entry
 from plaudit.labelling.project import Project
 from plaudit.labelling.store import LabelStore
 from plaudit.labelling.tables import task
 from plaudit.labelling.transaction import Transaction
 from plaudit.labelling.waiting import Wait, waiting_error
 
-_WORK = (
-    select(task.c.id, task.c.body)
-    .where(task.c.project == bindparam("p"), task.c.purpose == "work")
-    .order_by(task.c.done.desc(), task.c.seq)
-)
 _STANDING = select(task.c.id, task.c.state, task.c.wanted, task.c.done).where(
     task.c.project == bindparam("p")
 )
@@ -78,13 +73,13 @@ class People:
 
         Under the name of a ``draw`` the log remembers them, and `requested` finds them without their words.
         """
-        keys = [_content_key(body) for body in bodies]
+        keys = [adding.content_key(body) for body in bodies]
         with self.store.changing() as change:
-            there = self._ids(change)
+            there = adding.ids_by_content(change, self.project)
             fresh = {key: body for key, body in zip(keys, bodies, strict=True) if key not in there}
             if fresh:
                 adding.add_tasks(change, self.project, fresh.values(), actor=PLAUDIT)
-                there = self._ids(change)
+                there = adding.ids_by_content(change, self.project)
             ids = tuple(there[key] for key in keys)
             if draw is not None and self._drawn(change, draw) is None:
                 change.record(
@@ -107,13 +102,6 @@ class People:
     def _drawn(self, look: Transaction, draw: str) -> tuple[str, ...] | None:
         event = log.by_key(look.connection, self.project, _draw_key(draw))
         return None if event is None or event.body is None else tuple(event.body["tasks"])
-
-    def _ids(self, look: Transaction) -> dict[str, str]:
-        ids = dict[str, str]()
-        for row in look.connection.execute(_WORK, {"p": self.project}):
-            # The same may be there twice, as by a file that was taken in: what people answered counts.
-            ids.setdefault(_content_key(json.loads(row.body)), row.id)
-        return ids
 
     def wait(self, tasks: Collection[str]) -> Wait | None:
         """What is missing of these tasks; None where they are settled.
@@ -178,12 +166,6 @@ def task_body(
     carried = {"category": task.category, "reference_answer": task.reference_answer}
     body |= {name: value for name, value in carried.items() if value is not None}
     return body | ({"metadata": metadata} if metadata else {})
-
-
-def _content_key(body: Mapping[str, Any]) -> str:
-    """What is asked, whoever asks it for whatever reason, and whichever answer stands first."""
-    answers = sorted(canonical(candidate["text"]) for candidate in body.get("candidates", ()))
-    return digest([body["prompt"], answers, body.get("steps"), body.get("draft")])
 
 
 def _draw_key(draw: str) -> str:

@@ -31,10 +31,10 @@ _TASKS_AT_ONCE = 1_000
 class RefusedError(UserError):
     """The server refuses this very request, and would again; says why, and of which field."""
 
-    def __init__(self, status: int, said: Mapping[str, Any]) -> None:
-        super().__init__(str(said.get("message", f"status {status}")))
+    def __init__(self, status: int, error: Mapping[str, Any]) -> None:
+        super().__init__(str(error.get("message", f"status {status}")))
         self.status = status
-        self.field: str | None = said.get("field")
+        self.field: str | None = error.get("field")
 
 
 class LabelClient:
@@ -229,10 +229,10 @@ class LabelClient:
                 continue
             if status < 300:
                 return answer
-            said = _error_of(answer)
+            error = _error_of(answer)
             if status not in _BUSY:
-                raise RefusedError(status, said)
-            reason = f"status {status}, {said.get('message', '')}"
+                raise RefusedError(status, error)
+            reason = f"status {status}, {error.get('message', '')}"
         raise StoreUnavailableError(
             f"{self.url} does not answer: tried {self._attempts} times, the last time: {reason}"
         )
@@ -253,7 +253,7 @@ class LabelClient:
 
 def _error_of(answer: bytes) -> Mapping[str, Any]:
     try:
-        said = json.loads(answer)["error"]
+        error = json.loads(answer)["error"]
     except (ValueError, LookupError, TypeError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return error if isinstance(error, dict) else {}

@@ -160,9 +160,9 @@ def _messages(place: _Place, message: str) -> list[dict[str, str]]:
         )
         whole = conversation_before(place.opening, turns, message)
     else:
-        said = [Message(**turn) for turn in attack_messages(place.turns)]
+        messages = [Message(**turn) for turn in attack_messages(place.turns)]
         begin = () if place.opening == "" else turns_of(place.opening)
-        whole = (*begin, *said, Message(role="user", content=message))
+        whole = (*begin, *messages, Message(role="user", content=message))
     return [{"role": turn.role, "content": plain_text((turn,))} for turn in whole]
 
 

@@ -32,7 +32,7 @@ def copy_store(store: LabelStore, target: str | Path) -> int:
             for table in (meta, log.log, *tables.PERSONAL):
                 _copy_table(here, there, table)
             # The rows came past the log's own way of writing.
-            log.kept_of(there).clear()
+            log.cache_of(there).clear()
             faults = list(log.chain_faults(there))
             if faults:
                 raise UserError(f"{store.where}: the store is damaged, so it was not copied: {faults[0]}")

@@ -20,7 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 from sqlalchemy.pool import StaticPool
 
 from plaudit.errors import UserError
-from plaudit.labelling.log import KEPT
+from plaudit.labelling.log import CACHE
 from plaudit.labelling.refusals import StoreUnavailableError
 
 BUSY_SECONDS = 15
@@ -67,7 +67,7 @@ class Database:
         """A transaction of the only writer: on the disk at its end, or as if it had not been."""
         # The lock in the same breath: on a server every statement is a way there and back.
         begin = "BEGIN IMMEDIATE" if self.is_file else f"BEGIN; SELECT pg_advisory_xact_lock({LOCK_NUMBER})"
-        with self._writer, self._explained(), self._begun(begin) as connection:
+        with self._writer, self._explained(), self._transaction(begin) as connection:
             try:
                 yield connection
                 connection.exec_driver_sql("COMMIT")
@@ -79,7 +79,7 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """A transaction that sees one moment of the store, and waits for nobody."""
         begin = "BEGIN" if self.is_file else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-        with self._explained(), self._begun(begin) as connection:
+        with self._explained(), self._transaction(begin) as connection:
             try:
                 yield connection
             finally:
@@ -94,13 +94,13 @@ class Database:
             except DBAPIError:
                 if self.is_file:
                     raise
-                # As in `_begun`: a question changes nothing and may be asked again.
+                # As in `_transaction`: a question changes nothing and may be asked again.
                 self.engine.dispose()
                 with self._connect() as connection:
                     return connection.execute(question, names).first()
 
     @contextmanager
-    def _begun(self, begin: str) -> Iterator[Connection]:
+    def _transaction(self, begin: str) -> Iterator[Connection]:
         """A connection with a transaction; one that the server has dropped since its last use is replaced."""
         connection = self._connect()
         try:
@@ -118,7 +118,7 @@ class Database:
             yield connection
 
     def _connect(self) -> Connection:
-        return self.engine.connect().execution_options(**{KEPT: dict[Any, Any]()})
+        return self.engine.connect().execution_options(**{CACHE: dict[Any, Any]()})
 
     def close(self) -> None:
         """Give back all connections."""

@@ -112,8 +112,8 @@ class _Tasks:
     def _refuse_other_gold(self, body: Body, origin: str) -> None:
         if "gold" not in body:
             return
-        asked = digest({name: value for name, value in body.items() if name != "gold"})
-        before, gold = self._gold_by_task.setdefault(asked, (origin, body["gold"]))
+        content = digest({name: value for name, value in body.items() if name != "gold"})
+        before, gold = self._gold_by_task.setdefault(content, (origin, body["gold"]))
         if gold != body["gold"]:
             raise FieldError(
                 field="gold",
@@ -154,8 +154,8 @@ def read_intake(
             f"right; add the rows without --{known}"
         )
     # Whoever says what the fields are has rows, whatever they look like.
-    is_told = format is not None or options != DEFAULT_OPTIONS
-    shape = "rows" if is_told else _shape_of(source)
+    is_named = format is not None or options != DEFAULT_OPTIONS
+    shape = "rows" if is_named else _shape_of(source)
     if shape == "tasks":
         return _read_task_lines(source, tasks)
     if shape == "people":

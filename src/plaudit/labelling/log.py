@@ -31,7 +31,7 @@ from sqlalchemy import (
     update,
 )
 
-KEPT = "plaudit_kept"
+CACHE = "plaudit_cache"
 """The option of a connection under which lies what one transaction need not ask the database twice."""
 LOG_VERSION = 1
 """The number of the log's own shape; raised only with a step that brings an older one to it."""
@@ -140,16 +140,16 @@ def digest(value: object) -> str:
 
 def last(connection: Connection) -> tuple[int, str, str]:
     """The number, link and time of the last event."""
-    kept = kept_of(connection)
-    if "last" not in kept:
+    cache = cache_of(connection)
+    if "last" not in cache:
         row = connection.execute(_LAST).first()
-        kept["last"] = (row.seq, row.link, row.at) if row else (0, FIRST_LINK, "")
-    return kept["last"]
+        cache["last"] = (row.seq, row.link, row.at) if row else (0, FIRST_LINK, "")
+    return cache["last"]
 
 
-def kept_of(connection: Connection) -> dict[Any, Any]:
+def cache_of(connection: Connection) -> dict[Any, Any]:
     """What this transaction knows already; whoever writes it anew keeps it true."""
-    return connection.get_execution_options().get(KEPT, {})
+    return connection.get_execution_options().get(CACHE, {})
 
 
 def append(connection: Connection, now: str, entries: Sequence[Entry]) -> list[Event]:
@@ -165,7 +165,7 @@ def append(connection: Connection, now: str, entries: Sequence[Entry]) -> list[E
         rows.append(row)
         written.append(_event(row, entry.body))
     connection.execute(_INSERT, rows)
-    kept_of(connection)["last"] = (seq, link, at)
+    cache_of(connection)["last"] = (seq, link, at)
     return written
 
 

@@ -177,10 +177,10 @@ def _talk_rows(given: Labelled) -> list[Record]:
 
 def _attack_rows(given: Labelled) -> list[Record]:
     opening = () if given.prompt == "" else turns_of(given.prompt)
-    said = (Message(role=turn["role"], content=turn["content"]) for turn in given.label["messages"])
+    messages = (Message(role=turn["role"], content=turn["content"]) for turn in given.label["messages"])
     category = given.label.get("category", given.body.get("category"))
     shared = {**given.shared, "category": category}
-    return [*attack_rows((*opening, *said), success=given.label["success"], **shared)]
+    return [*attack_rows((*opening, *messages), success=given.label["success"], **shared)]
 
 
 _ROWS: Mapping[str, Callable[[Labelled], list[Record]]] = {

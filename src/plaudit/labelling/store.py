@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -84,12 +85,14 @@ class LabelStore:
             return adding.add_tasks(change, project, bodies, actor=actor)
 
     def take_in(
-        self, project: str, bodies: Iterable[object], given: Iterable[GivenAnswer], *, actor: str
+        self, project: str, bodies: Sequence[Any], given: Sequence[GivenAnswer], *, actor: str
     ) -> tuple[Added, TakenIn]:
         """Add tasks with answers that people gave outside of the app; all of it or nothing."""
         with self.changing() as change:
-            added = adding.add_tasks(change, project, bodies, actor=actor)
-            return added, answering.take_in(change, project, given)
+            fresh, given = answering.put_on_known_tasks(change, project, bodies, given)
+            added = adding.add_tasks(change, project, fresh, actor=actor)
+            known = len(bodies) - len(fresh)
+            return replace(added, repeated=added.repeated + known), answering.take_in(change, project, given)
 
     def close_task(self, project: str, task: str, *, reason: str, actor: str) -> int:
         """Give a task out no more."""

@@ -130,7 +130,7 @@ def _project_set(connection: Connection, event: Event) -> None:
     now = project_from_dict(settings)
     version = guidelines_version(now)
     connection.execute(_PROJECT_OUT, {"p": event.project})
-    log.kept_of(connection)["settings", event.project] = now
+    log.cache_of(connection)["settings", event.project] = now
     connection.execute(
         _PROJECT_IN,
         {"name": event.project, "settings": canonical(settings), "guidelines": version, "seq": event.seq},
@@ -142,11 +142,11 @@ def _project_set(connection: Connection, event: Event) -> None:
 
 def settings_of(connection: Connection, name: str) -> Project | None:
     """The settings of a project that hold now; None where there is none of that name."""
-    kept = log.kept_of(connection)
-    if ("settings", name) not in kept:
+    cache = log.cache_of(connection)
+    if ("settings", name) not in cache:
         row = connection.execute(_PROJECT, {"p": name}).first()
-        kept["settings", name] = None if row is None else _parsed_settings(row.settings)
-    return kept["settings", name]
+        cache["settings", name] = None if row is None else _parsed_settings(row.settings)
+    return cache["settings", name]
 
 
 @lru_cache(maxsize=256)

@@ -23,12 +23,12 @@ def let_pool_answer(store: LabelStore, project: str, pool: str, *, seed: int, in
     from plaudit.labelling.app.server import serve_in_background
     from plaudit.world.online import annotate
 
-    invite = _kept_invite(store, project, pool, invites)
+    invite = _own_invite(store, project, pool, invites)
     with serve_in_background(store) as server:
         annotate(server.url, invite, pool, seed=seed)
 
 
-def _kept_invite(store: LabelStore, project: str, pool: str, invites: Path) -> str:
+def _own_invite(store: LabelStore, project: str, pool: str, invites: Path) -> str:
     """The invite of a pool to a project: the one that it came by before, or a new one."""
     path = invites / f"{project}.{pool}"
     if path.exists():

@@ -1,7 +1,7 @@
 """Simulated people who label over HTTP, as pages do: they join, qualify, answer, vanish and come back.
 
 What a person answers is a function of the person, the seed, and the task as it was shown: the labels are
-those of the same pool asked directly (`asked_directly`), whatever the order in which tasks were given out.
+those of the same pool asked directly (`direct_verdict`), whatever the order in which tasks were given out.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def annotate(
         crowd.close()
 
 
-def asked_directly(annotator: Annotator, task: Task, seed: int) -> Verdict:
+def direct_verdict(annotator: Annotator, task: Task, seed: int) -> Verdict:
     """What a person of the pool says of a task as it is shown, whoever shows it."""
     # Alike in either order of the answers, and its own for each task: one prompt may be asked about twice.
     words = [plain_text(task.prompt), *sorted(map(plain_text, task.answers))]
@@ -246,7 +246,7 @@ class _Crowd:
         person.has_left = self._draw(person, "vanish") < self._habits.vanish
         self._found.counts["left and came back"] += person.has_left
         if self._habits.speed:
-            verdict = asked_directly(person.annotator, shown_as_task(person.task["shown"]), self._seed)
+            verdict = direct_verdict(person.annotator, shown_as_task(person.task["shown"]), self._seed)
             person.ready_at = time.monotonic() + (verdict.seconds or 0.0) / self._habits.speed
 
     def _answer(self, person: Person) -> None:
@@ -258,7 +258,7 @@ class _Crowd:
             person.client.skip(assignment, SKIP_REASON, key)
             self._found.counts["skipped"] += 1
         else:
-            verdict = asked_directly(person.annotator, shown_as_task(shown), self._seed)
+            verdict = direct_verdict(person.annotator, shown_as_task(shown), self._seed)
             self._send(person, label_of(shown, verdict), key, verdict.seconds)
         person.task, person.has_left = None, False
         # A label may divide people and so open a task again: whoever had nothing to do asks once more.

@@ -37,10 +37,10 @@ _NUMBERED = re.compile(r"(.*?)(?:[-_ .]?(\d+)|[-_ .]?([A-Z])|[-_ .]([a-z]|left|r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Response:
     """What one person answered to one question.
 
-    Example: ``Said(question="better", value=Node(value="response2"), annotator="ada", option="better")``
+    Example: ``Response(question="better", value=Node(value="response2"), annotator="ada", option="better")``
     """
 
     question: str
@@ -118,18 +118,18 @@ def _shown(fields: Node, skipped: Sequence[str] = ()) -> Shown:
     )
 
 
-def _compared(chosen: str, said: Said, shown: Shown, origin: str) -> Iterator[Comparison]:
+def _compared(chosen: str, response: Response, shown: Shown, origin: str) -> Iterator[Comparison]:
     """The chosen answer above each other of its family."""
     others = [name for name in shown.family_of(chosen) if name != chosen]
     if not others:
         expected = "an answer whose name differs from the others' in its number only, as response1, response2"
-        raise said.unreadable(expected)
+        raise response.unreadable(expected)
     for name in others:
-        yield _comparison((chosen, name), said, shown, origin)
+        yield _comparison((chosen, name), response, shown, origin)
 
 
 def _comparison(
-    names: tuple[str, str], said: Said, shown: Shown, origin: str, *, tie: bool = False
+    names: tuple[str, str], response: Response, shown: Shown, origin: str, *, tie: bool = False
 ) -> Comparison:
     chosen, rejected = (shown.answers[name] for name in names)
     require_different(chosen, rejected, ", ".join(names))
@@ -139,7 +139,7 @@ def _comparison(
         rejected=rejected,
         probability=0.5 if tie else None,
         origin=origin,
-        **said.who,
+        **response.who,
     )
 
 
@@ -157,20 +157,22 @@ def _argilla_flat(row: Node, origin: str, options: ReadOptions) -> tuple[Record,
     return _answered(_by_column(row, columns), shown, origin, options)
 
 
-def _answered(listed: Iterator[Said], shown: Shown, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    given = [said for said in listed if said.option not in options.leave_out]
-    records = tuple(record for said in given for record in _argilla_records(said, shown, origin))
+def _answered(
+    listed: Iterator[Response], shown: Shown, origin: str, options: ReadOptions
+) -> tuple[Record, ...]:
+    given = [response for response in listed if response.option not in options.leave_out]
+    records = tuple(record for response in given for record in _argilla_records(response, shown, origin))
     if not records:
         raise LeftOutError("records that nobody has answered")
     return records
 
 
-def _by_question(responses: Node) -> Iterator[Said]:
+def _by_question(responses: Node) -> Iterator[Response]:
     for question in responses.fields():
         listed = responses.optional(question)
         for vote in () if listed is None else listed.items():
             if _is_given(vote):
-                yield Said(
+                yield Response(
                     question=question,
                     value=vote.get("value"),
                     annotator=_person(vote.optional("user_id")),
@@ -178,14 +180,14 @@ def _by_question(responses: Node) -> Iterator[Said]:
                 )
 
 
-def _by_user(responses: Node) -> Iterator[Said]:
+def _by_user(responses: Node) -> Iterator[Response]:
     """As the server's own API has them: all answers of a person together."""
     for user in responses.items():
         values = user.optional("values")
         for question in values.fields() if values is not None and _is_given(user) else ():
             answer = None if values is None else values.optional(question)
             if answer is not None and answer.optional("value") is not None:
-                yield Said(
+                yield Response(
                     question=question,
                     value=answer.get("value"),
                     annotator=_person(user.optional("user_id")),
@@ -193,16 +195,18 @@ def _by_user(responses: Node) -> Iterator[Said]:
                 )
 
 
-def _by_column(row: Node, columns: Sequence[str]) -> Iterator[Said]:
+def _by_column(row: Node, columns: Sequence[str]) -> Iterator[Response]:
     for column in columns:
         listed = row.optional(column) if column.endswith(".responses") else None
         if listed is None:
             continue
         values = listed.items()
-        users, states = (_beside(row, f"{column}.{part}", len(values)) for part in ("users", "status"))
+        users, states = (
+            _parallel_items(row, f"{column}.{part}", len(values)) for part in ("users", "status")
+        )
         for value, user, state in zip(values, users, states, strict=True):
             if value.value is not None and state.value in (None, "submitted"):
-                yield Said(
+                yield Response(
                     question=column.removesuffix(".responses"),
                     value=value,
                     annotator=None if user.value is None else _person(user),
@@ -210,7 +214,7 @@ def _by_column(row: Node, columns: Sequence[str]) -> Iterator[Said]:
                 )
 
 
-def _beside(row: Node, column: str, count: int) -> tuple[Node, ...]:
+def _parallel_items(row: Node, column: str, count: int) -> tuple[Node, ...]:
     """What a column says of each answer; nothing where the rows have no such column."""
     node = row.optional(column)
     found = (Node(value=None),) * count if node is None else node.items()
@@ -227,36 +231,40 @@ def _is_given(response: Node) -> bool:
     return state is None or state.text() == "submitted"
 
 
-def _argilla_records(said: Said, shown: Shown, origin: str) -> Iterator[Record]:
-    value = said.value.value
+def _argilla_records(response: Response, shown: Shown, origin: str) -> Iterator[Record]:
+    value = response.value.value
     if isinstance(value, list | tuple):
-        yield _argilla_ranking(said, shown, origin)
+        yield _argilla_ranking(response, shown, origin)
     elif isinstance(value, str) and not shown.answers:
-        completion = read_response(said.value, shown.prompt)
-        yield Demonstration(prompt=shown.prompt, completion=completion, origin=origin, **said.who)
+        completion = read_response(response.value, shown.prompt)
+        yield Demonstration(prompt=shown.prompt, completion=completion, origin=origin, **response.who)
     elif isinstance(value, str) and value in shown.answers:
-        yield from _compared(value, said, shown, origin)
+        yield from _compared(value, response, shown, origin)
     elif value == "tie" and len(shown.answers) == 2:
         first, second = shown.answers
-        yield _comparison((first, second), said, shown, origin, tie=True)
+        yield _comparison((first, second), response, shown, origin, tie=True)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield _argilla_rating(said, shown, origin)
+        yield _argilla_rating(response, shown, origin)
     else:
-        raise said.unreadable(f"the name of an answer ({', '.join(shown.answers) or 'there is none'}) or tie")
+        raise response.unreadable(
+            f"the name of an answer ({', '.join(shown.answers) or 'there is none'}) or tie"
+        )
 
 
-def _argilla_ranking(said: Said, shown: Shown, origin: str) -> Ranking:
+def _argilla_ranking(response: Response, shown: Shown, origin: str) -> Ranking:
     """Objects of a name and its rank, or names in order: all of them, since some would be a mere choice."""
-    items = said.value.items()
+    items = response.value.items()
     objects = all(isinstance(item.value, Mapping) for item in items)
     names = [(item.get("value") if objects else item).value for item in items]
     answers = [shown.answers[name] for name in names if isinstance(name, str) and name in shown.answers]
     known = len(answers) == len(names) == len({*map(str, names)}) > 1
     if not known or not (objects or _are_all(names, shown)):
-        raise said.unreadable(f"all answers in order ({', '.join(shown.answers) or 'there are none'})")
+        raise response.unreadable(f"all answers in order ({', '.join(shown.answers) or 'there are none'})")
     is_ranked = objects and any(item.optional("rank") is not None for item in items)
     ranks = tuple(item.get("rank").number() if is_ranked else i + 1.0 for i, item in enumerate(items))
-    return Ranking(prompt=shown.prompt, completions=tuple(answers), ranks=ranks, origin=origin, **said.who)
+    return Ranking(
+        prompt=shown.prompt, completions=tuple(answers), ranks=ranks, origin=origin, **response.who
+    )
 
 
 def _are_all(names: Sequence[object], shown: Shown) -> bool:
@@ -265,22 +273,22 @@ def _are_all(names: Sequence[object], shown: Shown) -> bool:
     return {*family} <= {*map(str, names)}
 
 
-def _argilla_rating(said: Said, shown: Shown, origin: str) -> Rating:
+def _argilla_rating(response: Response, shown: Shown, origin: str) -> Rating:
     """Points of the one answer, or of the answer that the question's name begins with."""
-    begun = [name for name in shown.answers if said.question.startswith(name)]
-    name = max(begun, key=len) if begun else next(iter(shown.answers), None)
-    if name is None or (not begun and len(shown.answers) > 1):
-        raise said.unreadable(
+    matching = [name for name in shown.answers if response.question.startswith(name)]
+    name = max(matching, key=len) if matching else next(iter(shown.answers), None)
+    if name is None or (not matching and len(shown.answers) > 1):
+        raise response.unreadable(
             f"points of one answer, or a question that begins with its name: {join_names([*shown.answers])}"
         )
-    aspect = said.question.removeprefix(name).strip("-_ .") if begun else said.question
+    aspect = response.question.removeprefix(name).strip("-_ .") if matching else response.question
     return Rating(
         prompt=shown.prompt,
         completion=shown.answers[name],
-        score=said.value.number(),
+        score=response.value.number(),
         aspect=aspect or None,
         origin=origin,
-        **said.who,
+        **response.who,
     )
 
 
@@ -289,9 +297,9 @@ def _label_studio(row: Node, origin: str, options: ReadOptions) -> tuple[Record,
     records = [
         record
         for annotation in row.get("annotations").items()
-        for said, target in _regions(annotation)
-        if said.option not in options.leave_out
-        for record in _label_studio_records(said, data, target, origin)
+        for response, target in _regions(annotation)
+        if response.option not in options.leave_out
+        for record in _label_studio_records(response, data, target, origin)
     ]
     return _given(records)
 
@@ -308,7 +316,7 @@ def _label_studio_min(row: Node, origin: str, options: ReadOptions) -> tuple[Rec
             for name in controls
             for value in row.get(name).items()
             for record in _label_studio_records(
-                Said(question=name, value=value, annotator=person, option=name), data, "", origin
+                Response(question=name, value=value, annotator=person, option=name), data, "", origin
             )
         ]
     )
@@ -339,7 +347,7 @@ def _is_control(row: Node, name: str) -> bool:
     return all(isinstance(item, Mapping) and "id" not in item for item in items)
 
 
-def _regions(annotation: Node) -> Iterator[tuple[Said, str]]:
+def _regions(annotation: Node) -> Iterator[tuple[Response, str]]:
     """What each control of an annotation gave, and the names of what it is about."""
     cancelled = annotation.optional("was_cancelled")
     listed = annotation.optional("result")
@@ -349,48 +357,50 @@ def _regions(annotation: Node) -> Iterator[tuple[Said, str]]:
     for region in listed.items():
         name = region.get("from_name").text()
         target = region.optional("to_name")
-        said = Said(question=name, value=region.get("value"), annotator=person, option=f"annotations.{name}")
-        yield said, "" if target is None else target.text()
+        response = Response(
+            question=name, value=region.get("value"), annotator=person, option=f"annotations.{name}"
+        )
+        yield response, "" if target is None else target.text()
 
 
-def _label_studio_records(said: Said, data: Node, target: str, origin: str) -> Iterator[Record]:
-    if "selected" in said.value.fields():
-        yield from _pairwise(said, data, target, origin)
-    elif "ranker" in said.value.fields():
-        yield from _ranker(said, data, target, origin)
+def _label_studio_records(response: Response, data: Node, target: str, origin: str) -> Iterator[Record]:
+    if "selected" in response.value.fields():
+        yield from _pairwise(response, data, target, origin)
+    elif "ranker" in response.value.fields():
+        yield from _ranker(response, data, target, origin)
     else:
-        raise said.unreadable("the value of a Pairwise (selected) or a Ranker (ranker)")
+        raise response.unreadable("the value of a Pairwise (selected) or a Ranker (ranker)")
 
 
-def _pairwise(said: Said, data: Node, target: str, origin: str) -> Iterator[Comparison]:
-    selected = said.value.get("selected")
+def _pairwise(response: Response, data: Node, target: str, origin: str) -> Iterator[Comparison]:
+    selected = response.value.get("selected")
     if selected.text() not in ("left", "right", "none"):
         raise selected.wrong_type_error("left, right or none")
     if selected.value == "none":
         return
     shown = _shown(data)
     named = tuple(name.strip() for name in target.split(","))
-    sides = named if len(named) == 2 and {*named} <= shown.answers.keys() else _two_sides(said, shown)
+    sides = named if len(named) == 2 and {*named} <= shown.answers.keys() else _two_sides(response, shown)
     left, right = sides if selected.value == "left" else sides[::-1]
-    yield _comparison((left, right), said, shown, origin)
+    yield _comparison((left, right), response, shown, origin)
 
 
-def _two_sides(said: Said, shown: Shown) -> tuple[str, ...]:
+def _two_sides(response: Response, shown: Shown) -> tuple[str, ...]:
     """The one pair of fields that is numbered; with any other the sides would be a guess."""
     pairs = [names for names in numbered_names(shown.answers) if len(names) == 2]
     if len(pairs) != 1:
         found = join_names([*shown.answers]) or "none"
         raise BadRowError(
             "wrong value",
-            said.value.path,
+            response.value.path,
             expected="two answers whose names differ in their number only (answer1, answer2)",
             found=f"the texts {found}",
         )
     return pairs[0]
 
 
-def _ranker(said: Said, data: Node, target: str, origin: str) -> Iterator[Ranking]:
-    order = _ranker_order(said)
+def _ranker(response: Response, data: Node, target: str, origin: str) -> Iterator[Ranking]:
+    order = _ranker_order(response)
     if len(order) < 2:
         return
     prompt, items = _shown(data).prompt, _items(data, target)
@@ -407,18 +417,18 @@ def _ranker(said: Said, data: Node, target: str, origin: str) -> Iterator[Rankin
         item = items[node.name()]
         completions.append(read_response(item.optional("body") or item.get("title"), prompt))
     ranks = tuple(float(i + 1) for i in range(len(order)))
-    yield Ranking(prompt=prompt, completions=tuple(completions), ranks=ranks, origin=origin, **said.who)
+    yield Ranking(prompt=prompt, completions=tuple(completions), ranks=ranks, origin=origin, **response.who)
 
 
-def _ranker_order(said: Said) -> tuple[Node, ...]:
+def _ranker_order(response: Response) -> tuple[Node, ...]:
     """The ids that were put in order; those in the column ``_`` were left where they lay."""
-    ranker = said.value.get("ranker")
+    ranker = response.value.get("ranker")
     if not isinstance(ranker.value, Mapping):
         return ranker.items()
     columns = [name for name in ranker.fields() if name != "_"]
     if len(columns) > 1:
         expected = "one column of ids (of buckets it is not known which is better)"
-        raise said.unreadable(expected)
+        raise response.unreadable(expected)
     return ranker.get(columns[0]).items() if columns else ()
 
 

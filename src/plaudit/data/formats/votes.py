@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -55,6 +56,11 @@ _WINNERS: dict[str, Winner] = {
     "both_bad": "tie",
 }
 """What a released vote says; two bad answers are equal ones, as in the arena's own ratings."""
+_WINNER_COLUMNS: Mapping[Winner, str] = {
+    "a": "winner_model_a",
+    "b": "winner_model_b",
+    "tie": "winner_tie",
+}
 _LOGGED: dict[str, Winner] = {
     "leftvote": "a",
     "rightvote": "b",
@@ -94,14 +100,16 @@ def _arena_columns(row: Node, origin: str, options: ReadOptions) -> tuple[Record
 
 def _column_winner(row: Node) -> Winner:
     """The one verdict whose column is true; without a column for ties, a tie is none."""
-    names: dict[Winner, str] = {"a": "winner_model_a", "b": "winner_model_b", "tie": "winner_tie"}
-    nodes = {winner: row.optional(name) for winner, name in names.items()}
-    said = [winner for winner, node in nodes.items() if node is not None and node.boolean()]
-    if len(said) > 1 or (not said and nodes["tie"] is not None):
-        found = f"{len(said)} of them" if said else "none"
-        expected = f"one of {', '.join(names.values())} to be true"
-        raise BadRowError("wrong value", names[said[-1] if said else "tie"], expected=expected, found=found)
-    return said[0] if said else "tie"
+    nodes: Mapping[Winner, Node | None] = {
+        winner: row.optional(name) for winner, name in _WINNER_COLUMNS.items()
+    }
+    chosen: list[Winner] = [winner for winner, node in nodes.items() if node is not None and node.boolean()]
+    if len(chosen) > 1 or (not chosen and nodes["tie"] is not None):
+        found = f"{len(chosen)} of them" if chosen else "none"
+        expected = f"one of {', '.join(_WINNER_COLUMNS.values())} to be true"
+        field = _WINNER_COLUMNS[chosen[-1] if chosen else "tie"]
+        raise BadRowError("wrong value", field, expected=expected, found=found)
+    return chosen[0] if chosen else "tie"
 
 
 def _arena_log(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:

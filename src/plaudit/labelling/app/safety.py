@@ -177,15 +177,15 @@ def refusal(error: UserError) -> JSONResponse:
         status = error.status
     else:
         status = next((number for kind, number in _STATUSES if isinstance(error, kind)), 400)
-    said: dict[str, Any] = {"message": str(error)}
+    message: dict[str, Any] = {"message": str(error)}
     if isinstance(error, FieldError):
-        said |= {"field": error.field, "found": error.found, "expected": error.expected}
+        message |= {"field": error.field, "found": error.found, "expected": error.expected}
     headers = {"Cache-Control": "no-store"}
     if status == 503:
         headers["Retry-After"] = "1"
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": said}, status, headers=headers)
+    return JSONResponse({"error": message}, status, headers=headers)
 
 
 def bearer_token(authorization: str) -> str:

@@ -125,15 +125,15 @@ def _json(found: object, status: int = 200) -> Response:
 
 async def _no_such_address(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    said = {404: "there is no such address", 405: f"{request.method} is not taken here"}
-    message = f"{said.get(error.status_code, error.detail)}; docs/collecting-teams.md lists them"
+    messages = {404: "there is no such address", 405: f"{request.method} is not taken here"}
+    message = f"{messages.get(error.status_code, error.detail)}; docs/collecting-teams.md lists them"
     return refusal(RequestError(error.status_code, message))
 
 
 async def _fault(_: Request, error: Exception) -> Response:
     # What went wrong stands in the server's own output; a sender learns nothing of the machine.
-    said = {"message": f"a fault of the server ({type(error).__name__}); nothing was acknowledged"}
-    return JSONResponse({"error": said}, 500, headers=_HEADERS)
+    messages = {"message": f"a fault of the server ({type(error).__name__}); nothing was acknowledged"}
+    return JSONResponse({"error": messages}, 500, headers=_HEADERS)
 
 
 def serve(store: LabelStore, host: str, port: int, ready: Callable[[str], None]) -> None:
