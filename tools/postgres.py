@@ -20,8 +20,12 @@ class Cluster:
     Example: ``Cluster(postgres_programs()).database()``
     """
 
-    def __init__(self, programs: Path) -> None:
-        """Make it and start it; as root under another user, since PostgreSQL refuses to run as root."""
+    def __init__(self, programs: Path, password: str | None = None) -> None:
+        """Make it and start it; as root under another user, since PostgreSQL refuses to run as root.
+
+        With a password nobody gets in without it; otherwise everybody on this machine does.
+        """
+        self.password = password
         self._programs = programs
         # Not below pytest's folder, which only its own user may enter.
         self._folder = Path(tempfile.mkdtemp(prefix="plaudit-postgres-"))
@@ -31,9 +35,13 @@ class Cluster:
             os.chown(self._folder, owner.pw_uid, owner.pw_gid)
             self._user = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
         self.port = _free_port()
-        self._run(
-            "initdb", "-E", "UTF8", "--auth", "trust", "-U", "plaudit", "-D", str(self._folder / "data")
-        )
+        words = ["--auth", "trust"]
+        if password is not None:
+            secret = self._folder / "password"
+            secret.write_text(password)
+            words = ["--auth", "scram-sha-256", "--pwfile", str(secret)]
+            secret.chmod(0o644)
+        self._run("initdb", "-E", "UTF8", *words, "-U", "plaudit", "-D", str(self._folder / "data"))
         self.start()
 
     def start(self) -> None:
@@ -55,7 +63,11 @@ class Cluster:
         """A new database, and its address as a store."""
         name = f"labels_{secrets.token_hex(4)}"
         connection = pg8000.dbapi.connect(
-            user="plaudit", host="127.0.0.1", port=self.port, database="postgres"
+            user="plaudit",
+            host="127.0.0.1",
+            port=self.port,
+            database="postgres",
+            password=self.password,
         )
         connection.autocommit = True
         try:

@@ -170,7 +170,9 @@ def test_projects_of_one_store_never_see_each_other(api: Served) -> None:
     with pytest.raises(RefusedError) as missing:
         owner.adjudicate(task, {"strength": 1}, "error")
     assert missing.value.status == 404
-    assert [event.kind for event in api.desk.store.events(before[0])] == ["joined"]
+    events = [(event.kind, event.project) for event in api.desk.store.events(before[0])]
+    # Nothing changed, and the audit trail of the project that they belong to says who tried what.
+    assert events == [("refused", "q")] * 4 + [("joined", "q")]
 
 
 def test_what_an_annotator_receives_tells_no_secrets(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -227,6 +229,12 @@ def test_a_lost_reply_to_a_join_costs_no_second_person(api: Served) -> None:
     assert one.me() == two.me()
     with pytest.raises(RefusedError, match="used already"):
         api.client().join(invite, "Bob", "another key")
+    *_, last = api.desk.store.events()
+    assert (last.kind, last.actor, last.body) == (
+        "refused",
+        "nobody",
+        {"what": "POST /join: this invite was used already; ask for another one"},
+    )
 
 
 def test_a_client_goes_on_when_the_server_comes_back(api: Served, make_desk: MakeDesk) -> None:

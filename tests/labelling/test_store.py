@@ -18,6 +18,7 @@ from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError, StoreUnavailableError
 from plaudit.labelling.store import open_store
 from tests.labelling.desks import NOON, Cluster, Desk, MakeDesk, pair_body
+from tools.postgres import postgres_programs
 
 
 def worked(make_desk: MakeDesk, where: str | Path) -> tuple[Desk, list[str]]:
@@ -268,6 +269,27 @@ def test_a_database_that_is_gone_for_a_while_is_said_and_comes_back(
         cluster.start()
     assert desk.store.submit("p", one, lease.assignment, "k", {"strength": 1}) == first
     assert desk.store.check() == []
+
+
+def test_a_password_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+    """An address goes into files of settings and messages; its password need not."""
+    assert cluster.password is None
+    programs = postgres_programs()
+    assert programs is not None
+    closed = Cluster(programs, password="open sesame")
+    try:
+        address = closed.database()
+        monkeypatch.delenv("PGPASSWORD", raising=False)
+        with pytest.raises(UserError, match="password"):
+            open_store(address, create=True)
+        monkeypatch.setenv("PGPASSWORD", "open sesame")
+        store = open_store(address, create=True)
+        store.close()
+        # What an address says itself comes first.
+        with pytest.raises(UserError, match="password"):
+            open_store(address.replace("plaudit@", "plaudit:wrong@"))
+    finally:
+        closed.remove()
 
 
 def test_a_database_of_another_encoding_is_refused(cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ chain of the log are then plain sequential code, and no isolation level has to b
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -46,6 +47,8 @@ logging.getLogger("sqlalchemy.pool.impl.QueuePool").addFilter(
 )
 _GONE_CODES = ("08", "53", "57", "58")
 """Classes of PostgreSQL's codes that are about the server's own state and not about a statement."""
+_CLOSED_CODES = ("28", "3D")
+"""Those of a wrong user, password or name of a database."""
 
 
 class Database:
@@ -189,7 +192,7 @@ def _server_engine(address: str) -> Engine:
             isolation_level="AUTOCOMMIT",
             pool_size=CONNECTIONS,
             max_overflow=64,
-            connect_args={"timeout": BUSY_SECONDS},
+            connect_args={"timeout": BUSY_SECONDS, **_password(address)},
         )
     except (ArgumentError, ValueError, NoSuchModuleError, ModuleNotFoundError) as error:
         # What cannot be read as an address may have the password anywhere, also in the words of the error.
@@ -203,6 +206,13 @@ def _server_engine(address: str) -> Engine:
             f"{shown_address(address)}: a store is a file or PostgreSQL, not {engine.dialect.name}"
         )
     return engine
+
+
+def _password(address: str) -> dict[str, str]:
+    """PostgreSQL's own variable, where the address has no password: addresses end up in files of settings."""
+    # An empty one where there is none: pg8000 trips over a server that wants one and is given nothing.
+    word = os.environ.get("PGPASSWORD", "")
+    return {} if make_url(address).password is not None else {"password": word}
 
 
 def refuse_other_encoding(database: Database, connection: Connection) -> None:
@@ -236,6 +246,11 @@ def _advice(error: DBAPIError) -> str | None:
     if isinstance(error.orig, sqlite3.Error):
         return None
     code = _server_code(error)
+    if code is not None and code.startswith(_CLOSED_CODES):
+        return (
+            f"the database lets nobody in by this address ({_server_words(error)}): look at its user, "
+            "database and password, which may stand in PGPASSWORD"
+        )
     if code is None or code.startswith(_GONE_CODES):
         return f"the database does not answer ({_server_words(error)})"
     return None

@@ -26,7 +26,7 @@ from plaudit.labelling.assigning import (
 from plaudit.labelling.kinds import shown_task
 from plaudit.labelling.log import Entry
 from plaudit.labelling.project import Project
-from plaudit.labelling.refusals import KeyConflictError, NotFoundError, NotYoursError
+from plaudit.labelling.refusals import KeyConflictError, NotFoundError, TrespassError
 from plaudit.labelling.tables import (
     annotator,
     assignment,
@@ -293,7 +293,7 @@ def own_assignment(change: Transaction, name: str, person: str, wanted: str) -> 
     row = change.connection.execute(_ASSIGNMENT, {"a": wanted}).first() if _is_id(wanted) else None
     # One refusal for what is not there and for what is another's: neither says which of them it is.
     if row is None or row.project != name or row.annotator != person:
-        raise NotYoursError("this task was not given to you")
+        raise TrespassError("this task was not given to you", project=name)
     return row
 
 

@@ -19,7 +19,7 @@ from plaudit.labelling.answers import without_free_text
 from plaudit.labelling.database import Database
 from plaudit.labelling.desk import person_row
 from plaudit.labelling.log import Entry
-from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError
+from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError, TrespassError
 from plaudit.labelling.tables import annotator, draft, invite, label, person, token
 from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Transaction, later
@@ -141,7 +141,7 @@ def join(change: Transaction, secret: str, name: object, key: object = None) -> 
     if row is None:
         raise NotFoundError("this invite does not exist; ask for another one")
     if row.expires <= change.now:
-        raise NotYoursError("this invite has expired; ask for another one")
+        raise TrespassError("this invite has expired; ask for another one", project=row.project)
     joining = None if key is None else _joining_key(secret, key)
     earlier = None if joining is None else log.by_key(change.connection, row.project, joining)
     if earlier is not None:
@@ -157,7 +157,7 @@ def join(change: Transaction, secret: str, name: object, key: object = None) -> 
             days=TOKEN_DAYS,
         )
     if row.uses < 1:
-        raise NotYoursError("this invite was used already; ask for another one")
+        raise TrespassError("this invite was used already; ask for another one", project=row.project)
     change.connection.execute(_USE, {"h": row.hash})
     return enter(
         change,

@@ -21,6 +21,17 @@ class NotYoursError(UserError):
     """Something that this person may not do, or not any more."""
 
 
+class TrespassError(NotYoursError):
+    """Something that somebody tried with what is another's, or is over: the log remembers who tried it.
+
+    Example: ``TrespassError("this invite was used already; ask for another one", project="helpful")``
+    """
+
+    def __init__(self, message: str, *, project: str) -> None:
+        super().__init__(message)
+        self.project = project
+
+
 class NotFoundError(UserError):
     """A store, project, task, person or invite that is not there."""
 

@@ -34,7 +34,7 @@ from plaudit.labelling.app.safety import (
     refuse_scope,
 )
 from plaudit.labelling.people import Identity
-from plaudit.labelling.refusals import NotYoursError
+from plaudit.labelling.refusals import NotYoursError, TrespassError
 from plaudit.labelling.store import LabelStore
 from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Receipt
@@ -66,6 +66,10 @@ def _joining(store: LabelStore) -> Callable[[Request], Any]:
         try:
             given = read_object(await read_body(request, MOST_BYTES), JOIN_RULES)
             return _json(await run_in_threadpool(join, store, given), 201)
+        except TrespassError as error:
+            # Whoever tries has no name yet; which project's invite it was is known.
+            await run_in_threadpool(store.refused, error.project, "nobody", f"POST /join: {error}")
+            return refusal(error)
         except UserError as error:
             return refusal(error)
 
@@ -93,7 +97,11 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
     given = _read_fields(endpoint, request, content)
     for name, word in request.path_params.items():
         checked_text(name, word)
-    found = endpoint.handler(Call(store=store, who=who, given=given, path=request.path_params))
+    try:
+        found = endpoint.handler(Call(store=store, who=who, given=given, path=request.path_params))
+    except TrespassError as error:
+        store.refused(who.project, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}")
+        raise
     if isinstance(found, Lines):
         return StreamingResponse(found.parts, endpoint.status, _HEADERS, media_type="application/jsonl")
     return _json(asdict(found) if isinstance(found, Receipt) else found, endpoint.status)
