@@ -376,6 +376,11 @@ def test_addresses_that_are_not_there(api: Served) -> None:
     status, said = api.send("GET", f"{PREFIX}/health")
     assert (status, [*said]) == (200, ["plaudit"])
     assert api.send("POST", f"{PREFIX}/people/%00/revoke", token=api.owner.token)[0] == 422
+    for huge in ("9" * 30, "9" * 5_000):
+        path = f"{PREFIX}/history?before={huge}"
+        assert api.send("GET", path, token=api.annotator.token)[0] == 422
+    body = b'{"position": ' + b"9" * 30 + b"}"
+    assert api.send("POST", f"{PREFIX}/export", body, token=api.owner.token)[0] == 422
     assert api.send("GET", f"{PREFIX}/history?limit=0", token=api.annotator.token)[0] == 422
     assert api.send("GET", f"{PREFIX}/history?limit=2&limit=3", token=api.annotator.token)[0] == 422
     assert api.send("GET", f"{PREFIX}/history?most=3", token=api.annotator.token)[0] == 422

@@ -127,6 +127,7 @@ def run(args: argparse.Namespace) -> int:
         _RUN[args.collect_verb](args)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
+        # A missing module of our own is a fault, and no extra to install.
         if package not in _EXTRAS:
             raise
         raise UserError(
@@ -138,6 +139,7 @@ def run(args: argparse.Namespace) -> int:
 @contextmanager
 def _opened(args: argparse.Namespace, *, create: bool = False) -> Iterator[LabelStore]:
     """The store that ``--store`` names, while the block runs."""
+    # Here and not above: every other command must start without the database's packages.
     from plaudit.labelling.store import open_store
 
     if not args.store:
@@ -176,6 +178,7 @@ def _set_project(args: argparse.Namespace) -> None:
         known.append(("qualify", read_intake(Path(project.qualify_rows), project, "qualify")))
     with _opened(args, create=True) as store:
         before = store.project(project.name) if project.name in store.projects() else None
+        # The same settings make no event, so that a script may run this again and again.
         if before != project:
             store.set_project(project, actor=ACTOR)
         for line in _changes(before, project):
@@ -311,6 +314,7 @@ def _serve(args: argparse.Namespace) -> None:
         def ready(url: str) -> None:
             behind = "" if args.behind is None else f", for people {args.behind}"
             print(f"{store.where}: serving {join_names(store.projects()) or 'no project'} at {url}{behind}")
+            # Flushed, as a script that started this waits for the address above.
             print("Ctrl-C ends it; everything acknowledged is on the disk", flush=True)
 
         serve(store, args.host, args.port, ready)
@@ -421,6 +425,7 @@ def _event_at(store: LabelStore, seq: int) -> Event:
 
 
 def _refuse_other_store(store: LabelStore, rows: Path, snapshot: Snapshot) -> None:
+    # A shorter log has no such event, and asking for it would say something else.
     if store.position()[0] < snapshot.seq or _event_at(store, snapshot.seq).link != snapshot.link:
         raise UserError(
             f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the store "

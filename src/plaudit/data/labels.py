@@ -103,6 +103,7 @@ def written_rows(written: WrittenAnswer) -> list[Demonstration | Comparison]:
     }
     rows = list[Demonstration | Comparison]()
     rows.append(Demonstration(prompt=written.prompt, completion=answer, **shared))
+    # An edit that changed nothing prefers nothing.
     if written.draft is not None and plain_text(written.draft).strip() != written.answer.strip():
         rows.append(Comparison(prompt=written.prompt, chosen=answer, rejected=written.draft, **shared))
     return rows
@@ -197,6 +198,7 @@ def attack_rows(
     rating = Rating(
         prompt=before,
         completion=messages[-1:],
+        # Turned round, since a success of the attack is a failure of the answer.
         score=float(MOST_SUCCESS - success),
         aspect="harmlessness",
         annotator=annotator,

@@ -79,6 +79,7 @@ def add_tasks(change: Transaction, name: str, bodies: Iterable[object], *, actor
     settings = change.settings(name)
     checked = [_checked(number, body, settings) for number, body in enumerate(bodies, start=1)]
     added, repeated, first = 0, 0, None
+    # In parts: databases bound how many parameters the look for known ids may have.
     for start in range(0, len(checked), _BATCH):
         fresh = _unknown(change, name, checked[start : start + _BATCH])
         repeated += len(checked[start : start + _BATCH]) - len(fresh)
@@ -88,6 +89,7 @@ def add_tasks(change: Transaction, name: str, bodies: Iterable[object], *, actor
             Entry(project=name, actor=actor, kind="task-added", subject=wanted, body=body)
             for wanted, body in fresh.items()
         ]
+        # Past `record`, which would fold each task by a statement of its own.
         events = log.append(change.connection, change.now, entries)
         views.add_task_rows(change.connection, events, settings.overlap)
         added += len(events)
@@ -106,6 +108,7 @@ def _checked(number: int, body: object, settings: Project) -> dict[str, Any]:
 
 def _unknown(change: Transaction, name: str, bodies: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The tasks that are not there yet, by id: what is the same word for word is the same task."""
+    # One that is there twice in a call becomes one task too, and is counted as repeated.
     by_id = {task_id(body): body for body in bodies}
     there = {row.id for row in change.connection.execute(_THERE, {"p": name, "ids": [*by_id]})}
     return {wanted: body for wanted, body in by_id.items() if wanted not in there}
@@ -128,6 +131,7 @@ def ids_by_content(change: Transaction, name: str) -> dict[str, str]:
 
 def task_id(body: dict[str, Any]) -> str:
     """A task's id is a digest of all that it is: it tells nothing, and the same task has the same one."""
+    # 80 bits: no two tasks of a project will share them by chance.
     return f"t{digest(body)[:20]}"
 
 
@@ -165,6 +169,7 @@ def adjudicate(
     body = {
         "label": check_label(label, task_body, settings),
         "reason": reason,
+        # Reviewers see the task's own order, so their labels are stored without turning round.
         "order": [*range(len(task_body.get("candidates", ())))],
         "guidelines": guidelines_version(settings),
     }

@@ -66,6 +66,7 @@ _HISTORY = (
         label.c.project == bindparam("p"),
         label.c.annotator == bindparam("n"),
         label.c.seq < bindparam("before"),
+        # A reviewer's decisions are left out: they have no lease, so nothing could be undone.
         label.c.purpose.in_(("work", "gold", "qualify", "repeat")),
     )
     .order_by(label.c.seq.desc())
@@ -98,6 +99,7 @@ def submit(
     earlier = change.earlier(entry, request)
     if earlier is not None:
         return receipt_of(earlier)
+    # Skipped and ended ones are taken: late work is work, and counts while a place is free.
     if row.state == "answered":
         raise NotYoursError("this task is answered already; revise the answer, or undo it")
     _refuse_ended_work(change, name, person)
@@ -113,6 +115,7 @@ def submit(
     receipt = receipt_of(change.record(replace(entry, body=body)))
     change.connection.execute(_DRAFT_OUT, {"a": wanted})
     if row.purpose == "qualify":
+        # Last, as it counts the answer that was just written too.
         _look_at_qualification(change, name, person)
     return receipt
 
@@ -141,8 +144,10 @@ def _is_surplus(change: Transaction, row: Any, task_row: Any, *, holds: bool) ->
     counted = change.connection.execute(_COUNTED, names).scalar_one()
     if task_row.state in ("closed", "adjudicated") or counted >= task_row.wanted:
         return True
+    # An open lease is a place kept for this person, so nobody else can have filled it.
     if holds:
         return False
+    # What others hold is as good as filled: who comes late must not push them out.
     held = change.connection.execute(_OTHERS_OPEN, {**names, "a": row.id}).scalar_one()
     return counted + held >= task_row.wanted
 
@@ -212,6 +217,7 @@ def put_on_known_tasks(
     fresh, known = list[Any](), dict[str, tuple[str, list[int]]]()
     for body in bodies:
         checked = check_task(body, settings)
+        # A check stays a task of its own, though the same is asked as work.
         found = None if "gold" in checked else there.get(content_key(checked))
         if found is None:
             fresh.append(body)
@@ -252,6 +258,7 @@ def take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> Tak
 def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswer) -> bool | None:
     """Whether the answer is surplus; None where it was taken in before."""
     key, request = key_of(person, f"taken-in/{answer.task}"), {"order": answer.order, "label": answer.label}
+    # Its lease is made below: a row that was taken in before is known by key and words alone.
     entry = Entry(project=name, actor=person, kind="answered", subject="", key=key, body={})
     try:
         if change.earlier(entry, request) is not None:
@@ -279,6 +286,7 @@ def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswe
 
 def _refuse_given_before(change: Transaction, row: Any, person: str, answer: GivenAnswer) -> None:
     standing = person_row(change, row.project, person).standing
+    # Nobody erased is among them: who has no name any more cannot be named by a file.
     if standing in ("suspended", "failed"):
         raise NotYoursError(
             f"{answer.origin}: {person} is {standing} in project {row.project}, so no answer is taken in; "
@@ -301,11 +309,13 @@ def _look_at_qualification(change: Transaction, name: str, person: str) -> None:
     verdicts = [
         agrees_with_gold(json.loads(row.label), json.loads(row.body), json.loads(row.shown)) for row in rows
     ]
+    # Who said that nothing can be said was neither right nor wrong.
     counted = [verdict for verdict in verdicts if verdict is not None]
     low = wilson_lower(sum(counted), len(counted))
     standing = "active" if low >= settings.qualify_floor else "failed"
     reason = f"{sum(counted)} of {len(counted)} right: at least {low:.2f}, wanted {settings.qualify_floor:g}"
     body = {"standing": standing, "reason": reason}
+    # A reviewer may have decided meanwhile, and no rule overrules a person.
     if person_row(change, name, person).standing == "qualifying":
         change.record(Entry(project=name, actor=PLAUDIT, kind="standing-set", subject=person, body=body))
 
@@ -324,6 +334,7 @@ def skip(change: Transaction, name: str, person: str, wanted: str, *, key: str, 
         key=key_of(person, key),
         body={"reason": reason},
     )
+    # Asked of a new send only: a repeated one finds its task skipped already, by itself.
     if change.earlier(entry, request) is None and row.state in ("answered", "skipped"):
         raise NotYoursError(f"this task is {row.state} already")
     receipt = change.record_once(entry, request)
@@ -379,6 +390,7 @@ def _revise(
     if current is None:
         raise NotYoursError("there is no answer of yours to this task that could be changed")
     _refuse_ended_work(change, name, person)
+    # What came too late to count stays so: a correction gains no place.
     replaced = {
         "replaces": current.seq,
         "surplus": bool(current.surplus),

@@ -84,6 +84,7 @@ def _flags(node: Node, count: int, project: Project) -> dict[str, list[list[str]
         for flag in item.items():
             if flag.value not in project.flags:
                 raise flag.wrong_type_error(f"one of {', '.join(project.flags) or 'no flags at all'}")
+    # As a set in order: the same reports are the same label, however they were clicked.
     return {"flags": [sorted({str(flag.value) for flag in item.items()}) for item in items]}
 
 
@@ -97,6 +98,7 @@ def _check_pair(node: Node, body: Body, project: Project) -> dict[str, Any]:
             raise bad.wrong_type_error("true or false")
         label["both_bad"] = bad.value
     if _is_none(node):
+        # Who says that nothing can be said cannot say how much better one is.
         _refuse_unknown(node, "none", "both_bad", "flags", "why")
         return {**label, "none": True}
     return {**label, "strength": _strength(node.get("strength"), project)}
@@ -150,6 +152,7 @@ def _check_rate(node: Node, body: Body, project: Project) -> dict[str, Any]:
     if thumbs is not None:
         items = thumbs.items() if isinstance(thumbs.value, list) else ()
         values = [item.value for item in items]
+        # 1 and 0 pass, as they equal True and False to Python; they are stored as these.
         if len(values) != count or any(value not in (None, True, False) for value in values):
             raise thumbs.wrong_type_error(f"true, false or null for each of the {count} answers")
         label["thumbs"] = [None if value is None else bool(value) for value in values]
@@ -196,6 +199,7 @@ def _check_steps(node: Node, body: Body, project: Project) -> dict[str, Any]:
         body["steps"]
     ):
         raise listed.wrong_type_error(f"right, neutral or wrong for at most {len(body['steps'])} steps")
+    # Every later step may rest on the first error, so what is said of those means nothing.
     if "wrong" in labels[:-1]:
         raise listed.wrong_type_error("labels up to the first wrong step and no further")
     complete = {"error": labels[-1:] == ["wrong"], "solved": _solved(labels, body)}
@@ -325,6 +329,7 @@ def side(label: Mapping[str, Any], kind: str, order: Sequence[int]) -> str | Non
         place = preferred_place(label, order)
         return "tie" if place is None else str(place)
     if kind == "rank":
+        # Over the best alone: whole orders of nine answers would hardly ever agree.
         return ",".join(map(str, sorted(order[place] for place in label["groups"][0])))
     if kind == "steps":
         return str(label["labels"].index("wrong")) if "wrong" in label["labels"] else label["ended"]
@@ -339,6 +344,7 @@ def agrees_with_gold(label: Mapping[str, Any], body: Body, order: Sequence[int])
     if body["kind"] == "pair":
         return preferred_place(label, order) == gold["better"]
     if body["kind"] == "rank":
+        # Alone at the top: who calls all answers equal would otherwise always be right.
         return [order[place] for place in label["groups"][0]] == [gold["best"]]
     if body["kind"] == "rate":
         points = label.get("points", {})
@@ -358,6 +364,7 @@ def up_to_first_error(labels: Sequence[str]) -> list[str]:
 
 def _in_ranges(points: Sequence[int | None], ranges: Sequence[Sequence[float]], order: Sequence[int]) -> bool:
     given = [(point, ranges[order[place]]) for place, point in enumerate(points) if point is not None]
+    # Without the first half no points at all would be within every range.
     return bool(given) and all(low <= point <= high for point, (low, high) in given)
 
 

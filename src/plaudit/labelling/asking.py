@@ -56,6 +56,7 @@ class People:
 
         A project that is there stays as it is, since its owner may have changed it.
         """
+        # Looked and made in one change: of two loops that begin at once only one makes it.
         with self.store.changing() as change:
             there = views.settings_of(change.connection, self.project)
             if there is None:
@@ -76,6 +77,7 @@ class People:
         keys = [adding.content_key(body) for body in bodies]
         with self.store.changing() as change:
             there = adding.ids_by_content(change, self.project)
+            # By what is asked: a pair that was drawn twice is one task, and its id is given twice.
             fresh = {key: body for key, body in zip(keys, bodies, strict=True) if key not in there}
             if fresh:
                 adding.add_tasks(change, self.project, fresh.values(), actor=PLAUDIT)
@@ -112,6 +114,7 @@ class People:
         wanted_ids = {*tasks}
         with self.store.looking() as look:
             rows = look.connection.execute(_STANDING, {"p": self.project}).all()
+        # Here and not in the question: databases bound how many ids it may have.
         rows = [row for row in rows if row.id in wanted_ids]
         missing = sum(max(row.wanted - row.done, 0) for row in rows if row.state == "open")
         if missing == 0:

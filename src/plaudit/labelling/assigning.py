@@ -70,6 +70,7 @@ def purposes(person: Annotator, project: Project) -> tuple[Purpose, ...]:
     >>> purposes(Annotator(name="a1", standing="qualifying"), Project(name="p", qualify_n=25))
     ('qualify',)
     """
+    # Where nobody has to qualify any more, who had begun to works like everybody else.
     if person.standing == "qualifying" and project.qualify_n:
         return ("qualify",)
     # One draw for both shares, by the person's own count: a replayed choice is the same choice.
@@ -90,6 +91,7 @@ def select_task(candidates: Sequence[Candidate], person: Annotator, project: Pro
     't2'
     """
     fitting = [candidate for candidate in candidates if fits(candidate, person, project)]
+    # The hash is of the person too: people who come at once do not all reach for the same task.
     return min(
         fitting,
         key=lambda c: (not c.started, -c.lacking, -c.priority, uniform(project.seed, person.name, c.task)),
@@ -125,6 +127,7 @@ def uniform(*words: object) -> float:
     >>> 0 <= uniform("a1", 3) < 1, uniform("a1", 3) == uniform("a1", 3)
     (True, True)
     """
+    # 13 hex digits are 52 bits: a float holds them exactly, and never rounds up to 1.
     return int(_digest(*words)[:13], 16) / 16**13
 
 

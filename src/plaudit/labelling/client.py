@@ -24,6 +24,7 @@ from plaudit.judges.posting import parse_url
 from plaudit.labelling.refusals import StoreUnavailableError
 
 _PREFIX = "/api/v1"
+# Faults of the server too: nothing was acknowledged, and the key makes another send safe.
 _BUSY = (429, 500, 502, 503, 504)
 _TASKS_AT_ONCE = 1_000
 
@@ -69,6 +70,7 @@ class LabelClient:
 
     def join(self, invite: str, name: str, key: str | None = None) -> dict[str, Any]:
         """Use an invite, and go on as the person who joined."""
+        # Longer than other keys: beside the invite it is all that lets the same person in again.
         body = {"invite": invite, "name": name, "key": key or secrets.token_urlsafe(24)}
         joined = self._send("POST", "/join", body)
         self.token = joined["token"]
@@ -80,6 +82,7 @@ class LabelClient:
 
     def next(self, key: str | None = None) -> dict[str, Any]:
         """A task under ``task``, or None there and a reason; the same task for the same key."""
+        # Without a key the server gives what is held already, so a repeated send leases nothing more.
         return self._send("POST", "/next", {} if key is None else {"key": key})
 
     def draft(self, assignment: str, label: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,6 +198,8 @@ class LabelClient:
 
     def export(self, out: Path, **filters: Any) -> dict[str, Any]:
         """Write the rows and their snapshot; the rows are compared with the hash that the snapshot has."""
+        if out.suffix != ".jsonl":
+            raise UserError(f"{out}: rows arrive as JSON lines; name a file that ends with .jsonl")
         content = self._request("POST", "/export", filters)
         first, _, rows = content.partition(b"\n")
         snapshot = json.loads(first)["snapshot"]
@@ -254,6 +259,7 @@ class LabelClient:
 def _error_of(answer: bytes) -> Mapping[str, Any]:
     try:
         error = json.loads(answer)["error"]
+    # A proxy in front may answer with a page of its own.
     except (ValueError, LookupError, TypeError):
         return {}
     return error if isinstance(error, dict) else {}

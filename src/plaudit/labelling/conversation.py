@@ -63,6 +63,7 @@ def say(
     words = checked_text("message", message, most=MOST_OF_A_MESSAGE, empty=False)
     with store.looking() as look:
         place = _place(look, project, person, assignment)
+    # Before any refusal: a repeated send is answered also where nothing more may be said.
     known = _earlier(place.turns, key, words)
     if known is not None:
         return _shown(place.turns, known)
@@ -90,6 +91,7 @@ def choose(
         place = _place(change, project, person, assignment)
         if place.kind != "talk":
             raise FieldError(field="turn", found="a turn of an attack", expected="a turn with two answers")
+        # True equals 1, and would pass for the first turn.
         if isinstance(turn, bool) or turn != len(place.turns) or not place.turns:
             raise FieldError(
                 field="turn", found=repr(turn), expected=f"the number of the newest turn, {len(place.turns)}"
@@ -142,8 +144,10 @@ def _ask(place: _Place, assignment: str, message: str) -> list[str]:
     """The server's answers; two that read the same are asked for again, a few times."""
     conversation, answers = _messages(place, message), list[str]()
     for draw in range(ANSWERS[place.kind] - 1 + _TRIES):
+        # A seed of place and draw: what failed half-way asks for the same answers again.
         words = (place.settings.seed, assignment, len(place.turns), draw)
         answer = _answer(place.settings, conversation, seed=int(uniform(*words) * 2**31))
+        # The last draw is taken as it is: a model that always says the same must not end the talk.
         is_last = draw == ANSWERS[place.kind] - 2 + _TRIES
         if is_last or answer.strip() not in {other.strip() for other in answers}:
             answers.append(answer)

@@ -38,8 +38,10 @@ def copy_store(store: LabelStore, target: str | Path) -> int:
                 raise UserError(f"{store.where}: the store is damaged, so it was not copied: {faults[0]}")
             views.rebuild(there, log.events(there))
             return log.last(there)[0]
+    # Ctrl-C too: half a copy would pass for a backup.
     except BaseException:
         database.close()
+        # Closed before: SQLite then clears away the files that it keeps beside its own.
         if database.is_file:
             Path(target).unlink(missing_ok=True)
         raise
@@ -48,6 +50,7 @@ def copy_store(store: LabelStore, target: str | Path) -> int:
 
 
 def _copy_table(here: Connection, there: Connection, table: Table) -> None:
+    # In parts: the log of a large project may not fit into memory.
     rows = here.execution_options(yield_per=_ROWS).execute(select(table)).mappings()
     for part in rows.partitions(_ROWS):
         there.execute(insert(table), [dict(row) for row in part])

@@ -26,7 +26,7 @@ from plaudit.labelling.assigning import (
 from plaudit.labelling.kinds import shown_task
 from plaudit.labelling.log import Entry
 from plaudit.labelling.project import Project
-from plaudit.labelling.refusals import KeyConflictError, NotFoundError, TrespassError
+from plaudit.labelling.refusals import KeyConflictError, NotFoundError, NotYoursError
 from plaudit.labelling.tables import (
     annotator,
     assignment,
@@ -88,6 +88,7 @@ _OWN_OPEN = _OWN.where(assignment.c.state == "open").order_by(assignment.c.seq)
 _OWN_ENDED = (
     _OWN.where(assignment.c.state == "ended", assignment.c.purpose == "work")
     .join(task, (task.c.project == assignment.c.project) & (task.c.id == assignment.c.task))
+    # Only while the place is free: taken up again it must not exceed the cap.
     .where(has_place(task))
     .order_by(assignment.c.seq)
     .limit(1)
@@ -107,6 +108,7 @@ _OTHERS_UNTIL = select(func.min(assignment.c.until)).where(
     assignment.c.project == bindparam("p"),
     is_open(assignment),
     assignment.c.annotator != bindparam("n"),
+    # Items have no places that somebody could wait for.
     assignment.c.purpose == "work",
     # What the person has done cannot come back, whoever else holds it.
     ~exists().where(
@@ -202,6 +204,7 @@ _FRESH, _ALL_STARTED = (
 _SPECIAL = (
     select(*_CHOICE, _visits(task).label("visits"))
     .where(task.c.project == bindparam("p"), task.c.purpose == bindparam("purpose"), is_item(task))
+    # A closed item keeps its purpose, and is given to nobody.
     .where(task.c.state == "item", *_suits(task))
     .order_by(task.c.scramble)
     .limit(1_000)
@@ -217,6 +220,7 @@ _REPEATABLE = (
         label.c.number <= bindparam("newest"),
         task.c.state != "closed",
         *_readable(task),
+        # Once only: whoever has met a repeat may remember what the answer to it was.
         ~exists().where(
             _later_assignment.c.project == bindparam("p"),
             _later_assignment.c.annotator == bindparam("n"),
@@ -234,13 +238,16 @@ def next_task(change: Transaction, name: str, person: str, key: str | None = Non
     row = person_row(change, name, person)
     if row.standing in ("suspended", "failed", "erased"):
         return Nothing(reason="suspended" if row.standing == "erased" else row.standing)
+    # The key before the clock: a reply that was lost is given again, also when its lease has ended since.
     again = None if key is None else log.by_key(change.connection, name, key_of(person, key))
     if again is not None:
         if again.kind not in ("leased", "prolonged"):
             raise KeyConflictError("this key was used before for something else; ask with a fresh one")
         return lease_of(change, own_assignment(change, name, person, again.subject))
+    # Before own leases are read, or one that has ended would be given as if it held.
     release_ended(change, name)
     held = change.connection.execute(_OWN_OPEN, {"p": name, "n": person}).all()
+    # Each fresh key leases anew: without a limit one person could hold every task.
     if held and (key is None or len(held) >= MOST_OPEN):
         return lease_of(change, held[0])
     found = _new_lease(change, name, row, key) or _taken_up_again(change, name, person, key)
@@ -293,7 +300,7 @@ def own_assignment(change: Transaction, name: str, person: str, wanted: str) -> 
     row = change.connection.execute(_ASSIGNMENT, {"a": wanted}).first() if _is_id(wanted) else None
     # One refusal for what is not there and for what is another's: neither says which of them it is.
     if row is None or row.project != name or row.annotator != person:
-        raise TrespassError("this task was not given to you", project=name)
+        raise NotYoursError("this task was not given to you", tried_in=name)
     return row
 
 
@@ -327,6 +334,7 @@ def lease_of(change: Transaction, row: Any) -> Lease:
 
 def release_ended(change: Transaction, name: str) -> None:
     """Take back the places whose time is over: no timer runs, whoever asks for work pays for it."""
+    # In parts: after a quiet night there may be thousands, and what is released is not found again.
     while True:
         ended = change.connection.execute(_ENDED, {"p": name, "now": change.now}).all()
         for row in ended:
@@ -361,6 +369,7 @@ def _lease(
     change: Transaction, person: Annotator, row: Any, *, purpose: Purpose, order: list[int], key: str | None
 ) -> Lease:
     settings = change.settings(row.project)
+    # Those of now: what the person reads while answering counts, whatever holds when the answer comes.
     guidelines = change.connection.execute(_GUIDELINES, {"p": row.project}).scalar_one()
     body = {
         "task": row.id,
@@ -396,6 +405,7 @@ Found = tuple[Any, list[int]] | None
 
 def _find_work(change: Transaction, name: str, person: Annotator, settings: Project) -> Found:
     names = _names(name, person, settings)
+    # Started tasks beyond the window come last: they are looked at only where nothing is fresh.
     for statement in (_STARTED, _FRESH, _ALL_STARTED):
         rows = {row.id: row for row in change.connection.execute(statement, names)}
         best = select_task([_candidate(row) for row in rows.values()], person, settings)
@@ -410,11 +420,13 @@ def _names(name: str, person: Annotator, settings: Project) -> dict[str, Any]:
     return {
         "p": name,
         "n": person.name,
+        # In its quotes, since the column is JSON: a1 is not to be found in a12.
         "own": f'%"{person.name}"%',
         "declined": person.declined,
         "languages": person.languages,
         "any_language": not person.languages,
         "any_prompt": limit is None,
+        # Any number above 0: without a limit no visit is counted, and 0 is below it.
         "prompt_limit": 1 if limit is None else limit,
     }
 
@@ -442,6 +454,7 @@ def _find_special(purpose: Purpose) -> Any:
         ]
         if not rows:
             return None
+        # Everybody meets the items in another order, so that answers to them are hard to pass on.
         row = min(rows, key=lambda row: uniform(settings.seed, person.name, row.id))
         return _with_order(change, row, person, settings)
 

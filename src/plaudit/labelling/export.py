@@ -107,8 +107,10 @@ _LABELS = (
         annotator.c.excluded,
     )
     .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    # Outer: a model that judges has no row among the annotators.
     .outerjoin(annotator, (annotator.c.project == label.c.project) & (annotator.c.name == label.c.annotator))
     .where(label.c.project == bindparam("p"))
+    # By number alone, so that both databases give the same bytes.
     .order_by(task.c.seq, label.c.seq)
 )
 
@@ -231,6 +233,7 @@ def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[t
         if seq == _last_of_labels(look.connection, project, newest)[0]:
             yield look.connection, seq, link
             return
+        # In memory: who only looks at the past writes nothing into the store.
         past = Database(":memory:")
         try:
             with past.writing() as connection:
@@ -346,6 +349,7 @@ def trace_row(store: LabelStore, rows: Path, number: int) -> list[Event]:
         raise UserError(f"{rows}: there is no row {number}; there are 1 to {snapshot.rows}")
     with store.looking() as look:
         at = log.by_seq(look.connection, snapshot.seq)
+        # Any log has an event of that number; only the same log has it with that link.
         if at is None or at.link != snapshot.link:
             raise UserError(
                 f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the "

@@ -112,6 +112,7 @@ class _Tasks:
     def _refuse_other_gold(self, body: Body, origin: str) -> None:
         if "gold" not in body:
             return
+        # A task's id is of its known answer too, so the store would take both.
         content = digest({name: value for name, value in body.items() if name != "gold"})
         before, gold = self._gold_by_task.setdefault(content, (origin, body["gold"]))
         if gold != body["gold"]:
@@ -346,12 +347,14 @@ def _groups(records: Sequence[Record], project: Project) -> Iterable[Sequence[Re
     groups = dict[object, list[Record]]()
     for number, record in enumerate(taken):
         own = frozenset(_words(text) for text in _answers_of(record).values())
+        # Where no answers are judged, each record is a task by itself.
         if KINDS[project.ask].answers == (0, 0):
             groups[number] = [record]
         elif project.ask == "pair" and len(own) > 1:
             # A row of many pairs is many tasks, of which each may have several judges.
             groups.setdefault((record.prompt, own), []).append(record)
         else:
+            # Ratings come one by one: only their prompt says which belong together.
             groups.setdefault(record.prompt, []).append(record)
     return groups.values()
 
@@ -420,6 +423,7 @@ def _drawn_order(records: Sequence[Record]) -> dict[_Words, Text]:
                 )
             fields[words] = name
             answers.setdefault(words, text)
+    # With the prompt: a text that answers many prompts must not stand first in all of them.
     prompt = text_to_json(records[0].prompt)
     drawn = sorted(answers.items(), key=lambda answer: digest([prompt, answer[0]]))
     return dict(drawn)
@@ -512,6 +516,7 @@ def _gold_rate(records: Sequence[Record], answers: Sequence[_Words], project: Pr
     """Points that count as right: a quarter of the scale around those that the row gives."""
     ratings, most = [record for record in records if isinstance(record, Rating)], project.points
     for rating in ratings:
+        # Single aspects may be on any scale: nothing is made of them here.
         if rating.thumb or (rating.aspect is None and not 1 <= rating.score <= most):
             raise FieldError(
                 field="score",

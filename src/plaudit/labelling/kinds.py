@@ -85,10 +85,12 @@ def _checked_task(body: object, project: Project) -> dict[str, Any]:
     kind = KINDS[project.ask]
     _refuse_unknown(node, (*_COMMON, "candidates", *kind.own), "task")
     prompt = _prompt(node, kind)
+    # As it was sent: what is read of it only proves that it can be read, and ids are digests of words.
     task: dict[str, Any] = {"kind": kind.name, "prompt": node.value["prompt"] if prompt else ""}  # type: ignore[index]
     task |= _checked_common(node)
     task |= {"candidates": _checked_candidates(node, kind, prompt)}
     task |= _checked_own(node, kind, prompt)
+    # Behind its parts: a known answer names places among them.
     gold = node.optional("gold")
     if gold is not None:
         task["gold"] = _GOLD[kind.name](gold, task, project)
@@ -142,8 +144,10 @@ def plain_object(node: Node) -> dict[str, Any]:
     """An object that JSON can hold, not nested too deeply."""
     if not isinstance(node.value, dict):
         raise node.wrong_type_error("an object")
+    # First of all: Python gives up on writing what is nested deeply enough.
     refuse_deep(node.value, node.path, MOST_LEVELS)
     try:
+        # Encoded too: half a letter passes as JSON, and no file in UTF-8 can hold it.
         json.dumps(node.value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, TypeError) as error:
         raise FieldError(
@@ -184,6 +188,7 @@ def _checked_candidates(node: Node, kind: Kind, prompt: Text) -> list[dict[str, 
     for place, item in enumerate(items):
         _refuse_unknown(item, ("text", "ended", "source"), "candidate")
         text = read_completion(item.get("text"), prompt)
+        # Blanks at the ends nobody sees: answers that differ in nothing else cannot be compared.
         words = (plain_text(text).strip(), *pictures(text))
         if words in before:
             raise FieldError(
@@ -212,6 +217,7 @@ def _checked_own(node: Node, kind: Kind, prompt: Text) -> dict[str, Any]:
     draft = node.optional("draft") if kind.name == "write" else None
     if draft is None:
         return {}
+    # For its refusal alone: the store keeps what was sent.
     read_completion(draft, prompt)
     return {"draft": draft.value}
 
@@ -234,6 +240,7 @@ def _only(node: Node, name: str) -> Node:
 
 def _place(node: Node, count: int) -> int:
     place = node.value
+    # True is an int to Python, and would be the second answer.
     if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < count:
         raise node.wrong_type_error(f"a place in the task, from 0 to {count - 1}")
     return place
@@ -292,6 +299,7 @@ def _refuse_long(task: dict[str, Any]) -> None:
 
 def shown_task(body: Mapping[str, Any], order: Sequence[int], project: Project) -> dict[str, Any]:
     """What an annotator is shown: no source, no model, no right answer, no reason why it is asked."""
+    # Named one by one: what tasks come to hold later is hidden until somebody decides otherwise.
     shown: dict[str, Any] = {
         "kind": body["kind"],
         "question": project.question,

@@ -48,6 +48,7 @@ meta = Table("meta", METADATA, Column("name", Text, primary_key=True), Column("v
 log = Table(
     "log",
     METADATA,
+    # Counted here and not by the database: the number is chained, so it is known before the row is written.
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("at", Text, nullable=False),
     Column("project", Text, nullable=False),
@@ -59,6 +60,7 @@ log = Table(
     Column("salt", Text),
     Column("body_hash", Text, nullable=False),
     Column("link", Text, nullable=False),
+    # Events without a key do not collide: no NULL equals another one.
     UniqueConstraint("project", "key", name="log_key"),
     Index("log_actor", "project", "actor"),
 )
@@ -116,11 +118,13 @@ class Entry:
 
 _INSERT = insert(log)
 _LAST = select(log.c.seq, log.c.link, log.c.at).order_by(log.c.seq.desc()).limit(1)
+# By number and not by offset, so that the last page of a long log costs no more than the first.
 _AFTER = select(log).where(log.c.seq > bindparam("after")).order_by(log.c.seq).limit(_PAGE)
 _BY_KEY = select(log).where(log.c.project == bindparam("p"), log.c.key == bindparam("k"))
 _BY_SEQ = select(log).where(log.c.seq == bindparam("s"))
 _OF = select(log).where(log.c.project == bindparam("p"), log.c.actor == bindparam("n")).order_by(log.c.seq)
 _HASH = select(log.c.body_hash).where(log.c.seq == bindparam("s"))
+# The salt goes too: with it a short body could be guessed until its hash fits.
 _ERASE = update(log).where(log.c.seq == bindparam("s")).values(body=None, salt=None)
 
 
@@ -130,6 +134,7 @@ def canonical(value: object) -> str:
     >>> canonical({"b": 1, "a": "é"})
     '{"a":"é","b":1}'
     """
+    # NaN is refused: it is no JSON, and another reader of the log could not check the hash.
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -149,6 +154,7 @@ def last(connection: Connection) -> tuple[int, str, str]:
 
 def cache_of(connection: Connection) -> dict[Any, Any]:
     """What this transaction knows already; whoever writes it anew keeps it true."""
+    # A connection without the option gets another dictionary at each call, which remembers nothing.
     return connection.get_execution_options().get(CACHE, {})
 
 
@@ -165,6 +171,7 @@ def append(connection: Connection, now: str, entries: Sequence[Entry]) -> list[E
         rows.append(row)
         written.append(_event(row, entry.body))
     connection.execute(_INSERT, rows)
+    # Kept up by hand: `last` would go on giving the old number, and two events cannot share one.
     cache_of(connection)["last"] = (seq, link, at)
     return written
 
@@ -189,11 +196,13 @@ def hash_body(salt: str, body: str) -> str:
     return hashlib.sha256(f"{salt}\n{body}".encode()).hexdigest()
 
 
+# For ever these, in this order: with any other list the links that are there would all be wrong.
 _CHAINED = ("seq", "at", "project", "actor", "kind", "subject", "key", "body_hash")
 
 
 def chain(link_before: str, row: Mapping[str, Any]) -> str:
     """The link of an event, from the one before it."""
+    # As a list, not as joined words: what moves from one column to the next is then another list.
     return hashlib.sha256(canonical([link_before, *(row[name] for name in _CHAINED)]).encode()).hexdigest()
 
 
@@ -238,8 +247,10 @@ def chain_faults(connection: Connection) -> Iterator[str]:
                 yield f"event {row['seq']}: the one before it is {seq}, so events are missing"
             if row["link"] != chain(link, row):
                 yield f"event {row['seq']}: its link is not that of what it says, so it was altered"
+            # Erasing takes body and salt together: a body that has no salt was altered by hand.
             if row["body"] is not None and row["body_hash"] != hash_body(row["salt"] or "", row["body"]):
                 yield f"event {row['seq']}: its body is not the one that was hashed, so it was altered"
+            # On from the link that stands there, or one altered event would make all behind it look altered.
             seq, link = row["seq"], row["link"]
 
 

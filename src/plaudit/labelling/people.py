@@ -19,7 +19,7 @@ from plaudit.labelling.answers import without_free_text
 from plaudit.labelling.database import Database
 from plaudit.labelling.desk import person_row
 from plaudit.labelling.log import Entry
-from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError, TrespassError
+from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError
 from plaudit.labelling.tables import annotator, draft, invite, label, person, token
 from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Transaction, later
@@ -84,6 +84,7 @@ _USE = update(invite).where(invite.c.hash == bindparam("h")).values(uses=invite.
 _COUNT = select(func.count()).where(annotator.c.project == bindparam("p"), annotator.c.role == bindparam("r"))
 _TOKEN = (
     select(token, person.c.name, annotator.c.standing)
+    # Inner joins: a token that outlived its person opens nothing.
     .join(person, (person.c.project == token.c.project) & (person.c.pseudonym == token.c.pseudonym))
     .join(annotator, (annotator.c.project == token.c.project) & (annotator.c.name == token.c.pseudonym))
     .where(token.c.hash == bindparam("h"), token.c.expires > bindparam("now"))
@@ -92,6 +93,7 @@ _NAMED = (
     select(person.c.pseudonym)
     .join(annotator, (annotator.c.project == person.c.project) & (annotator.c.name == person.c.pseudonym))
     .where(person.c.project == bindparam("p"), person.c.name == bindparam("n"))
+    # A reviewer of the same name is somebody else.
     .where(annotator.c.role == "annotator")
     .order_by(annotator.c.seq)
 )
@@ -114,6 +116,7 @@ def make_invite(change: Transaction, project: str, *, role: str, uses: int, days
     change.settings(project)
     _refuse_unknown_role(role)
     for field, value, most in (("uses", uses, 10_000), ("days", days, 365)):
+        # Written so that NaN is refused too: it is above nothing and below nothing.
         if isinstance(value, bool) or not 0 < value <= most:
             raise FieldError(field=field, found=repr(value), expected=f"a number above 0, at most {most}")
     secret = f"i_{secrets.token_urlsafe(24)}"
@@ -141,7 +144,7 @@ def join(change: Transaction, secret: str, name: object, key: object = None) -> 
     if row is None:
         raise NotFoundError("this invite does not exist; ask for another one")
     if row.expires <= change.now:
-        raise TrespassError("this invite has expired; ask for another one", project=row.project)
+        raise NotYoursError("this invite has expired; ask for another one", tried_in=row.project)
     joining = None if key is None else _joining_key(secret, key)
     earlier = None if joining is None else log.by_key(change.connection, row.project, joining)
     if earlier is not None:
@@ -157,7 +160,7 @@ def join(change: Transaction, secret: str, name: object, key: object = None) -> 
             days=TOKEN_DAYS,
         )
     if row.uses < 1:
-        raise TrespassError("this invite was used already; ask for another one", project=row.project)
+        raise NotYoursError("this invite was used already; ask for another one", tried_in=row.project)
     change.connection.execute(_USE, {"h": row.hash})
     return enter(
         change,
@@ -199,7 +202,9 @@ def enter(
 
 def _admit(change: Transaction, project: str, role: str, *, name: str, key: str | None) -> str:
     """A new pseudonym, whose name lies in a table of its own."""
+    # Rows of erased people stay and are counted, so no pseudonym ever comes to mean two people.
     number = change.connection.execute(_COUNT, {"p": project, "r": role}).scalar_one() + 1
+    # The three roles begin with different letters, or their numbers would meet.
     pseudonym = f"{role[0]}{number}"
     qualifies = role == "annotator" and change.settings(project).qualify_n > 0
     body = {"role": role, "standing": "qualifying" if qualifies else "active"}
@@ -243,6 +248,7 @@ def _with_token(
 
 def identity(database: Database, secret: str, now: str) -> Identity | None:
     """Who holds a token; None for an unknown, expired or revoked one."""
+    # Every request asks this: a single question needs no transaction around it.
     row = database.ask(_TOKEN, {"h": hash_secret(secret), "now": now})
     if row is None or row.standing == "erased":
         return None
@@ -258,6 +264,7 @@ def identity(database: Database, secret: str, now: str) -> Identity | None:
 
 def revoke(change: Transaction, project: str, pseudonym: str, *, actor: str) -> int:
     """End all tokens of a person; gives how many there were."""
+    # For its refusal: of a misspelt pseudonym no token would end, and it would look like success.
     person_row(change, project, pseudonym)
     ended = change.connection.execute(_TOKENS_OUT, {"p": project, "n": pseudonym}).rowcount
     body = {"tokens": ended}
@@ -304,6 +311,7 @@ def erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
     remains, seqs = list[dict[str, Any]](), list[int]()
     for event in log.events_of(change.connection, project, name):
         rest = _without_words(event.kind, event.body)
+        # Clicks alone are nobody's words: such an event stays whole.
         if rest == event.body:
             continue
         seqs.append(event.seq)
@@ -342,5 +350,6 @@ def _without_words(kind: str, body: dict[str, Any] | None) -> dict[str, Any] | N
 
 def refuse(change: Transaction, project: str, actor: str, what: str) -> None:
     """Remember a refused request: the audit trail, and what a limit of failures counts."""
+    # Cut: what stands in the log stands there for ever.
     body = {"what": what[:500]}
     change.record(Entry(project=project, actor=actor, kind="refused", subject=project, body=body))

@@ -78,6 +78,7 @@ _BY_STANDING = (
 )
 _PEOPLE = (
     select(annotator, person.c.name.label("person"))
+    # Outer: an erased person has no name any more, and the counts stay.
     .outerjoin(person, (person.c.project == annotator.c.project) & (person.c.pseudonym == annotator.c.name))
     .where(annotator.c.project == bindparam("p"))
     .order_by(annotator.c.seq)
@@ -195,6 +196,7 @@ _COUNTED = (
 )
 _TWICE = (
     select(label.c.project, label.c.task, label.c.annotator)
+    # Not repeats, by which people label a second time on purpose.
     .where(label.c.purpose.in_(("work", "gold", "qualify")))
     .group_by(label.c.project, label.c.task, label.c.annotator)
     .having(func.count() > 1)
@@ -208,6 +210,7 @@ def _cap_faults(connection: Connection) -> Iterator[str]:
         if event.kind == "project-set" and event.body is not None:
             limit = project_from_dict(event.body["settings"]).limit
             most[event.project] = max(limit, most.get(event.project, 0))
+    # The database gives what may be too many; each project's own cap is compared here.
     for row in connection.execute(_COUNTED, {"least": min(most.values(), default=0)}):
         if row.labels > most[row.project]:
             yield (
@@ -220,6 +223,7 @@ def _cap_faults(connection: Connection) -> Iterator[str]:
 
 def _replay_faults(connection: Connection) -> Iterator[str]:
     """Where the tables differ from what a replay of the log makes."""
+    # Beside the store: a check must not change what it checks.
     replayed = Database(":memory:")
     try:
         with replayed.writing() as fresh:
@@ -229,6 +233,7 @@ def _replay_faults(connection: Connection) -> Iterator[str]:
             for table in tables.FOLDS:
                 there, expected = (_contents(side, table) for side in (connection, fresh))
                 if there != expected:
+                    # A row that is there twice is no difference of sets: then any row is named.
                     which = sorted({*there} ^ {*expected} or {*map(str, there)})[:1]
                     yield (
                         f"table {table.name}: {len(there)} rows differ from the {len(expected)} of a replay "
@@ -239,4 +244,5 @@ def _replay_faults(connection: Connection) -> Iterator[str]:
 
 
 def _contents(connection: Connection, table: Any) -> list[str]:
+    # Sorted by their text: neither database promises an order of rows.
     return sorted(log.canonical(row) for row in columns(connection.execute(select(table)).all()))

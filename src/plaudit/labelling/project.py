@@ -133,6 +133,7 @@ def read_project(path: Path) -> Project:
     """The settings of a file; guidelines and rows are named relative to it."""
     loaded, node = load_yaml(path)
     project = parse_settings(_with_words(loaded, node), str(path))
+    # The text and not its path: people must go on reading it when the file has changed or is gone.
     try:
         text = (path.parent / project.guidelines).read_text("utf-8") if project.guidelines else ""
     except (OSError, ValueError) as error:

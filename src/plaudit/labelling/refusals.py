@@ -18,18 +18,15 @@ class KeyConflictError(UserError):
 
 
 class NotYoursError(UserError):
-    """Something that this person may not do, or not any more."""
+    """Something that this person may not do, or not any more.
 
-
-class TrespassError(NotYoursError):
-    """Something that somebody tried with what is another's, or is over: the log remembers who tried it.
-
-    Example: ``TrespassError("this invite was used already; ask for another one", project="helpful")``
+    Example: ``NotYoursError("this invite was used already; ask for another one", tried_in="helpful")``
     """
 
-    def __init__(self, message: str, *, project: str) -> None:
+    def __init__(self, message: str, *, tried_in: str | None = None) -> None:
+        """``tried_in`` is the project whose log is to remember it: somebody tried what is another's."""
         super().__init__(message)
-        self.project = project
+        self.tried_in = tried_in
 
 
 class NotFoundError(UserError):

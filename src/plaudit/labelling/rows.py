@@ -71,6 +71,7 @@ def rows_of(
     )
     origin = body.get("metadata", {}).get("origin")
     rows = _ROWS[body["kind"]](given)
+    # Metadata is the owner's own, and may hold anything under this name.
     return [replace(row, origin=origin) for row in rows] if isinstance(origin, str) else rows
 
 
@@ -113,6 +114,7 @@ def _rank_rows(given: Labelled) -> list[Record]:
         for place in group:
             answers.append(task.answers[given.order[place]])
             ranks.append(float(better + 1))
+        # A rank is one more than there are better answers: two that tie move the next one by two.
         better += len(group)
     ranking: Record = Ranking(
         prompt=task.prompt, completions=tuple(answers), ranks=tuple(ranks), **given.shared

@@ -54,6 +54,7 @@ class LabelStore:
     def changing(self) -> Iterator[Transaction]:
         """One change: all of it or nothing."""
         with self.database.writing() as connection:
+            # Never before the last event: leases are compared with this moment, and clocks are set back.
             yield Transaction(connection, max(stamp(self._clock()), log.last(connection)[2]))
 
     @contextmanager
@@ -89,6 +90,7 @@ class LabelStore:
     ) -> tuple[Added, TakenIn]:
         """Add tasks with answers that people gave outside of the app; all of it or nothing."""
         with self.changing() as change:
+            # Before tasks are added: afterwards these very ones would be found as known.
             fresh, given = answering.put_on_known_tasks(change, project, bodies, given)
             added = adding.add_tasks(change, project, fresh, actor=actor)
             known = len(bodies) - len(fresh)
@@ -235,6 +237,7 @@ class LabelStore:
     def events(self, after: int = 0) -> Iterator[Event]:
         """The log behind a number."""
         with self.looking() as look:
+            # The transaction lasts while somebody reads on: all events are of one moment.
             yield from log.events(look.connection, after)
 
     def position(self) -> tuple[int, str]:
@@ -316,6 +319,7 @@ def open_store(
 ) -> LabelStore:
     """The store at a file or an address; an older one is brought up to date, a newer one is refused."""
     database = Database(where)
+    # A connection makes the file: of a misspelt name an empty store would be left.
     if database.is_file and not create and not Path(where).is_file():
         raise NotFoundError(f"{where}: there is no such store; make one with `plaudit collect project`")
     try:
@@ -327,6 +331,7 @@ def open_store(
 
 
 def _bring_up_to_date(database: Database, *, create: bool) -> None:
+    # Without the writer's lock: nearly every store is up to date, and opening it then waits for nobody.
     with database.reading() as connection:
         versions = _versions(connection)
     if versions == {"log": log.LOG_VERSION, "views": views.VIEWS_VERSION}:
@@ -348,6 +353,7 @@ def _bring_up_to_date(database: Database, *, create: bool) -> None:
     with database.writing() as connection:
         refuse_other_encoding(database, connection)
         for table in tables.FOLDS:
+            # Dropped and not emptied: an older version may have had other columns.
             table.drop(connection, checkfirst=True)
         log.METADATA.create_all(connection)
         views.rebuild(connection, log.events(connection))

@@ -61,6 +61,7 @@ _OPEN_LEASES = (
         _assignment.c.project == bindparam("p"),
         _assignment.c.task == bindparam("t"),
         _assignment.c.state == "open",
+        # A repeat is a lease on a task of work too, and takes none of its places.
         _assignment.c.purpose == "work",
     )
     .scalar_subquery()
@@ -121,21 +122,26 @@ def rebuild(connection: Connection, events: Iterable[Event]) -> None:
 
 
 def _body(event: Event) -> dict[str, Any]:
+    # Only answers, decisions, notes and preferences are ever erased; their folds look for None first.
     assert event.body is not None, f"event {event.seq} has no body"
     return event.body
 
 
 def _project_set(connection: Connection, event: Event) -> None:
+    # Before the row goes: whether tasks are counted anew hangs on what held until now.
     settings, before = _body(event)["settings"], settings_of(connection, event.project)
     now = project_from_dict(settings)
     version = guidelines_version(now)
     connection.execute(_PROJECT_OUT, {"p": event.project})
+    # At once: the tasks below are settled by the new settings.
     log.cache_of(connection)["settings", event.project] = now
     connection.execute(
         _PROJECT_IN,
         {"name": event.project, "settings": canonical(settings), "guidelines": version, "seq": event.seq},
     )
+    # Nothing else of the settings changes what a task wants, and counting every task anew takes its time.
     if before is not None and (before.overlap, before.limit) != (now.overlap, now.limit):
+        # Read to its end first, as settling writes to the table that is read here.
         for row in connection.execute(_WORK, {"p": event.project}).all():
             settle(connection, event.project, row.id)
 
@@ -149,6 +155,7 @@ def settings_of(connection: Connection, name: str) -> Project | None:
     return cache["settings", name]
 
 
+# By the text and not by the project's name: settings that were changed are never found here again.
 @lru_cache(maxsize=256)
 def _parsed_settings(text: str) -> Project:
     return project_from_dict(json.loads(text))
@@ -157,6 +164,7 @@ def _parsed_settings(text: str) -> Project:
 def task_row(event: Event, overlap: int) -> dict[str, Any]:
     """The row of a task that was added."""
     body = _body(event)
+    # What qualifies people has a known answer too, so that is looked at first.
     purpose = "qualify" if body.get("qualify") else "gold" if body.get("gold") is not None else "work"
     wanted = overlap if purpose == "work" else 0
     return {
@@ -169,6 +177,7 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
         "category": body.get("category"),
         "language": body.get("language"),
         "priority": float(body.get("priority", 0)),
+        # An order that nobody chose, the same in every replay: the order of a file plays no part.
         "scramble": log.digest([event.project, event.subject])[:16],
         "state": "open" if purpose == "work" else "item",
         "wanted": wanted,
@@ -198,6 +207,7 @@ def add_task_rows(connection: Connection, events: Sequence[Event], overlap: int)
 
 
 def _task_closed(connection: Connection, event: Event) -> None:
+    # Closed first: settling reads the state, and a closed task wants no more than it has.
     connection.execute(_TASK_CLOSE, {"p": event.project, "t": event.subject, "new_state": "closed"})
     settle(connection, event.project, event.subject)
 
@@ -224,6 +234,7 @@ def _leased(connection: Connection, event: Event) -> None:
 
 def _released(connection: Connection, event: Event) -> None:
     body = _body(event)
+    # No reason that a person may give is this word: only the clock ends a lease.
     skipped = body["reason"] != "ended"
     state = "skipped" if skipped else "ended"
     held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
@@ -249,6 +260,7 @@ def _answered(connection: Connection, event: Event) -> None:
         _ASSIGNMENT_SET, {"a": event.subject, "new_state": "answered", "new_until": held.until}
     )
     connection.execute(_COUNT["answered"], {"p": event.project, "n": held.annotator})
+    # Of an erased answer in words nothing is left; the lease stays answered, and the person's count too.
     if event.body is not None:
         _put_label(connection, event, held, held.answered + 1)
     settle(connection, event.project, held.task)
@@ -281,6 +293,7 @@ def _revised(connection: Connection, event: Event) -> None:
     held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
     connection.execute(_LABEL_OUT, {"a": event.subject})
     if event.body is not None and event.body["label"] is not None:
+        # The number of the answer that it replaces: a correction is not one answer more.
         _put_label(connection, event, held, event.body["number"])
     if event.body is not None and event.body["label"] is None:
         # What came too late had no place, so there is none to come back to: others may hold them all.
@@ -297,6 +310,7 @@ def _judged(connection: Connection, event: Event) -> None:
         "at": event.at,
         "project": event.project,
         "task": event.subject,
+        # A model was given no lease, and a label needs a name by which it is told from others.
         "assignment": f"j{event.seq}",
         "annotator": event.actor,
         "author": event.actor,
@@ -366,6 +380,7 @@ def _joined(connection: Connection, event: Event) -> None:
 def _standing_set(connection: Connection, event: Event) -> None:
     value = _body(event)["standing"]
     _set_of_person(connection, event, "standing", value)
+    # Being erased is no standing that is set, so whoever was excluded before it stays excluded.
     _set_of_person(connection, event, "excluded", int(value in ("suspended", "failed")))
 
 
@@ -384,6 +399,7 @@ def _erased(connection: Connection, event: Event) -> None:
     _set_of_person(connection, event, "preferences", canonical({}))
     for item in _body(event)["remains"]:
         connection.execute(_LABEL_BY_SEQ_OUT, {"s": item["seq"]})
+        # With the number and time of the answer: by those of the erasure exports would change their order.
         rest = replace(event, **{name: item[name] for name in ("seq", "at", "kind", "subject", "body")})
         if item["holds"]:
             _put_back(connection, replace(rest, actor=event.subject), item["number"])
@@ -424,6 +440,7 @@ def settle(connection: Connection, project: str, name: str) -> None:
     """Count a task's leases and labels anew, and say whether it wants more, is done, or needs a reviewer."""
     names = {"p": project, "t": name}
     state, taken = connection.execute(_TASK, names).one()
+    # Items have no cap and are never done: everybody may be given them.
     if state == "item":
         return
     settings = settings_of(connection, project)
@@ -431,6 +448,7 @@ def settle(connection: Connection, project: str, name: str) -> None:
     counted = connection.execute(_COUNTED, names).all()
     done = len(counted)
     if state in ("closed", "adjudicated"):
+        # What it has is all that it wants: totals must not speak of labels that will never come.
         wanted = done
     else:
         sides = [side(json.loads(row.label), settings.ask, json.loads(row.shown)) for row in counted]
@@ -444,6 +462,7 @@ def settle(connection: Connection, project: str, name: str) -> None:
             "new_taken": taken,
             "new_done": done,
             "new_started": int(taken + done > 0),
+            # Below none where the overlap was lowered, or others agreed, while leases were still open.
             "new_lacking": max(wanted - taken - done, 0),
         },
     )
@@ -459,6 +478,7 @@ def standing_of(sides: Sequence[str | None], overlap: int, limit: int) -> tuple[
     """
     if len(sides) < overlap:
         return overlap, "open"
+    # Where a kind knows no majority, or nobody could compare, more people would settle nothing.
     if all(word is None for word in sides) or _has_majority(sides):
         return len(sides), "done"
     return (len(sides) + 1, "open") if len(sides) < limit else (len(sides), "review")

@@ -70,6 +70,7 @@ def waiting_error(wait: Wait) -> WaitingError:
 def refuse_without_database(*packages: str) -> None:
     """Complain, before any work is done, where the packages of a label store, or these, are not installed."""
     for name in ("sqlalchemy", *packages):
+        # Looked for and not loaded, which takes its time and may not be needed for hours.
         if find_spec(name) is not None:
             continue
         raise UserError(f'people answer in a label store, which needs {name}: pip install "plaudit[collect]"')

@@ -51,6 +51,7 @@ class StoreAttendant:
         store, url = self._stores[address]
         self._waits[stage.name] = [(People(store=store, project=wait.project), wait) for wait in waits]
         for project in sorted({wait.project for wait in waits}):
+            # Once for a project: stages come back to wait, and an invite is a secret to be passed on once.
             if (address, project) not in self._invited:
                 self._invited.add((address, project))
                 secret = store.invite(project, uses=INVITED, actor="plaudit")
@@ -61,6 +62,7 @@ class StoreAttendant:
     def answered(self) -> list[str]:
         """The stages that have all that they waited for."""
         now = time.monotonic()
+        # The loop asks all the time; the database is spared.
         if now - self._looked < LOOK_SECONDS:
             return []
         self._looked = now

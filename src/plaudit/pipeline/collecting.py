@@ -91,6 +91,7 @@ class CollectSettings:
         if self.data is not None and self.answers is not None:
             raise UserError("answers are how many are drawn, and data has its own; leave one of them out")
         if self.ask is not None:
+            # For its complaint: a number that no such task can have is found before anything runs.
             self.count(self.ask)
         if self.model is not None and self.sampling.greedy and self.count(self.ask or "pair") > 1:
             raise UserError(
@@ -174,6 +175,7 @@ def collect(settings: CollectSettings, place: Place) -> tuple[Snapshot, tuple[st
         people = People(store=store, project=wanted.name)
         project = _begin(people, wanted, settings)
         draw, notes = _draw_key(settings, project.ask, place), list[str]()
+        # By the draw's name first: who comes back after a wait loads no model.
         ids = people.requested(draw)
         if ids is None:
             bodies, notes = _bodies(settings, project, place)
@@ -266,6 +268,7 @@ def _bodies_of_rows(
         {**body, "metadata": {**body.get("metadata", {}), "stage": place.name}} for body in intake.bodies
     ]
     if settings.n is not None and settings.n < len(bodies):
+        # Drawn, since many files have their rows by kind; then in the order of the file.
         chosen = random.Random(f"{settings.seed}/rows").sample(range(len(bodies)), settings.n)
         bodies = [bodies[number] for number in sorted(chosen)]
     left_out = [f"{count} × {reason} left out" for reason, count in intake.left_out.items()]

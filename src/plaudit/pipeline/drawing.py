@@ -85,6 +85,7 @@ def draw_tasks(draw: Draw, folder: Path) -> tuple[list[Task], list[str]]:
     for prompt, answers in _drawn(draw, sampler, order, folder / "answers.jsonl"):
         task = _task(prompt, answers, draw.answers, in_turns=sampler.encoder.asks_in_turns)
         tasks += [] if task is None else [task]
+        # Parts are drawn as they are asked for: prompts behind this one are never answered.
         if len(tasks) == wanted:
             break
     if not tasks:
@@ -142,6 +143,7 @@ def _draw_part(draw: Draw, sampler: LocalSampler, part: Sequence[EncodedPrompt])
 def _append(path: Path, lines: Sequence[bytes]) -> None:
     with atomic.disk_errors_explained(path), path.open("ab") as file:
         file.write(b"".join(lines))
+        # On the disk before the next part is begun: a power cut costs one part, not the draw.
         file.flush()
         os.fsync(file.fileno())
 

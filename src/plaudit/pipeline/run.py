@@ -320,6 +320,7 @@ class _Run:
             return
         answered = [name for name in self._attendant.answered() if self._waits.pop(name, None)]
         names = {*answered, *(stage.name for stage in self._to_run)}
+        # In the pipeline's own order, which starting them rests on.
         self._to_run = [stage for stage in self._stages if stage.name in names]
         if not self._started and not self._unblocked():
             time.sleep(POLL_SECONDS)
@@ -564,6 +565,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        # sys.exit would end this thread and not the process.
         os._exit(1)
 
 

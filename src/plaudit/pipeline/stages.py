@@ -69,6 +69,7 @@ def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey, *, fr
     started = {"key": stage_key.key, "place": str(stage_folder), "began": began}
     atomic.write_json(stage_folder / START_FILE, started)
     waits_file = stage_folder / WAIT_FILE
+    # A stage that waits says so anew: an old wait must not outlast what it waited for.
     waits_file.unlink(missing_ok=True)
     try:
         report = _run_action(context, stage)
@@ -114,6 +115,7 @@ def _run_action(context: PipelineContext, stage: Stage) -> StageResult:
             return (
                 _train(kind, settings) if stage.kind.trains else _ACTIONS[kind](settings, out, stage, context)
             )
+        # Before the errors of users, of which it is one: it keeps what is missing, and is no fault.
         except WaitingError as waiting:
             raise WaitingError(f"{name}: {waiting}", *waiting.waits) from waiting
         except UserError as error:

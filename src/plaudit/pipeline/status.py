@@ -145,6 +145,7 @@ def _one_file(words: list[str], folder: Path, setting: str) -> str:
     if len(words) == 1:
         return words[0]
     path = folder / f"{setting.replace('.', '-')}.jsonl"
+    # The folder goes when the stage's key does, so rows that lie there are of these very sources.
     if not path.exists():
         write_records((record for word in words for record in read_records(word).records), path)
     return str(path)

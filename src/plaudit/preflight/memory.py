@@ -26,6 +26,7 @@ def memory_estimated_by(estimate: MemoryEstimate) -> Iterator[None]:
     try:
         yield
     finally:
+        # To what was there before: one who hands an estimate down may stand within another.
         _estimate.reset(token)
 
 

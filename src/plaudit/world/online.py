@@ -147,6 +147,7 @@ def _pair_label(shown: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
         # Whoever cannot see a difference and may not say so takes the first.
         return {"strength": 0 if shown["ties"] else -1}
     degrees = len(shown["scale"])
+    # One degree at least: a small difference that is rounded away would be a tie.
     strength = max(1, round((verdict.strength or 1) * degrees / _STRENGTHS))
     return {"strength": -strength if first < second else strength}
 
@@ -186,6 +187,7 @@ class _Crowd:
         person.pseudonym, person.given, person.labels = me["pseudonym"], me["assigned"], me["answered"]
         # Whoever held a task when an earlier crowd was stopped has it in hand again.
         if me["holding"]:
+            # It is counted again as it is taken, and all that is drawn for it hangs on this number.
             person.given -= 1
             self._take(person)
 

@@ -81,6 +81,7 @@ class Shown:
 
     def family_of(self, name: str) -> tuple[str, ...]:
         """The answers that are named as this one is: a text of another name may be no answer at all."""
+        # Of two texts both must be answers, whatever they are called.
         if len(self.answers) == 2:
             return tuple(self.answers)
         return next((names for names in numbered_names(self.answers) if name in names), ())
@@ -160,6 +161,7 @@ def _argilla_flat(row: Node, origin: str, options: ReadOptions) -> tuple[Record,
 def _answered(
     listed: Iterator[Response], shown: Shown, origin: str, options: ReadOptions
 ) -> tuple[Record, ...]:
+    # Before anything is read: what is left out by name may have any shape.
     given = [response for response in listed if response.option not in options.leave_out]
     records = tuple(record for response in given for record in _argilla_records(response, shown, origin))
     if not records:
@@ -240,6 +242,7 @@ def _argilla_records(response: Response, shown: Shown, origin: str) -> Iterator[
         yield Demonstration(prompt=shown.prompt, completion=completion, origin=origin, **response.who)
     elif isinstance(value, str) and value in shown.answers:
         yield from _compared(value, response, shown, origin)
+    # Behind the names of answers, one of which may be this word.
     elif value == "tie" and len(shown.answers) == 2:
         first, second = shown.answers
         yield _comparison((first, second), response, shown, origin, tie=True)
@@ -276,6 +279,7 @@ def _are_all(names: Sequence[object], shown: Shown) -> bool:
 def _argilla_rating(response: Response, shown: Shown, origin: str) -> Rating:
     """Points of the one answer, or of the answer that the question's name begins with."""
     matching = [name for name in shown.answers if response.question.startswith(name)]
+    # The longest: answer1 begins the name of answer10 too.
     name = max(matching, key=len) if matching else next(iter(shown.answers), None)
     if name is None or (not matching and len(shown.answers) > 1):
         raise response.unreadable(
@@ -380,6 +384,7 @@ def _pairwise(response: Response, data: Node, target: str, origin: str) -> Itera
         return
     shown = _shown(data)
     named = tuple(name.strip() for name in target.split(","))
+    # The control says which stands on which side; numbers are believed only where it does not.
     sides = named if len(named) == 2 and {*named} <= shown.answers.keys() else _two_sides(response, shown)
     left, right = sides if selected.value == "left" else sides[::-1]
     yield _comparison((left, right), response, shown, origin)

@@ -220,6 +220,7 @@ def _set_project(call: Call) -> dict[str, Any]:
     if project.name != call.who.project:
         raise FieldError(field="settings.name", found=repr(project.name), expected=repr(call.who.project))
     for name in _FIXED_SETTINGS:
+        # Compared, not forbidden: who sends back what was read changes nothing.
         if getattr(project, name) != getattr(before, name):
             raise FieldError(
                 field=f"settings.{name}",
@@ -317,12 +318,14 @@ def _export(call: Call) -> Lines:
             actor=call.who.pseudonym,
         )
         first = json.dumps({"snapshot": snapshot_to_dict(snapshot)}, ensure_ascii=False).encode() + b"\n"
+        # As bytes, since the folder is gone before the first of them is sent.
         return Lines(parts=iter((first, rows.read_bytes())))
 
 
 _NAMED = {"assignment": TEXT, "key": TEXT}
 _TIMED = {"seconds": MAYBE_ANY, "pasted": MAYBE_ANY}
 _LISTED = FieldRule(types=(list,), required=False)
+# A word and no type: in a module with postponed annotations that is all a field knows of it.
 _FILTERS = {item.name: SWITCH if item.type == "bool" else MAYBE_TEXT for item in fields(Filters)}
 
 ENDPOINTS: tuple[Endpoint, ...] = (

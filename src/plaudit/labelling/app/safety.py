@@ -34,6 +34,8 @@ MOST_TASKS = 20_000
 """How many tasks a request may bring."""
 MOST_OF_A_KEY = 200
 """The longest key of a sender, in characters."""
+MOST_OF_A_NUMBER = 2**62
+"""The largest whole number of a request: what a column of a database holds."""
 # An object around a label, which may be as deep as a task.
 _LEVELS = MOST_LEVELS + 4
 
@@ -74,6 +76,7 @@ _TYPE_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "t
 
 async def read_body(request: Request, most: int) -> bytes:
     """The body, refused as soon as it is longer than it may be."""
+    # By its own word first, so that nothing of it need be read; who says nothing is counted below.
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > most:
         raise RequestError(413, f"the request has {int(declared):,} bytes; at most {most:,} are taken")
@@ -103,14 +106,21 @@ def read_query(query: Iterable[tuple[str, str]], rules: Mapping[str, FieldRule])
         if name in found:
             raise FieldError(field=name, found="the same name twice", expected="each name once")
         wants_number = name in rules and rules[name].types == INTEGER.types
-        found[name] = int(text) if wants_number and text.isascii() and text.isdigit() else text
+        # In ASCII only: a raised 2 is a digit to isdigit, and int refuses it.
+        found[name] = int(text) if wants_number and _is_number(text) else text
     return check_fields(found, rules)
+
+
+def _is_number(text: str) -> bool:
+    # Python refuses to read a number of thousands of digits, and no database holds one of twenty.
+    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 def parse_json(content: bytes, what: str) -> Any:
     """JSON of a bounded depth, in UTF-8, with every key once and no NaN."""
     try:
         value = exact_json.loads_foreign(content.decode())
+        # Written for its refusal: Python reads NaN, and 1e999 as infinity, and JSON has neither.
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise RequestError(400, f"{what} is no JSON in UTF-8: {error}") from error
@@ -139,8 +149,11 @@ def _check_type(name: str, value: object, rule: FieldRule) -> None:
     fits = not rule.types or (
         isinstance(value, rule.types) and (type(value) is not bool or bool in rule.types)
     )
+    # null stands for what was left out: many clients send every field that they know.
     if not fits and not (value is None and not rule.required):
         raise FieldError(field=name, found=describe_value(value), expected=_expected(rule))
+    if isinstance(value, int) and abs(value) > MOST_OF_A_NUMBER:
+        raise FieldError(field=name, found="a number of more digits", expected=f"at most {MOST_OF_A_NUMBER}")
     if isinstance(value, str):
         checked_text(name, value, most=MOST_BYTES)
     if name == "key" and isinstance(value, str) and not 0 < len(value) <= MOST_OF_A_KEY:

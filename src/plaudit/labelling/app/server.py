@@ -34,7 +34,7 @@ from plaudit.labelling.app.safety import (
     refuse_scope,
 )
 from plaudit.labelling.people import Identity
-from plaudit.labelling.refusals import NotYoursError, TrespassError
+from plaudit.labelling.refusals import NotYoursError
 from plaudit.labelling.store import LabelStore
 from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Receipt
@@ -66,9 +66,10 @@ def _joining(store: LabelStore) -> Callable[[Request], Any]:
         try:
             given = read_object(await read_body(request, MOST_BYTES), JOIN_RULES)
             return _json(await run_in_threadpool(join, store, given), 201)
-        except TrespassError as error:
+        except NotYoursError as error:
             # Whoever tries has no name yet; which project's invite it was is known.
-            await run_in_threadpool(store.refused, error.project, "nobody", f"POST /join: {error}")
+            if error.tried_in is not None:
+                await run_in_threadpool(store.refused, error.tried_in, "nobody", f"POST /join: {error}")
             return refusal(error)
         except UserError as error:
             return refusal(error)
@@ -93,14 +94,17 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
     who = store.identity(bearer_token(request.headers.get("authorization", "")))
     if who is None:
         raise RequestError(401, "this token is unknown, has ended or was revoked; ask for another invite")
+    # Before the fields: who may not ask learns nothing of what would be taken.
     _refuse_or_remember(store, who, endpoint)
     given = _read_fields(endpoint, request, content)
+    # Words of the address reach the database as fields do.
     for name, word in request.path_params.items():
         checked_text(name, word)
     try:
         found = endpoint.handler(Call(store=store, who=who, given=given, path=request.path_params))
-    except TrespassError as error:
-        store.refused(who.project, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}")
+    except NotYoursError as error:
+        if error.tried_in is not None:
+            store.refused(who.project, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}")
         raise
     if isinstance(found, Lines):
         return StreamingResponse(found.parts, endpoint.status, _HEADERS, media_type="application/jsonl")
@@ -149,6 +153,7 @@ def serve(store: LabelStore, host: str, port: int, ready: Callable[[str], None])
     stop = threading.Event()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in handlers:
+        # No more than a flag: the server, in its own thread, brings what is under way to its end.
         signal.signal(number, lambda *_: stop.set())
     try:
         with serve_in_background(store, host, port) as server:
@@ -186,6 +191,7 @@ def serve_in_background(
         thread.start()
         try:
             while not server.started and thread.is_alive():
+                # Joined and not slept through: a server that cannot start is noticed at once.
                 thread.join(0.01)
             if not server.started:
                 raise UserError(f"{_url(listener)}: the server did not start")
@@ -216,6 +222,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, or asyncio leaves its delay for small packets on: 40 ms for every answer.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        # The port of a server that has just ended is held for a while, and would keep the next one out.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))

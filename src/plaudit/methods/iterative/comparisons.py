@@ -82,6 +82,7 @@ def judge_pairs(judge: Judge, pairs: Sequence[AnswerPair], seed: str) -> list[Co
 
 def count_unjudged(pairs: Sequence[AnswerPair], rows: Sequence[Comparison]) -> int:
     """Pairs of which nothing was said; of others several people may have said something."""
+    # As sets: a store that had the pair before may have its answers in the other order.
     judged = {(row.prompt, frozenset((row.chosen, row.rejected))) for row in rows}
     return sum((pair.task.prompt, frozenset(pair.task.answers)) not in judged for pair in pairs)
 

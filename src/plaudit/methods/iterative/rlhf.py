@@ -313,6 +313,7 @@ def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunF
     if marker.exists():
         refuse_changed_files(_comparison_files(this_round), marker, this_round.number)
         return
+    # Before answers are drawn: a judge that cannot be asked must not cost a night.
     judge = _judge_of(config, this_round)
     atomic.make_folder(this_round.folder)
     atomic.remove_leftovers(this_round.folder)
@@ -417,6 +418,7 @@ def _compare(
     """Write the round's comparisons, and give them; without a judge people are asked."""
     if judge is None:
         ask_people(_request(config, this_round), pairs, this_round.comparisons)
+        # From the file: rows of people are written by the store.
         return _read_comparisons(this_round.comparisons)
     new = judge_pairs(judge, pairs, _round_seed(config, this_round))
     if not new:
