@@ -136,7 +136,11 @@ def test_a_python_that_is_too_old_or_too_new_is_named(version, repository):
     assert not (repository / ".venv").exists()
 
 
-OPTIONAL = {"peft", "datasets", "pandas", "tensorboard", "wandb", "mlflow", "trackio", "lm_eval", "readline"}
+COLLECT = {"sqlalchemy", "starlette", "uvicorn"}
+"""What the store of labels needs, and nothing else."""
+OPTIONAL = COLLECT | {
+    *("peft", "datasets", "pandas", "tensorboard", "wandb", "mlflow", "trackio", "lm_eval", "readline")
+}
 """What is imported only where a user asks for it, and is said in words where it is not there."""
 CALLED = {"pyyaml": "yaml", "huggingface_hub": "huggingface_hub"}
 """What a package is imported as, where that is not its name. markupsafe comes with jinja2, which needs it."""
@@ -153,6 +157,30 @@ def test_whatever_the_package_imports_is_installed_with_it():
         if name not in installed | OPTIONAL | sys.stdlib_module_names
     }
     assert not missing
+
+
+def test_all_but_the_store_itself_works_without_the_packages_of_the_store():
+    modules = (
+        "api",
+        "pipeline.run",
+        "pipeline.collecting",
+        "methods.iterative.rlhf",
+        "world.online",
+        "cli.collect",
+    )
+    lines = [
+        "import sys",
+        *(f"sys.modules[{name!r}] = None" for name in sorted(COLLECT)),
+        *(f"import plaudit.{module}" for module in modules),
+        "from plaudit.labelling.client import LabelClient",
+        "from plaudit.cli.main import main",
+        "raise SystemExit(main(['collect', 'status']))",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert 'plaudit collect status needs sqlalchemy: pip install "plaudit[collect]"' in done.stderr
 
 
 def _imported(tree: ast.Module) -> set[str]:
