@@ -89,7 +89,7 @@ class Endpoint:
     path: str
     """Behind the prefix; braces stand for a word."""
     scope: str
-    """What the token must be allowed: label, review, read or manage."""
+    """What the token must be allowed: label, review, read or manage; any, where every token will do."""
     handler: Callable[[Call], object]
     """What is done; a UserError of it becomes an error's answer."""
     rules: Mapping[str, FieldRule] = field(default_factory=dict[str, FieldRule])

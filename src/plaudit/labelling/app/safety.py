@@ -190,15 +190,15 @@ def refusal(error: UserError) -> JSONResponse:
         status = error.status
     else:
         status = next((number for kind, number in _STATUSES if isinstance(error, kind)), 400)
-    message: dict[str, Any] = {"message": str(error)}
+    details: dict[str, Any] = {"message": str(error)}
     if isinstance(error, FieldError):
-        message |= {"field": error.field, "found": error.found, "expected": error.expected}
+        details |= {"field": error.field, "found": error.found, "expected": error.expected}
     headers = {"Cache-Control": "no-store"}
     if status == 503:
         headers["Retry-After"] = "1"
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": message}, status, headers=headers)
+    return JSONResponse({"error": details}, status, headers=headers)
 
 
 def bearer_token(authorization: str) -> str:
@@ -210,6 +210,9 @@ def bearer_token(authorization: str) -> str:
 
 
 def refuse_scope(who: Identity, scope: str) -> None:
-    """Complain where a token may not do this."""
-    if scope not in who.scopes:
-        raise NotYoursError(f"a token of {who.role} with {', '.join(who.scopes)} may not do this ({scope})")
+    """Complain where a token may not do this; ``any`` is open to every token."""
+    if scope != "any" and scope not in who.scopes:
+        raise NotYoursError(
+            f"a token of {who.role} with {', '.join(who.scopes)} may not do this ({scope})",
+            tried_in=who.project,
+        )

@@ -33,7 +33,6 @@ from plaudit.labelling.app.safety import (
     refusal,
     refuse_scope,
 )
-from plaudit.labelling.people import Identity
 from plaudit.labelling.refusals import NotYoursError
 from plaudit.labelling.store import LabelStore
 from plaudit.labelling.texts import checked_text
@@ -94,32 +93,22 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
     who = store.identity(bearer_token(request.headers.get("authorization", "")))
     if who is None:
         raise RequestError(401, "this token is unknown, has ended or was revoked; ask for another invite")
-    # Before the fields: who may not ask learns nothing of what would be taken.
-    _refuse_or_remember(store, who, endpoint)
-    given = _read_fields(endpoint, request, content)
-    # Words of the address reach the database as fields do.
-    for name, word in request.path_params.items():
-        checked_text(name, word)
     try:
+        # Before the fields: who may not ask learns nothing of what would be taken.
+        refuse_scope(who, endpoint.scope)
+        given = _read_fields(endpoint, request, content)
+        # Words of the address reach the database as fields do.
+        for name, word in request.path_params.items():
+            checked_text(name, word)
         found = endpoint.handler(Call(store=store, who=who, given=given, path=request.path_params))
     except NotYoursError as error:
+        # The audit trail: who tried what is not theirs.
         if error.tried_in is not None:
-            store.refused(who.project, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}")
+            store.refused(error.tried_in, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}")
         raise
     if isinstance(found, Lines):
         return StreamingResponse(found.parts, endpoint.status, _HEADERS, media_type="application/jsonl")
     return _json(asdict(found) if isinstance(found, Receipt) else found, endpoint.status)
-
-
-def _refuse_or_remember(store: LabelStore, who: Identity, endpoint: Endpoint) -> None:
-    """Refuse what a token may not do; the log keeps who tried."""
-    if endpoint.scope == "any":
-        return
-    try:
-        refuse_scope(who, endpoint.scope)
-    except NotYoursError:
-        store.refused(who.project, who.pseudonym, f"{endpoint.method} {endpoint.path}")
-        raise
 
 
 def _read_fields(endpoint: Endpoint, request: Request, content: bytes) -> dict[str, Any]:
@@ -144,8 +133,8 @@ async def _no_such_address(request: Request, error: Exception) -> Response:
 
 async def _fault(_: Request, error: Exception) -> Response:
     # What went wrong stands in the server's own output; a sender learns nothing of the machine.
-    messages = {"message": f"a fault of the server ({type(error).__name__}); nothing was acknowledged"}
-    return JSONResponse({"error": messages}, 500, headers=_HEADERS)
+    message = f"a fault of the server ({type(error).__name__}); nothing was acknowledged"
+    return JSONResponse({"error": {"message": message}}, 500, headers=_HEADERS)
 
 
 def serve(store: LabelStore, host: str, port: int, ready: Callable[[str], None]) -> None:
