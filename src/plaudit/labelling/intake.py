@@ -41,7 +41,7 @@ from plaudit.labelling.answering import GivenAnswer
 from plaudit.labelling.answers import check_label
 from plaudit.labelling.kinds import KINDS, check_task
 from plaudit.labelling.log import digest
-from plaudit.labelling.project import Project
+from plaudit.labelling.project import KindName, Project
 from plaudit.labelling.refusals import FieldError
 
 Known = Literal["gold", "qualify"]
@@ -162,6 +162,24 @@ def read_intake(
     if shape == "people":
         return _read_people(source, tasks)
     return _read_rows(source, tasks, format, options)
+
+
+def kind_of_rows(source: Path, format: str | None = None, options: ReadOptions = DEFAULT_OPTIONS) -> KindName:
+    """What people can be asked about the rows of a file, by the first of them that can be read."""
+    shape = "rows" if format is not None or options != DEFAULT_OPTIONS else _shape_of(source)
+    if shape == "people":
+        return "pair"
+    if shape == "tasks":
+        first = next(row for row in raw_rows(source) if row.problem is None)
+        value = first.value if isinstance(first.value, Mapping) else {}
+        named = value.get("kind")
+        if named in KINDS:
+            return named
+        return "pair" if len(value.get("candidates") or ()) == 2 else "rank"
+    for row in open_rows(source, format=format, options=options).rows:
+        for record in row.records:
+            return next(ask for ask, kinds in _ASKED.items() if isinstance(record, kinds))
+    raise UserError(f"{source_name(source)}: no row of it can be read; `plaudit data inspect` says why")
 
 
 def _shape_of(source: Path) -> Literal["tasks", "people", "rows"]:
@@ -309,6 +327,14 @@ _TAKEN: Mapping[str, tuple[type[Record], ...]] = {
     "attack": (Prompt,),
 }
 """Which records become a task of each kind."""
+_ASKED: Mapping[KindName, tuple[type[Record], ...]] = {
+    "pair": (Comparison,),
+    "rank": (Ranking,),
+    "rate": (Rating,),
+    "steps": (Steps,),
+    "write": (Prompt, Demonstration),
+}
+"""What a record is asked as where nobody says."""
 _UNKNOWN = "without --gold and --qualify"
 _STEP_LABELS = {score: label for label, score in STEP_SCORES.items()}
 

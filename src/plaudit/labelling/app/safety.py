@@ -184,21 +184,30 @@ _STATUSES: Sequence[tuple[type[UserError], int]] = (
 )
 
 
-def refusal(error: UserError) -> JSONResponse:
-    """What a sender reads of an error: what is wrong, and of which field."""
+def status_of(error: UserError) -> int:
+    """The status of HTTP that a refusal is sent with."""
     if isinstance(error, RequestError):
-        status = error.status
-    else:
-        status = next((number for kind, number in _STATUSES if isinstance(error, kind)), 400)
+        return error.status
+    return next((number for kind, number in _STATUSES if isinstance(error, kind)), 400)
+
+
+def error_details(error: UserError) -> dict[str, Any]:
+    """What is wrong, and of which field."""
     details: dict[str, Any] = {"message": str(error)}
     if isinstance(error, FieldError):
         details |= {"field": error.field, "found": error.found, "expected": error.expected}
+    return details
+
+
+def refusal(error: UserError) -> JSONResponse:
+    """What a sender reads of an error."""
+    status = status_of(error)
     headers = {"Cache-Control": "no-store"}
     if status == 503:
         headers["Retry-After"] = "1"
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": details}, status, headers=headers)
+    return JSONResponse({"error": error_details(error)}, status, headers=headers)
 
 
 def bearer_token(authorization: str) -> str:
