@@ -1,7 +1,7 @@
 """Pages of the app: a table of what a browser may ask, and what stands between a request and its handler.
 
-A page is a form that posts and redirects. The session is a cookie that no script reads; every change needs the
-form's own token and must come from a page of this very app.
+A page is a form that posts and redirects. The session is a cookie that no script reads; every change needs
+the form's own token and must come from a page of this very app.
 """
 
 from __future__ import annotations
@@ -251,8 +251,7 @@ class Sent:
 
     def __post_init__(self) -> None:
         """Refuse to lead anywhere else."""
-        # "//elsewhere" and "/\\elsewhere" are other hosts to a browser.
-        assert self.to.startswith("/") and not self.to.startswith(("//", "/\\")), self.to
+        assert self.to == local_address(self.to, otherwise=""), self.to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
