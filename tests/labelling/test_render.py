@@ -33,6 +33,8 @@ def visit(**more: Any) -> SimpleNamespace:
     return SimpleNamespace(
         **{
             "who": SimpleNamespace(pseudonym="a1", scopes=("label",)),
+            "session": SimpleNamespace(id="5e55"),
+            "address": "/label",
             "alone": False,
             "form_token": "f0rm",
             **more,

@@ -159,7 +159,7 @@ PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/enter", scope="open", handler=_enter),
     Page(method="POST", path="/enter", scope="open", handler=_sign_in),
     Page(method="GET", path="/entered", scope="open", handler=_look_for_cookie),
-    Page(method="POST", path="/leave", scope="any", handler=_leave),
+    Page(method="POST", path="/sign-out", scope="any", handler=_leave),
     Page(method="GET", path="/join/{invite}", scope="open", handler=_look_at_invite),
     Page(method="POST", path="/join/{invite}", scope="open", handler=_join),
     Page(method="GET", path="/start/{secret}", scope="open", handler=_start),

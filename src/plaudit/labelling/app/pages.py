@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from starlette.routing import Route
 
 from plaudit.data.fields import describe_value
 from plaudit.errors import UserError
-from plaudit.labelling.app.render import LANGUAGES, best_language, render, words
+from plaudit.labelling.app.render import LANGUAGES, render, words
 from plaudit.labelling.app.safety import (
     RequestError,
     error_details,
@@ -43,6 +44,7 @@ MOST_FORM_FIELDS = 2_000
 """How many fields a form may have: nine answers by a hundred aspects leave room."""
 LANGUAGE_COOKIE = "plaudit-language"
 """The language that a person chose; it tells nothing of the person."""
+_WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?")
 _SECURITY = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -458,10 +460,31 @@ def _refuse_other_origin(site: Site, request: Request) -> None:
 
 
 def _language(request: Request) -> str:
+    """The language that was chosen, or the first of the browser's list that there is."""
     chosen = request.cookies.get(LANGUAGE_COOKIE, "")
     if chosen in LANGUAGES:
         return chosen
     return best_language(request.headers.get("accept-language", ""))
+
+
+def best_language(accepted: str) -> str:
+    """The language that a browser likes best of those that there are.
+
+    >>> best_language("fr;q=0.9, de-AT;q=0.8, en;q=0.5"), best_language("")
+    ('de', 'en')
+    """
+    liked = list[tuple[float, str]]()
+    for entry in accepted.split(",")[:20]:
+        name, _, weight = entry.partition(";")
+        code = name.strip().lower().partition("-")[0]
+        digits = weight.strip().removeprefix("q=") or "1"
+        # Whatever is no number is liked least: a header is a stranger's.
+        liked.append((float(digits) if _WEIGHT.fullmatch(digits) else 0.0, code))
+    # The sort is stable: of the same weight the first is meant.
+    known = [
+        code for weight, code in sorted(liked, key=lambda pair: -pair[0]) if code in LANGUAGES and weight
+    ]
+    return known[0] if known else "en"
 
 
 def _signed_out(page: Page, visit: Visit) -> Answer:
@@ -507,7 +530,9 @@ def _refusal(page: Page, visit: Visit, error: UserError) -> Answer:
     status = status_of(error)
     if page.script:
         return Json(value={"error": error_details(error)}, status=status)
-    return Shown(template="refused.html", values={"message": str(error), "status": status}, status=status)
+    where = error.field if isinstance(error, FieldError) else None
+    values = {"message": str(error), "status": status, "field": where}
+    return Shown(template="refused.html", values=values, status=status)
 
 
 def refused_outright(request: Request, error: UserError) -> Response:
@@ -523,7 +548,8 @@ def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Resp
     headers = _headers(visit.site)
     response: Response
     if isinstance(found, Shown):
-        html = render(found.template, language=visit.language, values={"visit": visit, **found.values})
+        shared = {"visit": visit, "nav": _menu(visit)}
+        html = render(found.template, language=visit.language, values=shared | dict(found.values))
         response = Response(html, found.status, headers, media_type="text/html")
     elif isinstance(found, Sent):
         response = RedirectResponse(found.to, 303, headers)
@@ -539,6 +565,29 @@ def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Resp
     for cookie in (*cookies, *(found.cookies if isinstance(found, Shown | Sent) else ())):
         _set(response, visit.site, cookie)
     return response
+
+
+_MENU: tuple[tuple[str, str, str], ...] = (
+    ("/label", "nav-label", "label"),
+    ("/history", "nav-history", "label"),
+    ("/guidelines", "nav-guidelines", "label"),
+    ("/preferences", "nav-preferences", "label"),
+    ("/manage", "nav-manage", "read"),
+    ("/account", "nav-account", "any"),
+)
+
+
+def _menu(visit: Visit) -> list[dict[str, Any]]:
+    """Where whoever is signed in may go."""
+    if visit.session is None:
+        return []
+    here = visit.address.partition("?")[0]
+    return [
+        {"to": to, "key": key, "here": here == to or here.startswith(f"{to}/")}
+        for to, key, scope in _MENU
+        # Alone at one's own machine there is no account.
+        if (visit.may(scope) or scope == "any") and not (visit.alone and key == "nav-account")
+    ]
 
 
 def _headers(site: Site) -> dict[str, str]:
