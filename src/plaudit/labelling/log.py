@@ -19,7 +19,9 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
+    FromClause,
     Index,
     MetaData,
     Table,
@@ -27,6 +29,7 @@ from sqlalchemy import (
     UniqueConstraint,
     bindparam,
     insert,
+    literal_column,
     select,
     update,
 )
@@ -65,6 +68,21 @@ log = Table(
     Index("log_actor", "project", "actor"),
 )
 """The only truth; all other tables but the personal ones are folds of it."""
+
+
+def _is_refusal(rows: FromClause) -> ColumnElement[bool]:
+    # A literal and no bound parameter: a plan uses a partial index only where it can see that it applies.
+    return rows.c.kind == literal_column("'refused'")
+
+
+REFUSALS = Index(
+    "log_refused",
+    log.c.project,
+    log.c.at,
+    sqlite_where=_is_refusal(log),
+    postgresql_where=_is_refusal(log),
+)
+"""Refused requests by their time: what a limit of failures counts, without reading through the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +141,13 @@ _AFTER = select(log).where(log.c.seq > bindparam("after")).order_by(log.c.seq).l
 _BY_KEY = select(log).where(log.c.project == bindparam("p"), log.c.key == bindparam("k"))
 _BY_SEQ = select(log).where(log.c.seq == bindparam("s"))
 _OF = select(log).where(log.c.project == bindparam("p"), log.c.actor == bindparam("n")).order_by(log.c.seq)
+_REFUSED = (
+    select(log.c.subject, log.c.at)
+    .where(log.c.project == bindparam("p"), _is_refusal(log), log.c.at > bindparam("since"))
+    .where(log.c.body == bindparam("body"))
+    .order_by(log.c.seq.desc())
+    .limit(bindparam("most"))
+)
 _HASH = select(log.c.body_hash).where(log.c.seq == bindparam("s"))
 # The salt goes too: with it a short body could be guessed until its hash fits.
 _ERASE = update(log).where(log.c.seq == bindparam("s")).values(body=None, salt=None)
@@ -227,6 +252,14 @@ def events(connection: Connection, after: int = 0) -> Iterator[Event]:
 def events_of(connection: Connection, project: str, actor: str) -> list[Event]:
     """What somebody did in a project, in order."""
     return [_read(row) for row in connection.execute(_OF, {"p": project, "n": actor}).mappings()]
+
+
+def refusals(
+    connection: Connection, project: str, since: str, *, body: Mapping[str, Any], most: int
+) -> list[tuple[str, str]]:
+    """Subject and time of what was refused behind a moment with just this body, the newest first."""
+    names = {"p": project, "since": since, "body": canonical(body), "most": most}
+    return [(row.subject, row.at) for row in connection.execute(_REFUSED, names)]
 
 
 def erase(connection: Connection, seqs: Sequence[int]) -> dict[str, str]:

@@ -19,8 +19,20 @@ from plaudit.labelling.answers import without_free_text
 from plaudit.labelling.database import Database
 from plaudit.labelling.desk import person_row
 from plaudit.labelling.log import Entry
+from plaudit.labelling.passwords import name_key
 from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError
-from plaudit.labelling.tables import annotator, draft, invite, label, person, token
+from plaudit.labelling.tables import (
+    annotator,
+    draft,
+    invite,
+    label,
+    panel,
+    participant,
+    password,
+    person,
+    session,
+    token,
+)
 from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Transaction, later
 
@@ -78,6 +90,25 @@ class Identity:
     """Qualifying, active, watch, suspended or failed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InviteView:
+    """What an invite is for, without using it up.
+
+    Example: ``InviteView(project="helpful", role="annotator", uses=1, expires="2026-03-15T…", panel=False)``
+    """
+
+    project: str
+    """The project that it lets into."""
+    role: str
+    """As what."""
+    uses: int
+    """How many may still join by it."""
+    expires: str
+    """When it ends."""
+    panel: bool
+    """Whether it is for a panel, whose participants come with an id of the panel."""
+
+
 _INVITE_IN, _TOKEN_IN, _PERSON_IN = insert(invite), insert(token), insert(person)
 _INVITE = select(invite).where(invite.c.hash == bindparam("h"))
 _USE = update(invite).where(invite.c.hash == bindparam("h")).values(uses=invite.c.uses - 1)
@@ -97,13 +128,34 @@ _NAMED = (
     .where(annotator.c.role == "annotator")
     .order_by(annotator.c.seq)
 )
-_PERSONAL_OUT = (
-    delete(person).where(person.c.project == bindparam("p"), person.c.pseudonym == bindparam("n")),
-    delete(token).where(token.c.project == bindparam("p"), token.c.pseudonym == bindparam("n")),
-    delete(draft).where(draft.c.project == bindparam("p"), draft.c.annotator == bindparam("n")),
+_PANEL = select(panel).where(panel.c.hash == bindparam("h"))
+_PANEL_IN, _PARTICIPANT_IN, _PASSWORD_IN = insert(panel), insert(participant), insert(password)
+_PARTICIPANT = select(participant.c.pseudonym, person.c.name).join(
+    person, (person.c.project == participant.c.project) & (person.c.pseudonym == participant.c.pseudonym)
 )
-_TOKENS_OUT = _PERSONAL_OUT[1]
+_OF_PANEL = _PARTICIPANT.where(
+    participant.c.panel == bindparam("h"), participant.c.participant == bindparam("i")
+)
+_NAME_TAKEN = select(password.c.pseudonym).where(
+    password.c.project == bindparam("p"), password.c.name_key == bindparam("k")
+)
+_TOKENS_OUT, _SESSIONS_OUT, _PASSWORD_OUT, *_OTHERS_OUT = (
+    delete(table).where(table.c.project == bindparam("p"), table.c.pseudonym == bindparam("n"))
+    for table in (token, session, password, person, participant)
+)
+_DRAFTS_OUT = delete(draft).where(draft.c.project == bindparam("p"), draft.c.annotator == bindparam("n"))
+_PERSONAL_OUT = (_TOKENS_OUT, _SESSIONS_OUT, _PASSWORD_OUT, *_OTHERS_OUT, _DRAFTS_OUT)
 _LABELS = select(label).where(label.c.project == bindparam("p"), label.c.author == bindparam("n"))
+
+
+def usable_scopes(role: str, standing: str, granted: Sequence[str] | None = None) -> tuple[str, ...]:
+    """What somebody may do now: whoever is suspended sees no more than the own answers.
+
+    >>> usable_scopes("reviewer", "active"), usable_scopes("reviewer", "suspended")
+    (('label', 'review', 'read'), ('label',))
+    """
+    scopes = SCOPES[role] if granted is None else granted
+    return tuple(scope for scope in scopes if scope == "label" or standing != "suspended")
 
 
 def hash_secret(secret: str) -> str:
@@ -133,44 +185,105 @@ def _refuse_unknown_role(role: str) -> None:
         raise FieldError(field="role", found=repr(role), expected=f"one of {', '.join(SCOPES)}")
 
 
-def join(change: Transaction, secret: str, name: object, key: object = None) -> Joined:
+def join(
+    change: Transaction,
+    secret: str,
+    name: object,
+    key: object = None,
+    *,
+    password_hash: str | None = None,
+    participant: object = None,
+) -> Joined:
     """Use an invite; whoever is asked to qualify does so first.
 
     The same invite with the same key is the same person, with a fresh token: a reply that was lost costs
-    neither a use of the invite nor a second pseudonym.
+    neither a use of the invite nor a second pseudonym. By a panel's invite it is the panel's id that counts.
     """
+    row = invite_row(change, secret)
+    if change.connection.execute(_PANEL, {"h": row.hash}).first() is not None:
+        return _join_panel(change, row, name, participant)
+    if participant is not None:
+        raise FieldError(field="participant", found="an id", expected="none, as this invite is of no panel")
     words = checked_text("name", name, most=200, empty=False)
+    joining = None if key is None else _joining_key(secret, key)
+    earlier = None if joining is None else log.by_key(change.connection, row.project, joining)
+    if earlier is None:
+        joined = _use(change, row, words, key=joining)
+    elif person_row(change, row.project, earlier.subject).standing == "erased":
+        raise NotYoursError("whoever joined with this key was erased; ask for another invite")
+    else:
+        joined = _admitted(change, row, earlier.subject, words)
+    if password_hash is not None:
+        set_password(change, row.project, joined.pseudonym, name=words, password_hash=password_hash)
+    return joined
+
+
+def _use(change: Transaction, row: Any, name: str, *, key: str | None = None) -> Joined:
+    _refuse_used(row)
+    change.connection.execute(_USE, {"h": row.hash})
+    scopes = SCOPES[row.role]
+    return enter(change, row.project, row.role, name=name, scopes=scopes, days=TOKEN_DAYS, key=key)
+
+
+def _admitted(change: Transaction, row: Any, pseudonym: str, name: str) -> Joined:
+    """A fresh token for somebody who joined by an invite before."""
+    scopes = SCOPES[row.role]
+    return _with_token(change, row.project, row.role, pseudonym, name=name, scopes=scopes, days=TOKEN_DAYS)
+
+
+def _join_panel(change: Transaction, row: Any, name: object, participant: object) -> Joined:
+    """Join by a panel's invite: the same participant id is the same person, from whatever browser."""
+    words = checked_text("participant", participant, most=200, empty=False).strip()
+    found = change.connection.execute(_OF_PANEL, {"h": row.hash, "i": words}).first()
+    if found is not None:
+        return _admitted(change, row, found.pseudonym, found.name)
+    # A panel keeps its people's names to itself.
+    called = words if name in (None, "") else checked_text("name", name, most=200, empty=False)
+    joined = _use(change, row, called)
+    names = {"project": row.project, "pseudonym": joined.pseudonym, "panel": row.hash, "participant": words}
+    change.connection.execute(_PARTICIPANT_IN, names)
+    return joined
+
+
+def invite_row(change: Transaction, secret: str) -> Any:
+    """The row of an invite that has not expired."""
     row = change.connection.execute(_INVITE, {"h": hash_secret(secret)}).first()
     if row is None:
         raise NotFoundError("this invite does not exist; ask for another one")
     if row.expires <= change.now:
         raise NotYoursError("this invite has expired; ask for another one", tried_in=row.project)
-    joining = None if key is None else _joining_key(secret, key)
-    earlier = None if joining is None else log.by_key(change.connection, row.project, joining)
-    if earlier is not None:
-        if person_row(change, row.project, earlier.subject).standing == "erased":
-            raise NotYoursError("whoever joined with this key was erased; ask for another invite")
-        return _with_token(
-            change,
-            row.project,
-            row.role,
-            earlier.subject,
-            name=words,
-            scopes=SCOPES[row.role],
-            days=TOKEN_DAYS,
-        )
+    return row
+
+
+def _refuse_used(row: Any) -> None:
     if row.uses < 1:
         raise NotYoursError("this invite was used already; ask for another one", tried_in=row.project)
-    change.connection.execute(_USE, {"h": row.hash})
-    return enter(
-        change,
-        row.project,
-        row.role,
-        name=words,
-        scopes=SCOPES[row.role],
-        days=TOKEN_DAYS,
-        key=joining,
-    )
+
+
+def look_at_invite(look: Transaction, secret: str) -> InviteView:
+    """What an invite is for; refused as a join by it would be."""
+    row = invite_row(look, secret)
+    is_panel = look.connection.execute(_PANEL, {"h": row.hash}).first() is not None
+    # By a panel's invite those who joined before come in again.
+    if not is_panel:
+        _refuse_used(row)
+    return InviteView(project=row.project, role=row.role, uses=row.uses, expires=row.expires, panel=is_panel)
+
+
+def set_password(change: Transaction, project: str, pseudonym: str, *, name: str, password_hash: str) -> None:
+    """Keep what is stored of a password, under the name by which the person signs in; sessions end."""
+    names = {"p": project, "n": pseudonym, "k": name_key(name)}
+    taken = change.connection.execute(_NAME_TAKEN, names).scalar_one_or_none()
+    if taken not in (None, pseudonym):
+        raise FieldError(
+            field="name",
+            found=repr(name),
+            expected="a name that nobody in this project signs in with yet; add your surname or a number",
+        )
+    change.connection.execute(_PASSWORD_OUT, names)
+    change.connection.execute(_SESSIONS_OUT, names)
+    row = {"project": project, "pseudonym": pseudonym, "name_key": names["k"], "hash": password_hash}
+    change.connection.execute(_PASSWORD_IN, row)
 
 
 def _joining_key(secret: str, key: object) -> str:
@@ -257,17 +370,18 @@ def identity(database: Database, secret: str, now: str) -> Identity | None:
         pseudonym=row.pseudonym,
         project=row.project,
         role=row.role,
-        scopes=tuple(row.scopes.split()),
+        scopes=usable_scopes(row.role, row.standing, row.scopes.split()),
         standing=row.standing,
     )
 
 
 def revoke(change: Transaction, project: str, pseudonym: str, *, actor: str) -> int:
-    """End all tokens of a person; gives how many there were."""
+    """End all tokens and sessions of a person; gives how many tokens there were."""
     # For its refusal: of a misspelt pseudonym no token would end, and it would look like success.
     person_row(change, project, pseudonym)
-    ended = change.connection.execute(_TOKENS_OUT, {"p": project, "n": pseudonym}).rowcount
-    body = {"tokens": ended}
+    names = {"p": project, "n": pseudonym}
+    ended = change.connection.execute(_TOKENS_OUT, names).rowcount
+    body = {"tokens": ended, "sessions": change.connection.execute(_SESSIONS_OUT, names).rowcount}
     change.record(Entry(project=project, actor=actor, kind="revoked", subject=pseudonym, body=body))
     return ended
 
@@ -281,6 +395,8 @@ def set_standing(
     if person_row(change, project, name).standing == "erased":
         raise NotYoursError(f"{name} was erased; nothing can be decided of nobody")
     body = {"standing": standing, "reason": checked_text("reason", reason, empty=False)}
+    if standing == "suspended":
+        change.connection.execute(_SESSIONS_OUT, {"p": project, "n": name})
     entry = Entry(project=project, actor=actor, kind="standing-set", subject=name, body=body)
     return change.record(entry).seq
 

@@ -29,6 +29,17 @@ class NotYoursError(UserError):
         self.tried_in = tried_in
 
 
+class TooOftenError(UserError):
+    """Something that failed so often that it is not looked at again for some time.
+
+    Example: ``TooOftenError("too many sign-ins failed; …", until="2026-03-01T12:15:00.000000Z")``
+    """
+
+    def __init__(self, message: str, *, until: str) -> None:
+        super().__init__(message)
+        self.until = until
+
+
 class NotFoundError(UserError):
     """A store, project, task, person or invite that is not there."""
 

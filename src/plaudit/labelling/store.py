@@ -15,16 +15,28 @@ from typing import Any
 from sqlalchemy import insert, inspect, select, update
 
 from plaudit.errors import UserError
-from plaudit.labelling import adding, answering, desk, log, people, progress, tables, views
+from plaudit.labelling import (
+    adding,
+    answering,
+    desk,
+    log,
+    passwords,
+    people,
+    progress,
+    sessions,
+    tables,
+    views,
+)
 from plaudit.labelling.adding import Added
 from plaudit.labelling.answering import GivenAnswer, TakenIn
 from plaudit.labelling.database import Database, refuse_other_encoding
 from plaudit.labelling.desk import Lease, Nothing
 from plaudit.labelling.log import Event, meta
-from plaudit.labelling.people import Identity, Joined
+from plaudit.labelling.people import Identity, InviteView, Joined
 from plaudit.labelling.progress import Status
 from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import NotFoundError
+from plaudit.labelling.sessions import Opened, Session, SessionEntry
 from plaudit.labelling.transaction import Receipt, Transaction, stamp, utc_now
 
 _VERSIONS = select(meta.c.name, meta.c.value)
@@ -268,10 +280,33 @@ class LabelStore:
         with self.changing() as change:
             return people.make_invite(change, project, role=role, uses=uses, days=days, actor=actor)
 
-    def join(self, secret: str, name: object, key: object = None) -> Joined:
-        """Use an invite; with the same key again the same person, with a fresh token."""
+    def look_at_invite(self, secret: str) -> InviteView:
+        """What an invite is for, without using it; refused as a join would be."""
+        with self.looking() as look:
+            return people.look_at_invite(look, secret)
+
+    def join(
+        self,
+        secret: str,
+        name: object,
+        key: object = None,
+        *,
+        password: object = None,
+        participant: object = None,
+    ) -> Joined:
+        """Use an invite; with the same key again the same person, with a fresh token.
+
+        With a password the person can sign in by name; a panel's invite wants its participant's id.
+        """
+        stored = None
+        if password is not None:
+            words = passwords.checked_password(password)
+            # Whoever holds no invite makes nobody hash; and never under the writer's lock, for it takes long.
+            with self.looking() as look:
+                people.invite_row(look, secret)
+            stored = passwords.hash_password(words)
         with self.changing() as change:
-            return people.join(change, secret, name, key)
+            return people.join(change, secret, name, key, password_hash=stored, participant=participant)
 
     def token(
         self,
@@ -292,9 +327,68 @@ class LabelStore:
         return people.identity(self.database, token, stamp(self._clock()))
 
     def revoke(self, project: str, annotator: str, *, actor: str) -> int:
-        """End all tokens of a person."""
+        """End all tokens and sessions of a person."""
         with self.changing() as change:
             return people.revoke(change, project, annotator, actor=actor)
+
+    # Sessions.
+
+    def sign_in(self, project: str, name: str, password: str, *, replacing: str | None = None) -> Opened:
+        """A session for a name and its password; the browser's session of before, if it had one, ends."""
+        with passwords.GATE:
+            with self.looking() as look:
+                attempt = sessions.look_up(look, project, name)
+            self._refuse_wrong(attempt, password)
+        with self.changing() as change:
+            if replacing is not None:
+                sessions.end_session(change, replacing)
+            assert attempt.pseudonym is not None
+            return sessions.open_session(change, attempt.project, attempt.pseudonym, by="password")
+
+    def _refuse_wrong(self, attempt: sessions.SignIn, password: str) -> None:
+        if not passwords.fits(attempt.stored, password):
+            with self.changing() as change:
+                refusal = sessions.record_failure(change, attempt)
+            # Outside, or the failure would be rolled back and never counted.
+            raise refusal
+
+    def open_session(self, project: str, annotator: str, *, by: str = "invite") -> Opened:
+        """A session without a password: for whoever has just joined, or brought the one-time link."""
+        with self.changing() as change:
+            return sessions.open_session(change, project, annotator, by=by)
+
+    def session(self, secret: str) -> Session | None:
+        """The session of a browser; None for one that is unknown or has ended."""
+        return sessions.find_session(self.database, secret, stamp(self._clock()))
+
+    def end_session(self, secret: str) -> None:
+        """Sign out."""
+        with self.changing() as change:
+            sessions.end_session(change, secret)
+
+    def sessions(self, project: str, annotator: str) -> list[SessionEntry]:
+        """Where somebody is signed in."""
+        with self.looking() as look:
+            return sessions.list_sessions(look, project, annotator)
+
+    def end_sessions(
+        self, project: str, annotator: str, session: str | None = None, *, actor: str | None = None
+    ) -> int:
+        """Sign somebody out everywhere, or of the session of an id; gives how many ended."""
+        with self.changing() as change:
+            return sessions.end_sessions(change, project, annotator, session, actor=actor or annotator)
+
+    def change_password(self, project: str, annotator: str, old: str, new: object) -> Opened:
+        """Another password; all sessions end, and the returned one takes the place of the browser's."""
+        words = passwords.checked_password(new)
+        with passwords.GATE:
+            with self.looking() as look:
+                attempt = sessions.own_sign_in(look, project, annotator)
+            self._refuse_wrong(attempt, old)
+            stored = passwords.hash_password(words)
+        with self.changing() as change:
+            sessions.replace_password(change, project, annotator, stored)
+            return sessions.open_session(change, project, annotator, by="password")
 
     def prefer(
         self, project: str, annotator: str, *, declined: Sequence[str] = (), languages: Sequence[str] = ()
@@ -356,6 +450,8 @@ def _bring_up_to_date(database: Database, *, create: bool) -> None:
             # Dropped and not emptied: an older version may have had other columns.
             table.drop(connection, checkfirst=True)
         log.METADATA.create_all(connection)
+        # An index on a table that is there already is made by nobody else.
+        log.REFUSALS.create(connection, checkfirst=True)
         views.rebuild(connection, log.events(connection))
         _write_versions(connection)
 

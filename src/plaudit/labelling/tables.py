@@ -216,5 +216,60 @@ draft = Table(
 )
 """What is not sent yet: half a label, or a conversation in progress."""
 
-PERSONAL = (person, invite, token, draft)
+password = Table(
+    "password",
+    METADATA,
+    Column("project", Text, primary_key=True),
+    Column("pseudonym", Text, primary_key=True),
+    Column("name_key", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    # By this name one signs in, so that no two people of a project may share it.
+    Index("password_name", "project", "name_key", unique=True),
+)
+"""Passwords as Argon2id makes them, under the name that is typed at sign-in."""
+
+session = Table(
+    "session",
+    METADATA,
+    Column("hash", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("pseudonym", Text, nullable=False),
+    Column("started", Text, nullable=False),
+    Column("used", Text, nullable=False),
+    Column("stretch", Text, nullable=False),
+    Column("expires", Text, nullable=False),
+    Index("session_person", "project", "pseudonym"),
+)
+"""Sessions of browsers by the hash of their secret; ``stretch`` is since when there was no longer pause."""
+
+panel = Table(
+    "panel",
+    METADATA,
+    Column("hash", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("tasks", Integer),
+)
+"""Of a panel's invite, by its hash: the completion code, and after how many answers it is shown."""
+
+participant = Table(
+    "participant",
+    METADATA,
+    Column("project", Text, primary_key=True),
+    Column("pseudonym", Text, primary_key=True),
+    Column("panel", Text, nullable=False),
+    Column("participant", Text, nullable=False),
+    Index("participant_panel", "panel", "participant", unique=True),
+)
+"""What a panel calls those whom it sent."""
+
+salt = Table(
+    "salt",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""What keeps a typed name from being read out of the log; made at first need, different in every store."""
+
+PERSONAL = (person, invite, token, draft, password, session, panel, participant, salt)
 """Ordinary tables, in no event."""

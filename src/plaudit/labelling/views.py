@@ -20,7 +20,7 @@ from plaudit.labelling.answers import side
 from plaudit.labelling.log import Event, canonical
 from plaudit.labelling.project import Project, guidelines_version, project_from_dict
 
-VIEWS_VERSION = 2
+VIEWS_VERSION = 3
 """Raised whenever a fold changes: stores of an older number are replayed when they are opened."""
 
 _project, _task, _assignment = tables.project, tables.task, tables.assignment
