@@ -370,7 +370,6 @@ def test_a_request_is_cut_off_when_it_is_too_long(api: Served) -> None:
 
 
 def test_addresses_that_are_not_there(api: Served) -> None:
-    assert api.send("GET", "/")[0] == 404
     assert api.send("GET", f"{PREFIX}/nowhere")[0] == 404
     assert api.send("DELETE", f"{PREFIX}/next")[0] == 405
     status, said = api.send("GET", f"{PREFIX}/health")

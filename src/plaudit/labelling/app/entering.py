@@ -18,8 +18,8 @@ from plaudit.labelling.app.pages import (
 )
 from plaudit.labelling.app.render import LANGUAGES
 from plaudit.labelling.app.safety import RequestError, status_of
-from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError
-from plaudit.labelling.sessions import Opened
+from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError
+from plaudit.labelling.sessions import SESSION_DAYS, Opened
 
 _PARTICIPANT_WORDS = ("participant", "PROLIFIC_PID", "workerId", "participantId")
 _YEAR = 365 * 24 * 3600
@@ -48,8 +48,9 @@ def _sign_in_form(visit: Visit, *, project: str, name: str, error: str = "", sta
 def _sign_in(visit: Visit) -> Answer:
     project, name = visit.form.need("project"), visit.form.need("name")
     try:
-        opened = visit.store.sign_in(project, name, visit.form.need("password"))
-    except (NotFoundError, NotYoursError) as error:
+        password = visit.form.need("password")
+        opened = visit.store.sign_in(project, name, password, replacing=visit.secret or None)
+    except (NotFoundError, NotYoursError, TooOftenError) as error:
         return _sign_in_form(visit, project=project, name=name, error=str(error), status=status_of(error))
     return _entered(visit, opened, local_address(visit.form.one("next")))
 
@@ -57,7 +58,7 @@ def _sign_in(visit: Visit) -> Answer:
 def _entered(visit: Visit, opened: Opened, onward: str) -> Sent:
     """On to a page that looks whether the browser has kept the session's cookie."""
     cookies = (
-        Cookie(name=visit.site.cookie, value=opened.secret, seconds=opened.seconds),
+        Cookie(name=visit.site.cookie, value=opened.secret, seconds=SESSION_DAYS * 24 * 3600),
         # A secret from before the sign-in is worth nothing after it.
         Cookie(name=visit.site.guest_cookie),
     )
@@ -71,8 +72,7 @@ def _look_for_cookie(visit: Visit) -> Answer:
 
 
 def _leave(visit: Visit) -> Answer:
-    assert visit.session is not None
-    visit.store.end_session(visit.session)
+    visit.store.end_session(visit.secret)
     gone = Cookie(name=visit.site.cookie)
     return Shown(template="left.html", cookies=(gone,))
 
@@ -117,7 +117,8 @@ def _start(visit: Visit) -> Answer:
     if alone is None:
         raise RequestError(404, "there is no such address")
     if alone.link.take(visit.path["secret"]):
-        return _entered(visit, visit.store.open_session(alone.project, alone.pseudonym), "/label")
+        opened = visit.store.open_session(alone.project, alone.pseudonym, by="link")
+        return _entered(visit, opened, "/label")
     # The same link in the same browser is somebody who came back.
     return Sent(to="/label") if visit.session is not None else Shown(template="closed.html", status=403)
 
@@ -142,15 +143,16 @@ def _account_page(visit: Visit, *, error: FieldError | None = None, done: str = 
 
 def _change_password(visit: Visit) -> Answer:
     try:
-        visit.store.change_password(*visit.person, visit.form.need("old"), visit.form.need("new"))
+        opened = visit.store.change_password(
+            *visit.person, visit.form.need("old_password"), visit.form.need("new_password")
+        )
     except FieldError as error:
         return _account_page(visit, error=error)
-    # All sessions have ended, this one too: whoever changed the password comes in by it.
-    return _entered(visit, visit.store.open_session(*visit.person), "/account?done=password")
+    return _entered(visit, opened, "/account?done=password")
 
 
 def _end_sessions(visit: Visit) -> Answer:
-    visit.store.end_sessions(*visit.person, visit.form.one("session"))
+    visit.store.end_sessions(*visit.person, visit.form.one("session"), actor=visit.who.pseudonym)
     return Sent(to="/account?done=sessions")
 
 

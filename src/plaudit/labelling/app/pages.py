@@ -181,6 +181,8 @@ class Visit:
     """The address that was asked for, with what stands behind the question mark."""
     session: Session | None = None
     """The session; None of somebody who is not signed in."""
+    secret: str = field(default="", repr=False)
+    """What the session's cookie holds."""
     form: Form = field(default_factory=Form)
     """What was filled in."""
     sent: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -353,6 +355,7 @@ def _answer(store: LabelStore, site: Site, page: Page, request: Request, content
         form_token=form_token(secret),
         address=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         session=session,
+        secret=secret if session is not None else "",
     )
     cookies = () if new_guest is None else (new_guest,)
     try:

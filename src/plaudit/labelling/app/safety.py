@@ -23,6 +23,7 @@ from plaudit.labelling.refusals import (
     NotFoundError,
     NotYoursError,
     StoreUnavailableError,
+    TooOftenError,
 )
 from plaudit.labelling.texts import checked_text
 
@@ -179,6 +180,7 @@ _STATUSES: Sequence[tuple[type[UserError], int]] = (
     (KeyConflictError, 409),
     (NotYoursError, 403),
     (NotFoundError, 404),
+    (TooOftenError, 429),
     (StoreUnavailableError, 503),
     (ModelUnavailableError, 503),
 )

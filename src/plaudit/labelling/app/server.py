@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,7 +22,10 @@ from starlette.routing import Route
 
 from plaudit import __version__
 from plaudit.errors import UserError
+from plaudit.labelling.app import entering
 from plaudit.labelling.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join
+from plaudit.labelling.app.pages import Alone, Page, Site, page_routes, refused_outright
+from plaudit.labelling.app.render import static_file
 from plaudit.labelling.app.safety import (
     MOST_BYTES,
     RequestError,
@@ -43,8 +47,13 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-def make_app(store: LabelStore) -> Starlette:
-    """The application: every address that is not in its table is refused."""
+PAGES: tuple[Page, ...] = entering.PAGES
+"""All pages of the app."""
+
+
+def make_app(store: LabelStore, site: Site | None = None) -> Starlette:
+    """The application: every address that is not in its tables is refused."""
+    site = Site() if site is None else site
     routes = [
         Route(f"{PREFIX}/health", _health, methods=["GET"]),
         Route(f"{PREFIX}/join", _joining(store), methods=["POST"]),
@@ -52,8 +61,20 @@ def make_app(store: LabelStore) -> Starlette:
             Route(PREFIX + endpoint.path, _serving(store, endpoint), methods=[endpoint.method])
             for endpoint in ENDPOINTS
         ),
+        Route("/static/{version}/{name}", _static, methods=["GET"]),
+        *page_routes(store, site, PAGES),
     ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_address, 500: _fault})
+
+
+async def _static(request: Request) -> Response:
+    found = static_file(request.path_params["name"])
+    if found is None:
+        raise HTTPException(404)
+    content, media_type = found
+    # The address holds a digest of the content: what is kept under it is never old.
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+    return Response(content, 200, headers, media_type=media_type)
 
 
 async def _health(_: Request) -> Response:
@@ -126,18 +147,33 @@ def _json(found: object, status: int = 200) -> Response:
 
 async def _no_such_address(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if not request.url.path.startswith(f"{PREFIX}/"):
+        return refused_outright(request, RequestError(error.status_code, _PAGE_FAULTS[error.status_code]))
     messages = {404: "there is no such address", 405: f"{request.method} is not taken here"}
     message = f"{messages.get(error.status_code, error.detail)}; docs/collecting-teams.md lists them"
     return refusal(RequestError(error.status_code, message))
 
 
-async def _fault(_: Request, error: Exception) -> Response:
+_PAGE_FAULTS = {404: "there is no such page", 405: "this page takes no such request"}
+
+
+async def _fault(request: Request, error: Exception) -> Response:
     # What went wrong stands in the server's own output; a sender learns nothing of the machine.
     message = f"a fault of the server ({type(error).__name__}); nothing was acknowledged"
+    if not request.url.path.startswith(f"{PREFIX}/"):
+        return refused_outright(request, RequestError(500, message))
     return JSONResponse({"error": {"message": message}}, 500, headers=_HEADERS)
 
 
-def serve(store: LabelStore, host: str, port: int, ready: Callable[[str], None]) -> None:
+def serve(
+    store: LabelStore,
+    host: str,
+    port: int,
+    ready: Callable[[str], None],
+    *,
+    behind: str | None = None,
+    alone: Alone | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM, which end it in good order; ``ready`` is called once it listens."""
     stop = threading.Event()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -145,7 +181,7 @@ def serve(store: LabelStore, host: str, port: int, ready: Callable[[str], None])
         # No more than a flag: the server, in its own thread, brings what is under way to its end.
         signal.signal(number, lambda *_: stop.set())
     try:
-        with serve_in_background(store, host, port) as server:
+        with serve_in_background(store, host, port, behind=behind, alone=alone) as server:
             ready(server.url)
             while server.is_running and not stop.wait(0.5):
                 pass
@@ -171,11 +207,16 @@ class BackgroundServer:
 
 @contextmanager
 def serve_in_background(
-    store: LabelStore, host: str = "127.0.0.1", port: int = 0
+    store: LabelStore,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    behind: str | None = None,
+    alone: Alone | None = None,
 ) -> Iterator[BackgroundServer]:
     """Serve while the block runs, over real HTTP; port 0 takes a free one."""
     with _listening(host, port) as listener:
-        server = _server(make_app(store))
+        server = _server(make_app(store, site_of(listener.getsockname()[1], host, behind, alone)))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
@@ -188,6 +229,17 @@ def serve_in_background(
         finally:
             server.should_exit = True
             thread.join()
+
+
+def site_of(
+    port: int, host: str = "127.0.0.1", behind: str | None = None, alone: Alone | None = None
+) -> Site:
+    """The names under which a server on a port may be called."""
+    names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
+    # A browser leaves out the port that http has by itself.
+    hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
+    proxy = set() if behind is None else {urlsplit(behind).netloc.lower()}
+    return Site(hosts=(*sorted(hosts | proxy),), port=port, behind=behind, alone=alone)
 
 
 def _server(app: Starlette) -> uvicorn.Server:
