@@ -246,7 +246,7 @@ def test_an_invite_is_printed_once_with_how_to_use_it(run: Run) -> None:
         (["add"], "the following arguments are required: ROWS"),
         (["add", "pairs.jsonl", "--gold", "--qualify"], "--qualify: not allowed with argument --gold"),
         (["invite", "--role", "oner"], "there is no 'oner'; did you mean owner?"),
-        (["sttus"], "there is no 'sttus'; did you mean status?"),
+        (["sttus"], "collect sttus: there is no such file and no such verb; did you mean status?"),
         (["export"], "--out"),
         (["export", "--out", "rows.xml"], "rows.xml"),
         (["trace", "rows.jsonl"], "say either a row (ROWS N), for its events, or --event SEQ"),

@@ -93,9 +93,11 @@ def _run_verb(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     parser = parser_of(words[:1])
     if words and words[0] in _VERBS:
-        arguments = parser.parse_args(words)
+        module: Any = import_module(f"plaudit.cli.{_VERBS[words[0]][0]}")
+        # Of `plaudit collect FILE` the verb is left out.
+        arguments = parser.parse_args(getattr(module, "whole_words", list)(words))
         with exit_refused(f"plaudit {words[0]}: something that it called did not let it finish"):
-            return import_module(f"plaudit.cli.{_VERBS[words[0]][0]}").run(arguments)
+            return module.run(arguments)
     _refuse_method_as_verb(words)
     parser.parse_args(words)
     parser.print_help(sys.stderr)

@@ -172,7 +172,7 @@ def kind_of_rows(source: Path, format: str | None = None, options: ReadOptions =
     if shape == "tasks":
         first = next(row for row in raw_rows(source) if row.problem is None)
         value = first.value if isinstance(first.value, Mapping) else {}
-        named = value.get("kind")
+        named: Any = value.get("kind")
         if named in KINDS:
             return named
         return "pair" if len(value.get("candidates") or ()) == 2 else "rank"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
-from plaudit.cli.collect import exporting, people, projects, serving, upkeep
-from plaudit.cli.parser import Subparsers
+from plaudit.cli.collect import alone, exporting, people, projects, serving, upkeep
+from plaudit.cli.parser import Parser, Subparsers
+from plaudit.config import did_you_mean
 from plaudit.errors import UserError
 
 _EXTRAS = {
@@ -13,6 +16,8 @@ _EXTRAS = {
     "argon2": "collect",
     "starlette": "collect",
     "uvicorn": "collect",
+    "markdown_it": "collect",
+    "nh3": "collect",
     "pg8000": "postgres",
 }
 
@@ -20,10 +25,32 @@ _EXTRAS = {
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``collect`` with its verbs."""
     collect = subparsers.add_parser("collect")
-    verbs = collect.add_subparsers(dest="collect_verb", required=True, title="verbs", metavar="VERB")
-    for module in (projects, people, serving, exporting, upkeep):
-        module.add_parsers(verbs)
+    _add_verbs(collect)
     collect.set_defaults(run=run)
+
+
+def _add_verbs(collect: Parser) -> argparse._SubParsersAction[Parser]:
+    verbs = collect.add_subparsers(dest="collect_verb", required=True, title="verbs", metavar="VERB")
+    for module in (alone, projects, people, serving, exporting, upkeep):
+        module.add_parsers(verbs)
+    return verbs
+
+
+def whole_words(words: Sequence[str]) -> list[str]:
+    """The words of a command with the verb that may be left out.
+
+    >>> whole_words(["collect", "pairs.jsonl", "--out", "labels.jsonl"])
+    ['collect', 'alone', 'pairs.jsonl', '--out', 'labels.jsonl']
+    """
+    verbs = _add_verbs(Parser()).choices
+    first = words[1] if len(words) > 1 else "--help"
+    if first in verbs or first in ("-h", "--help"):
+        return [*words]
+    if not first.startswith("-") and "." not in first and not Path(first).exists():
+        raise UserError(
+            f"plaudit collect {first}: there is no such file and no such verb{did_you_mean(first, verbs)}"
+        )
+    return [words[0], alone.VERB, *words[1:]]
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from urllib.parse import urlsplit
 
 from plaudit.cli.collect.opening import add_store_option, opened
 from plaudit.cli.parser import Subparsers, integer
@@ -39,6 +40,10 @@ def _serve(args: argparse.Namespace) -> None:
             f"--host {args.host}: other machines could read tokens and answers on the way. Put a proxy that "
             "encrypts in front and say its address with --behind https://…, or leave out --host"
         )
+    if args.behind is not None and urlsplit(args.behind).path.strip("/"):
+        raise UserError(
+            f"--behind {args.behind}: expected an address without a path; the pages stand at its root"
+        )
     if not 0 <= args.port <= 65_535:
         raise UserError(f"--port {args.port}: expected 0 to 65535")
     with opened(args) as store:
@@ -49,4 +54,4 @@ def _serve(args: argparse.Namespace) -> None:
             # Flushed, as a script that started this waits for the address above.
             print("Ctrl-C ends it; everything acknowledged is on the disk", flush=True)
 
-        serve(store, args.host, args.port, ready)
+        serve(store, args.host, args.port, ready, behind=args.behind)
