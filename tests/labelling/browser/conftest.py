@@ -13,7 +13,7 @@ def chromium() -> Iterator[Browser]:
     """The distribution's browser, one for the tests of a module."""
     if CHROMIUM is None:
         pytest.skip("needs Chromium: apt-get install chromium")
-    # No longer than a module: while the driver runs, this thread has an event loop, and others' asyncio.run fails.
+    # No longer than a module: while the driver runs, this thread has an event loop, and others want none.
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM)
         try:
