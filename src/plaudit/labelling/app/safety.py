@@ -72,7 +72,14 @@ NUMBER = FieldRule(types=(float, int), required=False)
 """A number that may be left out."""
 SWITCH = FieldRule(types=(bool,), required=False)
 """True or false, which may be left out."""
-_TYPE_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
+_TYPE_NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
 
 
 async def read_body(request: Request, most: int) -> bytes:
