@@ -563,7 +563,8 @@ def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Resp
         lines = (json.dumps(part, ensure_ascii=False).encode() + b"\n" for part in found.parts)
         response = StreamingResponse(lines, 200, headers, media_type="application/jsonl")
     else:
-        content = json.dumps(found.value, ensure_ascii=False).encode()
+        # In ASCII: a refusal may repeat half a character, which a script can send and UTF-8 cannot.
+        content = json.dumps(found.value)
         response = Response(content, found.status, headers, media_type="application/json")
     for cookie in (*cookies, *(found.cookies if isinstance(found, Shown | Sent) else ())):
         _set(response, visit.site, cookie)

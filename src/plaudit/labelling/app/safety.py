@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from plaudit.config import did_you_mean
 from plaudit.data.fields import describe_value
@@ -208,7 +208,7 @@ def error_details(error: UserError) -> dict[str, Any]:
     return details
 
 
-def refusal(error: UserError) -> JSONResponse:
+def refusal(error: UserError) -> Response:
     """What a sender reads of an error."""
     status = status_of(error)
     headers = {"Cache-Control": "no-store"}
@@ -216,7 +216,9 @@ def refusal(error: UserError) -> JSONResponse:
         headers["Retry-After"] = "1"
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": error_details(error)}, status, headers=headers)
+    # In ASCII: the name of an unknown field is repeated, and JSON can name one by half a character.
+    content = json.dumps({"error": error_details(error)})
+    return Response(content, status, headers, media_type="application/json")
 
 
 def bearer_token(authorization: str) -> str:
