@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from plaudit.labelling.store import LabelStore
@@ -104,9 +103,9 @@ def forms_of(page: str) -> list[PageForm]:
 class Visitor:
     """Somebody with a cookie jar at an address of the app."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.origin = url
+    def __init__(self, url: str, behind: str | None = None) -> None:
+        self.url, self.behind = url, behind
+        self.origin = behind or url
         self.cookies = dict[str, str]()
         self.last: Reply | None = None
 
@@ -114,9 +113,14 @@ class Visitor:
     def port(self) -> int:
         return urlsplit(self.url).port or 80
 
+    @property
+    def cookie(self) -> str:
+        """The name of the session's cookie."""
+        return "__Host-plaudit" if self.behind else f"plaudit-{self.port}"
+
     def sign_in(self, store: LabelStore, pseudonym: str, project: str = "p") -> Visitor:
         """Hold a session of a person, as if the sign-in page had just been passed."""
-        self.cookies[f"plaudit-{self.port}"] = store.open_session(project, pseudonym).secret
+        self.cookies[self.cookie] = store.open_session(project, pseudonym, by="password").secret
         return self
 
     def send(
@@ -124,7 +128,7 @@ class Visitor:
     ) -> Reply:
         """A request with the cookies; a header of None is left out."""
         sent: dict[str, str | None] = {
-            "Host": urlsplit(self.url).netloc,
+            "Host": urlsplit(self.origin).netloc,
             "Accept-Language": "en",
             "Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items()) or None,
         }
@@ -141,7 +145,7 @@ class Visitor:
         finally:
             connection.close()
         self._keep(reply.cookies)
-        if method == "GET" and reply.headers.get("content-type", "").startswith("text/html"):
+        if reply.headers.get("content-type", "").startswith("text/html"):
             self.last = reply
         return reply
 
@@ -152,14 +156,30 @@ class Visitor:
     def post(
         self,
         path: str,
-        fields: Mapping[str, Any] | Iterable[tuple[str, str]] = (),
+        fields: Mapping[str, str] | Sequence[tuple[str, str]] = (),
         headers: Mapping[str, str | None] | None = None,
     ) -> Reply:
         """A form as it is: nothing is added but the token of the page that was read last."""
-        pairs = [*(fields.items() if isinstance(fields, Mapping) else fields)]
+        pairs: list[tuple[str, str]] = [*(fields.items() if isinstance(fields, Mapping) else fields)]
         if not any(name == "form_token" for name, _ in pairs):
             pairs.append(("form_token", self.form_token()))
-        return self.send("POST", path, urlencode(pairs, doseq=True).encode(), headers)
+        return self.send("POST", path, urlencode(pairs).encode(), headers)
+
+    def send_form(self, action: str, **fields: str) -> Reply:
+        """The form of the page that was read last, with what it holds already and these fields filled in."""
+        assert self.last is not None
+        (form,) = (form for form in forms_of(self.last.text) if form.action == action)
+        assert set(fields) <= form.names, (set(fields) - form.names, form)
+        kept = [(name, value) for name, value in form.fields if name not in fields]
+        return self.post(action, [*kept, *fields.items()])
+
+    def follow(self, reply: Reply) -> Reply:
+        """The page at the end of redirects."""
+        for _ in range(5):
+            if reply.status != 303:
+                return reply
+            reply = self.get(reply.location)
+        raise AssertionError(f"redirected in a circle: {reply.location}")
 
     def form_token(self) -> str:
         """The token of the page that was read last; empty where it has none."""

@@ -211,7 +211,7 @@ def error_details(error: UserError) -> dict[str, Any]:
 def refusal(error: UserError) -> Response:
     """What a sender reads of an error."""
     status = status_of(error)
-    headers = {"Cache-Control": "no-store"}
+    headers = dict[str, str]()
     if status == 503:
         headers["Retry-After"] = "1"
     if status == 401:
