@@ -14,13 +14,14 @@ from plaudit.labelling.app.api import PREFIX
 from plaudit.labelling.app.server import make_app, serve_in_background
 from plaudit.labelling.people import SCOPES
 from tests.labelling.desks import Desk, pair_body
-from tests.labelling.visitors import Reply, Visitor
+from tests.labelling.visitors import Reply, Visitor, forms_of
 
 # What stands here is what the docs promise (docs/security.md), not what the code happens to do.
 EXPECTED = {
     "open": """
         GET /  GET /enter  POST /enter  GET /entered  GET /join/{invite}  POST /join/{invite}
-        GET /start/{secret}  POST /language  GET /static/{version}/{name}  GET /api/v1/health  POST /api/v1/join
+        GET /start/{secret}  POST /language  GET /static/{version}/{name}
+        GET /api/v1/health  POST /api/v1/join
     """,
     "any": """
         POST /sign-out  GET /account  POST /account/password  POST /account/sessions
@@ -42,6 +43,10 @@ EXPECTED = {
         POST /api/v1/export
     """,
 }
+SCRIPTS: frozenset[str] = frozenset()
+"""Addresses that scripts ask, with JSON."""
+GIVES_OUT: frozenset[str] = frozenset()
+"""Addresses that give a task out when they are read."""
 NEEDED = {
     address: scope
     for scope, addresses in EXPECTED.items()
@@ -49,7 +54,6 @@ NEEDED = {
 }
 ROLES = ("annotator", "reviewer", "owner")
 FORBIDDEN = "may not do this"
-# Scripts read JSON where people read a page.
 NOTHING = {
     "task": "t0",
     "person": "a9",
@@ -80,28 +84,33 @@ class Town:
             found.sign_in(self.store, self.joined[project, role].pseudonym, project)
         return found
 
-    def ask(self, address: str, role: str | None) -> Reply:
+    def ask(self, address: str, role: str | None, **headers: str | None) -> Reply:
         """A request as bare as can be: whoever may ask is refused for its fields, whoever may not before."""
-        method, _, path = address.partition(" ")
-        for name, word in NOTHING.items():
-            path = path.replace(f"{{{name}}}", word)
+        method, path = address_of(address)
         if path.startswith(PREFIX):
-            headers = {"Authorization": f"Bearer {self.joined['p', role].token}"} if role is not None else {}
-            return Visitor(self.url).send(method, path, headers=headers)
+            given = {"Authorization": f"Bearer {self.joined['p', role].token}"} if role is not None else {}
+            return Visitor(self.url).send(method, path, headers=given)
         visitor = self.visitor(role)
         visitor.get("/account" if role is not None else "/enter")
         if method == "GET":
             return visitor.get(path)
-        token = visitor.form_token()
-        if address in SCRIPTS:
-            return visitor.send(
-                method, path, b"{}", {"X-Form-Token": token, "Content-Type": "application/json"}
-            )
-        return visitor.post(path, {"form_token": token})
+        return post(visitor, address, visitor.form_token(), **headers)
 
 
-SCRIPTS: frozenset[str] = frozenset()
-"""Addresses that scripts ask."""
+def address_of(address: str) -> tuple[str, str]:
+    """Method and path, with words that nothing is called by."""
+    method, _, path = address.partition(" ")
+    for name, word in NOTHING.items():
+        path = path.replace(f"{{{name}}}", word)
+    return method, path
+
+
+def post(visitor: Visitor, address: str, token: str, **headers: str | None) -> Reply:
+    """A form without fields, or what a script would send."""
+    _, path = address_of(address)
+    if address in SCRIPTS:
+        return visitor.send("POST", path, b"{}", {"X-Form-Token": token, **headers})
+    return visitor.send("POST", path, f"form_token={token}".encode(), headers)
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +160,92 @@ def test_what_was_refused_is_in_the_log(town: Town) -> None:
     assert (event.project, event.actor) == ("p", pseudonym)
     assert "GET /queue" in event.body["what"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", event.at)
+
+
+CHANGES = [address for address in NEEDED if address.startswith("POST") and PREFIX not in address]
+READS = [address for address in NEEDED if address.startswith("GET") and PREFIX not in address]
+
+
+@pytest.mark.parametrize("address", CHANGES)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"},
+        {"Origin": "null", "Sec-Fetch-Site": None},
+        {"Origin": None, "Sec-Fetch-Site": None},
+        {"Origin": None, "Sec-Fetch-Site": "none"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://localhost.elsewhere.example", "Sec-Fetch-Site": None},
+    ],
+    ids=["elsewhere", "hidden", "silent", "typed", "sibling", "lookalike"],
+)
+def test_a_change_from_another_site_changes_nothing(
+    town: Town, address: str, headers: dict[str, str | None]
+) -> None:
+    """With the right token even: one wall is enough, and there are two."""
+    before = town.store.position()
+    for role in (None, *ROLES):
+        reply = town.ask(address, role, **headers)
+        assert (reply.status, "was not sent by a page of this app" in reply.text) == (403, True), role
+    assert [event.kind for event in town.store.events(before[0])] == ["signed-in"] * len(ROLES)
+
+
+@pytest.mark.parametrize("address", CHANGES)
+def test_a_form_without_its_token_changes_nothing(town: Town, address: str) -> None:
+    owner, other = town.visitor("owner"), town.visitor("owner", "q")
+    other.get("/account")
+    before = town.store.position()
+    for token in ("", "0" * 32, other.form_token()):
+        for visitor in (owner, Visitor(town.url)):
+            reply = post(visitor, address, token)
+            assert reply.status in (401, 403), (token, reply.text)
+    assert town.store.position() == before
+
+
+@pytest.mark.parametrize("address", READS)
+def test_reading_changes_nothing(town: Town, address: str) -> None:
+    _, path = address_of(address)
+    visitors = {role: town.visitor(role) for role in (None, *ROLES)}
+    before = town.store.position()
+    for visitor in visitors.values():
+        for method in ("GET", "HEAD"):
+            visitor.send(method, path)
+    kinds = [event.kind for event in town.store.events(before[0])]
+    # Who may not look leaves a trace in the log, and a task that is shown is a task that is given out.
+    assert {*kinds} <= ({"refused", "leased"} if address in GIVES_OUT else {"refused"})
+
+
+def test_a_cookie_opens_nothing_of_the_api(town: Town) -> None:
+    owner = town.visitor("owner")
+    assert owner.get("/account").status == 200
+    for address, needed in NEEDED.items():
+        method, path = address_of(address)
+        if path.startswith(PREFIX) and needed != "open":
+            assert owner.send(method, path, b"{}").status == 401, address
+
+
+def test_every_page_of_somebody_signed_in_offers_to_sign_out(town: Town) -> None:
+    for address in READS:
+        for role in ROLES:
+            reply = town.ask(address, role)
+            if reply.headers.get("content-type", "").startswith("text/html") and reply.status != 404:
+                assert any(form.action == "/sign-out" for form in forms_of(reply.text)), (address, role)
+
+
+def test_the_app_answers_to_its_own_names_alone(town: Town) -> None:
+    """A page elsewhere may make its name lead to this machine, and read what comes back as its own."""
+    port = town.visitor(None).port
+    for name in (
+        "elsewhere.example",
+        f"elsewhere.example:{port}",
+        f"127.0.0.1.nip.io:{port}",
+        "127.0.0.1",
+        "",
+    ):
+        for address in READS:
+            if "/static/" not in address:
+                reply = town.visitor("owner").send(*address_of(address), headers={"Host": name})
+                # A request without any Host is refused before the app sees it.
+                assert reply.status in (400, 421), (address, name)
+    for name in (f"localhost:{port}", f"LOCALHOST:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert town.visitor("owner").send("GET", "/account", headers={"Host": name}).status == 200, name
