@@ -257,6 +257,7 @@ def test_a_client_goes_on_when_the_server_comes_back(api: Served, make_desk: Mak
         ("/next", b'{"key": "a", "key": "b"}', 400, "there twice"),
         ("/next", b"[1]", 422, "expected a JSON object, found a list of 1"),
         ("/next", b'{"kex": "a"}', 422, "did you mean key?"),
+        ("/next", b'{"\\ud800": 1}', 422, "unknown field"),
         ("/next", b'{"key": 3}', 422, "key: expected a text, found 3"),
         ("/next", b'{"key": ""}', 422, "1 to 200 characters"),
         ("/submit", b'{"assignment": "w1", "key": "k"}', 422, "label: expected a value, found nothing"),

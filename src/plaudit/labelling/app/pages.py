@@ -45,18 +45,6 @@ MOST_FORM_FIELDS = 2_000
 LANGUAGE_COOKIE = "plaudit-language"
 """The language that a person chose; it tells nothing of the person."""
 _WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?")
-_SECURITY = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    # Not no-referrer: with it browsers hide the origin of our own forms too, and none could be told apart.
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +76,11 @@ class Site:
     @property
     def origins(self) -> tuple[str, ...]:
         """What a browser says a form of this app comes from."""
-        proxy = () if self.behind is None else (self.behind.rstrip("/"),)
-        return (*proxy, *(f"http://{host}" for host in self.hosts))
+        if self.behind is None:
+            return (*(f"http://{host}" for host in self.hosts),)
+        proxy = self.behind.rstrip("/").lower()
+        # The proxy's name without its encryption is whoever stands in between.
+        return (proxy, *(f"http://{host}" for host in self.hosts if host != urlsplit(proxy).netloc))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -542,29 +533,28 @@ def refused_outright(request: Request, error: UserError) -> Response:
     """A refusal before anything is known of who asks."""
     values = {"message": str(error), "status": status_of(error)}
     html = render("outright.html", language=_language(request), values=values)
-    headers = {**_SECURITY, "Cache-Control": "no-store"}
-    return Response(html, status_of(error), headers, media_type="text/html")
+    return Response(html, status_of(error), media_type="text/html")
 
 
 def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Response:
     """What a handler gave, as bytes with their headers."""
-    headers = _headers(visit.site)
     response: Response
     if isinstance(found, Shown):
         shared = {"visit": visit, "nav": _menu(visit)}
         html = render(found.template, language=visit.language, values=shared | dict(found.values))
-        response = Response(html, found.status, headers, media_type="text/html")
+        response = Response(html, found.status, media_type="text/html")
     elif isinstance(found, Sent):
-        response = RedirectResponse(found.to, 303, headers)
+        response = RedirectResponse(found.to, 303)
     elif isinstance(found, File):
         disposition = {"Content-Disposition": f'attachment; filename="{found.name}"'}
-        response = Response(found.content, 200, headers | disposition, media_type=found.media_type)
+        response = Response(found.content, 200, disposition, media_type=found.media_type)
     elif isinstance(found, Stream):
         lines = (json.dumps(part, ensure_ascii=False).encode() + b"\n" for part in found.parts)
-        response = StreamingResponse(lines, 200, headers, media_type="application/jsonl")
+        response = StreamingResponse(lines, 200, media_type="application/jsonl")
     else:
-        content = json.dumps(found.value, ensure_ascii=False).encode()
-        response = Response(content, found.status, headers, media_type="application/json")
+        # In ASCII: a refusal may repeat half a character, which a script can send and UTF-8 cannot.
+        content = json.dumps(found.value)
+        response = Response(content, found.status, media_type="application/json")
     for cookie in (*cookies, *(found.cookies if isinstance(found, Shown | Sent) else ())):
         _set(response, visit.site, cookie)
     return response
@@ -591,11 +581,6 @@ def _menu(visit: Visit) -> list[dict[str, Any]]:
         # Alone at one's own machine there is no account.
         if (visit.may(scope) or scope == "any") and not (visit.alone and key == "nav-account")
     ]
-
-
-def _headers(site: Site) -> dict[str, str]:
-    strict = {} if site.behind is None else {"Strict-Transport-Security": "max-age=31536000"}
-    return {**_SECURITY, **strict, "Cache-Control": "no-store"}
 
 
 def _set(response: Response, site: Site, cookie: Cookie) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from plaudit.config import did_you_mean
 from plaudit.data.fields import describe_value
@@ -72,7 +72,14 @@ NUMBER = FieldRule(types=(float, int), required=False)
 """A number that may be left out."""
 SWITCH = FieldRule(types=(bool,), required=False)
 """True or false, which may be left out."""
-_TYPE_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
+_TYPE_NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
 
 
 async def read_body(request: Request, most: int) -> bytes:
@@ -201,15 +208,17 @@ def error_details(error: UserError) -> dict[str, Any]:
     return details
 
 
-def refusal(error: UserError) -> JSONResponse:
+def refusal(error: UserError) -> Response:
     """What a sender reads of an error."""
     status = status_of(error)
-    headers = {"Cache-Control": "no-store"}
+    headers = dict[str, str]()
     if status == 503:
         headers["Retry-After"] = "1"
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": error_details(error)}, status, headers=headers)
+    # In ASCII: the name of an unknown field is repeated, and JSON can name one by half a character.
+    content = json.dumps({"error": error_details(error)})
+    return Response(content, status, headers, media_type="application/json")
 
 
 def bearer_token(authorization: str) -> str:

@@ -24,6 +24,7 @@ from plaudit import __version__
 from plaudit.errors import UserError
 from plaudit.labelling.app import entering
 from plaudit.labelling.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join
+from plaudit.labelling.app.headers import WithHeaders
 from plaudit.labelling.app.pages import Alone, Page, Site, page_routes, refused_outright
 from plaudit.labelling.app.render import static_file
 from plaudit.labelling.app.safety import (
@@ -44,14 +45,11 @@ from plaudit.labelling.transaction import Receipt
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """The addresses that only this machine reaches."""
-_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-
-
 PAGES: tuple[Page, ...] = entering.PAGES
 """All pages of the app."""
 
 
-def make_app(store: LabelStore, site: Site | None = None) -> Starlette:
+def make_app(store: LabelStore, site: Site | None = None) -> WithHeaders:
     """The application: every address that is not in its tables is refused."""
     site = Site() if site is None else site
     routes = [
@@ -64,7 +62,8 @@ def make_app(store: LabelStore, site: Site | None = None) -> Starlette:
         Route("/static/{version}/{name}", _static, methods=["GET"]),
         *page_routes(store, site, PAGES),
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_address, 500: _fault})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_address, 500: _fault})
+    return WithHeaders(app, behind_https=site.behind is not None)
 
 
 async def _static(request: Request) -> Response:
@@ -73,7 +72,7 @@ async def _static(request: Request) -> Response:
         raise HTTPException(404)
     content, media_type = found
     # The address holds a digest of the content: what is kept under it is never old.
-    headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(content, 200, headers, media_type=media_type)
 
 
@@ -128,7 +127,7 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
             store.refused(error.tried_in, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}")
         raise
     if isinstance(found, Lines):
-        return StreamingResponse(found.parts, endpoint.status, _HEADERS, media_type="application/jsonl")
+        return StreamingResponse(found.parts, endpoint.status, media_type="application/jsonl")
     return _json(asdict(found) if isinstance(found, Receipt) else found, endpoint.status)
 
 
@@ -142,7 +141,7 @@ def _read_fields(endpoint: Endpoint, request: Request, content: bytes) -> dict[s
 
 def _json(found: object, status: int = 200) -> Response:
     content = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
-    return Response(content, status, _HEADERS, media_type="application/json")
+    return Response(content, status, media_type="application/json")
 
 
 async def _no_such_address(request: Request, error: Exception) -> Response:
@@ -162,7 +161,7 @@ async def _fault(request: Request, error: Exception) -> Response:
     message = f"a fault of the server ({type(error).__name__}); nothing was acknowledged"
     if not request.url.path.startswith(f"{PREFIX}/"):
         return refused_outright(request, RequestError(500, message))
-    return JSONResponse({"error": {"message": message}}, 500, headers=_HEADERS)
+    return JSONResponse({"error": {"message": message}}, 500)
 
 
 def serve(
@@ -242,7 +241,7 @@ def site_of(
     return Site(hosts=(*sorted(hosts | proxy),), port=port, behind=behind, alone=alone)
 
 
-def _server(app: Starlette) -> uvicorn.Server:
+def _server(app: WithHeaders) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         log_level="warning",
