@@ -300,11 +300,10 @@ class LabelStore:
         """
         stored = None
         if password is not None:
-            words = passwords.checked_password(password)
-            # Whoever holds no invite makes nobody hash; and never under the writer's lock, for it takes long.
+            # Whoever holds no invite makes nobody hash; and never under the writer's lock, as it takes long.
             with self.looking() as look:
-                people.invite_row(look, secret)
-            stored = passwords.hash_password(words)
+                project = people.invite_row(look, secret).project
+            stored = passwords.hash_password(passwords.checked_password(password, str(name), project))
         with self.changing() as change:
             return people.join(change, secret, name, key, password_hash=stored, participant=participant)
 
@@ -380,10 +379,10 @@ class LabelStore:
 
     def change_password(self, project: str, annotator: str, old: str, new: object) -> Opened:
         """Another password; all sessions end, and the returned one takes the place of the browser's."""
-        words = passwords.checked_password(new)
         with passwords.GATE:
             with self.looking() as look:
                 attempt = sessions.own_sign_in(look, project, annotator)
+            words = passwords.checked_password(new, project, attempt.typed.partition("/")[2])
             self._refuse_wrong(attempt, old)
             stored = passwords.hash_password(words)
         with self.changing() as change:
