@@ -373,6 +373,38 @@ def test_aspects_have_known_answers_of_their_own() -> None:
     assert agrees_with_gold({"points": {"kind": [1, 1]}}, body, [0, 1]) is None
 
 
+LAYOUT: dict[str, Any] = {
+    "aspects": ("helpfulness", "layout"),
+    "anchors": ((), ("Poor", "Adequate", "Excellent")),
+}
+
+
+def test_an_aspect_with_words_has_as_many_points_as_words() -> None:
+    asked = project("rate", **LAYOUT)
+    body = check_task(TASKS["rate"], asked)
+    shown = shown_task(body, [0, 1], asked)
+    assert shown["anchors"] == {"layout": ["Poor", "Adequate", "Excellent"]}
+    assert (shown["aspects"], shown["points"]) == (["helpfulness", "layout"], 5)
+    label = {"points": {"helpfulness": [5, 1], "layout": [3, None]}}
+    assert check_label(label, body, asked) == label
+    for scores, field, words in (
+        ([4, 1], "points.layout[0]", "a whole number from 1 to 3"),
+        ([1], "points.layout", "1 to 3 or null"),
+    ):
+        with pytest.raises(FieldError) as refused:
+            check_label({"points": {"layout": scores}}, body, asked)
+        assert (refused.value.field, words in str(refused.value)) == (field, True)
+
+
+def test_a_known_answer_keeps_to_the_levels_of_its_aspect() -> None:
+    asked = project("rate", **LAYOUT)
+    body = check_task({**TASKS["rate"], "gold": {"layout": [[3, 3], [1, 2]]}}, asked)
+    assert agrees_with_gold({"points": {"layout": [3, 1]}}, body, [0, 1]) is True
+    with pytest.raises(FieldError) as refused:
+        check_task({**TASKS["rate"], "gold": {"layout": [[3, 4], [1, 2]]}}, asked)
+    assert (refused.value.field, refused.value.expected) == ("gold.layout[0][1]", "a number from 1 to 3")
+
+
 # What a majority is counted over, in the task's own order.
 SIDES: list[tuple[str, dict[str, Any], list[int], str | None]] = [
     ("pair", {"strength": -2}, [1, 0], "1"),

@@ -168,12 +168,10 @@ def _points(node: Node, count: int, project: Project) -> dict[str, list[int | No
         raise node.wrong_type_error(f"points by aspect: {', '.join(aspects)}")
     points = dict[str, list[int | None]]()
     for name in node.fields():
-        items = node.get(name).items()
+        items, most = node.get(name).items(), project.levels(name)
         if len(items) != count:
-            raise node.get(name).wrong_type_error(
-                f"1 to {project.points} or null for each of the {count} answers"
-            )
-        points[name] = [None if item.value is None else _whole(item, 1, project.points) for item in items]
+            raise node.get(name).wrong_type_error(f"1 to {most} or null for each of the {count} answers")
+        points[name] = [None if item.value is None else _whole(item, 1, most) for item in items]
     return points
 
 

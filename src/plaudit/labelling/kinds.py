@@ -251,11 +251,12 @@ def _gold_rate(node: Node, task: dict[str, Any], project: Project) -> dict[str, 
     _refuse_unknown(node, project.aspects or ("overall",), "known answer")
     if not node.fields():
         raise node.wrong_type_error("points of an aspect, from and to, for each answer")
-    return {name: _ranges(node.get(name), len(task["candidates"]), project) for name in node.fields()}
+    count = len(task["candidates"])
+    return {name: _ranges(node.get(name), count, project.levels(name)) for name in node.fields()}
 
 
-def _ranges(node: Node, count: int, project: Project) -> list[list[float]]:
-    ranges = [[end.number_between(1, project.points) for end in item.items()] for item in node.items()]
+def _ranges(node: Node, count: int, most: int) -> list[list[float]]:
+    ranges = [[end.number_between(1, most) for end in item.items()] for item in node.items()]
     if len(ranges) != count or any(len(both) != 2 or both[0] > both[1] for both in ranges):
         raise node.wrong_type_error(f"[low, high] for each of the {count} answers")
     return ranges
@@ -313,7 +314,9 @@ def shown_task(body: Mapping[str, Any], order: Sequence[int], project: Project) 
     if body["kind"] in ("pair", "talk", "rank"):
         shown["ties"] = project.ties
     if body["kind"] == "rate":
-        shown |= {"aspects": list(project.aspects) or ["overall"], "points": project.points}
+        aspects = list(project.aspects) or ["overall"]
+        anchors = {name: list(words) for name in aspects if (words := project.words_of(name))}
+        shown |= {"aspects": aspects, "points": project.points, "anchors": anchors}
     for name in ("steps", "draft", "language"):
         if name in body:
             shown[name] = body[name]
