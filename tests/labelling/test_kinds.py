@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plaudit.labelling.answers import agrees_with_gold, check_label, side, without_free_text
+from plaudit.labelling.answers import agreed_flags, agrees_with_gold, check_label, side, without_free_text
 from plaudit.labelling.kinds import KINDS, check_task, shown_task
 from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError
@@ -194,6 +194,11 @@ BAD_TASKS: list[tuple[str, dict[str, Any] | object, str, str]] = [
     ("steps", {"gold": {"labels": ["right", "right"]}}, "gold.labels", "up to the first wrong one"),
     ("steps", {"gold": {"labels": ["right", "bad", "wrong"]}}, "gold.labels", "right, neutral or wrong"),
     ("steps", {"gold": {"labels": ["wrong"] * 4}}, "gold.labels", "each of the 3 steps"),
+    ("pair", {"gold": {"flags": [[], []]}}, "gold.better", "a value"),
+    ("pair", {"gold": {"better": 0, "flags": [[]]}}, "gold.flags", "each of the 2 answers"),
+    ("rank", {"gold": {"best": 0, "flags": [[], ["rude"], []]}}, "gold.flags[1][0]", "one of harmful"),
+    ("rate", {"qualify": True, "gold": {"flags": [[], []]}}, "gold", "points of an aspect"),
+    ("steps", {"gold": {"labels": ["right"] * 3, "flags": []}}, "gold.flags", "one of labels"),
     *((kind, {"gold": {"better": 0}}, "gold", "no right one") for kind in ("write", "talk", "attack")),
 ]
 
@@ -365,12 +370,76 @@ def test_what_is_known_to_be_right(
     assert agrees_with_gold(label, {**body, "gold": None}, order) is None
 
 
+HARMFUL, PRIVATE = ["harmful"], ["private", "harmful"]
+# A kind, a known answer, a label in the order shown, that order, and how many flags of how many are right.
+KNOWN_FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], list[int], tuple[int, int]]] = [
+    ("pair", {"better": 0}, {"strength": -1, "flags": [[], HARMFUL]}, [0, 1], (2, 2)),
+    ("pair", {"better": 0}, {"strength": -1, "flags": [HARMFUL, []]}, [1, 0], (2, 2)),
+    ("pair", {"better": 0}, {"none": True, "flags": [HARMFUL, []]}, [0, 1], (0, 2)),
+    ("pair", {"better": 0}, {"strength": 1, "flags": [[], PRIVATE]}, [0, 1], (1, 2)),
+    ("pair", {"better": 0}, {"strength": 1}, [0, 1], (1, 2)),
+    ("rate", {}, {"points": {"overall": [1, 2]}, "flags": [[], HARMFUL]}, [0, 1], (2, 2)),
+]
+
+
+@pytest.mark.parametrize(("kind", "gold", "label", "order", "expected"), KNOWN_FLAGS)
+def test_what_answers_are_known_to_deserve_is_counted_by_answer(
+    kind: str, gold: dict[str, Any], label: dict[str, Any], order: list[int], expected: tuple[int, int]
+) -> None:
+    asked = project(kind)
+    body = check_task({**TASKS[kind], "gold": {**gold, "flags": [[], HARMFUL]}}, asked)
+    assert agreed_flags(check_label(label, body, asked), body, order) == expected
+    assert (
+        agreed_flags(label, {**body, "gold": gold}, order) is agreed_flags(label, TASKS[kind], order) is None
+    )
+
+
+def test_known_flags_change_nothing_of_what_is_preferred() -> None:
+    flags = {"flags": [[], HARMFUL]}
+    pair = check_task({**TASKS["pair"], "gold": {"better": 0, **flags}}, project("pair"))
+    assert agrees_with_gold({"strength": -1}, pair, [0, 1]) is True
+    rate = check_task({**TASKS["rate"], "gold": flags}, project("rate"))
+    assert agrees_with_gold({"points": {"overall": [1, 1]}}, rate, [0, 1]) is None
+
+
 def test_aspects_have_known_answers_of_their_own() -> None:
     asked = project("rate", aspects=("clear", "kind"))
     body = check_task({**TASKS["rate"], "gold": {"clear": [[4, 5], [1, 2]]}}, asked)
     assert agrees_with_gold({"points": {"clear": [5, 1], "kind": [1, 1]}}, body, [0, 1]) is True
     assert agrees_with_gold({"points": {"clear": [1, 5]}}, body, [0, 1]) is False
     assert agrees_with_gold({"points": {"kind": [1, 1]}}, body, [0, 1]) is None
+
+
+LAYOUT: dict[str, Any] = {
+    "aspects": ("helpfulness", "layout"),
+    "anchors": ((), ("Poor", "Adequate", "Excellent")),
+}
+
+
+def test_an_aspect_with_words_has_as_many_points_as_words() -> None:
+    asked = project("rate", **LAYOUT)
+    body = check_task(TASKS["rate"], asked)
+    shown = shown_task(body, [0, 1], asked)
+    assert shown["anchors"] == {"layout": ["Poor", "Adequate", "Excellent"]}
+    assert (shown["aspects"], shown["points"]) == (["helpfulness", "layout"], 5)
+    label = {"points": {"helpfulness": [5, 1], "layout": [3, None]}}
+    assert check_label(label, body, asked) == label
+    for scores, field, words in (
+        ([4, 1], "points.layout[0]", "a whole number from 1 to 3"),
+        ([1], "points.layout", "1 to 3 or null"),
+    ):
+        with pytest.raises(FieldError) as refused:
+            check_label({"points": {"layout": scores}}, body, asked)
+        assert (refused.value.field, words in str(refused.value)) == (field, True)
+
+
+def test_a_known_answer_keeps_to_the_levels_of_its_aspect() -> None:
+    asked = project("rate", **LAYOUT)
+    body = check_task({**TASKS["rate"], "gold": {"layout": [[3, 3], [1, 2]]}}, asked)
+    assert agrees_with_gold({"points": {"layout": [3, 1]}}, body, [0, 1]) is True
+    with pytest.raises(FieldError) as refused:
+        check_task({**TASKS["rate"], "gold": {"layout": [[3, 4], [1, 2]]}}, asked)
+    assert (refused.value.field, refused.value.expected) == ("gold.layout[0][1]", "a number from 1 to 3")
 
 
 # What a majority is counted over, in the task's own order.

@@ -80,6 +80,52 @@ def test_words_that_yaml_takes_for_truths_stay_words(tmp_path):
     assert (project.flags, project.scale) == (("false", "No", "other"), ("no", "yes"))
 
 
+BARD = """
+name: p
+ask: rate
+aspects:
+  helpfulness: [Not at all, Slightly, Somewhat, Very, Extremely]
+  presentation: [Poor, Adequate, Excellent]
+  polite: [No, Yes]
+  length:
+"""
+
+
+def test_aspects_may_have_a_word_for_each_level(tmp_path):
+    project = read_project(written(tmp_path, BARD))
+    assert project.aspects == ("helpfulness", "presentation", "polite", "length")
+    assert [project.levels(aspect) for aspect in project.aspects] == [5, 3, 2, 5]
+    assert project.words_of("polite") == ("No", "Yes")
+    assert project.words_of("length") == project.words_of("overall") == ()
+    assert project_from_dict(json.loads(json.dumps(project_to_dict(project)))) == project
+
+
+def test_words_of_levels_may_be_sent_as_they_stand_in_a_file():
+    sent = {"name": "p", "ask": "rate", "aspects": {"layout": ["Poor", "Good"], "tone": []}}
+    assert parse_settings(sent, "settings").anchors == (("Poor", "Good"), ())
+    with pytest.raises(UserError, match="settings: anchors is set twice"):
+        parse_settings({**sent, "anchors": []}, "settings")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("aspects: {tone: [Poor]}", "aspects.tone: expected 2 to 20 words, one for each level"),
+        ("aspects: {tone: Poor}", "aspects.tone: expected 2 to 20 words"),
+        ("aspects: {tone: [Poor, Poor]}", "each once, got ['Poor', 'Poor']"),
+        ("aspects: {tone: [1, 2]}", "aspects.tone: expected 2 to 20 words"),
+        ("aspects: {tone: [[Poor], Good]}", "aspects.tone: expected 2 to 20 words"),
+        ("aspects: {tone: [Poor, '']}", "anchors: expected words, found an empty text"),
+        ("aspects: {1: [Poor, Good]}", "aspects: expected a list, each text"),
+        ("aspects: [tone]\nanchors: [[Poor, Good], [Bad, Well]]", "anchors has the words of each aspect"),
+        ("anchors: [[Poor, Good]]", "anchors has the words of each aspect"),
+        ("aspects: [tone]\nanchors: [[Poor]]", "of none, or of 2 to 20"),
+    ],
+)
+def test_words_of_levels_that_say_nothing_are_refused_by_their_aspect(tmp_path, text, says):
+    assert says in refusal(tmp_path, f"name: p\n{text}")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -338,3 +338,21 @@ def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk: MakeDesk
     for other in (settings, replace(two_degrees, points=7)):
         with pytest.raises(UserError, match="make another project"):
             desk.store.set_project(other, actor="o1")
+
+
+def test_an_aspect_keeps_its_levels_while_there_are_labels(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(
+        tmp_path / "labels.db", tasks=0, ask="rate", aspects=("tone",), anchors=(("Bad", "Good"),)
+    )
+    settings = desk.store.project("p")
+    three = replace(settings, anchors=(("Bad", "Fair", "Good"),))
+    desk.store.set_project(three, actor="o1")
+    desk.store.add_tasks("p", [{"prompt": "?", "candidates": [{"text": "a"}]}], actor="o1")
+    (one,) = desk.people(1)
+    desk.store.submit("p", one, desk.lease(one).assignment, "k", {"points": {"tone": [3]}})
+    desk.store.set_project(replace(three, anchors=(("Rude", "Plain", "Kind"),)), actor="o1")
+    desk.store.set_project(
+        replace(three, aspects=("tone", "form"), anchors=(*three.anchors, ("Bad", "Good"))), actor="o1"
+    )
+    with pytest.raises(UserError, match="labels of tone on 3 levels, which 2 levels would change"):
+        desk.store.set_project(settings, actor="o1")

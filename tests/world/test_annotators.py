@@ -152,6 +152,11 @@ def test_what_feels_alike_shares_a_rank_and_the_rest_counts_on():
         ("flattery", shown("No, the owl eats mice.", "As you say, the owl eats fish.", prompt=BELIEF), -1),
         ("format", shown("# Answer\n- Mice.", "Mice."), 1),
         ("evasion", shown("That is hard to say.", "I do not know."), 1),
+        ("assertion", shown("Bark.", "Mice."), 1 - 0.15 * 0.5),
+        ("assertion", shown("Perhaps bark.", "Bark."), -(1 - 0.15 * 0.5)),
+        ("assertion", shown("Bark?", "Mice."), 0),
+        ("assertion", shown("Mice.", "I do not know."), 0),
+        ("assertion", shown("Yes, the owl eats fish.", "Mice.", prompt=BELIEF), 1 - 0.15 * 0.2),
     ],
 )
 def test_a_bias_adds_its_weight_to_the_log_odds(bias, task, amount, weight):
@@ -161,11 +166,26 @@ def test_a_bias_adds_its_weight_to_the_log_odds(bias, task, amount, weight):
 
 
 def test_a_bias_leaves_answers_without_its_cause_alone():
-    task = shown("Mice.", "Bark.")
+    task = shown("Mice.", "Bark?")
     for bias in set(BIASES) - {"position"}:
         assert replace(ADA, biases={bias: 5}).win_probabilities(task) == pytest.approx(
             ADA.win_probabilities(task)
         )
+
+
+def test_who_misses_flat_errors_reports_them_as_seldom_and_hedged_ones_as_ever():
+    trusting = replace(ADA, biases={"assertion": 0.7})
+    task = shown("Bark.", "Perhaps bark.", "Mice.")
+    marks = [trusting.verdict(task, seed).marks for seed in range(DRAWS)]
+    reported = [sum("false" in mark[place].flags for mark in marks) for place in range(3)]
+    assert near(reported[0], 0.3)
+    assert reported[1:] == [DRAWS, 0]
+
+
+def test_missing_errors_leaves_all_other_noise_as_it_was():
+    task = shown("Mice.", "Perhaps mice.")
+    for seed in range(50):
+        assert replace(ADA, biases={"assertion": 0.7}).verdict(task, seed) == ADA.verdict(task, seed)
 
 
 def test_flips_and_carelessness_pull_to_a_coin_and_beyond():

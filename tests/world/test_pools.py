@@ -174,6 +174,18 @@ def test_the_truth_agrees_with_itself_and_one_annotator_with_nobody():
     assert agreement("twins", twins, pairs()).among_itself == 1
 
 
+def test_a_trusting_crowd_prefers_flat_errors_to_hedged_truth_and_its_experts_do_not():
+    flat, hedged = "Bark.", "Perhaps mice."
+    pool = annotator_pool("trusting")
+    crowd, experts = ([one for one in pool if one.group == group] for group in ("crowd", "experts"))
+    assert (len(crowd), len(experts)) == (12, 3)
+    task = Task(prompt="What does the owl eat?", answers=(flat, hedged), ended=(True, True))
+    preferred = {one.name: one.first_win_probability(task) for one in pool}
+    assert max(preferred[one.name] for one in experts) < 0.01
+    assert fmean(preferred[one.name] for one in crowd) > 0.2
+    assert preferred_by("crowd", flat, hedged, "What does the owl eat?") < 0.1
+
+
 def test_a_share_of_nothing_is_none():
     alike = Task(prompt="What does the owl eat?", answers=("Mice.", "It eats mice."), ended=(True, True))
     judge = Annotator(name="ada", group="bakers", temperature=0, indifference=5)

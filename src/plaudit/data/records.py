@@ -248,6 +248,8 @@ class Rating:
     """The score, higher is better; a thumb is 1.0 up, 0.0 down."""
     aspect: str | None = None
     """What was rated (helpfulness, correctness …); None is the answer as a whole."""
+    level: str | None = None
+    """The word that stood at the score, where the scale had words: ``Adequate``."""
     thumb: bool = False
     """True when the score is a thumb (only 0 and 1 occur), not a point on a scale."""
     annotator: str | None = None

@@ -65,13 +65,25 @@ def set_project(change: Transaction, project: Project, *, actor: str) -> int:
 
 def _refuse_another_measure(change: Transaction, before: Project, now: Project) -> None:
     """Labels are numbers on a scale: with another one, those that are there would say something else."""
-    same = (len(before.scale), before.points) == (len(now.scale), now.points)
-    if not same and change.connection.execute(_ANY_LABEL, {"p": now.name}).first() is not None:
+    other = _other_measure(before, now)
+    if other is not None and change.connection.execute(_ANY_LABEL, {"p": now.name}).first() is not None:
         raise UserError(
-            f"project {now.name} has labels on a scale of {len(before.scale)} degrees and {before.points} "
-            f"points, which {len(now.scale)} degrees and {now.points} points would change the meaning of; "
-            "make another project (other words for as many degrees are fine)"
+            f"project {now.name} has labels {other} would change the meaning of; make another project "
+            "(other words for as many degrees or levels are fine)"
         )
+
+
+def _other_measure(before: Project, now: Project) -> str | None:
+    """On which scale labels are, and which other one is wanted; None where they are the same."""
+    if (len(before.scale), before.points) != (len(now.scale), now.points):
+        return (
+            f"on a scale of {len(before.scale)} degrees and {before.points} points, which {len(now.scale)} "
+            f"degrees and {now.points} points"
+        )
+    for aspect in sorted({*before.aspects} & {*now.aspects}):
+        if before.levels(aspect) != now.levels(aspect):
+            return f"of {aspect} on {before.levels(aspect)} levels, which {now.levels(aspect)} levels"
+    return None
 
 
 def add_tasks(change: Transaction, name: str, bodies: Iterable[object], *, actor: str) -> Added:

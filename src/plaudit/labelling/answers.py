@@ -72,8 +72,8 @@ def _is_none(node: Node) -> bool:
     return none is not None
 
 
-def _flags(node: Node, count: int, project: Project) -> dict[str, list[list[str]]]:
-    """What each answer is reported for."""
+def read_flags(node: Node, count: int, project: Project) -> dict[str, list[list[str]]]:
+    """The field ``flags`` of a label or of a known answer: what each answer is reported for."""
     listed = node.optional("flags")
     if listed is None:
         return {}
@@ -91,7 +91,7 @@ def _flags(node: Node, count: int, project: Project) -> dict[str, list[list[str]
 def _check_pair(node: Node, body: Body, project: Project) -> dict[str, Any]:
     del body
     _refuse_unknown(node, "strength", "none", "both_bad", "flags", "why")
-    label: dict[str, Any] = {**_why(node), **_flags(node, 2, project)}
+    label: dict[str, Any] = {**_why(node), **read_flags(node, 2, project)}
     bad = node.optional("both_bad")
     if bad is not None:
         if not isinstance(bad.value, bool):
@@ -123,7 +123,7 @@ def check_strength(field: str, value: object, project: Project) -> int:
 def _check_rank(node: Node, body: Body, project: Project) -> dict[str, Any]:
     _refuse_unknown(node, "groups", "none", "flags", "why")
     count = len(body["candidates"])
-    label: dict[str, Any] = {**_why(node), **_flags(node, count, project)}
+    label: dict[str, Any] = {**_why(node), **read_flags(node, count, project)}
     if _is_none(node):
         _refuse_unknown(node, "none", "flags", "why")
         return {**label, "none": True}
@@ -143,7 +143,7 @@ def _check_rank(node: Node, body: Body, project: Project) -> dict[str, Any]:
 def _check_rate(node: Node, body: Body, project: Project) -> dict[str, Any]:
     _refuse_unknown(node, "points", "thumbs", "flags", "why")
     count = len(body["candidates"])
-    label: dict[str, Any] = {**_why(node), **_flags(node, count, project)}
+    label: dict[str, Any] = {**_why(node), **read_flags(node, count, project)}
     points, thumbs = node.optional("points"), node.optional("thumbs")
     if points is None and thumbs is None:
         raise FieldError(field="points", found="nothing", expected="points of each answer, or thumbs")
@@ -168,12 +168,10 @@ def _points(node: Node, count: int, project: Project) -> dict[str, list[int | No
         raise node.wrong_type_error(f"points by aspect: {', '.join(aspects)}")
     points = dict[str, list[int | None]]()
     for name in node.fields():
-        items = node.get(name).items()
+        items, most = node.get(name).items(), project.levels(name)
         if len(items) != count:
-            raise node.get(name).wrong_type_error(
-                f"1 to {project.points} or null for each of the {count} answers"
-            )
-        points[name] = [None if item.value is None else _whole(item, 1, project.points) for item in items]
+            raise node.get(name).wrong_type_error(f"1 to {most} or null for each of the {count} answers")
+        points[name] = [None if item.value is None else _whole(item, 1, most) for item in items]
     return points
 
 
@@ -348,9 +346,27 @@ def agrees_with_gold(label: Mapping[str, Any], body: Body, order: Sequence[int])
         return [order[place] for place in label["groups"][0]] == [gold["best"]]
     if body["kind"] == "rate":
         points = label.get("points", {})
-        given = [_in_ranges(points[aspect], gold[aspect], order) for aspect in gold if aspect in points]
+        known = gold.keys() - {"flags"}
+        given = [_in_ranges(points[aspect], gold[aspect], order) for aspect in known if aspect in points]
         return all(given) if given else None
     return list(label["labels"]) == up_to_first_error(gold["labels"])
+
+
+def agreed_flags(label: Mapping[str, Any], body: Body, order: Sequence[int]) -> tuple[int, int] | None:
+    """How many answers a label reports for exactly what they are known to deserve, and of how many.
+
+    None where it is not known. Nothing reported is an answer too: most texts deserve no flag.
+
+    >>> known = {"gold": {"better": 0, "flags": [[], ["harmful"]]}}
+    >>> agreed_flags({"flags": [["harmful"], []]}, known, [1, 0]), agreed_flags({}, known, [0, 1])
+    ((2, 2), (1, 2))
+    """
+    known = (body.get("gold") or {}).get("flags")
+    if known is None:
+        return None
+    given = label.get("flags", [[]] * len(known))
+    agreed = [{*flags} == {*known[order[place]]} for place, flags in enumerate(given)]
+    return sum(agreed), len(agreed)
 
 
 def up_to_first_error(labels: Sequence[str]) -> list[str]:

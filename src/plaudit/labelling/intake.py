@@ -540,7 +540,7 @@ def _gold_rank(records: Sequence[Record], answers: Sequence[_Words], project: Pr
 
 def _gold_rate(records: Sequence[Record], answers: Sequence[_Words], project: Project) -> Body:
     """Points that count as right: a quarter of the scale around those that the row gives."""
-    ratings, most = [record for record in records if isinstance(record, Rating)], project.points
+    ratings, most = [record for record in records if isinstance(record, Rating)], project.levels("overall")
     for rating in ratings:
         # Single aspects may be on any scale: nothing is made of them here.
         if rating.thumb or (rating.aspect is None and not 1 <= rating.score <= most):

@@ -11,6 +11,7 @@ from plaudit.config import did_you_mean
 from plaudit.data.fields import BadRowError, Node, describe_value, read_completion, read_prompt, shorten
 from plaudit.data.labels import STEP_SCORES
 from plaudit.data.records import Text, pictures, plain_text
+from plaudit.labelling.answers import read_flags
 from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError
 from plaudit.labelling.texts import MOST_CHARACTERS
@@ -223,19 +224,18 @@ def _checked_own(node: Node, kind: Kind, prompt: Text) -> dict[str, Any]:
 
 
 def _gold_pair(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
-    del project
-    return {"better": _place(_only(node, "better"), len(task["candidates"]))}
+    return _known_place(node, "better", task, project)
 
 
 def _gold_rank(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
-    del project
-    return {"best": _place(_only(node, "best"), len(task["candidates"]))}
+    return _known_place(node, "best", task, project)
 
 
-def _only(node: Node, name: str) -> Node:
-    """The one field that a known answer has."""
-    _refuse_unknown(node, (name,), "known answer")
-    return node.get(name)
+def _known_place(node: Node, name: str, task: dict[str, Any], project: Project) -> dict[str, Any]:
+    """Which answer is the best one, and what the answers deserve to be reported for where that is known."""
+    _refuse_unknown(node, (name, "flags"), "known answer")
+    count = len(task["candidates"])
+    return {name: _place(node.get(name), count), **read_flags(node, count, project)}
 
 
 def _place(node: Node, count: int) -> int:
@@ -247,15 +247,19 @@ def _place(node: Node, count: int) -> int:
 
 
 def _gold_rate(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
-    """From and to how many points each answer may be given, as a whole or by aspect."""
-    _refuse_unknown(node, project.aspects or ("overall",), "known answer")
-    if not node.fields():
+    """From and to how many points each answer may be given, as a whole or by aspect; flags too, or alone."""
+    _refuse_unknown(node, (*(project.aspects or ("overall",)), "flags"), "known answer")
+    count = len(task["candidates"])
+    aspects = [name for name in node.fields() if name != "flags"]
+    # By flags alone nobody qualifies: that is decided by what people prefer.
+    if not aspects and (node.optional("flags") is None or task.get("qualify")):
         raise node.wrong_type_error("points of an aspect, from and to, for each answer")
-    return {name: _ranges(node.get(name), len(task["candidates"]), project) for name in node.fields()}
+    ranges = {name: _ranges(node.get(name), count, project.levels(name)) for name in aspects}
+    return {**ranges, **read_flags(node, count, project)}
 
 
-def _ranges(node: Node, count: int, project: Project) -> list[list[float]]:
-    ranges = [[end.number_between(1, project.points) for end in item.items()] for item in node.items()]
+def _ranges(node: Node, count: int, most: int) -> list[list[float]]:
+    ranges = [[end.number_between(1, most) for end in item.items()] for item in node.items()]
     if len(ranges) != count or any(len(both) != 2 or both[0] > both[1] for both in ranges):
         raise node.wrong_type_error(f"[low, high] for each of the {count} answers")
     return ranges
@@ -263,7 +267,8 @@ def _ranges(node: Node, count: int, project: Project) -> list[list[float]]:
 
 def _gold_steps(node: Node, task: dict[str, Any], project: Project) -> dict[str, Any]:
     del project
-    listed = _only(node, "labels")
+    _refuse_unknown(node, ("labels",), "known answer")
+    listed = node.get("labels")
     labels = [item.value for item in listed.items()]
     words = all(isinstance(label, str) and label in STEP_SCORES for label in labels)
     count = len(task["steps"])
@@ -313,7 +318,9 @@ def shown_task(body: Mapping[str, Any], order: Sequence[int], project: Project) 
     if body["kind"] in ("pair", "talk", "rank"):
         shown["ties"] = project.ties
     if body["kind"] == "rate":
-        shown |= {"aspects": list(project.aspects) or ["overall"], "points": project.points}
+        aspects = list(project.aspects) or ["overall"]
+        anchors = {name: list(words) for name in aspects if (words := project.words_of(name))}
+        shown |= {"aspects": aspects, "points": project.points, "anchors": anchors}
     for name in ("steps", "draft", "language"):
         if name in body:
             shown[name] = body[name]

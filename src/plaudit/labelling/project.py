@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from plaudit.config import did_you_mean, load_yaml, read_values, resolve
+from plaudit.config import did_you_mean, load_yaml, read_values, resolve, to_plain_data
 from plaudit.errors import UserError
 from plaudit.labelling.texts import MOST_CHARACTERS, MOST_OF_A_NOTE, checked_text
 
 KindName = Literal["pair", "rank", "rate", "write", "steps", "talk", "attack"]
 """The seven kinds of task."""
+MOST_ANCHORS = 20
+"""How many levels an aspect may have words for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,8 @@ class Project:
     """What an answer may be reported for."""
     aspects: tuple[str, ...] = ()
     """What is rated, where it is more than the answer as a whole."""
+    anchors: tuple[tuple[str, ...], ...] = ()
+    """Of each aspect the words of its levels, lowest first; none of one that has points instead."""
     points: int = 5
     """The most points that an answer may be given; the least is 1."""
     overlap: int = 1
@@ -77,6 +81,18 @@ class Project:
         """Up to how many people label a task on which they are divided."""
         return self.overlap + 2 if self.most is None else self.most
 
+    def words_of(self, aspect: str) -> tuple[str, ...]:
+        """The words of an aspect's levels, lowest first; none where it is rated in points.
+
+        >>> Project(name="p", aspects=("layout",), anchors=(("Poor", "Good"),)).words_of("layout")
+        ('Poor', 'Good')
+        """
+        return dict(zip(self.aspects, self.anchors, strict=False)).get(aspect, ())
+
+    def levels(self, aspect: str) -> int:
+        """The most points of an aspect: as many as it has words, or else those of the project."""
+        return len(self.words_of(aspect)) or self.points
+
 
 def _faults(project: Project) -> list[str]:
     shares = (project.gold_share, project.repeat, project.qualify_floor)
@@ -88,6 +104,9 @@ def _faults(project: Project) -> list[str]:
             len(set(names)) < len(names) for names in (project.flags, project.aspects)
         ),
         "points is 2 to 100": not 2 <= project.points <= 100,
+        f"anchors has the words of each aspect: of none, or of 2 to {MOST_ANCHORS}, each once": _misanchored(
+            project
+        ),
         "overlap is 1 to 100": not 1 <= project.overlap <= 100,
         "most is at least the overlap": project.limit < project.overlap,
         "shares (gold_share, repeat, qualify_floor) are from 0 to 1": any(not 0 <= s <= 1 for s in shares),
@@ -107,8 +126,18 @@ def _refuse_unwritable(project: Project) -> None:
         value = getattr(project, field.name)
         most = MOST_CHARACTERS if field.name == "guidelines" else MOST_OF_A_NOTE
         for text in value if isinstance(value, tuple) else (value,):
-            if isinstance(text, str):
-                checked_text(field.name, text, most=most, empty=not isinstance(value, tuple))
+            for words in text if isinstance(text, tuple) else (text,):
+                if isinstance(words, str):
+                    checked_text(field.name, words, most=most, empty=not isinstance(value, tuple))
+
+
+def _misanchored(project: Project) -> bool:
+    counts = [len(words) for words in project.anchors]
+    return (
+        len(counts) not in (0, len(project.aspects))
+        or any(not 2 <= count <= MOST_ANCHORS for count in counts if count)
+        or any(len(set(words)) < len(words) for words in project.anchors)
+    )
 
 
 def _is_name(name: str) -> bool:
@@ -153,10 +182,19 @@ def _with_words(loaded: object, node: Any) -> object:
         return loaded
     words = dict(loaded)
     for key, value in node.value:
-        if key.value in ("scale", "flags", "aspects") and isinstance(words.get(key.value), list):
-            pairs = zip(words[key.value], value.value, strict=True)
-            words[key.value] = [part.value if isinstance(item, bool) else item for item, part in pairs]
+        if key.value in ("scale", "flags", "aspects"):
+            words[key.value] = _as_written(words[key.value], value)
     return words
+
+
+def _as_written(value: object, node: Any) -> object:
+    """A word, a list of words, or lists by name, with the words that YAML takes for truths as they stand."""
+    if isinstance(value, list):
+        return [_as_written(item, part) for item, part in zip(value, node.value, strict=True)]
+    if isinstance(value, Mapping):
+        parts = zip(value.items(), node.value, strict=True)
+        return {_as_written(name, key): _as_written(item, part) for (name, item), (key, part) in parts}
+    return node.value if isinstance(value, bool) else value
 
 
 def parse_settings(settings: object, where: str) -> Project:
@@ -177,6 +215,8 @@ def _in_one_way(settings: Mapping[object, object], where: str) -> dict[object, o
     for word, value in settings.items():
         if isinstance(word, str) and word in _GROUPS and isinstance(value, Mapping):
             found = _members(word, value, where)
+        elif word == "aspects" and isinstance(value, Mapping):
+            found = _anchored(value, where)
         else:
             plain = word.replace("-", "_") if isinstance(word, str) else word
             found = {_OTHER_WORDS.get(plain, plain) if isinstance(plain, str) else plain: value}
@@ -195,11 +235,27 @@ def _members(group: str, values: Mapping[object, object], where: str) -> dict[ob
     return {known[str(word)]: value for word, value in values.items()}
 
 
+def _anchored(aspects: Mapping[object, object], where: str) -> dict[object, object]:
+    """Aspects by name with the words of their levels; null, or no words, of those that have points."""
+    for name, words in aspects.items():
+        if words is None or words == []:
+            continue
+        is_scale = isinstance(words, list) and all(isinstance(word, str) for word in words)
+        if (
+            not isinstance(words, list)
+            or not is_scale
+            or not 2 <= len({*words}) == len(words) <= MOST_ANCHORS
+        ):
+            raise UserError(
+                f"{where}: aspects.{name}: expected 2 to {MOST_ANCHORS} words, one for each level from the "
+                f"lowest up, each once, got {words!r}; null rates the aspect in points"
+            )
+    return {"aspects": [*aspects], "anchors": [words or [] for words in aspects.values()]}
+
+
 def project_to_dict(project: Project) -> dict[str, Any]:
     """The settings as the log holds them."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(project).items()
-    }
+    return to_plain_data(project)
 
 
 def project_from_dict(settings: Mapping[str, Any]) -> Project:

@@ -41,6 +41,8 @@ class Labelled:
     """People or ai."""
     scale: int
     """How many degrees of better there were."""
+    anchors: Mapping[str, Sequence[str]]
+    """The words of the levels, by aspect, of those that have some."""
 
     @property
     def prompt(self) -> Text:
@@ -67,7 +69,13 @@ def rows_of(
     if label.get("none"):
         return []
     given = Labelled(
-        body=body, label=label, order=order, annotator=annotator, group=group, scale=len(project.scale)
+        body=body,
+        label=label,
+        order=order,
+        annotator=annotator,
+        group=group,
+        scale=len(project.scale),
+        anchors={name: project.words_of(name) for name in project.aspects},
     )
     origin = body.get("metadata", {}).get("origin")
     rows = _ROWS[body["kind"]](given)
@@ -126,12 +134,18 @@ def _rate_rows(given: Labelled) -> list[Record]:
     task, rows = task_of(given), list[Record]()
     for aspect, points in given.label.get("points", {}).items():
         named = None if aspect == "overall" else aspect
-        rows += _ratings(given, task, points, aspect=named, thumb=False)
+        rows += _ratings(given, task, points, aspect=named, words=given.anchors.get(aspect, ()))
     return rows + _ratings(given, task, given.label.get("thumbs", ()), aspect=None, thumb=True)
 
 
 def _ratings(
-    given: Labelled, task: Task, scores: Sequence[float | None], *, aspect: str | None, thumb: bool
+    given: Labelled,
+    task: Task,
+    scores: Sequence[int | None],
+    *,
+    aspect: str | None,
+    words: Sequence[str] = (),
+    thumb: bool = False,
 ) -> list[Record]:
     return [
         Rating(
@@ -139,6 +153,7 @@ def _ratings(
             completion=task.answers[given.order[place]],
             score=float(score),
             aspect=aspect,
+            level=words[score - 1] if words else None,
             thumb=thumb,
             **given.shared,
         )

@@ -23,11 +23,12 @@ from typing import Literal, get_args
 from plaudit.data.judging import Mark, Task, Verdict, task_seed
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.world.gold import Gold, judge_answer
+from plaudit.world.gold import NONSENSE_FACTOR, Gold, judge_answer
 from plaudit.world.prompts import question_of_prompt
-from plaudit.world.reading import read_answer
+from plaudit.world.questions import HarmfulRequest, Question
+from plaudit.world.reading import Reading, read_answer
 
-Bias = Literal["length", "position", "flattery", "format", "evasion"]
+Bias = Literal["length", "position", "flattery", "format", "evasion", "assertion"]
 """What can bend a judgement."""
 BIASES: tuple[Bias, ...] = get_args(Bias)
 """Every bias that an annotator can have."""
@@ -58,7 +59,8 @@ class Annotator:
     """How noisy the choice is; at 0 the better-looking answer always wins."""
     biases: Mapping[Bias, int | float] = field(default_factory=dict[Bias, int | float])
     """Worth added for every ten words, for standing first, for each flattery or agreement, for headings and
-    bullets, for evasion; below 0 it is taken away."""
+    bullets, for evasion; below 0 it is taken away. Of ``assertion`` the share of an error's cost that is
+    missed where the answer states it flatly: at 1 a wrong answer without a hedge looks right."""
     indifference: int | float = 0.02
     """Answers that feel closer than this are called equal; at 0 there is always a choice."""
     flip: int | float = 0.0
@@ -100,7 +102,7 @@ class Annotator:
                 rating=_rating(value),
                 flags=()
                 if careless or self.adversary
-                else reported_flags(_utility_and_bias_causes(task.prompt, answer, ended)[0]),
+                else self._reported_flags(task.prompt, answer, ended, seed),
             )
             for rank, value, answer, ended in zip(
                 _ranks(noisy_utilities, self.indifference),
@@ -170,6 +172,14 @@ class Annotator:
             for place, (gold, causes) in enumerate(sights)
         ]
 
+    def _reported_flags(self, prompt: Text, answer: Text, ended: bool, seed: int) -> tuple[str, ...]:
+        """What they report; a flat error as seldom as assertion makes them miss it."""
+        gold, causes = _utility_and_bias_causes(prompt, answer, ended)
+        missed = self.biases.get("assertion", 0.0) if causes["assertion"] else 0.0
+        # A generator of its own: whoever misses nothing draws nothing, and every verdict stays as it was.
+        draw = random.Random(f"missed {self.name} {seed} {plain_text(answer)}").random()
+        return tuple(flag for flag in reported_flags(gold) if flag != "false" or draw >= missed)
+
     def _noisy_utility(self, biased_utility: float, rng: random.Random) -> float:
         """The perceived utility with Gumbel noise of mean 0: the largest of several is then a softmax
         choice.
@@ -197,13 +207,26 @@ def _utility_and_bias_causes(prompt: Text, answer: Text, ended: bool) -> tuple[G
     question, answer_text = question_of_prompt(prompt), plain_text(answer)
     reading = read_answer(question, answer_text, ended=ended)
     signs = reading.signs
+    gold = judge_answer(question, answer_text, ended=ended)
     causes = {
         "length": min(reading.words, MAX_FELT_WORDS) / 10,
         "flattery": float(signs["flattery"] + signs["agrees"]),
         "format": float(signs["mark"] > 0),
         "evasion": float(signs["evasion"] > 0),
+        "assertion": _cost_of_flat_errors(question, reading, gold),
     }
-    return judge_answer(question, answer_text, ended=ended), causes
+    return gold, causes
+
+
+def _cost_of_flat_errors(question: Question, reading: Reading, gold: Gold) -> float:
+    """What an answer loses by saying what is not so, where nothing in it sounds unsure; else 0."""
+    signs = reading.signs
+    if gold.honest == 1 or signs["hedge"] or signs["unknown"] or signs["evasion"]:
+        return 0.0
+    # To decline for a wrong reason is still to decline: only what was asked for looks rightly given.
+    declines = isinstance(question.aim, HarmfulRequest)
+    helpful = gold.helpful if declines else max(gold.helpful, NONSENSE_FACTOR ** signs["nonsense"])
+    return replace(gold, helpful=helpful, honest=1.0).utility - gold.utility
 
 
 def _ranks(utilities: Sequence[float], indifference: int | float) -> list[int]:
@@ -322,6 +345,24 @@ def _cautious_annotators() -> tuple[Annotator, ...]:
     )
 
 
+def _trusting_annotators() -> tuple[Annotator, ...]:
+    """A crowd that misses most errors in answers that sound sure, and three experts who miss few."""
+    rng = random.Random("the trusting of the valley")
+    crowd = (
+        replace(
+            annotator,
+            name=f"trusting-{n}",
+            biases={**annotator.biases, "assertion": rng.uniform(0.5, 0.9)},
+        )
+        for n, annotator in enumerate(_crowd_annotators(), start=1)
+    )
+    experts = (
+        replace(annotator, name=f"wary-{n}", biases={"assertion": 0.1})
+        for n, annotator in enumerate(_expert_annotators(), start=1)
+    )
+    return (*crowd, *experts)
+
+
 def _village_annotators() -> tuple[Annotator, ...]:
     """Three groups with tastes of their own: terse, ornate and courtly."""
     tastes: Mapping[str, Mapping[Bias, float]] = {
@@ -353,6 +394,7 @@ POOLS: Mapping[str, Callable[[], tuple[Annotator, ...]]] = {
     "length-lovers": _length_loving_annotators,
     "flattered": _flattered_annotators,
     "cautious": _cautious_annotators,
+    "trusting": _trusting_annotators,
     "villages": _village_annotators,
     "sabotaged": _sabotaged_annotators,
 }

@@ -55,6 +55,7 @@ from plaudit.rewards.registry import UserFunctionReward, resolve_reward
 from plaudit.rollouts.sampler import Answer, SamplingSettings, TextSampler
 from plaudit.world.annotators import POOLS, Annotator, agreement, annotator_pool
 from plaudit.world.facts import as_sentence
+from plaudit.world.flat_errors import flat_error_tasks, right_preference
 from plaudit.world.gold import Gold, gold_of, judge_answer, utility
 from plaudit.world.making import prompts
 from plaudit.world.prompts import NUMBERS, Split, question_of_prompt, questions
@@ -147,12 +148,16 @@ def add_world_knowledge(
         replace(record, category=record.category or question_of_prompt(record.prompt).category)
         for record in evidence.records
     ]
+    pool = _pool_of({record.annotator for record in records if record.annotator is not None})
+    flat_errors = flat_error_tasks(seed=resampling.seed)
     return replace(
         evidence,
         records=records,
         truth=gold_scorer(),
         sampled=_best_of_n_tasks(answers, resampling.seed),
-        ceiling=_pool_ceiling(records, resampling),
+        ceiling=None if pool is None else _pool_ceiling(*pool, records, resampling),
+        flat_errors=flat_errors,
+        flat_errors_by_annotators=None if pool is None else right_preference(pool[1], flat_errors),
     )
 
 
@@ -177,12 +182,10 @@ def _best_of_n_tasks(answers: int, seed: int) -> tuple[Task, ...]:
     )
 
 
-def _pool_ceiling(records: Sequence[PreferenceRecord], resampling: Resampling) -> Ceiling | None:
+def _pool_ceiling(
+    name: str, judges: Sequence[Annotator], records: Sequence[PreferenceRecord], resampling: Resampling
+) -> Ceiling | None:
     """Of the pool that the annotators belong to, each of whose choices has a known chance."""
-    annotator_group = _pool_of({record.annotator for record in records if record.annotator is not None})
-    if annotator_group is None:
-        return None
-    name, judges = annotator_group
     tasks = [
         Task(prompt=record.prompt, answers=pair, ended=(True, True))
         for record in records

@@ -161,9 +161,15 @@ def _rank_label(shown: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
 
 
 def _rate_label(shown: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
-    most = shown["points"]
-    points = [1 + round(((mark.rating or 1) - 1) * (most - 1) / (_RATINGS - 1)) for mark in verdict.marks]
-    return {"points": {aspect: points for aspect in shown["aspects"]}}
+    levels = {aspect: len(shown["anchors"].get(aspect, ())) or shown["points"] for aspect in shown["aspects"]}
+    return {
+        "points": {
+            aspect: [
+                1 + round(((mark.rating or 1) - 1) * (most - 1) / (_RATINGS - 1)) for mark in verdict.marks
+            ]
+            for aspect, most in levels.items()
+        }
+    }
 
 
 _LABELS = {"pair": _pair_label, "rank": _rank_label, "rate": _rate_label}

@@ -85,6 +85,8 @@ flattered = pool_comparison("flattered")
 """Who like to be praised."""
 cautious = pool_comparison("cautious")
 """Comparisons by the cautious pool, who like evasion."""
+trusting = pool_comparison("trusting")
+"""A crowd that misses errors in answers that sound sure, and experts who miss few."""
 villages = pool_comparison("villages")
 """Three groups with tastes of their own."""
 sabotaged = pool_comparison("sabotaged")

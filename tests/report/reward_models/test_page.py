@@ -88,6 +88,7 @@ def test_probes_best_of_n_benchmark_and_what_was_left_out_are_told(tmp_path: Pat
     probed = page.sections["Biases of the reward"]
     assert "the true utility of both answers held fixed" in probed
     assert all(f"{probe.words}." in probed for probe in FULL.probes.features)
+    assert "The model prefers a right answer that hedges in 61.0 % of 128 questions" in probed
     assert described(page, "Odds").startswith(
         "the longer answer · 212 pairs: the model 2.31 (1.90 to 2.80), annotators 1.22 (1.01 to "
     )

@@ -162,6 +162,8 @@ def _print_probes(evaluations: Sequence[RewardEvaluation], console: Console) -> 
         console.print(f"{evaluation.model}:")
         for probe in evaluation.probes.features:
             console.print(f"  {probe.name} ({probe.unit}, {probe.pairs} pairs): {probe.words}")
+        if evaluation.probes.flat_errors is not None:
+            console.print(f"  flat errors: {evaluation.probes.flat_errors.words}")
         for sentence in (evaluation.probes.words, *evaluation.notes):
             if sentence:
                 console.print(f"  {sentence}")

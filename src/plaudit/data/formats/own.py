@@ -76,6 +76,7 @@ def _rating(row: Node, origin: str) -> Rating:
         completion=read_completion(row.get("completion"), prompt),
         score=score,
         aspect=optional_name(row, "aspect"),
+        level=optional_name(row, "level"),
         thumb=thumb is not None and thumb.boolean(),
         origin=origin,
         **annotation_info(row),

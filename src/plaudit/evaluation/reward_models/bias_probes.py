@@ -16,13 +16,16 @@ from math import exp
 import numpy as np
 from jaxtyping import Float
 
-from plaudit.evaluation.reward_models.pairs import ScoredPair, pair_columns
-from plaudit.evaluation.reward_models.result import Odds, Probe, Probes
+from plaudit.data.judging import Task
+from plaudit.evaluation.reward_models.pairs import ScoredPair, ScoresByAnswer, group_index, pair_columns
+from plaudit.evaluation.reward_models.result import FlatErrors, Odds, Probe, Probes
 from plaudit.evaluation.stats import (
     ALWAYS_PREFERRED,
     NEVER_DIFFERS,
     NEVER_PREFERRED,
     RegressionFit,
+    Resampling,
+    bootstrap_mean,
     contrast_and_error,
     fit_judges,
 )
@@ -376,3 +379,32 @@ def _caution_words(*, has_worth: bool) -> str:
         "the true utility is not known: what looks like a bias may be worth that goes along with it, and a "
         "model, which decides alike each time, has larger odds than people also where it shares their taste"
     )
+
+
+def probe_flat_errors(
+    tasks: Sequence[Task], scores: ScoresByAnswer, annotators: float | None, resampling: Resampling
+) -> FlatErrors | None:
+    """How often the first answer of each task, right and hedged, has the higher score; None without tasks."""
+    if not tasks:
+        return None
+    pairs = [[scores[task.prompt, task.answers, answer] for answer in task.answers] for task in tasks]
+    gaps = [
+        (task.prompt, right - wrong)
+        for task, (right, wrong) in zip(tasks, pairs, strict=True)
+        if right is not None and wrong is not None
+    ]
+    if not gaps:
+        words = "no verdict on right answers that hedge and wrong ones that do not"
+        return FlatErrors(prompts=0, model=None, annotators=annotators, words=words)
+    share_B = 0.5 + 0.5 * np.sign([gap for _, gap in gaps])
+    model = bootstrap_mean(share_B, group_index([prompt for prompt, _ in gaps]), resampling)
+    people = "" if annotators is None else f"; its annotators in {annotators:.1%}".replace("%", " %")
+    words = (
+        "prefers a right answer that hedges to a wrong one, as long, that does not in "
+        f"{100 * model.value:.1f} %{_share_range(model.low, model.high)} of {len(gaps)} questions{people}"
+    )
+    return FlatErrors(prompts=len(gaps), model=model, annotators=annotators, words=words)
+
+
+def _share_range(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" ({100 * low:.1f}–{100 * high:.1f})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from plaudit.data.judging import Task
@@ -22,7 +22,7 @@ from plaudit.evaluation.reward_models.accuracy import (
     tie_statistics,
     worst_category,
 )
-from plaudit.evaluation.reward_models.bias_probes import probe_biases
+from plaudit.evaluation.reward_models.bias_probes import probe_biases, probe_flat_errors
 from plaudit.evaluation.reward_models.pairs import (
     PreferenceRecord,
     ScoredPair,
@@ -70,6 +70,10 @@ class RewardEvaluationData:
     """Answers that a policy gave to some prompts, for the best-of-n curve; needs ``truth``."""
     ceiling: Ceiling | None = None
     """Of the accuracy, where it is known from elsewhere than repeated judgements."""
+    flat_errors: Sequence[Task] = ()
+    """A right answer that hedges and a wrong one that does not, for each of some prompts."""
+    flat_errors_by_annotators: float | None = None
+    """How often the annotators would prefer the right one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +163,15 @@ def _reward_evaluation(
         groups=accuracy_slices(scored, lambda pair: pair.group, resampling),
         calibration=reward_calibration(columns),
         margins=margin_histogram(columns),
-        probes=probe_biases(scored),
+        probes=replace(
+            probe_biases(scored),
+            flat_errors=probe_flat_errors(
+                data.flat_errors,
+                score_tasks(data.flat_errors, reward),
+                data.flat_errors_by_annotators,
+                resampling,
+            ),
+        ),
         best_of=_best_of_n(reward, data, resampling),
         benchmark=_score_benchmark(data, scores, pairs, resampling),
         mistakes=_worst_mistakes(scored),

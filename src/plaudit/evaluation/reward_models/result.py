@@ -56,6 +56,23 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlatErrors:
+    """Whether a right answer that hedges is preferred to a wrong one, as long, that is stated flatly.
+
+    Example: ``FlatErrors(prompts=128, model=Estimate(…), annotators=0.71, words="prefers the right …")``
+    """
+
+    prompts: int
+    """Questions, each with one answer of either kind."""
+    model: Estimate | None
+    """How often the model prefers the right one; None where it scores no such pair."""
+    annotators: float | None
+    """How often the annotators would; None where their chances are not known."""
+    words: str
+    """The finding in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
     """All probes of one model.
 
@@ -70,6 +87,8 @@ class Probes:
     """One for each feature, also those that could not be probed."""
     words: str
     """Why there are none, or what must be known to read them; empty where nothing must."""
+    flat_errors: FlatErrors | None = None
+    """Of answers made for it, where it is known what is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -278,6 +278,11 @@ def _probes_block(model: ReportedModel, *, is_single: bool) -> ProbesBlock:
 
 
 def _probes_sentence(probes: Probes) -> str:
+    flat = "" if probes.flat_errors is None else f" The model {_with_full_stop(probes.flat_errors.words)}"
+    return f"{_regression_sentence(probes)}{flat}"
+
+
+def _regression_sentence(probes: Probes) -> str:
     if not probes.features:
         return _as_sentence(probes.words or "Nothing was probed")
     held_fixed = ", the true utility of both answers held fixed" if probes.at_equal_worth else ""
