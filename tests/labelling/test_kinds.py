@@ -503,3 +503,15 @@ def test_half_an_answer_is_plain_json_too(make_desk: MakeDesk, tmp_path: Path) -
     desk.store.draft("p", one, lease.assignment, {"why": "Größe 東京 😀"})
     again = desk.store.next("p", one)
     assert again.draft == {"why": "Größe 東京 😀"}  # type: ignore[union-attr]
+
+
+def test_what_may_upset_is_shown_with_its_category_and_nothing_else_is() -> None:
+    asked = Project(name="p", upsetting=("war",), text="markdown")
+    shown = {
+        category: shown_task(check_task({**TASKS["pair"], "category": category}, asked), [0, 1], asked)
+        for category in ("war", "peace")
+    }
+    assert shown["war"]["blurred"] is True
+    assert shown["war"]["category"] == "war"
+    assert not {"blurred", "category"} & shown["peace"].keys()
+    assert shown["peace"]["markdown"] is True

@@ -324,4 +324,9 @@ def shown_task(body: Mapping[str, Any], order: Sequence[int], project: Project) 
     for name in ("steps", "draft", "language"):
         if name in body:
             shown[name] = body[name]
+    if project.text == "markdown":
+        shown["markdown"] = True
+    if body.get("category") in project.upsetting:
+        # Its name too: it says what to expect before anything is read.
+        shown |= {"blurred": True, "category": body["category"]}
     return shown

@@ -1,4 +1,4 @@
-"""The settings of a project: a file of at most twenty, with defaults that were thought about."""
+"""The settings of a project: a file of some twenty, with defaults that were thought about."""
 
 from __future__ import annotations
 
@@ -65,6 +65,10 @@ class Project:
     """How many tasks of one prompt a person is given at most."""
     lease_minutes: int = 30
     """How long a task waits for a person before somebody else may be given it."""
+    text: Literal["plain", "markdown"] = "plain"
+    """How texts are shown in the browser: as they are, or as Markdown."""
+    upsetting: tuple[str, ...] = ()
+    """Categories of tasks that are shown only after a click, and that a person may decline."""
     talks_to: str | None = None
     """The server that talk and attack speak with: ``http://127.0.0.1:8000/v1#model``."""
     seed: int = 0
@@ -100,8 +104,8 @@ def _faults(project: Project) -> list[str]:
         "a name is letters, digits, '-', '_' or '.', at most 60 of them": not _is_name(project.name),
         f"ask is one of {', '.join(get_args(KindName))}": project.ask not in get_args(KindName),
         "scale has 1 to 10 words, each once": not 0 < len(set(project.scale)) == len(project.scale) <= 10,
-        "flags and aspects are named once each": any(
-            len(set(names)) < len(names) for names in (project.flags, project.aspects)
+        "flags, aspects and upsetting categories are named once each": any(
+            len(set(names)) < len(names) for names in (project.flags, project.aspects, project.upsetting)
         ),
         "points is 2 to 100": not 2 <= project.points <= 100,
         f"anchors has the words of each aspect: of none, or of 2 to {MOST_ANCHORS}, each once": _misanchored(
@@ -182,7 +186,7 @@ def _with_words(loaded: object, node: Any) -> object:
         return loaded
     words = dict(loaded)
     for key, value in node.value:
-        if key.value in ("scale", "flags", "aspects"):
+        if key.value in ("scale", "flags", "aspects", "upsetting"):
             words[key.value] = _as_written(words[key.value], value)
     return words
 
