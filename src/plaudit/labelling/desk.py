@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Boolean, bindparam, case, exists, func, or_, select
+from sqlalchemy import Boolean, and_, bindparam, case, exists, func, or_, select
 
 from plaudit.data.fields import shorten
 from plaudit.labelling import log
@@ -43,6 +43,8 @@ from plaudit.labelling.transaction import Transaction, later, parsed
 
 MOST_OF_A_KEY = 200
 """The longest key that a sender may make."""
+MOST_COUNTED = 1_000
+"""How far is looked ahead when what is left for a person is counted: a page must not read every task."""
 _WINDOW = 64
 _STARTED_WINDOW = 128
 
@@ -209,6 +211,18 @@ _SPECIAL = (
     .order_by(task.c.scramble)
     .limit(1_000)
 )
+_WITHIN_SIGHT = tuple(
+    select(*_CHOICE)
+    .where(*_OPEN, task.c.started == started)
+    .order_by(*_BY_URGENCY)
+    .limit(MOST_COUNTED)
+    .subquery()
+    for started in (0, 1)
+)
+_AHEAD = tuple(
+    select(func.count(), func.coalesce(func.sum(case((and_(*_suits(rows)), 1), else_=0)), 0)).select_from(rows)
+    for rows in _WITHIN_SIGHT
+)
 _later_assignment = assignment.alias()
 _REPEATABLE = (
     select(label.c.task, label.c.shown)
@@ -255,6 +269,13 @@ def next_task(change: Transaction, name: str, person: str, key: str | None = Non
         return found
     # Nothing new: whoever lost a reply, or came back, still holds what was given before.
     return lease_of(change, held[0]) if held else _nothing(change, name, person)
+
+
+def left_for(change: Transaction, name: str, person: str) -> tuple[int, bool]:
+    """How many tasks a person could still be given as work, and whether there may be more than were counted."""
+    names = _names(name, _annotator(person_row(change, name, person)), change.settings(name))
+    counted = [change.connection.execute(statement, names).one() for statement in _AHEAD]
+    return sum(int(suited) for _, suited in counted), any(looked >= MOST_COUNTED for looked, _ in counted)
 
 
 def _taken_up_again(change: Transaction, name: str, person: str, key: str | None) -> Lease | None:

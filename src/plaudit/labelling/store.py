@@ -20,6 +20,7 @@ from plaudit.labelling import (
     answering,
     desk,
     log,
+    own,
     passwords,
     people,
     progress,
@@ -188,6 +189,26 @@ class LabelStore:
         """A person's own answers, the newest first."""
         with self.looking() as look:
             return answering.history(look, project, annotator, most=limit, before=before)
+
+    def lease(self, project: str, annotator: str, assignment: str) -> Lease | None:
+        """A task that the person was given, whether or not its time is over; None where it is answered."""
+        with self.looking() as look:
+            return own.lease(look, project, annotator, assignment)
+
+    def answer(self, project: str, annotator: str, assignment: str) -> own.OwnAnswer | None:
+        """The person's answer to a task that the person was given; None where there is none."""
+        with self.looking() as look:
+            return own.answer(look, project, annotator, assignment)
+
+    def preferences(self, project: str, annotator: str) -> dict[str, list[str]]:
+        """Which categories a person declined and which languages the person reads: both lists of words."""
+        with self.looking() as look:
+            return own.preferences(look, project, annotator)
+
+    def own_progress(self, project: str, annotator: str) -> own.OwnProgress:
+        """A person's own figures: how many were answered, how long each took, what is left."""
+        with self.looking() as look:
+            return own.progress(look, project, annotator)
 
     def counts(self, project: str, annotator: str) -> dict[str, int]:
         """How many tasks a person was given, answered and gave back so far, and holds now."""
