@@ -10,10 +10,11 @@ from __future__ import annotations
 import http.client
 import io
 import os
+import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -133,6 +134,35 @@ def post(url: str, retry_policy: RetryPolicy, body: bytes) -> bytes:
     return attempt.content
 
 
+def post_in_pieces(url: str, retry_policy: RetryPolicy, body: bytes) -> Iterator[bytes]:
+    """What the endpoint answers, piece by piece as it arrives, in one attempt that begins at once.
+
+    It raises what `post` raises, before the first piece or behind the last that came.
+    """
+    pieces: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    attempt = _Attempt(url, retry_policy, body, on_piece=pieces.put)
+
+    def run() -> None:
+        attempt.run()
+        pieces.put(None)
+
+    threading.Thread(target=run, daemon=True).start()
+    return _pieces(attempt, pieces, time.monotonic() + retry_policy.seconds)
+
+
+def _pieces(attempt: _Attempt, pieces: queue.SimpleQueue[bytes | None], deadline: float) -> Iterator[bytes]:
+    try:
+        while (piece := pieces.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
+            yield piece
+    except queue.Empty:
+        raise TimeoutError("timed out: no whole answer in time") from None
+    finally:
+        # Also where nobody reads on: an answer that is not wanted any more is not waited for.
+        attempt.give_up()
+    if attempt.fault is not None:
+        raise attempt.fault
+
+
 class _TimedReader(io.RawIOBase):
     """What arrives on a connection, until time is up.
 
@@ -158,8 +188,15 @@ class _TimedReader(io.RawIOBase):
 class _Attempt:
     """One request, made in a thread of its own: what came of it, and how to end it."""
 
-    def __init__(self, url: str, retry_policy: RetryPolicy, body: bytes) -> None:
+    def __init__(
+        self,
+        url: str,
+        retry_policy: RetryPolicy,
+        body: bytes,
+        on_piece: Callable[[bytes], None] | None = None,
+    ) -> None:
         self._url, self._body, self._retry_policy = url, body, retry_policy
+        self._on_piece = on_piece
         self._headers = request_headers(retry_policy)
         self._deadline = time.monotonic() + retry_policy.seconds
         self._socket: socket.socket | None = None
@@ -214,6 +251,9 @@ class _Attempt:
         # read1 gives what has arrived; read(n) takes a body that was cut off for a whole one.
         while chunk := response.read1(65536):
             content += chunk
+            # Of an answer only: the words of an error are no piece of it.
+            if self._on_piece is not None and response.status == 200:
+                self._on_piece(chunk)
             if len(content) > MAX_RESPONSE_BYTES:
                 raise UserError(
                     f"{self._url}: the answer has more than {MAX_RESPONSE_BYTES:,} bytes, and none needs so "

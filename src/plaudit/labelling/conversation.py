@@ -6,15 +6,23 @@ send a conversation that was never held.
 
 from __future__ import annotations
 
+import http.client
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from plaudit.data.labels import ComparedTurn, conversation_before
 from plaudit.data.records import Message, Text, plain_text, turns_of
 from plaudit.judges.endpoint import parse_chat_completion, parse_judge_address
-from plaudit.judges.posting import RetryPolicy, UnreachableError, post, with_retries
+from plaudit.judges.posting import (
+    RetryPolicy,
+    TransientError,
+    UnreachableError,
+    post,
+    post_in_pieces,
+    with_retries,
+)
 from plaudit.labelling import answering
 from plaudit.labelling.answers import attack_messages, check_strength
 from plaudit.labelling.assigning import uniform
@@ -23,6 +31,7 @@ from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError, KeyConflictError, ModelUnavailableError, NotYoursError
 from plaudit.labelling.rows import text_of
 from plaudit.labelling.store import LabelStore
+from plaudit.labelling.streaming import in_step, words_of_stream
 from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Transaction
 from plaudit.labelling.views import body_of
@@ -70,16 +79,63 @@ def say(
     _refuse_early(place)
     # Outside of any transaction: a slow server holds up nobody's work.
     turn = {"key": key, "message": words, "answers": _ask(place, assignment, words), "strength": None}
+    return _save(store, (project, person, assignment), place, turn)
+
+
+def say_in_parts(
+    store: LabelStore, project: str, person: str, assignment: str, *, key: str, message: object
+) -> Iterator[dict[str, Any]]:
+    """Send a message as `say` does, and give the answers as they are written: parts ``{"place", "words"}``.
+
+    The last part is what `say` returns. What is refused is refused at once, before the first part.
+    """
+    words = checked_text("message", message, most=MOST_OF_A_MESSAGE, empty=False)
+    with store.looking() as look:
+        place = _place(look, project, person, assignment)
+    known = _earlier(place.turns, key, words)
+    if known is not None:
+        return iter([_shown(place.turns, known)])
+    _refuse_early(place)
+    turn = {"key": key, "message": words, "strength": None}
+    return _parts(store, (project, person, assignment), place, turn)
+
+
+def _parts(
+    store: LabelStore, whose: tuple[str, str, str], place: _Place, turn: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    message, assignment = turn["message"], whose[2]
+    conversation, answers = _messages(place, message), [""] * ANSWERS[place.kind]
+    try:
+        streams = [
+            _stream(place.settings, conversation, seed=_seed(place, assignment, draw))
+            for draw in range(len(answers))
+        ]
+        for at, words in in_step(streams):
+            answers[at] += words
+            yield {"place": at, "words": words}
+    except (TransientError, OSError, http.client.HTTPException):
+        # Whole answers are asked for instead, as often as it takes; they come with the last part.
+        answers = []
+    if not answers or len({answer.strip() for answer in answers}) < len(answers):
+        answers = _ask(place, assignment, message)
+    answers = [_with_words(answer) for answer in answers]
+    yield _save(store, whose, place, {**turn, "answers": answers})
+
+
+def _save(
+    store: LabelStore, whose: tuple[str, str, str], place: _Place, turn: dict[str, Any]
+) -> dict[str, Any]:
+    """Keep a turn, unless the conversation went on while the model wrote."""
     with store.changing() as change:
-        turns = _place(change, project, person, assignment).turns
+        turns = _place(change, *whose).turns
         # The same send may have come twice at once; the first that was kept is the conversation.
-        known = _earlier(turns, key, words)
+        known = _earlier(turns, turn["key"], turn["message"])
         if known is None:
             if len(turns) != len(place.turns):
                 raise NotYoursError("this conversation went on meanwhile; read it again before you write")
             turns.append(turn)
             known = len(turns) - 1
-            answering.save_conversation(change, project, person, assignment, {"turns": turns})
+            answering.save_conversation(change, *whose, {"turns": turns})
         return _shown(turns, known)
 
 
@@ -144,9 +200,7 @@ def _ask(place: _Place, assignment: str, message: str) -> list[str]:
     """The server's answers; two that read the same are asked for again, a few times."""
     conversation, answers = _messages(place, message), list[str]()
     for draw in range(ANSWERS[place.kind] - 1 + _TRIES):
-        # A seed of place and draw: what failed half-way asks for the same answers again.
-        words = (place.settings.seed, assignment, len(place.turns), draw)
-        answer = _answer(place.settings, conversation, seed=int(uniform(*words) * 2**31))
+        answer = _answer(place.settings, conversation, seed=_seed(place, assignment, draw))
         # The last draw is taken as it is: a model that always says the same must not end the talk.
         is_last = draw == ANSWERS[place.kind] - 2 + _TRIES
         if is_last or answer.strip() not in {other.strip() for other in answers}:
@@ -154,6 +208,11 @@ def _ask(place: _Place, assignment: str, message: str) -> list[str]:
         if len(answers) == ANSWERS[place.kind]:
             break
     return answers
+
+
+def _seed(place: _Place, assignment: str, draw: int) -> int:
+    """A seed of place and draw: what failed half-way asks for the same answers again."""
+    return int(uniform(place.settings.seed, assignment, len(place.turns), draw) * 2**31)
 
 
 def _messages(place: _Place, message: str) -> list[dict[str, str]]:
@@ -170,16 +229,30 @@ def _messages(place: _Place, message: str) -> list[dict[str, str]]:
     return [{"role": turn.role, "content": plain_text((turn,))} for turn in whole]
 
 
-def _answer(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: int) -> str:
+def _request(settings: Project, messages: Sequence[Mapping[str, str]], **more: Any) -> tuple[str, str, bytes]:
+    """The model, the address and the body of a question to the project's server."""
     address, model = parse_judge_address(settings.talks_to or "")
     url = f"{address.rstrip('/')}/chat/completions"
-    body = {"model": model, "messages": [*messages], "max_tokens": MOST_TOKENS, "seed": seed}
+    body = {"model": model, "messages": [*messages], "max_tokens": MOST_TOKENS, **more}
+    return model, url, json.dumps(body).encode()
+
+
+def _stream(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: int) -> Iterator[str]:
+    _, url, body = _request(settings, messages, seed=seed, stream=True)
+    return words_of_stream(url, post_in_pieces(url, _RETRIES, body))
+
+
+def _answer(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: int) -> str:
+    model, url, body = _request(settings, messages, seed=seed)
     try:
-        content = with_retries(model, _RETRIES, lambda: post(url, _RETRIES, json.dumps(body).encode()))
+        content = with_retries(model, _RETRIES, lambda: post(url, _RETRIES, body))
     except UnreachableError as error:
         raise ModelUnavailableError(
             f"the model that this project talks to does not answer ({error}); send the message again"
         ) from error
-    text = parse_chat_completion(url, content).text
+    return _with_words(parse_chat_completion(url, content).text)
+
+
+def _with_words(text: str) -> str:
     # An empty answer is one that a person may judge; a label must hold words.
     return text if text.strip() else "(no words)"

@@ -220,7 +220,9 @@ _WITHIN_SIGHT = tuple(
     for started in (0, 1)
 )
 _AHEAD = tuple(
-    select(func.count(), func.coalesce(func.sum(case((and_(*_suits(rows)), 1), else_=0)), 0)).select_from(rows)
+    select(func.count(), func.coalesce(func.sum(case((and_(*_suits(rows)), 1), else_=0)), 0)).select_from(
+        rows
+    )
     for rows in _WITHIN_SIGHT
 )
 _later_assignment = assignment.alias()
@@ -272,7 +274,7 @@ def next_task(change: Transaction, name: str, person: str, key: str | None = Non
 
 
 def left_for(change: Transaction, name: str, person: str) -> tuple[int, bool]:
-    """How many tasks a person could still be given as work, and whether there may be more than were counted."""
+    """How many tasks a person could still be given, and whether there may be more than were counted."""
     names = _names(name, _annotator(person_row(change, name, person)), change.settings(name))
     counted = [change.connection.execute(statement, names).one() for statement in _AHEAD]
     return sum(int(suited) for _, suited in counted), any(looked >= MOST_COUNTED for looked, _ in counted)

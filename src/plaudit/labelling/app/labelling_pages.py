@@ -7,8 +7,8 @@ comes back with everything that was filled in, beside words that say what happen
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from plaudit.data.records import plain_text
@@ -17,13 +17,15 @@ from plaudit.labelling import conversation
 from plaudit.labelling.answering import FLAG_REASONS, SKIP_REASONS
 from plaudit.labelling.answers import CONVERSATIONS
 from plaudit.labelling.app.forms import draft_of, field_of_form, is_answer_field, label_from_form, values_of
-from plaudit.labelling.app.pages import Answer, Page, Sent, Shown, Visit, fresh_key
+from plaudit.labelling.app.pages import Answer, Page, Sent, Shown, Stream, Visit, fresh_key
 from plaudit.labelling.app.render import differences, speaker, words
+from plaudit.labelling.app.safety import MOST_OF_A_KEY, error_details
 from plaudit.labelling.app.saying import say_label, say_moment, say_question
 from plaudit.labelling.desk import Nothing
 from plaudit.labelling.project import Project, guidelines_version
 from plaudit.labelling.refusals import FieldError, KeyConflictError, NotYoursError
 from plaudit.labelling.rows import text_of
+from plaudit.labelling.texts import checked_text
 
 BREAK_AFTER = 50
 """After how many minutes without a break one is proposed."""
@@ -102,9 +104,7 @@ def _label(visit: Visit) -> Answer:
     if isinstance(found, Nothing):
         return _resting(visit, found)
     values = {} if found.draft is None else values_of(found.shown, found.draft)
-    task = Task(
-        assignment=found.assignment, shown=found.shown, guidelines=found.guidelines, values=values
-    )
+    task = Task(assignment=found.assignment, shown=found.shown, guidelines=found.guidelines, values=values)
     return _task_page(visit, task, notices=_notices(visit))
 
 
@@ -249,9 +249,7 @@ def _task_of(visit: Visit, assignment: str) -> Task:
     values = dict(visit.form.fields)
     lease = visit.store.lease(*visit.person, assignment)
     if lease is not None:
-        return Task(
-            assignment=assignment, shown=lease.shown, guidelines=lease.guidelines, values=values
-        )
+        return Task(assignment=assignment, shown=lease.shown, guidelines=lease.guidelines, values=values)
     answer = visit.store.answer(*visit.person, assignment)
     if answer is None:
         raise NotYoursError("this answer was taken back meanwhile; open your tasks to give it again")
@@ -408,6 +406,29 @@ def _turn(visit: Visit) -> Answer:
     kept = {name: values for name, values in visit.form.fields.items() if name != "message"}
     visit.store.draft(*visit.person, assignment, draft_of(kept))
     return Sent(to=f"/label?at={assignment}#turns")
+
+
+def _stream(visit: Visit) -> Answer:
+    """Send a message, and give the answers as they are written."""
+    assignment, key, message = (visit.sent.get(name) for name in ("assignment", "key", "message"))
+    if not isinstance(assignment, str) or not isinstance(key, str):
+        raise FieldError(field="assignment", found="no text", expected="the assignment and a key")
+    checked_text("key", key, most=MOST_OF_A_KEY, empty=False)
+    parts = conversation.say_in_parts(visit.store, *visit.person, assignment, key=key, message=message)
+    return Stream(parts=_until_fault(visit, assignment, parts))
+
+
+def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The parts, and words in place of the rest where it fails: the status of the answer is long gone."""
+    try:
+        yield from parts
+        draft = visit.store.lease(*visit.person, assignment)
+        kept = {} if draft is None or draft.draft is None else values_of(draft.shown, draft.draft)
+        # The message was said: it must not stand in its field again.
+        rest = {name: values for name, values in kept.items() if name != "message"}
+        visit.store.draft(*visit.person, assignment, draft_of(rest))
+    except UserError as error:
+        yield {"error": error_details(error)}
 
 
 def _unsent(error: UserError) -> FieldError:
@@ -571,6 +592,7 @@ PAGES: tuple[Page, ...] = (
     _page("POST", "/label/note", _note),
     _page("POST", "/label/flag", _flag),
     _page("POST", "/label/turn", _turn),
+    Page(method="POST", path="/label/stream", scope="label", handler=_stream, script=True),
     _page("POST", "/label/choose", _choose),
     _page("GET", "/label/edit/{assignment}", _edit),
     _page("POST", "/label/edit/{assignment}", _revise),

@@ -20,7 +20,9 @@ def say_question(shown: Mapping[str, Any], speak: Speak) -> str:
     """What is asked: the project's own words, or those of the kind where the project has none."""
     if shown["question"] != _QUESTION:
         return shown["question"]
-    return speak("default: Which answer is better?" if shown["kind"] == "pair" else f"question-{shown['kind']}")
+    return speak(
+        "default: Which answer is better?" if shown["kind"] == "pair" else f"question-{shown['kind']}"
+    )
 
 
 def say_moment(at: str) -> str:
