@@ -91,6 +91,19 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """What an invite for the people of a panel has beyond any other.
+
+    Example: ``Panel(code="C1X7Q2", tasks=20)``
+    """
+
+    code: str
+    """The completion code, which the panel asks its people for at the end."""
+    tasks: int | None = None
+    """After how many answers it is shown; where it is not set, once there is nothing left to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InviteView:
     """What an invite is for, without using it up.
 
@@ -163,10 +176,21 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def make_invite(change: Transaction, project: str, *, role: str, uses: int, days: float, actor: str) -> str:
+def make_invite(
+    change: Transaction,
+    project: str,
+    *,
+    role: str,
+    uses: int,
+    days: float,
+    actor: str,
+    panel: Panel | None = None,
+) -> str:
     """An invite's secret; it works so many times, for so many days."""
     change.settings(project)
     _refuse_unknown_role(role)
+    if panel is not None and role != "annotator":
+        raise FieldError(field="role", found=repr(role), expected="annotator, as a panel's people label")
     for field, value, most in (("uses", uses, 10_000), ("days", days, 365)):
         # Written so that NaN is refused too: it is above nothing and below nothing.
         if isinstance(value, bool) or not 0 < value <= most:
@@ -175,9 +199,22 @@ def make_invite(change: Transaction, project: str, *, role: str, uses: int, days
     expires = later(change.now, days=days)
     row = {"hash": hash_secret(secret), "project": project, "role": role, "uses": uses, "expires": expires}
     change.connection.execute(_INVITE_IN, row)
-    body = {"role": role, "uses": uses, "expires": expires}
+    body: dict[str, Any] = {"role": role, "uses": uses, "expires": expires}
+    if panel is not None:
+        _set_up_panel(change, project, row["hash"], panel)
+        # Not the code: whoever reads the log could be paid by it.
+        body |= {"panel": True, "tasks": panel.tasks}
     change.record(Entry(project=project, actor=actor, kind="invited", subject=project, body=body))
     return secret
+
+
+def _set_up_panel(change: Transaction, project: str, invite_hash: str, panel: Panel) -> None:
+    code = checked_text("code", panel.code, most=200, empty=False).strip()
+    tasks = panel.tasks
+    if tasks is not None and (isinstance(tasks, bool) or not 0 < tasks <= 100_000):
+        raise FieldError(field="tasks", found=repr(tasks), expected="a number above 0, at most 100000")
+    row = {"hash": invite_hash, "project": project, "code": code, "tasks": tasks}
+    change.connection.execute(_PANEL_IN, row)
 
 
 def _refuse_unknown_role(role: str) -> None:

@@ -21,9 +21,11 @@ from plaudit.labelling import (
     desk,
     log,
     own,
+    panels,
     passwords,
     people,
     progress,
+    qualifying,
     sessions,
     tables,
     views,
@@ -33,9 +35,10 @@ from plaudit.labelling.answering import GivenAnswer, TakenIn
 from plaudit.labelling.database import Database, refuse_other_encoding
 from plaudit.labelling.desk import Lease, Nothing
 from plaudit.labelling.log import Event, meta
-from plaudit.labelling.people import Identity, InviteView, Joined
+from plaudit.labelling.people import Identity, InviteView, Joined, Panel
 from plaudit.labelling.progress import Status
 from plaudit.labelling.project import Project
+from plaudit.labelling.qualifying import Qualification
 from plaudit.labelling.refusals import NotFoundError
 from plaudit.labelling.sessions import Opened, Session, SessionEntry
 from plaudit.labelling.transaction import Receipt, Transaction, stamp, utc_now
@@ -225,6 +228,26 @@ class LabelStore:
         with self.changing() as change:
             answering.save_conversation(change, project, annotator, assignment, turns)
 
+    def read_guidelines(self, project: str, annotator: str, version: object) -> None:
+        """Remember that a person has read a version of the guidelines."""
+        with self.changing() as change:
+            qualifying.read_guidelines(change, project, annotator, version)
+
+    def guidelines_read(self, project: str, annotator: str) -> str | None:
+        """The version of the guidelines that a person has read last."""
+        with self.looking() as look:
+            return qualifying.guidelines_read(look, project, annotator)
+
+    def qualification(self, project: str, annotator: str) -> Qualification:
+        """How far a person is with qualifying, and how it ended."""
+        with self.looking() as look:
+            return qualifying.qualification(look, project, annotator)
+
+    def completion(self, project: str, annotator: str) -> str | None:
+        """The completion code for somebody whom a panel sent and who is through; else None."""
+        with self.looking() as look:
+            return panels.completion(look, project, annotator)
+
     # Reviewers.
 
     def queue(self, project: str) -> list[dict[str, Any]]:
@@ -295,11 +318,20 @@ class LabelStore:
     # People.
 
     def invite(
-        self, project: str, *, role: str = "annotator", uses: int = 1, days: float = 14, actor: str
+        self,
+        project: str,
+        *,
+        role: str = "annotator",
+        uses: int = 1,
+        days: float = 14,
+        actor: str,
+        panel: Panel | None = None,
     ) -> str:
-        """An invite's secret, shown here and never again."""
+        """An invite's secret, shown here and never again; with a panel, for its people."""
         with self.changing() as change:
-            return people.make_invite(change, project, role=role, uses=uses, days=days, actor=actor)
+            return people.make_invite(
+                change, project, role=role, uses=uses, days=days, actor=actor, panel=panel
+            )
 
     def look_at_invite(self, secret: str) -> InviteView:
         """What an invite is for, without using it; refused as a join would be."""

@@ -102,7 +102,7 @@ _PERSON_SET = {
     name: update(_annotator)
     .where(_annotator.c.project == bindparam("p"), _annotator.c.name == bindparam("n"))
     .values({name: bindparam("value")})
-    for name in ("standing", "preferences", "excluded")
+    for name in ("standing", "preferences", "excluded", "guidelines")
 }
 
 
@@ -372,6 +372,7 @@ def _joined(connection: Connection, event: Event) -> None:
             "answered": 0,
             "skipped": 0,
             "preferences": "{}",
+            "guidelines": "",
             "seq": event.seq,
         },
     )
@@ -391,6 +392,10 @@ def _set_of_person(connection: Connection, event: Event, name: str, value: objec
 def _preferences_set(connection: Connection, event: Event) -> None:
     preferences = {} if event.body is None else event.body["preferences"]
     _set_of_person(connection, event, "preferences", canonical(preferences))
+
+
+def _guidelines_read(connection: Connection, event: Event) -> None:
+    _set_of_person(connection, event, "guidelines", _body(event)["version"])
 
 
 def _erased(connection: Connection, event: Event) -> None:
@@ -431,6 +436,7 @@ CHANGES: Mapping[str, Callable[[Connection, Event], None]] = {
     "joined": _joined,
     "standing-set": _standing_set,
     "preferences-set": _preferences_set,
+    "guidelines-read": _guidelines_read,
     "erased": _erased,
 }
 """What each kind of event does; noted, flagged, exported, signed-in and refused are remembered only."""
