@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from plaudit.cli.collect import exporting, people, projects, serving, upkeep
+from plaudit.cli.collect import exporting, people, projects, screening, serving, upkeep
 from plaudit.cli.parser import Subparsers
 from plaudit.errors import UserError
 
@@ -21,7 +21,7 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``collect`` with its verbs."""
     collect = subparsers.add_parser("collect")
     verbs = collect.add_subparsers(dest="collect_verb", required=True, title="verbs", metavar="VERB")
-    for module in (projects, people, serving, exporting, upkeep):
+    for module in (projects, people, screening, serving, exporting, upkeep):
         module.add_parsers(verbs)
     collect.set_defaults(run=run)
 
