@@ -7,6 +7,7 @@ is stored, so that whoever reads the store cannot act for anybody.
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -439,13 +440,24 @@ def set_standing(
 
 
 def set_preferences(
-    change: Transaction, project: str, name: str, *, declined: Sequence[str], languages: Sequence[str]
+    change: Transaction,
+    project: str,
+    name: str,
+    *,
+    declined: Sequence[str],
+    languages: Sequence[str],
+    areas: Sequence[str] | None = None,
 ) -> int:
-    """What a person does not want to read, and which languages the person reads."""
-    person_row(change, project, name)
+    """What a person does not want to read, which languages the person reads, and which areas they know.
+
+    Areas of None stay as they were.
+    """
+    before = json.loads(person_row(change, project, name).preferences)
+    given = {"declined": declined, "languages": languages}
+    known = before.get("areas", ()) if areas is None else areas
     preferences = {
         field: [checked_text(field, value, most=200, empty=False) for value in values]
-        for field, values in (("declined", declined), ("languages", languages))
+        for field, values in (given | ({"areas": known} if known else {})).items()
     }
     body = {"preferences": preferences}
     return change.record(

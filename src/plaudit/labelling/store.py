@@ -443,11 +443,19 @@ class LabelStore:
             return sessions.open_session(change, project, annotator, by="password")
 
     def prefer(
-        self, project: str, annotator: str, *, declined: Sequence[str] = (), languages: Sequence[str] = ()
+        self,
+        project: str,
+        annotator: str,
+        *,
+        declined: Sequence[str] = (),
+        languages: Sequence[str] = (),
+        areas: Sequence[str] | None = None,
     ) -> int:
-        """What a person does not want to read, and which languages the person reads."""
+        """What a person does not want to read, which languages they read, and which areas they know."""
         with self.changing() as change:
-            return people.set_preferences(change, project, annotator, declined=declined, languages=languages)
+            return people.set_preferences(
+                change, project, annotator, declined=declined, languages=languages, areas=areas
+            )
 
     def erase(self, project: str, annotator: str, *, actor: str) -> int:
         """Delete what is personal of somebody."""

@@ -173,7 +173,7 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
         "seq": event.seq,
         "purpose": purpose,
         "prompt": log.digest(body["prompt"])[:16],
-        "authors": canonical(_authors(body)),
+        "authors": canonical(_authors(body, event.project)),
         "category": body.get("category"),
         "language": body.get("language"),
         "priority": float(body.get("priority", 0)),
@@ -189,10 +189,12 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
     }
 
 
-def _authors(body: Mapping[str, Any]) -> list[str]:
-    """The annotators of this store who wrote one of the answers."""
+def _authors(body: Mapping[str, Any], project: str) -> list[str]:
+    """The annotators of a project who wrote one of the answers."""
     sources = [candidate.get("source") or {} for candidate in body.get("candidates", ())]
-    return sorted({str(source["annotator"]) for source in sources if "annotator" in source})
+    # Of another project the same pseudonym is somebody else.
+    own = [source for source in sources if source.get("project", project) == project]
+    return sorted({str(source["annotator"]) for source in own if "annotator" in source})
 
 
 def _task_added(connection: Connection, event: Event) -> None:
