@@ -46,12 +46,7 @@ class Haunted:
 
     def seat(self, open_seat: OpenSeat, who: Joined) -> Seat:
         """A window of somebody who is signed in."""
-        seat = open_seat(self.url)
-        secret = self.store.open_session("p", who.pseudonym, by="password").secret
-        port = self.url.rpartition(":")[2]
-        cookie = {"name": f"plaudit-{port}", "value": secret, "url": self.url, "httpOnly": True}
-        seat.context.add_cookies([cookie])  # type: ignore[list-item]
-        return seat
+        return open_seat(self.url).sign_in(self.store, who.pseudonym)
 
 
 @pytest.fixture
