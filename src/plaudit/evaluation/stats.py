@@ -16,11 +16,15 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from plaudit.errors import UserError
+
+# The label store reads this module, and must not load what only names shapes.
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
 
 _MAX_CELLS = 2_000_000
 _Z_95 = 1.959963984540054

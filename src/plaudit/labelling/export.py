@@ -228,9 +228,9 @@ def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[t
         wanted = newest if position is None else position
         if not 0 < wanted <= newest:
             raise UserError(f"{store.where}: position {position} is not there; the log has 1 to {newest}")
-        seq, link = _last_of_labels(look.connection, project, wanted)
+        seq, link = last_of_labels(look.connection, project, wanted)
         # Nothing of the project came later, so the tables as they are say how it was.
-        if seq == _last_of_labels(look.connection, project, newest)[0]:
+        if seq == last_of_labels(look.connection, project, newest)[0]:
             yield look.connection, seq, link
             return
         # In memory: who only looks at the past writes nothing into the store.
@@ -255,7 +255,8 @@ _LAST_OF_LABELS = (
 )
 
 
-def _last_of_labels(connection: Connection, project: str, position: int) -> tuple[int, str]:
+def last_of_labels(connection: Connection, project: str, position: int) -> tuple[int, str]:
+    """The number and link of the last event up to a position that changed a project's labels."""
     row = connection.execute(_LAST_OF_LABELS, {"p": project, "s": position}).first()
     return (0, log.FIRST_LINK) if row is None else (row.seq, row.link)
 

@@ -7,7 +7,6 @@ the annotators' tell a bias of its own from a taste in the data. The findings ar
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from plaudit.data.judging import Task
+from plaudit.data.looks import has_list, log_length
 from plaudit.evaluation.reward_models.pairs import ScoredPair, ScoresByAnswer, group_index, pair_columns
 from plaudit.evaluation.reward_models.result import FlatErrors, Odds, Probe, Probes
 from plaudit.evaluation.stats import (
@@ -30,7 +30,6 @@ from plaudit.evaluation.stats import (
     fit_judges,
 )
 
-_LIST_ITEM = re.compile(r"^\s*(?:[-*•+]|\d{1,2}[.)])\s+\S", re.MULTILINE)
 _HEDGE = re.compile(
     r"\b(?:maybe|perhaps|possibly|probably|presumably|might be|may be|could be|it (?:seems|appears)"
     r"|i (?:think|believe|guess|suppose)|(?:i am|i'm) not (?:sure|certain)|some (?:people )?say"
@@ -66,24 +65,6 @@ class Feature:
     """From the words of an answer."""
     is_graded: bool = False
     """Whether it is a matter of degree; otherwise it is there or not."""
-
-
-def log_length(answer: str) -> float:
-    """ln of the characters, so that twice as long is as far from 10 as from 1000.
-
-    >>> round(log_length("a" * 99), 3)
-    4.605
-    """
-    return math.log(1 + len(answer))
-
-
-def has_list(answer: str) -> float:
-    """Whether a line is a list's item.
-
-    >>> has_list("Fruit:\\n- pear"), has_list("pear - or fig")
-    (1.0, 0.0)
-    """
-    return float(_LIST_ITEM.search(answer) is not None)
 
 
 def hedges(answer: str) -> float:

@@ -1,0 +1,29 @@
+"""``python -m plaudit.labelling.quality``: compute one report and keep it; which, is read as JSON from stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+
+from plaudit.errors import UserError
+from plaudit.labelling.quality.cache import keep_report
+from plaudit.labelling.quality.report import quality
+from plaudit.labelling.quality.result import quality_to_dict
+from plaudit.labelling.store import open_store
+
+
+def main() -> int:
+    """Compute, keep, and say in a line what went wrong."""
+    wanted = json.load(sys.stdin)
+    try:
+        with closing(open_store(wanted["store"])) as store:
+            keep_report(store, quality_to_dict(quality(store, wanted["project"])))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
