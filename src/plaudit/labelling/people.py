@@ -44,6 +44,8 @@ SCOPES = {
 """What each role may do; a token may be given less."""
 STANDINGS = ("active", "watch", "suspended")
 """What a reviewer may decide of a person."""
+INVITE_LETTERS = 12
+"""How many letters of an invite's hash name it."""
 TOKEN_DAYS = 90
 """How long a token of an invited person works."""
 
@@ -111,6 +113,8 @@ class InviteView:
 
 _INVITE_IN, _TOKEN_IN, _PERSON_IN = insert(invite), insert(token), insert(person)
 _INVITE = select(invite).where(invite.c.hash == bindparam("h"))
+_INVITES = select(invite).where(invite.c.project == bindparam("p"))
+_USED_UP = update(invite).where(invite.c.hash == bindparam("h")).values(uses=0)
 _USE = update(invite).where(invite.c.hash == bindparam("h")).values(uses=invite.c.uses - 1)
 _COUNT = select(func.count()).where(annotator.c.project == bindparam("p"), annotator.c.role == bindparam("r"))
 _TOKEN = (
@@ -178,6 +182,17 @@ def make_invite(change: Transaction, project: str, *, role: str, uses: int, days
     body = {"role": role, "uses": uses, "expires": expires}
     change.record(Entry(project=project, actor=actor, kind="invited", subject=project, body=body))
     return secret
+
+
+def end_invite(change: Transaction, project: str, wanted: str, *, actor: str) -> int:
+    """Let nobody in any more by an invite, named by its id; gives how many could still have joined by it."""
+    rows = change.connection.execute(_INVITES, {"p": project}).all()
+    ended = [row for row in rows if row.hash[:INVITE_LETTERS] == wanted and row.uses > 0]
+    for row in ended:
+        change.connection.execute(_USED_UP, {"h": row.hash})
+        body = {"invite": wanted, "role": row.role, "uses": row.uses}
+        change.record(Entry(project=project, actor=actor, kind="revoked", subject=project, body=body))
+    return sum(row.uses for row in ended)
 
 
 def _refuse_unknown_role(role: str) -> None:
