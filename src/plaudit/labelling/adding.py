@@ -178,9 +178,20 @@ ADJUDICATION_REASONS = ("unclear-task", "guideline-gap", "error", "taste")
 
 
 def adjudicate(
-    change: Transaction, name: str, wanted: str, label: object, *, reason: str, actor: str, key: str
+    change: Transaction,
+    name: str,
+    wanted: str,
+    label: object,
+    *,
+    reason: str,
+    actor: str,
+    key: str,
+    first: bool = False,
 ) -> Receipt:
-    """A reviewer's own label, in the task's order; it settles the task."""
+    """A reviewer's own label, in the task's order; it settles the task.
+
+    A later decision takes the place of an earlier one; ``first`` refuses a task that waits for none any more.
+    """
     if reason not in ADJUDICATION_REASONS:
         raise FieldError(
             field="reason", found=repr(reason), expected=f"one of {', '.join(ADJUDICATION_REASONS)}"
@@ -195,6 +206,8 @@ def adjudicate(
         return receipt_of(earlier)
     if row.purpose != "work":
         raise NotYoursError("an item whose answer is known is not decided again")
+    if first and row.state != "review":
+        raise ChangedMeanwhileError(f"task {wanted} was decided meanwhile; that decision holds, go on")
     settings, task_body = change.settings(name), views.body_of(row)
     body = {
         "label": check_label(label, task_body, settings),

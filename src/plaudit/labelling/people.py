@@ -17,10 +17,10 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from plaudit.labelling import log
 from plaudit.labelling.answers import without_free_text
 from plaudit.labelling.database import Database
-from plaudit.labelling.desk import person_row
+from plaudit.labelling.desk import key_of, person_row
 from plaudit.labelling.log import Entry
 from plaudit.labelling.passwords import name_key
-from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError
+from plaudit.labelling.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
 from plaudit.labelling.tables import (
     annotator,
     draft,
@@ -167,20 +167,35 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def make_invite(change: Transaction, project: str, *, role: str, uses: int, days: float, actor: str) -> str:
-    """An invite's secret; it works so many times, for so many days."""
+def make_invite(
+    change: Transaction,
+    project: str,
+    *,
+    role: str,
+    uses: int,
+    days: float,
+    actor: str,
+    key: str | None = None,
+) -> str:
+    """An invite's secret; it works so many times, for so many days; one is made for a key."""
     change.settings(project)
     _refuse_unknown_role(role)
     for field, value, most in (("uses", uses, 10_000), ("days", days, 365)):
         # Written so that NaN is refused too: it is above nothing and below nothing.
         if isinstance(value, bool) or not 0 < value <= most:
             raise FieldError(field=field, found=repr(value), expected=f"a number above 0, at most {most}")
+    making = None if key is None else key_of(actor, key)
+    if making is not None and log.by_key(change.connection, project, making) is not None:
+        # The secret is stored nowhere, so that nobody can be shown it a second time.
+        raise KeyConflictError(
+            "this invite was made already, and its secret is shown only once; end it and make another one"
+        )
     secret = f"i_{secrets.token_urlsafe(24)}"
     expires = later(change.now, days=days)
     row = {"hash": hash_secret(secret), "project": project, "role": role, "uses": uses, "expires": expires}
     change.connection.execute(_INVITE_IN, row)
     body = {"role": role, "uses": uses, "expires": expires}
-    change.record(Entry(project=project, actor=actor, kind="invited", subject=project, body=body))
+    change.record(Entry(project=project, actor=actor, kind="invited", subject=project, body=body, key=making))
     return secret
 
 

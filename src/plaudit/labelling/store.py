@@ -246,21 +246,32 @@ class LabelStore:
             return progress.queue(look.connection, project)
 
     def adjudicate(
-        self, project: str, task: str, label: object, *, reason: str, actor: str, key: str
+        self,
+        project: str,
+        task: str,
+        label: object,
+        *,
+        reason: str,
+        actor: str,
+        key: str,
+        first: bool = False,
     ) -> Receipt:
-        """A reviewer's decision, in the task's own order."""
+        """A reviewer's decision, in the task's own order; ``first``: refused where another has decided it."""
         with self.changing() as change:
-            return adding.adjudicate(change, project, task, label, reason=reason, actor=actor, key=key)
+            return adding.adjudicate(
+                change, project, task, label, reason=reason, actor=actor, key=key, first=first
+            )
 
     def make_gold(self, project: str, task: str, *, actor: str) -> Added:
         """A gold item from a task that a reviewer decided; a second time it is there already."""
         with self.changing() as change:
             return adding.make_gold(change, project, task, actor=actor)
 
-    def next_divided(self, project: str, after: int = 0) -> review.TaskDetails | None:
-        """The next task on which people stay divided, behind the event of a number."""
+    def divided(self, project: str, after: int = 0) -> tuple[review.TaskDetails | None, int]:
+        """The next task on which people stay divided, behind the event of a number, and how many there are."""
         with self.looking() as look:
-            return review.next_divided(look, project, after)
+            left = review.count_in_state(look.connection, project, "review")
+            return review.next_divided(look, project, after), left
 
     def gaps(self, project: str) -> list[review.Gaps]:
         """What people were divided by, by version of the guidelines."""
@@ -353,11 +364,18 @@ class LabelStore:
     # People.
 
     def invite(
-        self, project: str, *, role: str = "annotator", uses: int = 1, days: float = 14, actor: str
+        self,
+        project: str,
+        *,
+        role: str = "annotator",
+        uses: int = 1,
+        days: float = 14,
+        actor: str,
+        key: str | None = None,
     ) -> str:
-        """An invite's secret, shown here and never again."""
+        """An invite's secret, shown here and never again; one for a key."""
         with self.changing() as change:
-            return people.make_invite(change, project, role=role, uses=uses, days=days, actor=actor)
+            return people.make_invite(change, project, role=role, uses=uses, days=days, actor=actor, key=key)
 
     def invites(self, project: str) -> list[review.InviteEntry]:
         """The invites that still work."""

@@ -24,15 +24,15 @@ from plaudit.labelling.review import TaskDetails
 
 def _queue(visit: Visit) -> Answer:
     after = whole_number(visit.query, "after")
-    details = visit.store.next_divided(visit.who.project, after)
+    details, left = visit.store.divided(visit.who.project, after)
     done = visit.query.get("done", "")
     if details is None:
         return manage_page(visit, "manage_queue.html", task=None, done=done, left=0)
-    return _queue_page(visit, details, done=done)
+    return _queue_page(visit, details, left=left, done=done)
 
 
 def _queue_page(
-    visit: Visit, details: TaskDetails, *, done: str = "", error: FieldError | None = None
+    visit: Visit, details: TaskDetails, *, left: int, done: str = "", error: FieldError | None = None
 ) -> Shown:
     project, form = visit.store.project(visit.who.project), visit.form
     shown = _shown(details, project)
@@ -54,7 +54,7 @@ def _queue_page(
         notes=sorted(_notes(details, rows)),
         letters=LETTERS,
         markdown=markdown_of(project),
-        left=visit.store.count_divided(visit.who.project),
+        left=left,
         done=done,
         key=form.one("key") or fresh_key(),
         values=_values(form, shown),
@@ -96,10 +96,11 @@ def _decide(visit: Visit) -> Answer:
             reason=visit.form.one("decision_reason") or "",
             actor=visit.who.pseudonym,
             key=visit.form.need("key"),
-            divided=True,
+            first=True,
         )
     except FieldError as error:
-        return _queue_page(visit, details, error=error)
+        _, left = visit.store.divided(visit.who.project)
+        return _queue_page(visit, details, left=left, error=error)
     if wants_gold:
         # The same decision makes the same item: sent twice, it is there once.
         visit.store.make_gold(visit.who.project, details.id, actor=visit.who.pseudonym)
@@ -130,3 +131,11 @@ def _gaps(visit: Visit) -> Answer:
         versions=visit.store.gaps(visit.who.project),
         reasons=ADJUDICATION_REASONS,
     )
+
+
+PAGES: tuple[Page, ...] = (
+    Page(method="GET", path="/manage/queue", scope="review", handler=_queue),
+    Page(method="POST", path="/manage/queue/{task}", scope="review", handler=_decide),
+    Page(method="GET", path="/manage/gaps", scope="read", handler=_gaps),
+)
+"""The pages of what reviewers decide."""

@@ -99,9 +99,7 @@ def _tasks(visit: Visit) -> Answer:
         items=visit.may("manage"),
     )
     states = [name for name in TASK_STATES if visit.may("manage") or name != "item"]
-    return manage_page(
-        visit, "manage_tasks.html", found=found, state=state or "", words=words, states=states
-    )
+    return manage_page(visit, "manage_tasks.html", found=found, state=state or "", words=words, states=states)
 
 
 def task_of_visit(visit: Visit) -> TaskDetails:
@@ -191,9 +189,7 @@ def _close(visit: Visit) -> Answer:
     # Sent twice it is closed once.
     if details.state != "closed":
         try:
-            visit.store.close_task(
-                visit.who.project, details.id, reason=reason, actor=visit.who.pseudonym
-            )
+            visit.store.close_task(visit.who.project, details.id, reason=reason, actor=visit.who.pseudonym)
         except FieldError as error:
             return _task_page(visit, reason=reason, error=error)
     return Sent(to=f"/manage/tasks/{details.id}?done=closed")
@@ -318,9 +314,7 @@ def _export(visit: Visit) -> Answer:
     name = visit.who.project
     with tempfile.TemporaryDirectory() as folder:
         try:
-            export(
-                visit.store, name, Path(folder) / "rows.jsonl", filters=chosen, actor=visit.who.pseudonym
-            )
+            export(visit.store, name, Path(folder) / "rows.jsonl", filters=chosen, actor=visit.who.pseudonym)
         except EmptyExportError as error:
             return _export_page(visit, chosen=chosen, problem=str(error))
         content = _zipped(Path(folder))

@@ -96,9 +96,7 @@ def _end_sessions(visit: Visit) -> Answer:
         # Tokens too: whoever is signed out everywhere does not come in by a program either.
         visit.store.revoke(visit.who.project, row["pseudonym"], actor=visit.who.pseudonym)
     else:
-        visit.store.end_sessions(
-            visit.who.project, row["pseudonym"], wanted, actor=visit.who.pseudonym
-        )
+        visit.store.end_sessions(visit.who.project, row["pseudonym"], wanted, actor=visit.who.pseudonym)
     return Sent(to=f"/manage/people/{row['pseudonym']}?done=sessions")
 
 
@@ -189,9 +187,7 @@ def _panel(form: Form) -> dict[str, Any]:
 def _whole(form: Form, name: str) -> int:
     text = (form.one(name) or "").strip()
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise FieldError(
-            field=name, found=repr(text[:40]), expected=f"a whole number from 1 to {_MOST_USES}"
-        )
+        raise FieldError(field=name, found=repr(text[:40]), expected=f"a whole number from 1 to {_MOST_USES}")
     return int(text)
 
 
