@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from markupsafe import Markup
-
 from plaudit.labelling.adding import ADJUDICATION_REASONS
 from plaudit.labelling.answers import known_answer
 from plaudit.labelling.app.describing import LETTERS
@@ -58,6 +56,7 @@ def _queue_page(
         done=done,
         key=form.one("key") or fresh_key(),
         values=_values(form, shown),
+        marks=None,
         reason=form.one("decision_reason") or "",
         reasons=ADJUDICATION_REASONS,
         gold=form.one("gold") == "yes",

@@ -16,7 +16,7 @@ from plaudit.labelling.app.pages import Answer, File, Page, Sent, Shown, Visit
 from plaudit.labelling.app.safety import MOST_TASKS, RequestError, parse_json, status_of
 from plaudit.labelling.export import EmptyExportError, Filters, export
 from plaudit.labelling.kinds import check_task
-from plaudit.labelling.project import Project, guidelines_version
+from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError, NotFoundError
 from plaudit.labelling.review import TASK_STATES, TRAIL_KINDS, GivenLabel, TaskDetails
 
