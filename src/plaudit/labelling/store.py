@@ -268,7 +268,7 @@ class LabelStore:
             return adding.make_gold(change, project, task, actor=actor)
 
     def divided(self, project: str, after: int = 0) -> tuple[review.TaskDetails | None, int]:
-        """The next task on which people stay divided, behind the event of a number, and how many there are."""
+        """The next task on which people stay divided, behind an event, and how many there are."""
         with self.looking() as look:
             left = review.count_in_state(look.connection, project, "review")
             return review.next_divided(look, project, after), left

@@ -1,4 +1,4 @@
-"""Pages of what reviewers decide: divided tasks, blind; how far labels can be trusted; gaps of the guidelines."""
+"""Pages of what reviewers decide: divided tasks, blind; whom to trust how far; gaps of the guidelines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from plaudit.labelling.app.forms import label_from_form, values_of
 from plaudit.labelling.app.managing import label_rows, manage_page, markdown_of, whole_number
 from plaudit.labelling.app.pages import Answer, Form, Page, Sent, Shown, Visit, fresh_key
 from plaudit.labelling.kinds import shown_task
+from plaudit.labelling.people import STANDINGS
 from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError
 from plaudit.labelling.review import TaskDetails
@@ -132,9 +133,29 @@ def _gaps(visit: Visit) -> Answer:
     )
 
 
+# The quality of labels.
+
+
+def _quality(visit: Visit) -> Answer:
+    assert visit.site.reports is not None
+    # Read and never computed here: a child process does that, and this page is fast however many labels.
+    held = visit.site.reports.get(visit.who.project)
+    return manage_page(
+        visit,
+        "manage_quality.html",
+        report=held.report,
+        fresh=held.is_fresh,
+        computing=held.computing,
+        failure=held.failure,
+        standings=STANDINGS,
+        done=visit.query.get("done", ""),
+    )
+
+
 PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/manage/queue", scope="review", handler=_queue),
     Page(method="POST", path="/manage/queue/{task}", scope="review", handler=_decide),
+    Page(method="GET", path="/manage/quality", scope="review", handler=_quality),
     Page(method="GET", path="/manage/gaps", scope="read", handler=_gaps),
 )
 """The pages of what reviewers decide."""

@@ -23,7 +23,7 @@ _ARROW, _EQUALS, _DOT = " > ", " = ", " · "
 class Described:
     """A label in words.
 
-    Example: ``Described(summary="B is clearly better", flags=("A: harmful",), texts=(("why", "It is kind."),))``
+    Example: ``Described(summary="B is clearly better", flags=("A: harmful",), …)``
     """
 
     summary: Markup
