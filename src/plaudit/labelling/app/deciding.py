@@ -6,17 +6,20 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from plaudit.data.records import plain_text
 from plaudit.labelling.adding import ADJUDICATION_REASONS
 from plaudit.labelling.answers import known_answer
-from plaudit.labelling.app.describing import LETTERS
-from plaudit.labelling.app.forms import label_from_form, values_of
+from plaudit.labelling.app.forms import field_of_form, label_from_form, values_of
 from plaudit.labelling.app.managing import label_rows, manage_page, markdown_of, whole_number
 from plaudit.labelling.app.pages import Answer, Form, Page, Sent, Shown, Visit, fresh_key
+from plaudit.labelling.app.render import differences, speaker
+from plaudit.labelling.app.saying import LETTERS, say_question
 from plaudit.labelling.kinds import shown_task
 from plaudit.labelling.people import STANDINGS
 from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError
 from plaudit.labelling.review import TaskDetails
+from plaudit.labelling.rows import text_of
 
 # The queue.
 
@@ -46,7 +49,7 @@ def _queue_page(
         status=200 if error is None else 422,
         task=details,
         shown=shown,
-        question=project.question,
+        question=say_question(shown, speaker(visit.language)),
         spread=Counter(row.described.summary for row in rows).most_common(),
         labels=len(rows),
         # In the order of their words: the order in which they came would tell who wrote which.
@@ -57,7 +60,8 @@ def _queue_page(
         done=done,
         key=form.one("key") or fresh_key(),
         values=_values(form, shown),
-        marks=None,
+        marks=_marks(visit, shown),
+        can_differ=shown["kind"] == "pair",
         reason=form.one("decision_reason") or "",
         reasons=ADJUDICATION_REASONS,
         gold=form.one("gold") == "yes",
@@ -68,13 +72,22 @@ def _queue_page(
 def _shown(details: TaskDetails, project: Project) -> dict[str, Any]:
     """The task as a reviewer sees it: as an annotator would, in the task's own order."""
     order = range(len(details.body.get("candidates", ())))
+    absent = {"language": "", "markdown": False, "category": "", "draft": "", "ties": True}
     shown = shown_task(details.body, order, project)
-    # Whoever decides about a task has chosen to read it.
-    return {name: value for name, value in shown.items() if name != "blurred"}
+    # Whoever decides about a task has chosen to read it, so that nothing is blurred.
+    return {**absent, **shown, "blurred": False}
 
 
 def _values(form: Form, shown: Mapping[str, Any]) -> Mapping[str, list[str]]:
     return {name: [*given] for name, given in form.fields.items()} or values_of(shown, {})
+
+
+def _marks(visit: Visit, shown: Mapping[str, Any]) -> Any:
+    """The words in which two answers differ; None where nobody wants them."""
+    if visit.query.get("differences") != "yes" or shown["kind"] != "pair":
+        return None
+    first, second = (plain_text(text_of(answer)) for answer in shown["answers"])
+    return differences(first, second)
 
 
 def _notes(details: TaskDetails, rows: list[Any]) -> list[str]:
@@ -100,7 +113,7 @@ def _decide(visit: Visit) -> Answer:
         )
     except FieldError as error:
         _, left = visit.store.divided(visit.who.project)
-        return _queue_page(visit, details, left=left, error=error)
+        return _queue_page(visit, details, left=left, error=field_of_form(error))
     if wants_gold:
         # The same decision makes the same item: sent twice, it is there once.
         visit.store.make_gold(visit.who.project, details.id, actor=visit.who.pseudonym)

@@ -12,10 +12,9 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from plaudit.labelling.app.render import speaker, visible, words
+from plaudit.labelling.app.saying import LETTERS
 from plaudit.labelling.project import Project
 
-LETTERS = "ABCDEFGHI"
-"""What the answers of a task are called, in the task's own order."""
 _ARROW, _EQUALS, _DOT = " > ", " = ", " · "
 
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from plaudit.labelling.app.describing import LETTERS, Described, describe
+from plaudit.labelling.app.describing import Described, describe
 from plaudit.labelling.app.pages import Answer, File, Page, Sent, Shown, Visit
 from plaudit.labelling.app.safety import MOST_TASKS, RequestError, parse_json, status_of
+from plaudit.labelling.app.saying import LETTERS
 from plaudit.labelling.export import EmptyExportError, Filters, export
 from plaudit.labelling.kinds import check_task
 from plaudit.labelling.project import Project

@@ -57,6 +57,7 @@ def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None 
         standing=form.one("standing") or row["standing"],
         reason=form.one("reason") or "",
         decides=not gone and _why_not(visit, row) is None,
+        qualification=None,
         done=visit.query.get("done", ""),
         error=error,
     )
