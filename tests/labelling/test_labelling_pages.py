@@ -118,7 +118,9 @@ def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(
 def test_no_page_tells_models_gold_or_others_labels(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=2, overlap=2, gold_share=0.5)
     desk.store.add_tasks(
-        "p", [{**TASKS["pair"], "prompt": "Gold?", "gold": {"better": 1}, "metadata": {"secret": 1}}], actor="o1"
+        "p",
+        [{**TASKS["pair"], "prompt": "Gold?", "gold": {"better": 1}, "metadata": {"secret": 1}}],
+        actor="o1",
     )
     first, second = signed_in(desk.store, "Ada"), signed_in(desk.store, "Bob")
     for browser, words in ((first, "Adas words"), (second, "Bobs words")):
@@ -324,7 +326,12 @@ def test_every_kind_is_there_in_every_language(
         assert page.status == 200
         assert f'<html lang="{language}" dir="{"rtl" if language == "ar" else "ltr"}">' in page.html
         assert page.bytes < 30_000
-    assert browser.send(browser.get("/label").form(), why="w", **({"answer": ""} if kind == "write" else {})).status == 422
+    assert (
+        browser.send(
+            browser.get("/label").form(), why="w", **({"answer": ""} if kind == "write" else {})
+        ).status
+        == 422
+    )
 
 
 # What goes wrong.
@@ -436,7 +443,9 @@ def test_what_is_another_persons_is_refused_and_remembered(pairs: Desk) -> None:
     own = bob.get("/label").form()
     theirs = [(name, assignment if name == "assignment" else value) for name, value in own.fields]
     for path in ("/label", "/label/draft", "/label/skip", "/label/undo", "/label/note", "/label/flag"):
-        page = bob.post(path, [*theirs, ("strength", "1"), ("note", "x"), ("report", "other"), ("reason", "unclear")])
+        page = bob.post(
+            path, [*theirs, ("strength", "1"), ("note", "x"), ("report", "other"), ("reason", "unclear")]
+        )
         assert page.status == 403, path
         assert "Ada's" not in page.html
     for path in (f"/label/edit/{assignment}", f"/label?at={assignment}", f"/label?after={assignment}"):
@@ -492,7 +501,9 @@ def talking(make_desk: MakeDesk, folder: Path, model: Server, kind: str) -> tupl
     return desk, signed_in(desk.store)
 
 
-def test_a_talk_is_held_and_ended_without_a_script(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
+def test_a_talk_is_held_and_ended_without_a_script(
+    make_desk: MakeDesk, tmp_path: Path, model: Server
+) -> None:
     desk, browser = talking(make_desk, tmp_path, model, "talk")
     page = browser.get("/label")
     early = browser.send(page.form(), "End and send")

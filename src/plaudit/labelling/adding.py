@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Connection, bindparam, select
 
 from plaudit.errors import UserError
 from plaudit.labelling import log, views
-from plaudit.labelling.answers import check_label
+from plaudit.labelling.answers import check_label, known_answer
 from plaudit.labelling.desk import key_of, task_of
 from plaudit.labelling.kinds import check_task
 from plaudit.labelling.log import Entry, canonical, digest
 from plaudit.labelling.project import Project, guidelines_version, project_to_dict
-from plaudit.labelling.refusals import FieldError, NotYoursError
-from plaudit.labelling.tables import label as labels, task
+from plaudit.labelling.refusals import ChangedMeanwhileError, FieldError, NotYoursError
+from plaudit.labelling.tables import label as labels, project as projects, task
 from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Receipt, Transaction, receipt_of
 
@@ -29,6 +30,10 @@ _WORK = (
 _THERE = select(task.c.id).where(
     task.c.project == bindparam("p"), task.c.id.in_(bindparam("ids", expanding=True))
 )
+_DECISION = select(labels.c.label, labels.c.shown).where(
+    labels.c.project == bindparam("p"), labels.c.task == bindparam("t"), labels.c.purpose == "adjudicated"
+)
+_SETTINGS_SEQ = select(projects.c.seq).where(projects.c.name == bindparam("p"))
 _ANY_LABEL = select(labels.c.seq).where(labels.c.project == bindparam("p")).limit(1)
 
 
@@ -47,10 +52,18 @@ class Added:
     """The number of the first new one's event."""
 
 
-def set_project(change: Transaction, project: Project, *, actor: str) -> int:
-    """Make a project, or change its settings; labels keep the version of the guidelines they came under."""
+def set_project(change: Transaction, project: Project, *, actor: str, replacing: int | None = None) -> int:
+    """Make a project, or change its settings; labels keep the version of the guidelines they came under.
+
+    ``replacing`` is the number of the settings that the new ones were made from: others are not overwritten.
+    """
     checked_text("project", project.name, most=100, empty=False)
     before = views.settings_of(change.connection, project.name)
+    if replacing is not None and replacing != settings_seq(change.connection, project.name):
+        raise ChangedMeanwhileError(
+            f"the settings of project {project.name} were changed meanwhile, by another page or person; look "
+            "at them as they are now, and change them anew"
+        )
     if before is not None and before.ask != project.ask:
         raise UserError(
             f"project {project.name} asks for {before.ask}, and so do its tasks; for {project.ask} make "
@@ -61,6 +74,11 @@ def set_project(change: Transaction, project: Project, *, actor: str) -> int:
     body = {"settings": project_to_dict(project), "guidelines": guidelines_version(project)}
     entry = Entry(project=project.name, actor=actor, kind="project-set", subject=project.name, body=body)
     return change.record(entry).seq
+
+
+def settings_seq(connection: Connection, name: str) -> int | None:
+    """The number of the event that set a project's settings of now."""
+    return connection.execute(_SETTINGS_SEQ, {"p": name}).scalar_one_or_none()
 
 
 def _refuse_another_measure(change: Transaction, before: Project, now: Project) -> None:
@@ -160,9 +178,20 @@ ADJUDICATION_REASONS = ("unclear-task", "guideline-gap", "error", "taste")
 
 
 def adjudicate(
-    change: Transaction, name: str, wanted: str, label: object, *, reason: str, actor: str, key: str
+    change: Transaction,
+    name: str,
+    wanted: str,
+    label: object,
+    *,
+    reason: str,
+    actor: str,
+    key: str,
+    first: bool = False,
 ) -> Receipt:
-    """A reviewer's own label, in the task's order; it settles the task."""
+    """A reviewer's own label, in the task's order; it settles the task.
+
+    A later decision takes the place of an earlier one; ``first`` refuses a task that waits for none any more.
+    """
     if reason not in ADJUDICATION_REASONS:
         raise FieldError(
             field="reason", found=repr(reason), expected=f"one of {', '.join(ADJUDICATION_REASONS)}"
@@ -177,6 +206,8 @@ def adjudicate(
         return receipt_of(earlier)
     if row.purpose != "work":
         raise NotYoursError("an item whose answer is known is not decided again")
+    if first and row.state != "review":
+        raise ChangedMeanwhileError(f"task {wanted} was decided meanwhile; that decision holds, go on")
     settings, task_body = change.settings(name), views.body_of(row)
     body = {
         "label": check_label(label, task_body, settings),
@@ -186,3 +217,20 @@ def adjudicate(
         "guidelines": guidelines_version(settings),
     }
     return change.record_once(replace(entry, body=body), request)
+
+
+def make_gold(change: Transaction, name: str, wanted: str, *, actor: str) -> Added:
+    """A gold item from a task that a reviewer decided: the same task, with the decision as known answer."""
+    row, settings = task_of(change, name, wanted), change.settings(name)
+    body = views.body_of(row)
+    decision = change.connection.execute(_DECISION, {"p": name, "t": wanted}).first()
+    if decision is None:
+        raise NotYoursError(f"task {wanted} was not decided by a reviewer, so that nothing is known of it")
+    gold = known_answer(json.loads(decision.label), body, json.loads(decision.shown), settings)
+    if gold is None:
+        raise FieldError(
+            field="gold",
+            found="a decision for no answer alone",
+            expected="one that says which answer is right, or there is nothing to check people by",
+        )
+    return add_tasks(change, name, [{**body, "gold": gold}], actor=actor)

@@ -352,6 +352,40 @@ def agrees_with_gold(label: Mapping[str, Any], body: Body, order: Sequence[int])
     return list(label["labels"]) == up_to_first_error(gold["labels"])
 
 
+def known_answer(
+    label: Mapping[str, Any], body: Body, order: Sequence[int], project: Project
+) -> dict[str, Any] | None:
+    """What a label makes known for a gold item; None where it leaves open what would be right.
+
+    >>> known_answer({"strength": 2}, {"kind": "pair"}, [0, 1], Project(name="p"))
+    {'better': 1}
+    """
+    if body["kind"] == "pair":
+        place = preferred_place(label, order)
+        return None if place is None else {"better": place}
+    if body["kind"] == "rank" and "groups" in label:
+        best = label["groups"][0]
+        return {"best": order[best[0]]} if len(best) == 1 else None
+    if body["kind"] == "rate":
+        return _known_ranges(label.get("points", {}), order, project)
+    if body["kind"] == "steps":
+        return {"labels": [*label["labels"]]} if label["ended"] in ("error", "solved") else None
+    return None
+
+
+def _known_ranges(
+    points: Mapping[str, Sequence[int | None]], order: Sequence[int], project: Project
+) -> dict[str, Any] | None:
+    """The points that were given, one more or less: two careful people are often as far from each other."""
+    ranges = dict[str, Any]()
+    for aspect, given in points.items():
+        by_place = dict(zip(order, given, strict=True))
+        if None not in given:
+            ends = [(point - 1, point + 1) for _, point in sorted(by_place.items()) if point is not None]
+            ranges[aspect] = [[max(low, 1), min(high, project.levels(aspect))] for low, high in ends]
+    return ranges or None
+
+
 def agreed_flags(label: Mapping[str, Any], body: Body, order: Sequence[int]) -> tuple[int, int] | None:
     """How many answers a label reports for exactly what they are known to deserve, and of how many.
 

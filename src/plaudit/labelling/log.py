@@ -85,6 +85,23 @@ REFUSALS = Index(
 """Refused requests by their time: what a limit of failures counts, without reading through the log."""
 
 
+def in_trail(rows: FromClause) -> ColumnElement[bool]:
+    """Whether an event is none of those that come by the thousand: the audit trail is among the others."""
+    # Literals, as above.
+    common = ("task-added", "leased", "released", "prolonged", "answered", "revised", "judged")
+    return rows.c.kind.not_in([literal_column(f"'{kind}'") for kind in common])
+
+
+TRAIL = Index(
+    "log_trail",
+    log.c.project,
+    log.c.seq,
+    sqlite_where=in_trail(log),
+    postgresql_where=in_trail(log),
+)
+"""The audit trail, which can be read backwards without all the answers between."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One thing that happened.
@@ -234,24 +251,24 @@ def chain(link_before: str, row: Mapping[str, Any]) -> str:
 def by_key(connection: Connection, project: str, key: str) -> Event | None:
     """The event that was sent with a key."""
     row = connection.execute(_BY_KEY, {"p": project, "k": key}).mappings().first()
-    return None if row is None else _read(row)
+    return None if row is None else event_of_row(row)
 
 
 def by_seq(connection: Connection, seq: int) -> Event | None:
     """The event of a number."""
     row = connection.execute(_BY_SEQ, {"s": seq}).mappings().first()
-    return None if row is None else _read(row)
+    return None if row is None else event_of_row(row)
 
 
 def events(connection: Connection, after: int = 0) -> Iterator[Event]:
     """All events behind a number, in order."""
     for page in _pages(connection, after):
-        yield from map(_read, page)
+        yield from map(event_of_row, page)
 
 
 def events_of(connection: Connection, project: str, actor: str) -> list[Event]:
     """What somebody did in a project, in order."""
-    return [_read(row) for row in connection.execute(_OF, {"p": project, "n": actor}).mappings()]
+    return [event_of_row(row) for row in connection.execute(_OF, {"p": project, "n": actor}).mappings()]
 
 
 def refusals(
@@ -300,7 +317,8 @@ def _pages(connection: Connection, after: int) -> Iterator[Sequence[Mapping[Any,
         after = page[-1]["seq"]
 
 
-def _read(row: Mapping[Any, Any]) -> Event:
+def event_of_row(row: Mapping[Any, Any]) -> Event:
+    """The event of a row of the log."""
     return _event(row, None if row["body"] is None else json.loads(row["body"]))
 
 

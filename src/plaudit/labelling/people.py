@@ -18,10 +18,10 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from plaudit.labelling import log
 from plaudit.labelling.answers import without_free_text
 from plaudit.labelling.database import Database
-from plaudit.labelling.desk import person_row
+from plaudit.labelling.desk import key_of, person_row
 from plaudit.labelling.log import Entry
 from plaudit.labelling.passwords import name_key
-from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError
+from plaudit.labelling.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
 from plaudit.labelling.tables import (
     annotator,
     draft,
@@ -45,6 +45,8 @@ SCOPES = {
 """What each role may do; a token may be given less."""
 STANDINGS = ("active", "watch", "suspended")
 """What a reviewer may decide of a person."""
+INVITE_LETTERS = 12
+"""How many letters of an invite's hash name it."""
 TOKEN_DAYS = 90
 """How long a token of an invited person works."""
 
@@ -125,6 +127,8 @@ class InviteView:
 
 _INVITE_IN, _TOKEN_IN, _PERSON_IN = insert(invite), insert(token), insert(person)
 _INVITE = select(invite).where(invite.c.hash == bindparam("h"))
+_INVITES = select(invite).where(invite.c.project == bindparam("p"))
+_USED_UP = update(invite).where(invite.c.hash == bindparam("h")).values(uses=0)
 _USE = update(invite).where(invite.c.hash == bindparam("h")).values(uses=invite.c.uses - 1)
 _COUNT = select(func.count()).where(annotator.c.project == bindparam("p"), annotator.c.role == bindparam("r"))
 _TOKEN = (
@@ -186,8 +190,9 @@ def make_invite(
     days: float,
     actor: str,
     panel: Panel | None = None,
+    key: str | None = None,
 ) -> str:
-    """An invite's secret; it works so many times, for so many days."""
+    """An invite's secret; it works so many times, for so many days; one is made for a key."""
     change.settings(project)
     _refuse_unknown_role(role)
     if panel is not None and role != "annotator":
@@ -196,6 +201,12 @@ def make_invite(
         # Written so that NaN is refused too: it is above nothing and below nothing.
         if isinstance(value, bool) or not 0 < value <= most:
             raise FieldError(field=field, found=repr(value), expected=f"a number above 0, at most {most}")
+    making = None if key is None else key_of(actor, key)
+    if making is not None and log.by_key(change.connection, project, making) is not None:
+        # The secret is stored nowhere, so that nobody can be shown it a second time.
+        raise KeyConflictError(
+            "this invite was made already, and its secret is shown only once; end it and make another one"
+        )
     secret = f"i_{secrets.token_urlsafe(24)}"
     expires = later(change.now, days=days)
     row = {"hash": hash_secret(secret), "project": project, "role": role, "uses": uses, "expires": expires}
@@ -205,7 +216,7 @@ def make_invite(
         _set_up_panel(change, project, row["hash"], panel)
         # Not the code: whoever reads the log could be paid by it.
         body |= {"panel": True, "tasks": panel.tasks}
-    change.record(Entry(project=project, actor=actor, kind="invited", subject=project, body=body))
+    change.record(Entry(project=project, actor=actor, kind="invited", subject=project, body=body, key=making))
     return secret
 
 
@@ -216,6 +227,17 @@ def _set_up_panel(change: Transaction, project: str, invite_hash: str, panel: Pa
         raise FieldError(field="tasks", found=repr(tasks), expected="a number above 0, at most 100000")
     row = {"hash": invite_hash, "project": project, "code": code, "tasks": tasks}
     change.connection.execute(_PANEL_IN, row)
+
+
+def end_invite(change: Transaction, project: str, wanted: str, *, actor: str) -> int:
+    """Let nobody in any more by an invite, named by its id; gives how many could still have joined by it."""
+    rows = change.connection.execute(_INVITES, {"p": project}).all()
+    ended = [row for row in rows if row.hash[:INVITE_LETTERS] == wanted and row.uses > 0]
+    for row in ended:
+        change.connection.execute(_USED_UP, {"h": row.hash})
+        body = {"invite": wanted, "role": row.role, "uses": row.uses}
+        change.record(Entry(project=project, actor=actor, kind="revoked", subject=project, body=body))
+    return sum(row.uses for row in ended)
 
 
 def _refuse_unknown_role(role: str) -> None:

@@ -17,6 +17,10 @@ class KeyConflictError(UserError):
     """A key that was used before for other words."""
 
 
+class ChangedMeanwhileError(UserError):
+    """Something that somebody else changed since it was looked at: the older look is not to overwrite it."""
+
+
 class NotYoursError(UserError):
     """Something that this person may not do, or not any more.
 

@@ -26,6 +26,7 @@ from plaudit.labelling import (
     people,
     progress,
     qualifying,
+    review,
     sessions,
     tables,
     views,
@@ -91,10 +92,21 @@ class LabelStore:
         with self.looking() as look:
             return [row.name for row in look.connection.execute(_PROJECTS)]
 
-    def set_project(self, project: Project, *, actor: str) -> int:
-        """Make a project or change its settings; gives the event's number."""
+    def set_project(self, project: Project, *, actor: str, replacing: int | None = None) -> int:
+        """Make a project or change its settings (where they are still those of a number); gives the event."""
         with self.changing() as change:
-            return adding.set_project(change, project, actor=actor)
+            return adding.set_project(change, project, actor=actor, replacing=replacing)
+
+    def settings(self, name: str) -> tuple[Project, int]:
+        """The settings of a project, and the number of the event that set them."""
+        with self.looking() as look:
+            seq = adding.settings_seq(look.connection, name)
+            return look.settings(name), seq or 0
+
+    def settings_history(self, project: str) -> list[review.SettingsChange]:
+        """The changes of a project's settings, the newest first."""
+        with self.looking() as look:
+            return review.settings_history(look.connection, project)
 
     def add_tasks(self, project: str, bodies: Iterable[object], *, actor: str) -> Added:
         """Add tasks, all of them or none; one that is there already is counted and left."""
@@ -257,11 +269,63 @@ class LabelStore:
             return progress.queue(look.connection, project)
 
     def adjudicate(
-        self, project: str, task: str, label: object, *, reason: str, actor: str, key: str
+        self,
+        project: str,
+        task: str,
+        label: object,
+        *,
+        reason: str,
+        actor: str,
+        key: str,
+        first: bool = False,
     ) -> Receipt:
-        """A reviewer's decision, in the task's own order."""
+        """A reviewer's decision, in the task's own order; ``first``: refused where another has decided it."""
         with self.changing() as change:
-            return adding.adjudicate(change, project, task, label, reason=reason, actor=actor, key=key)
+            return adding.adjudicate(
+                change, project, task, label, reason=reason, actor=actor, key=key, first=first
+            )
+
+    def make_gold(self, project: str, task: str, *, actor: str) -> Added:
+        """A gold item from a task that a reviewer decided; a second time it is there already."""
+        with self.changing() as change:
+            return adding.make_gold(change, project, task, actor=actor)
+
+    def divided(self, project: str, after: int = 0) -> tuple[review.TaskDetails | None, int]:
+        """The next task on which people stay divided, behind an event, and how many there are."""
+        with self.looking() as look:
+            left = review.count_in_state(look.connection, project, "review")
+            return review.next_divided(look, project, after), left
+
+    def gaps(self, project: str) -> list[review.Gaps]:
+        """What people were divided by, by version of the guidelines."""
+        with self.looking() as look:
+            return review.gaps(look.connection, project)
+
+    def task(self, project: str, task: str) -> review.TaskDetails:
+        """One task with all that people gave on it."""
+        with self.looking() as look:
+            return review.task_details(look, project, task)
+
+    def search_tasks(
+        self, project: str, *, state: str | None = None, words: str = "", after: int = 0, items: bool = False
+    ) -> review.TaskPage:
+        """A page of tasks in a state whose prompt has all the words; ``items``: known answers too."""
+        with self.looking() as look:
+            return review.search_tasks(
+                look.connection, project, state=state, words=words, after=after, items=items
+            )
+
+    def trail(
+        self,
+        project: str,
+        *,
+        kinds: Sequence[str] = review.TRAIL_KINDS,
+        subject: str | None = None,
+        before: int | None = None,
+    ) -> list[Event]:
+        """A page of the audit trail, the newest first: of some kinds, of a person or task."""
+        with self.looking() as look:
+            return review.trail(look.connection, project, kinds=kinds, subject=subject, before=before)
 
     def set_standing(self, project: str, annotator: str, standing: str, *, reason: str, actor: str) -> int:
         """Active, watch or suspended, with a reason."""
@@ -275,6 +339,11 @@ class LabelStore:
         with self.looking() as look:
             look.settings(project)
             return progress.status(look.connection, project)
+
+    def labels_per_day(self, project: str) -> list[tuple[str, int]]:
+        """The last four weeks, each day with its labels."""
+        with self.looking() as look:
+            return review.labels_per_day(look, project)
 
     def tasks(
         self, project: str, state: str | None = None, limit: int = 100, after: int = 0
@@ -326,12 +395,23 @@ class LabelStore:
         days: float = 14,
         actor: str,
         panel: Panel | None = None,
+        key: str | None = None,
     ) -> str:
-        """An invite's secret, shown here and never again; with a panel, for its people."""
+        """An invite's secret, shown here and never again; one for a key; with a panel, for its people."""
         with self.changing() as change:
             return people.make_invite(
-                change, project, role=role, uses=uses, days=days, actor=actor, panel=panel
+                change, project, role=role, uses=uses, days=days, actor=actor, panel=panel, key=key
             )
+
+    def invites(self, project: str) -> list[review.InviteEntry]:
+        """The invites that still work."""
+        with self.looking() as look:
+            return review.invites(look, project)
+
+    def end_invite(self, project: str, invite: str, *, actor: str) -> int:
+        """Let nobody in any more by an invite, named by its id."""
+        with self.changing() as change:
+            return people.end_invite(change, project, invite, actor=actor)
 
     def look_at_invite(self, secret: str) -> InviteView:
         """What an invite is for, without using it; refused as a join would be."""
@@ -511,7 +591,8 @@ def _bring_up_to_date(database: Database, *, create: bool) -> None:
             table.drop(connection, checkfirst=True)
         log.METADATA.create_all(connection)
         # An index on a table that is there already is made by nobody else.
-        log.REFUSALS.create(connection, checkfirst=True)
+        for index in (log.REFUSALS, log.TRAIL):
+            index.create(connection, checkfirst=True)
         views.rebuild(connection, log.events(connection))
         _write_versions(connection)
 

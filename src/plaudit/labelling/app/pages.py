@@ -33,6 +33,7 @@ from plaudit.labelling.app.safety import (
     status_of,
 )
 from plaudit.labelling.people import Identity
+from plaudit.labelling.quality.cache import Reports
 from plaudit.labelling.refusals import FieldError, NotYoursError
 from plaudit.labelling.sessions import Session
 from plaudit.labelling.store import LabelStore
@@ -62,6 +63,8 @@ class Site:
     """The https address of a proxy."""
     alone: Alone | None = None
     """Of an app for one person at their own machine."""
+    reports: Reports | None = None
+    """What is known of the quality of labels; of an app that is served."""
 
     @property
     def cookie(self) -> str:

@@ -17,6 +17,7 @@ from plaudit.files import exact_json
 from plaudit.labelling.kinds import MOST_LEVELS, refuse_deep
 from plaudit.labelling.people import Identity
 from plaudit.labelling.refusals import (
+    ChangedMeanwhileError,
     FieldError,
     KeyConflictError,
     ModelUnavailableError,
@@ -185,6 +186,7 @@ def read_json_lines(content: bytes) -> list[Any]:
 _STATUSES: Sequence[tuple[type[UserError], int]] = (
     (FieldError, 422),
     (KeyConflictError, 409),
+    (ChangedMeanwhileError, 409),
     (NotYoursError, 403),
     (NotFoundError, 404),
     (TooOftenError, 429),

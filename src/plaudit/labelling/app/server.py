@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from plaudit import __version__
 from plaudit.errors import UserError
-from plaudit.labelling.app import entering, labelling_pages
+from plaudit.labelling.app import deciding, entering, labelling_pages, managing, people_pages, setting
 from plaudit.labelling.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join
 from plaudit.labelling.app.headers import WithHeaders
 from plaudit.labelling.app.pages import Alone, Page, Site, page_routes, refused_outright
@@ -38,6 +38,7 @@ from plaudit.labelling.app.safety import (
     refusal,
     refuse_scope,
 )
+from plaudit.labelling.quality.cache import Reports
 from plaudit.labelling.refusals import NotYoursError
 from plaudit.labelling.store import LabelStore
 from plaudit.labelling.texts import checked_text
@@ -45,13 +46,20 @@ from plaudit.labelling.transaction import Receipt
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """The addresses that only this machine reaches."""
-PAGES: tuple[Page, ...] = (*entering.PAGES, *labelling_pages.PAGES)
+PAGES: tuple[Page, ...] = (
+    *entering.PAGES,
+    *labelling_pages.PAGES,
+    *managing.PAGES,
+    *setting.PAGES,
+    *people_pages.PAGES,
+    *deciding.PAGES,
+)
 """All pages of the app."""
 
 
-def make_app(store: LabelStore, site: Site | None = None) -> WithHeaders:
+def make_app(store: LabelStore, site: Site | None = None, reports: Reports | None = None) -> WithHeaders:
     """The application: every address that is not in its tables is refused."""
-    site = Site() if site is None else site
+    site = replace(Site() if site is None else site, reports=Reports(store) if reports is None else reports)
     routes = [
         Route(f"{PREFIX}/health", _health, methods=["GET"]),
         Route(f"{PREFIX}/join", _joining(store), methods=["POST"]),
@@ -215,7 +223,8 @@ def serve_in_background(
 ) -> Iterator[BackgroundServer]:
     """Serve while the block runs, over real HTTP; port 0 takes a free one."""
     with _listening(host, port) as listener:
-        server = _server(make_app(store, site_of(listener.getsockname()[1], host, behind, alone)))
+        reports = Reports(store)
+        server = _server(make_app(store, site_of(listener.getsockname()[1], host, behind, alone), reports))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
@@ -228,6 +237,7 @@ def serve_in_background(
         finally:
             server.should_exit = True
             thread.join()
+            reports.close()
 
 
 def site_of(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,9 +84,15 @@ class Reports:
         self._store = store
         self._children = dict[str, subprocess.Popen[bytes]]()
         self._failed = dict[str, tuple[int, str]]()
+        self._lock = threading.Lock()
 
     def get(self, project: str) -> Held:
         """What there is now; a child is started where that is out of date and none is at work."""
+        # A server asks from many threads: two at once would start two children.
+        with self._lock:
+            return self._get(project)
+
+    def _get(self, project: str) -> Held:
         report, seq = read_report(self._store, project)
         is_fresh = report is not None and report["seq"] == seq
         self._reap(project, seq)
