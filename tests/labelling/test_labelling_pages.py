@@ -434,7 +434,11 @@ def test_what_is_another_persons_is_refused_and_remembered(pairs: Desk) -> None:
     assignment = str(form.value("assignment"))
     ada.send(form, strength="1", why="Ada's")
     own = bob.get("/label").form()
-    theirs = [(name, assignment if name == "assignment" else value) for name, value in own.fields]
+    theirs = [
+        (name, assignment if name == "assignment" else value)
+        for name, value in own.fields
+        if name in ("form_token", "assignment", "key")
+    ]
     for path in ("/label", "/label/draft", "/label/skip", "/label/undo", "/label/note", "/label/flag"):
         page = bob.post(path, [*theirs, ("strength", "1"), ("note", "x"), ("report", "other"), ("reason", "unclear")])
         assert page.status == 403, path
@@ -543,7 +547,7 @@ def test_a_server_that_does_not_answer_loses_no_message(
     page = browser.send(browser.get("/label").form(), "Send the message", message="Be gone.")
     assert page.status == 422
     assert page.form().value("message") == "Be gone."
-    assert "does not answer" in page.words
+    assert "does not answer just now" in page.words
 
 
 def stream(browser: Browser, **sent: Any) -> tuple[int, list[Any]]:

@@ -23,7 +23,7 @@ from plaudit.labelling.app.safety import MOST_OF_A_KEY, error_details
 from plaudit.labelling.app.saying import say_label, say_moment, say_question
 from plaudit.labelling.desk import Nothing
 from plaudit.labelling.project import Project, guidelines_version
-from plaudit.labelling.refusals import FieldError, KeyConflictError, NotYoursError
+from plaudit.labelling.refusals import FieldError, KeyConflictError, ModelUnavailableError, NotYoursError
 from plaudit.labelling.rows import text_of
 from plaudit.labelling.texts import checked_text
 
@@ -133,8 +133,7 @@ def _task_page(
     task: Task,
     *,
     notices: Sequence[tuple[str, str]] = (),
-    error: FieldError | None = None,
-    extra: Mapping[str, Sequence[str]] | None = None,
+    error: FieldError | PageFault | None = None,
 ) -> Shown:
     edit, kind = task.label is not None, task.shown["kind"]
     absent = {"language": "", "markdown": False, "blurred": False, "category": "", "draft": "", "anchors": {}}
@@ -149,7 +148,7 @@ def _task_page(
         "assignment": task.assignment,
         "guidelines": task.guidelines,
         "key": fresh_key(),
-        "values": {**task.values, **(extra or {})},
+        "values": task.values,
         "original": draft,
         "edit": edit,
         "action": f"/label/edit/{task.assignment}" if edit else "/label",
@@ -157,7 +156,7 @@ def _task_page(
         "progress": progress,
         "qualification": _qualification(visit),
         "notices": [*notices, *_passed(visit, progress.answered)],
-        "error": None if error is None else _fault(visit, error),
+        "error": _fault(visit, error) if isinstance(error, FieldError) else error,
         "rest": _break_minutes(visit),
         "marks": _marks(visit, task, draft),
         "skip_reasons": SKIP_REASONS,
@@ -399,12 +398,19 @@ def _turn(visit: Visit) -> Answer:
     message = visit.form.one("message") or ""
     try:
         conversation.say(visit.store, *visit.person, assignment, key=f"{key}-turn", message=message)
-    except (FieldError, UserError) as error:
-        fault = error if isinstance(error, FieldError) else _unsent(error)
-        return _task_page(visit, replace(task, label=None), error=fault)
+    except UserError as error:
+        # Whatever it is: the message stands in its field again.
+        return _task_page(visit, replace(task, label=None), error=_unsent(visit, error))
     kept = {name: values for name, values in visit.form.fields.items() if name != "message"}
     visit.store.draft(*visit.person, assignment, draft_of(kept))
     return Sent(to=f"/label?at={assignment}#turns")
+
+
+def _unsent(visit: Visit, error: UserError) -> PageFault:
+    """Why a message was not sent."""
+    own_words = {FieldError: "fault-say", ModelUnavailableError: "fault-model"}
+    key = own_words.get(type(error))
+    return PageFault(field="message", message=str(error) if key is None else words(visit.language)[key])
 
 
 def _stream(visit: Visit) -> Answer:
@@ -428,10 +434,6 @@ def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]])
         visit.store.draft(*visit.person, assignment, draft_of(rest))
     except UserError as error:
         yield {"error": error_details(error)}
-
-
-def _unsent(error: UserError) -> FieldError:
-    return FieldError(field="message", found=str(error), expected="an answer")
 
 
 def _choose(visit: Visit) -> Answer:
