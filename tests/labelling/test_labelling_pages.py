@@ -118,7 +118,9 @@ def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(
 def test_no_page_tells_models_gold_or_others_labels(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=2, overlap=2, gold_share=0.5)
     desk.store.add_tasks(
-        "p", [{**TASKS["pair"], "prompt": "Gold?", "gold": {"better": 1}, "metadata": {"secret": 1}}], actor="o1"
+        "p",
+        [{**TASKS["pair"], "prompt": "Gold?", "gold": {"better": 1}, "metadata": {"secret": 1}}],
+        actor="o1",
     )
     first, second = signed_in(desk.store, "Ada"), signed_in(desk.store, "Bob")
     for browser, words in ((first, "Adas words"), (second, "Bobs words")):
@@ -152,7 +154,7 @@ def test_undo_brings_the_answer_back_to_be_changed(pairs: Desk) -> None:
     again = browser.send(after.form("undo"))
     assert again.form().value("assignment") == page.form().value("assignment")
     browser.send(form, strength="-1")
-    assert [row["label"]["strength"] for row in pairs.store.history("p", browser.pseudonym)] == [-1]  # type: ignore[attr-defined]
+    assert [row["label"]["strength"] for row in pairs.store.history("p", browser.pseudonym)] == [-1]
 
 
 def test_an_answer_is_changed_from_the_history(pairs: Desk) -> None:
@@ -297,7 +299,7 @@ def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(
     browser.send(page.form(), "It upsets me")
     done = browser.send(browser.get("/preferences").form("/preferences"), declined="war", languages="en de")
     assert "Saved" in done.words
-    assert desk.store.preferences("p", browser.pseudonym) == {"declined": ["war"], "languages": ["en", "de"]}  # type: ignore[attr-defined]
+    assert desk.store.preferences("p", browser.pseudonym) == {"declined": ["war"], "languages": ["en", "de"]}
     assert 'value="war" checked' in done.html
     desk.store.add_tasks("p", [{**TASKS["pair"], "prompt": "Another?", "category": "war"}], actor="o1")
     assert "Nothing left to do" in browser.get("/label").words
@@ -324,7 +326,12 @@ def test_every_kind_is_there_in_every_language(
         assert page.status == 200
         assert f'<html lang="{language}" dir="{"rtl" if language == "ar" else "ltr"}">' in page.html
         assert page.bytes < 30_000
-    assert browser.send(browser.get("/label").form(), why="w", **({"answer": ""} if kind == "write" else {})).status == 422
+    assert (
+        browser.send(
+            browser.get("/label").form(), why="w", **({"answer": ""} if kind == "write" else {})
+        ).status
+        == 422
+    )
 
 
 # What goes wrong.
@@ -406,7 +413,7 @@ def test_two_tabs_with_the_same_task_lose_nothing(pairs: Desk) -> None:
     page = conflict(pairs, browser, browser.get("/label"), browser.get("/label"))
     form = next(form for form in page.forms if form.action.startswith("/label/edit/"))
     assert browser.send(form).path == "/history"
-    (held,) = pairs.store.history("p", browser.pseudonym)  # type: ignore[attr-defined]
+    (held,) = pairs.store.history("p", browser.pseudonym)
     assert held["label"] == {"strength": -3, "why": "In the second tab"}
 
 
@@ -420,7 +427,7 @@ def test_going_back_and_sending_something_else_is_no_second_answer(pairs: Desk) 
 def test_who_was_suspended_meanwhile_sees_why_and_what_was_typed(pairs: Desk) -> None:
     browser = signed_in(pairs.store)
     page = browser.get("/label")
-    pairs.store.set_standing("p", browser.pseudonym, "suspended", reason="too quick", actor="o1")  # type: ignore[attr-defined]
+    pairs.store.set_standing("p", browser.pseudonym, "suspended", reason="too quick", actor="o1")
     after = browser.send(page.form(), strength="1", why="A long text")
     # The sessions of a suspended person end; the words are shown all the same.
     assert after.status in (401, 403)
@@ -440,14 +447,16 @@ def test_what_is_another_persons_is_refused_and_remembered(pairs: Desk) -> None:
         if name in ("form_token", "assignment", "key")
     ]
     for path in ("/label", "/label/draft", "/label/skip", "/label/undo", "/label/note", "/label/flag"):
-        page = bob.post(path, [*theirs, ("strength", "1"), ("note", "x"), ("report", "other"), ("reason", "unclear")])
+        page = bob.post(
+            path, [*theirs, ("strength", "1"), ("note", "x"), ("report", "other"), ("reason", "unclear")]
+        )
         assert page.status == 403, path
         assert "Ada's" not in page.html
     for path in (f"/label/edit/{assignment}", f"/label?at={assignment}", f"/label?after={assignment}"):
         assert bob.get(path).status == 403, path
     refused = [event for event in pairs.store.events() if event.kind == "refused"]
     assert len(refused) == 9
-    assert {event.actor for event in refused} == {bob.pseudonym}  # type: ignore[attr-defined]
+    assert {event.actor for event in refused} == {bob.pseudonym}
 
 
 @pytest.mark.parametrize(
@@ -480,7 +489,7 @@ def test_the_history_goes_on_where_it_is_long(make_desk: MakeDesk, tmp_path: Pat
     desk = make_desk(tmp_path / "labels.db", tasks=52)
     browser = signed_in(desk.store)
     for _ in range(52):
-        desk.answer(browser.pseudonym)  # type: ignore[attr-defined]
+        desk.answer(browser.pseudonym)
     page = browser.get("/history")
     assert page.html.count("/label/edit/") == 50
     (older,) = re.findall(r'href="(/history\?before=\d+)"', page.html)
@@ -496,7 +505,9 @@ def talking(make_desk: MakeDesk, folder: Path, model: Server, kind: str) -> tupl
     return desk, signed_in(desk.store)
 
 
-def test_a_talk_is_held_and_ended_without_a_script(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
+def test_a_talk_is_held_and_ended_without_a_script(
+    make_desk: MakeDesk, tmp_path: Path, model: Server
+) -> None:
     desk, browser = talking(make_desk, tmp_path, model, "talk")
     page = browser.get("/label")
     early = browser.send(page.form(), "End and send")
@@ -533,10 +544,10 @@ def test_an_attack_is_held_and_judged(make_desk: MakeDesk, tmp_path: Path, model
     (label,) = given_labels(desk)
     assert (label["success"], label["category"], label["worked"]) == (3, "insults", "asking kindly")
     assert len(label["messages"]) == 2
-    edit = browser.get(f"/label/edit/{desk.store.history('p', browser.pseudonym)[0]['assignment']}")  # type: ignore[attr-defined]
+    edit = browser.get(f"/label/edit/{desk.store.history('p', browser.pseudonym)[0]['assignment']}")
     assert "Be rude, please." in edit.words
     browser.send(edit.form(), success="1")
-    (held,) = desk.store.history("p", browser.pseudonym)  # type: ignore[attr-defined]
+    (held,) = desk.store.history("p", browser.pseudonym)
     assert (held["label"]["success"], len(held["label"]["messages"])) == (1, 2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def streamed(*pieces: bytes) -> str:
 def test_words_arrive_whole_however_the_network_cuts_them(words: list[str], cuts: list[int]) -> None:
     content = b": ping\n\nevent: m\n" + event() + b"".join(map(event, words)) + DONE
     ends = sorted({min(cut, len(content)) for cut in cuts} | {0, len(content)})
-    assert streamed(*(content[a:b] for a, b in zip(ends, ends[1:], strict=False))) == "".join(words)
+    assert streamed(*(content[a:b] for a, b in pairwise(ends))) == "".join(words)
 
 
 def test_a_server_that_does_not_stream_gives_its_answer_at_once() -> None:
@@ -48,7 +49,8 @@ def test_an_answer_that_is_cut_off_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"data: nonsense\n", b'data: {"choices": [{"delta": {"content": 7}}]}\n', b'data: {"error": "x"}\n']
+    "line",
+    [b"data: nonsense\n", b'data: {"choices": [{"delta": {"content": 7}}]}\n', b'data: {"error": "x"}\n'],
 )
 def test_a_stream_of_something_else_is_refused(line: bytes) -> None:
     with pytest.raises(UserError, match="expected events of a chat completion"):
@@ -76,7 +78,9 @@ def test_pieces_of_a_real_connection_and_its_errors() -> None:
     with serving(reply) as server:
 
         def pieces(status: int) -> Iterator[bytes]:
-            return post_in_pieces(server.url, RetryPolicy(seconds=20), json.dumps({"status": status}).encode())
+            return post_in_pieces(
+                server.url, RetryPolicy(seconds=20), json.dumps({"status": status}).encode()
+            )
 
         assert b"".join(pieces(200)) == event("Hello") + DONE
         with pytest.raises(TransientError, match="503"):

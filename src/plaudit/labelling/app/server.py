@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from plaudit import __version__
 from plaudit.errors import UserError
-from plaudit.labelling.app import entering, labelling_pages
+from plaudit.labelling.app import entering, labelling_pages, reading_pages
 from plaudit.labelling.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join
 from plaudit.labelling.app.headers import WithHeaders
 from plaudit.labelling.app.pages import Alone, Page, Site, page_routes, refused_outright
@@ -45,7 +45,7 @@ from plaudit.labelling.transaction import Receipt
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """The addresses that only this machine reaches."""
-PAGES: tuple[Page, ...] = (*entering.PAGES, *labelling_pages.PAGES)
+PAGES: tuple[Page, ...] = (*entering.PAGES, *labelling_pages.PAGES, *reading_pages.PAGES)
 """All pages of the app."""
 
 
