@@ -13,11 +13,9 @@ from plaudit.cli.parser import Subparsers
 if TYPE_CHECKING:
     from plaudit.labelling.quality.result import AgreementRow, Figure, Odds, PersonQuality, Quality
 
-_PERSON = ("person", "standing", "labels", "seconds", "gold", "reads", "habit", "like others", "repeats") + (
-    "first",
-    "longer",
-    "list",
-    "refusal",
+_PERSON = (
+    *("person", "standing", "labels", "seconds", "gold", "reads", "habit", "like others", "repeats"),
+    *("first", "longer", "list", "refusal"),
 )
 
 
@@ -30,14 +28,11 @@ def add_parsers(verbs: Subparsers) -> None:
 
 
 def _quality(args: argparse.Namespace) -> None:
-    from plaudit.labelling.quality.cache import keep_report
     from plaudit.labelling.quality.report import quality
     from plaudit.labelling.quality.result import quality_to_dict
 
     with opened(args) as store:
         found = quality(store, project_name(store, args.project))
-        # The page shows the same, so it need not be computed there once more.
-        keep_report(store, quality_to_dict(found))
         where = store.where
     if args.json:
         print(json.dumps(quality_to_dict(found)))
@@ -60,8 +55,8 @@ def _lines(found: Quality) -> Iterator[str]:
     if found.consensus is not None:
         yield ""
         yield (
-            f"consensus: {found.consensus.pairs} pairs, {found.consensus.certain:.0%} of them with a chance of "
-            f"0.95 or more, {found.consensus.undecided} undecided (0.4 to 0.6)"
+            f"consensus: {found.consensus.pairs} pairs, {found.consensus.certain:.0%} of them with a chance "
+            f"of 0.95 or more, {found.consensus.undecided} undecided (0.4 to 0.6)"
         )
     for proposal in found.proposals:
         yield f"proposed: {proposal.name}: {proposal.standing}: {'; '.join(proposal.reasons)}"
