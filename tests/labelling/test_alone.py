@@ -43,8 +43,12 @@ def labelling(folder: Path, *words: str) -> Iterator[tuple[httpx2.Client, subpro
 def send(browser: httpx2.Client, **label: str) -> httpx2.Response:
     """Answer the task that is shown, as a browser without scripts does."""
     page = browser.get("/label").text
+    # Its own form alone: others of the page name the answer before it.
+    page = page[page.index('action="/label"') :].partition("</form>")[0]
     hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page))
-    return browser.post("/label", data={**hidden, **label}, headers={"Origin": str(browser.base_url).rstrip("/")})
+    return browser.post(
+        "/label", data={**hidden, **label}, headers={"Origin": str(browser.base_url).rstrip("/")}
+    )
 
 
 def words_of(running: subprocess.Popen[str]) -> str:
