@@ -144,25 +144,24 @@ HOSTILE: tuple[str, ...] = (*ELEMENTS, *BREAKOUTS, *MARKED)
 """All of them."""
 
 STRANGE_ELEMENTS = """() => {
-  const found = [];
-  const own = location.origin;
+  const found = [], own = location.origin;
+  const leads = (element, name) => new URL(element.getAttribute(name) ?? "", location.href);
+  const never = ["img", "iframe", "object", "embed", "video", "audio", "svg", "math", "base", "style",
+    "marquee", "frame", "applet", "portal", "template", "noscript"];
+  const attributes = ["style", "srcdoc", "srcset", "ping", "background", "xlink:href"];
   for (const element of document.querySelectorAll("*")) {
-    const tag = element.localName;
-    if (["img", "iframe", "object", "embed", "video", "audio", "svg", "math", "base", "style", "marquee",
-         "frame", "applet", "portal"].includes(tag)) found.push(`<${tag}>`);
-    if (tag === "script" && !(element.src.startsWith(own + "/static/") && !element.textContent.trim()))
-      found.push(`script: ${element.outerHTML.slice(0, 100)}`);
-    if (tag === "link" && !element.href.startsWith(own)) found.push(`link: ${element.href}`);
-    if (tag === "meta" && element.httpEquiv) found.push(`meta: ${element.outerHTML}`);
-    if (tag === "form" && new URL(element.action || own, own).origin !== own)
-      found.push(`form: ${element.action}`);
-    for (const name of element.getAttributeNames()) {
-      if (name.startsWith("on") || ["style", "srcdoc", "srcset", "ping", "formaction"].includes(name)
-          && !(name === "formaction" && element.formAction.startsWith(own + "/")))
-        found.push(`${tag} ${name}=${element.getAttribute(name).slice(0, 60)}`);
-    }
-    if (tag === "a" && !["http:", "https:", "mailto:"].includes(element.protocol))
-      found.push(`a href=${element.getAttribute("href")}`);
+    const tag = element.localName, say = () => found.push(element.outerHTML.slice(0, 100));
+    if (never.includes(tag)) say();
+    const isOwn = tag !== "script" || leads(element, "src").href.startsWith(own + "/static/");
+    if (!isOwn || (tag === "script" && element.textContent.trim())) say();
+    if (tag === "link" && leads(element, "href").origin !== own) say();
+    if (tag === "meta" && element.hasAttribute("http-equiv")) say();
+    if (tag === "form" && leads(element, "action").origin !== own) say();
+    if (element.hasAttribute("formaction") && leads(element, "formaction").origin !== own) say();
+    if (tag === "a" && !["http:", "https:", "mailto:"].includes(leads(element, "href").protocol)) say();
+    if (tag === "dialog" && element.open) say();
+    for (const name of element.getAttributeNames())
+      if (name.startsWith("on") || attributes.includes(name)) say();
   }
   return found;
 }"""

@@ -158,6 +158,7 @@ def test_what_was_refused_is_in_the_log(town: Town) -> None:
     assert town.ask("GET /api/v1/queue", "annotator").status == 403
     (event,) = [event for event in town.store.events(before) if event.kind == "refused"]
     assert (event.project, event.actor) == ("p", pseudonym)
+    assert event.body is not None
     assert "GET /queue" in event.body["what"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", event.at)
 

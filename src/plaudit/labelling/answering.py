@@ -11,13 +11,13 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.data.fields import Node
 from plaudit.labelling.adding import content_key, ids_by_content, task_id
-from plaudit.labelling.answers import CONVERSATIONS, agrees_with_gold, check_label, whole_label
-from plaudit.labelling.assigning import wilson_lower
+from plaudit.labelling.answers import CONVERSATIONS, check_label, whole_label
 from plaudit.labelling.desk import key_of, own_assignment, person_row, prolong, task_of
 from plaudit.labelling.kinds import check_task, plain_object, shown_task
 from plaudit.labelling.log import Entry
 from plaudit.labelling.people import annotator_named
 from plaudit.labelling.project import Project
+from plaudit.labelling.qualifying import conclude_qualification
 from plaudit.labelling.refusals import FieldError, KeyConflictError, NotYoursError
 from plaudit.labelling.tables import assignment, draft, label, task
 from plaudit.labelling.texts import MOST_CHARACTERS, checked_text
@@ -27,8 +27,6 @@ SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")
 """Why a task may be given back."""
 FLAG_REASONS = ("harmful", "private", "broken", "other")
 """Why a task may be reported to the owner."""
-PLAUDIT = "plaudit"
-"""The actor of what follows from a rule and not from a person."""
 
 _COUNTED = select(func.count()).where(
     label.c.project == bindparam("p"),
@@ -50,15 +48,6 @@ _GIVEN = (
     .limit(1)
 )
 _LABEL = select(label).where(label.c.assignment == bindparam("a"))
-_QUALIFYING = (
-    select(label.c.label, label.c.shown, task.c.body)
-    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
-    .where(
-        label.c.project == bindparam("p"),
-        label.c.annotator == bindparam("n"),
-        label.c.purpose == "qualify",
-    )
-)
 _HISTORY = (
     select(label, task.c.body)
     .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
@@ -116,7 +105,7 @@ def submit(
     change.connection.execute(_DRAFT_OUT, {"a": wanted})
     if row.purpose == "qualify":
         # Last, as it counts the answer that was just written too.
-        _look_at_qualification(change, name, person)
+        conclude_qualification(change, name, person)
     return receipt
 
 
@@ -298,26 +287,6 @@ def _refuse_given_before(change: Transaction, row: Any, person: str, answer: Giv
             f"{answer.origin}: {person} was given this task in the app, where the answer counts; leave the "
             "row out, or name another annotator in it"
         )
-
-
-def _look_at_qualification(change: Transaction, name: str, person: str) -> None:
-    """After enough items: active where even the low end of the interval is good enough, else failed."""
-    settings = change.settings(name)
-    rows = change.connection.execute(_QUALIFYING, {"p": name, "n": person}).all()
-    if len(rows) < settings.qualify_n:
-        return
-    verdicts = [
-        agrees_with_gold(json.loads(row.label), json.loads(row.body), json.loads(row.shown)) for row in rows
-    ]
-    # Who said that nothing can be said was neither right nor wrong.
-    counted = [verdict for verdict in verdicts if verdict is not None]
-    low = wilson_lower(sum(counted), len(counted))
-    standing = "active" if low >= settings.qualify_floor else "failed"
-    reason = f"{sum(counted)} of {len(counted)} right: at least {low:.2f}, wanted {settings.qualify_floor:g}"
-    body = {"standing": standing, "reason": reason}
-    # A reviewer may have decided meanwhile, and no rule overrules a person.
-    if person_row(change, name, person).standing == "qualifying":
-        change.record(Entry(project=name, actor=PLAUDIT, kind="standing-set", subject=person, body=body))
 
 
 def skip(change: Transaction, name: str, person: str, wanted: str, *, key: str, reason: str) -> Receipt:

@@ -19,11 +19,11 @@ from plaudit.data.judging import Task, Verdict, probable_verdict
 from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
 from plaudit.labelling import adding, log, views
-from plaudit.labelling.answering import PLAUDIT
 from plaudit.labelling.answers import preferred_place
 from plaudit.labelling.export import Filters, Snapshot, export, selected_labels
 from plaudit.labelling.log import Entry
 from plaudit.labelling.project import Project
+from plaudit.labelling.qualifying import PLAUDIT
 from plaudit.labelling.store import LabelStore
 from plaudit.labelling.tables import task
 from plaudit.labelling.transaction import Transaction

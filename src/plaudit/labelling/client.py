@@ -145,9 +145,14 @@ class LabelClient:
         """The guidelines and their version."""
         return self._send("GET", "/guidelines")
 
-    def prefer(self, declined: Iterable[str] = (), languages: Iterable[str] = ()) -> dict[str, Any]:
-        """What the person does not want to read, and which languages the person reads."""
-        return self._send("POST", "/preferences", {"declined": [*declined], "languages": [*languages]})
+    def prefer(
+        self, declined: Iterable[str] = (), languages: Iterable[str] = (), areas: Iterable[str] | None = None
+    ) -> dict[str, Any]:
+        """What the person does not want to read, which languages they read, and which areas they know."""
+        known = {} if areas is None else {"areas": [*areas]}
+        return self._send(
+            "POST", "/preferences", {"declined": [*declined], "languages": [*languages], **known}
+        )
 
     # Owners and reviewers.
 

@@ -377,6 +377,14 @@ def _new_lease(change: Transaction, name: str, row: Any, key: str | None) -> Lea
     return None
 
 
+def is_through(look: Transaction, name: str, row: Any) -> bool:
+    """Whether a person holds nothing and would be given nothing now, without giving anything."""
+    if look.connection.execute(_OWN_OPEN, {"p": name, "n": row.name}).first() is not None:
+        return False
+    settings, person = look.settings(name), _annotator(row)
+    return not any(_FINDERS[purpose](look, name, person, settings) for purpose in purposes(person, settings))
+
+
 def _annotator(row: Any) -> Annotator:
     preferences = json.loads(row.preferences)
     return Annotator(

@@ -7,6 +7,7 @@ is stored, so that whoever reads the store cannot act for anybody.
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,6 +94,19 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """What an invite for the people of a panel has beyond any other.
+
+    Example: ``Panel(code="C1X7Q2", tasks=20)``
+    """
+
+    code: str
+    """The completion code, which the panel asks its people for at the end."""
+    tasks: int | None = None
+    """After how many answers it is shown; where it is not set, once there is nothing left to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InviteView:
     """What an invite is for, without using it up.
 
@@ -175,11 +189,14 @@ def make_invite(
     uses: int,
     days: float,
     actor: str,
+    panel: Panel | None = None,
     key: str | None = None,
 ) -> str:
     """An invite's secret; it works so many times, for so many days; one is made for a key."""
     change.settings(project)
     _refuse_unknown_role(role)
+    if panel is not None and role != "annotator":
+        raise FieldError(field="role", found=repr(role), expected="annotator, as a panel's people label")
     for field, value, most in (("uses", uses, 10_000), ("days", days, 365)):
         # Written so that NaN is refused too: it is above nothing and below nothing.
         if isinstance(value, bool) or not 0 < value <= most:
@@ -194,9 +211,22 @@ def make_invite(
     expires = later(change.now, days=days)
     row = {"hash": hash_secret(secret), "project": project, "role": role, "uses": uses, "expires": expires}
     change.connection.execute(_INVITE_IN, row)
-    body = {"role": role, "uses": uses, "expires": expires}
+    body: dict[str, Any] = {"role": role, "uses": uses, "expires": expires}
+    if panel is not None:
+        _set_up_panel(change, project, row["hash"], panel)
+        # Not the code: whoever reads the log could be paid by it.
+        body |= {"panel": True, "tasks": panel.tasks}
     change.record(Entry(project=project, actor=actor, kind="invited", subject=project, body=body, key=making))
     return secret
+
+
+def _set_up_panel(change: Transaction, project: str, invite_hash: str, panel: Panel) -> None:
+    code = checked_text("code", panel.code, most=200, empty=False).strip()
+    tasks = panel.tasks
+    if tasks is not None and (isinstance(tasks, bool) or not 0 < tasks <= 100_000):
+        raise FieldError(field="tasks", found=repr(tasks), expected="a number above 0, at most 100000")
+    row = {"hash": invite_hash, "project": project, "code": code, "tasks": tasks}
+    change.connection.execute(_PANEL_IN, row)
 
 
 def end_invite(change: Transaction, project: str, wanted: str, *, actor: str) -> int:
@@ -432,13 +462,24 @@ def set_standing(
 
 
 def set_preferences(
-    change: Transaction, project: str, name: str, *, declined: Sequence[str], languages: Sequence[str]
+    change: Transaction,
+    project: str,
+    name: str,
+    *,
+    declined: Sequence[str],
+    languages: Sequence[str],
+    areas: Sequence[str] | None = None,
 ) -> int:
-    """What a person does not want to read, and which languages the person reads."""
-    person_row(change, project, name)
+    """What a person does not want to read, which languages the person reads, and which areas they know.
+
+    Areas of None stay as they were.
+    """
+    before = json.loads(person_row(change, project, name).preferences)
+    given = {"declined": declined, "languages": languages}
+    known = before.get("areas", ()) if areas is None else areas
     preferences = {
         field: [checked_text(field, value, most=200, empty=False) for value in values]
-        for field, values in (("declined", declined), ("languages", languages))
+        for field, values in (given | ({"areas": known} if known else {})).items()
     }
     body = {"preferences": preferences}
     return change.record(

@@ -21,9 +21,11 @@ from plaudit.labelling import (
     desk,
     log,
     own,
+    panels,
     passwords,
     people,
     progress,
+    qualifying,
     review,
     sessions,
     tables,
@@ -34,9 +36,10 @@ from plaudit.labelling.answering import GivenAnswer, TakenIn
 from plaudit.labelling.database import Database, refuse_other_encoding
 from plaudit.labelling.desk import Lease, Nothing
 from plaudit.labelling.log import Event, meta
-from plaudit.labelling.people import Identity, InviteView, Joined
+from plaudit.labelling.people import Identity, InviteView, Joined, Panel
 from plaudit.labelling.progress import Status
 from plaudit.labelling.project import Project
+from plaudit.labelling.qualifying import Qualification
 from plaudit.labelling.refusals import NotFoundError
 from plaudit.labelling.sessions import Opened, Session, SessionEntry
 from plaudit.labelling.transaction import Receipt, Transaction, stamp, utc_now
@@ -237,6 +240,26 @@ class LabelStore:
         with self.changing() as change:
             answering.save_conversation(change, project, annotator, assignment, turns)
 
+    def read_guidelines(self, project: str, annotator: str, version: object) -> None:
+        """Remember that a person has read a version of the guidelines."""
+        with self.changing() as change:
+            qualifying.read_guidelines(change, project, annotator, version)
+
+    def guidelines_read(self, project: str, annotator: str) -> str | None:
+        """The version of the guidelines that a person has read last."""
+        with self.looking() as look:
+            return qualifying.guidelines_read(look, project, annotator)
+
+    def qualification(self, project: str, annotator: str) -> Qualification:
+        """How far a person is with qualifying, and how it ended."""
+        with self.looking() as look:
+            return qualifying.qualification(look, project, annotator)
+
+    def completion(self, project: str, annotator: str) -> str | None:
+        """The completion code for somebody whom a panel sent and who is through; else None."""
+        with self.looking() as look:
+            return panels.completion(look, project, annotator)
+
     # Reviewers.
 
     def queue(self, project: str) -> list[dict[str, Any]]:
@@ -371,11 +394,14 @@ class LabelStore:
         uses: int = 1,
         days: float = 14,
         actor: str,
+        panel: Panel | None = None,
         key: str | None = None,
     ) -> str:
-        """An invite's secret, shown here and never again; one for a key."""
+        """An invite's secret, shown here and never again; one for a key; with a panel, for its people."""
         with self.changing() as change:
-            return people.make_invite(change, project, role=role, uses=uses, days=days, actor=actor, key=key)
+            return people.make_invite(
+                change, project, role=role, uses=uses, days=days, actor=actor, panel=panel, key=key
+            )
 
     def invites(self, project: str) -> list[review.InviteEntry]:
         """The invites that still work."""
@@ -497,11 +523,19 @@ class LabelStore:
             return sessions.open_session(change, project, annotator, by="password")
 
     def prefer(
-        self, project: str, annotator: str, *, declined: Sequence[str] = (), languages: Sequence[str] = ()
+        self,
+        project: str,
+        annotator: str,
+        *,
+        declined: Sequence[str] = (),
+        languages: Sequence[str] = (),
+        areas: Sequence[str] | None = None,
     ) -> int:
-        """What a person does not want to read, and which languages the person reads."""
+        """What a person does not want to read, which languages they read, and which areas they know."""
         with self.changing() as change:
-            return people.set_preferences(change, project, annotator, declined=declined, languages=languages)
+            return people.set_preferences(
+                change, project, annotator, declined=declined, languages=languages, areas=areas
+            )
 
     def erase(self, project: str, annotator: str, *, actor: str) -> int:
         """Delete what is personal of somebody."""

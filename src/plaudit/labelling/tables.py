@@ -162,10 +162,11 @@ annotator = Table(
     Column("answered", Integer, nullable=False),
     Column("skipped", Integer, nullable=False),
     Column("preferences", Text, nullable=False),
+    Column("guidelines", Text, nullable=False),
     Column("seq", BigInteger, nullable=False),
 )
-"""Everybody by pseudonym: counts and standing; ``excluded`` outlives the person, so that labels that were not
-to be trusted are not exported once nobody is left to suspend."""
+"""Everybody by pseudonym: counts, standing, and the version of the guidelines last read. ``excluded``
+outlives the person: labels that were not to be trusted are not exported once nobody is left to suspend."""
 
 FOLDS = (project, task, assignment, label, annotator)
 """What a replay of the log makes anew."""

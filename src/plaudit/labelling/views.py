@@ -102,7 +102,7 @@ _PERSON_SET = {
     name: update(_annotator)
     .where(_annotator.c.project == bindparam("p"), _annotator.c.name == bindparam("n"))
     .values({name: bindparam("value")})
-    for name in ("standing", "preferences", "excluded")
+    for name in ("standing", "preferences", "excluded", "guidelines")
 }
 
 
@@ -173,7 +173,7 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
         "seq": event.seq,
         "purpose": purpose,
         "prompt": log.digest(body["prompt"])[:16],
-        "authors": canonical(_authors(body)),
+        "authors": canonical(_authors(body, event.project)),
         "category": body.get("category"),
         "language": body.get("language"),
         "priority": float(body.get("priority", 0)),
@@ -189,10 +189,12 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
     }
 
 
-def _authors(body: Mapping[str, Any]) -> list[str]:
-    """The annotators of this store who wrote one of the answers."""
+def _authors(body: Mapping[str, Any], project: str) -> list[str]:
+    """The annotators of a project who wrote one of the answers."""
     sources = [candidate.get("source") or {} for candidate in body.get("candidates", ())]
-    return sorted({str(source["annotator"]) for source in sources if "annotator" in source})
+    # Of another project the same pseudonym is somebody else.
+    own = [source for source in sources if source.get("project", project) == project]
+    return sorted({str(source["annotator"]) for source in own if "annotator" in source})
 
 
 def _task_added(connection: Connection, event: Event) -> None:
@@ -372,6 +374,7 @@ def _joined(connection: Connection, event: Event) -> None:
             "answered": 0,
             "skipped": 0,
             "preferences": "{}",
+            "guidelines": "",
             "seq": event.seq,
         },
     )
@@ -391,6 +394,10 @@ def _set_of_person(connection: Connection, event: Event, name: str, value: objec
 def _preferences_set(connection: Connection, event: Event) -> None:
     preferences = {} if event.body is None else event.body["preferences"]
     _set_of_person(connection, event, "preferences", canonical(preferences))
+
+
+def _guidelines_read(connection: Connection, event: Event) -> None:
+    _set_of_person(connection, event, "guidelines", _body(event)["version"])
 
 
 def _erased(connection: Connection, event: Event) -> None:
@@ -431,6 +438,7 @@ CHANGES: Mapping[str, Callable[[Connection, Event], None]] = {
     "joined": _joined,
     "standing-set": _standing_set,
     "preferences-set": _preferences_set,
+    "guidelines-read": _guidelines_read,
     "erased": _erased,
 }
 """What each kind of event does; noted, flagged, exported, signed-in and refused are remembered only."""

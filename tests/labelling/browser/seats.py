@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Request, Response, Route
 
+from plaudit.labelling.store import LabelStore
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 """The browser of the distribution; Playwright brings none."""
 WIDTHS = {"small": 320, "phone": 390, "desktop": 1200}
@@ -44,6 +46,13 @@ class Seat:
         if options.get("java_script_enabled", True):
             self.context.add_init_script(_REPORTS_OF_THE_POLICY)
         self.page = self.context.new_page()
+
+    def sign_in(self, store: LabelStore, pseudonym: str, project: str = "p") -> Seat:
+        """Hold a session of a person, as if the sign-in page had just been passed."""
+        secret = store.open_session(project, pseudonym, by="password").secret
+        name = f"plaudit-{urlsplit(self.url).port}"
+        self.context.add_cookies([{"name": name, "value": secret, "url": self.url, "httpOnly": True}])
+        return self
 
     def go(self, path: str) -> Response:
         """The answer to an address of the app, shown."""

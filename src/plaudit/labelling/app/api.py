@@ -189,8 +189,8 @@ def _guidelines(call: Call) -> dict[str, Any]:
 
 
 def _preferences(call: Call) -> dict[str, Any]:
-    declined, languages = call.words("declined", "languages")
-    seq = call.store.prefer(*call.person, declined=declined or (), languages=languages or ())
+    declined, languages, areas = call.words("declined", "languages", "areas")
+    seq = call.store.prefer(*call.person, declined=declined or (), languages=languages or (), areas=areas)
     return {"receipt": seq}
 
 
@@ -375,7 +375,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path="/preferences",
         scope="label",
         handler=_preferences,
-        rules={"declined": _LISTED, "languages": _LISTED},
+        rules={"declined": _LISTED, "languages": _LISTED, "areas": _LISTED},
     ),
     Endpoint(method="POST", path="/turn", scope="label", handler=_turn, rules={**_NAMED, "message": TEXT}),
     Endpoint(

@@ -176,7 +176,8 @@ def _read_rate(shown: Shown, form: Form) -> dict[str, Any]:
     places, points = range(_count(shown)), dict[str, list[int | None]]()
     for number, aspect in enumerate(shown["aspects"]):
         names = [f"points-{number}-{place}" for place in places]
-        given = [whole_number(form, n, 1, shown["points"]) if _value(form, n) else None for n in names]
+        most = most_points(shown, aspect)
+        given = [whole_number(form, n, 1, most) if _value(form, n) else None for n in names]
         if _is_any_given(given):
             points[aspect] = given
     thumbs = [_THUMBS.get(_one_of(form, f"thumb-{place}", tuple(_THUMBS))) for place in places]
@@ -187,6 +188,11 @@ def _read_rate(shown: Shown, form: Form) -> dict[str, Any]:
     if not label:
         raise FieldError(field="points-0-0", found="nothing", expected="points or a thumb of an answer")
     return {**label, **_flags(shown, form), **_texts(form, "why")}
+
+
+def most_points(shown: Shown, aspect: str) -> int:
+    """The most points of an aspect: its levels where they have words, else those of the project."""
+    return len(shown.get("anchors", {}).get(aspect, ())) or shown["points"]
 
 
 def _is_any_given(values: Sequence[object]) -> bool:

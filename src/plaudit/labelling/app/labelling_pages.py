@@ -39,7 +39,6 @@ _NOTICES: Mapping[str, str] = {
     "saved": "good",
     "revised": "good",
     "preferences": "good",
-    "guidelines": "",
 }
 _FAULTS = {
     "strength": "fault-strength",
@@ -138,7 +137,7 @@ def _task_page(
     extra: Mapping[str, Sequence[str]] | None = None,
 ) -> Shown:
     edit, kind = task.label is not None, task.shown["kind"]
-    absent = {"language": "", "markdown": False, "blurred": False, "category": "", "draft": ""}
+    absent = {"language": "", "markdown": False, "blurred": False, "category": "", "draft": "", "anchors": {}}
     shown = {**absent, "ties": True, **task.shown}
     draft = plain_text(text_of(shown["draft"])) if shown["draft"] else ""
     turns = _turns(visit, task) if kind in CONVERSATIONS else []

@@ -1,7 +1,8 @@
-"""``python -m plaudit.labelling.quality``: compute one report and keep it; which, is read as JSON from stdin."""
+"""``python -m plaudit.labelling.quality``: compute one report and keep it; stdin says which, as JSON."""
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from contextlib import closing
@@ -16,6 +17,8 @@ from plaudit.labelling.store import open_store
 def main() -> int:
     """Compute, keep, and say in a line what went wrong."""
     wanted = json.load(sys.stdin)
+    # Nothing is dropped before the end, and looking for it among many labels takes its time.
+    gc.disable()
     try:
         with closing(open_store(wanted["store"])) as store:
             keep_report(store, quality_to_dict(quality(store, wanted["project"])))

@@ -88,44 +88,49 @@ def agreements(values: Values, resampling: Resampling) -> Agreements:
 
     Answers to one prompt are alike, so whole prompts are drawn anew (Field and Welsh 2007).
 
-    >>> people = np.tile(np.arange(2), 4)
-    >>> found = agreements(
-    ...     Values(unit_B=np.repeat(np.arange(4), 2), person_B=people, value_B=np.array([0, 0, 1, 1, 0, 1, 1, 1]),
-    ...         prompt_B=np.repeat(np.arange(4), 2), guidelines_B=people, categories=2, level="nominal"),
-    ...     Resampling(times=100))
+    >>> values = Values(
+    ...     unit_B=np.repeat(np.arange(4), 2), person_B=np.tile(np.arange(2), 4),
+    ...     value_B=np.array([0, 0, 1, 1, 0, 1, 1, 1]), prompt_B=np.repeat(np.arange(4), 2),
+    ...     guidelines_B=np.zeros(8, dtype=int), categories=2, level="nominal")
+    >>> found = agreements(values, Resampling(times=100))
     >>> round(found.alpha.value, 3), found.percent.value, found.units
     (0.533, 0.75, 4)
     """
     unit_B, counts_UC = _counts(values)
     several_U = counts_UC.sum(axis=1) >= 2
     several_B = several_U[unit_B]
-    size = {
-        "labels": int(several_B.sum()),
-        "units": int(several_U.sum()),
-        "people": len(np.unique(values.person_B[several_B])),
-        "prompts": len(np.unique(values.prompt_B[several_B])),
-    }
     if not several_U.any():
         nothing = Figure(value=None, reason=NO_OVERLAP)
-        return Agreements(alpha=nothing, gwet=nothing, percent=nothing, **size)
+        return Agreements(
+            alpha=nothing, gwet=nothing, percent=nothing, labels=0, units=0, people=0, prompts=0
+        )
     prompt_U = np.zeros(len(counts_UC), dtype=np.int64)
     prompt_U[unit_B] = values.prompt_B
     sums_PA = _sums_by_prompt(counts_UC, prompt_U, values)
     whole_A = sums_PA.sum(axis=0, keepdims=True)
     varied = len(np.unique(values.value_B[several_B])) > 1
-    draws_SA, reason = _draws(sums_PA, size["prompts"], resampling, values.categories)
-    measured = {
-        "alpha": (_alpha_of(values, unit_B, several_B) if varied else None, _alpha),
-        "gwet": (float(_gwet(whole_A, values)[0]) if varied else None, _gwet),
-        "percent": (float(_percent(whole_A, values)[0]), _percent),
-    }
-    figures = {
-        name: Figure(value=None, n=size["units"], reason=ONE_VALUE)
+    units, prompts = int(several_U.sum()), len(np.unique(values.prompt_B[several_B]))
+    draws_SA, reason = _draws(sums_PA, prompts, resampling, values.categories)
+    measured = (
+        (_alpha_of(values, unit_B, several_B) if varied else None, _alpha),
+        (float(_gwet(whole_A, values)[0]) if varied else None, _gwet),
+        (float(_percent(whole_A, values)[0]), _percent),
+    )
+    alpha, gwet, percent = (
+        Figure(value=None, n=units, reason=ONE_VALUE)
         if value is None
-        else _figure(value, None if draws_SA is None else measure(draws_SA, values), size["units"], reason)
-        for name, (value, measure) in measured.items()
-    }
-    return Agreements(**figures, **size)
+        else _figure(value, None if draws_SA is None else measure(draws_SA, values), units, reason)
+        for value, measure in measured
+    )
+    return Agreements(
+        alpha=alpha,
+        gwet=gwet,
+        percent=percent,
+        labels=int(several_B.sum()),
+        units=units,
+        people=len(np.unique(values.person_B[several_B])),
+        prompts=prompts,
+    )
 
 
 def _counts(values: Values) -> tuple[Int[np.ndarray, " B"], Float[np.ndarray, "U C"]]:
@@ -166,7 +171,7 @@ def _weights(values: Values) -> Float[np.ndarray, "C C"]:
 def _sums_by_prompt(
     counts_UC: Float[np.ndarray, "U C"], prompt_U: Int[np.ndarray, " U"], values: Values
 ) -> Float[np.ndarray, "P A"]:
-    """All that the three figures are made of, as sums over prompts: coincidences, shares, agreement, counts."""
+    """All that the three figures are made of, as sums over prompts."""
     size_U = counts_UC.sum(axis=1)
     several_U = size_U >= 2
     # Of a unit with one label nothing is compared; its value still says how common the value is.

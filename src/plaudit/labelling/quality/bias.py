@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -275,12 +275,11 @@ def fit_with_places(
     >>> [round(float(odds), 6) for odds in np.exp(found.beta_C)]
     [3.0, 0.333333]
     """
-    from scipy.sparse import coo_array, csr_array, hstack
+    from scipy.sparse import coo_array, csr_array
 
     rows, people = len(y_B), int(person_B.max(initial=-1)) + 1
-    places = csr_array((np.ones(rows), (np.arange(rows), person_B)), shape=(rows, people))
-    design = csr_array(hstack([places, csr_array(gap_BF)]))
-    beta_C = np.zeros(design.shape[1])
+    design = _design(gap_BF, person_B, people)
+    beta_C = np.zeros(people + gap_BF.shape[1])
     if not len(beta_C):
         return PlaceFit(beta_C=beta_C, covariance_CC=np.zeros((0, 0)))
     fitted_B, hessian_CC = _curvature(design, beta_C)
@@ -292,22 +291,30 @@ def fit_with_places(
             break
     prompts, cluster_B = np.unique(prompt_B, return_inverse=True)
     member = coo_array((y_B - fitted_B, (cluster_B, np.arange(rows))), shape=(len(prompts), rows))
-    score = csr_array(member) @ design
+    score: Any = csr_array(member) @ design
     bread_CC = np.linalg.pinv(hessian_CC)
     factor = len(prompts) / max(1, len(prompts) - 1) * (rows - 1) / max(1, rows - len(beta_C))
     covariance_CC = factor * bread_CC @ (score.T @ score).toarray() @ bread_CC
     return PlaceFit(beta_C=beta_C, covariance_CC=covariance_CC)
 
 
-def _curvature(design: object, beta_C: Float[np.ndarray, " C"]) -> tuple[np.ndarray, np.ndarray]:
-    """The fitted chances, and minus the second derivative of the log-likelihood."""
-    from scipy.sparse import csr_array, diags_array
+def _design(gap_BF: Float[np.ndarray, "B F"], person_B: Int[np.ndarray, " B"], people: int) -> Any:
+    """A column of ones for each person's rows, and the features: a sparse matrix."""
+    from scipy.sparse import csr_array, hstack
 
-    matrix = csr_array(design)
+    rows = len(person_B)
+    places = csr_array((np.ones(rows), (np.arange(rows), person_B)), shape=(rows, people))
+    return csr_array(hstack([places, csr_array(gap_BF)]))
+
+
+def _curvature(design: Any, beta_C: Float[np.ndarray, " C"]) -> tuple[np.ndarray, np.ndarray]:
+    """The fitted chances, and minus the second derivative of the log-likelihood."""
+    from scipy.sparse import diags_array
+
     # Through log(1 + e⁻ˣ), which neither overflows nor warns.
-    fitted_B = np.exp(-np.logaddexp(0, -(matrix @ beta_C)))
-    weighted = diags_array(fitted_B * (1 - fitted_B)) @ matrix
-    return fitted_B, (matrix.T @ weighted).toarray()
+    fitted_B = np.exp(-np.logaddexp(0, -(design @ beta_C)))
+    weighted = diags_array(fitted_B * (1 - fitted_B)) @ design
+    return fitted_B, (design.T @ weighted).toarray()
 
 
 def _odds(found: PlaceFit, index: int, n: int) -> Figure:
@@ -323,8 +330,12 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
     >>> [round(value, 3) for value in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
-    from statsmodels.stats.multitest import multipletests
-
-    known = [value for value in p if value is not None]
-    corrected = iter(multipletests(known, method="holm")[1].tolist() if known else ())
-    return [None if value is None else float(next(corrected)) for value in p]
+    known = np.array([value for value in p if value is not None])
+    order = np.argsort(known)
+    # The smallest times how many there are, the next times one less; none below one that comes before it.
+    # By hand, since statsmodels' collects garbage each time, which takes long where there are many labels.
+    steps = np.maximum.accumulate(known[order] * (len(known) - np.arange(len(known))))
+    corrected = np.empty(len(known))
+    corrected[order] = np.minimum(steps, 1.0)
+    following = iter(corrected)
+    return [None if value is None else float(next(following)) for value in p]

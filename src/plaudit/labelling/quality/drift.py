@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from plaudit.labelling.quality.bias import holm
 from plaudit.labelling.quality.result import Drift
@@ -72,7 +73,8 @@ def _share_drift(what: str, values: Sequence[bool | None]) -> Drift | None:
         return None
     counts = [[sum(side), len(side) - sum(side)] for side in sides]
     before, now = (sum(side) / len(side) for side in sides)
-    return Drift(what=what, before=before, now=now, p=float(fisher_exact(counts).pvalue), n=len(sides[1]))
+    p: Any = fisher_exact(counts)[1]
+    return Drift(what=what, before=before, now=now, p=float(p), n=len(sides[1]))
 
 
 def _seconds_drift(values: Sequence[float | None]) -> Drift | None:
@@ -84,5 +86,9 @@ def _seconds_drift(values: Sequence[float | None]) -> Drift | None:
     p = float(mannwhitneyu(*sides).pvalue)
     # No number where all of them are the same: then nothing has changed.
     return Drift(
-        what="seconds", before=median(sides[0]), now=median(sides[1]), p=p if p == p else 1.0, n=len(sides[1])
+        what="seconds",
+        before=median(sides[0]),
+        now=median(sides[1]),
+        p=1.0 if math.isnan(p) else p,
+        n=len(sides[1]),
     )

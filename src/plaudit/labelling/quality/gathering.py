@@ -33,6 +33,7 @@ LOOKS = ("characters", "length", "list", "refusal")
 """What is known of an answer's surface; length is the logarithm of the characters."""
 STEP_WORDS = tuple(sorted(STEP_SCORES, key=lambda word: STEP_SCORES[word]))
 """What may be said of a step, the worst first."""
+_SHORT = 40
 
 _PEOPLE = select(annotator).where(annotator.c.project == bindparam("p")).order_by(annotator.c.seq)
 _TASKS = select(task.c.id, task.c.body, task.c.prompt).where(
@@ -210,7 +211,7 @@ class _Gathering:
     def add(self, row: Any) -> None:
         """Take a label in."""
         facts, person = self._tasks[row.task], self.number_of[row.annotator]
-        given, order = json.loads(row.label), self._order(row.shown)
+        given, order = self._parse(row.label), self._parse(row.shown)
         says = self._statement(given, order)
         key = (person, row.task)
         alike = None
@@ -239,8 +240,10 @@ class _Gathering:
                 self._guidelines.setdefault(row.guidelines, len(self._guidelines)),
             )
 
-    def _order(self, text: str) -> Sequence[int]:
-        # A handful of orders come again and again.
+    def _parse(self, text: str) -> Any:
+        # A handful of orders and of labels without words come again and again.
+        if len(text) > _SHORT:
+            return json.loads(text)
         found = self._parsed.get(text)
         if found is None:
             found = self._parsed[text] = json.loads(text)
@@ -304,14 +307,13 @@ class _Gathering:
     ) -> Iterator[tuple[int, int, int]]:
         """Two places of the task, in the order of their hashes, and which of the answers is better."""
         if self.project.ask == "pair":
-            ranks = {0: _strength(given, order), 1: 0}
+            one = facts.forward[0]
+            strength = _strength(given, order)
+            yield one, 1 - one, _choice(strength if one == 0 else -strength)
         elif self.project.ask == "rank":
             ranks = {order[place]: rank for rank, group in enumerate(given["groups"]) for place in group}
-        else:
-            return
-        for one, other in combinations(sorted(ranks, key=lambda place: facts.forward[place]), 2):
-            gap = _sign(ranks[other] - ranks[one])
-            yield one, other, TIE if gap == 0 else FIRST if gap > 0 else SECOND
+            for one, other in combinations(sorted(ranks, key=lambda place: facts.forward[place]), 2):
+                yield one, other, _choice(ranks[one] - ranks[other])
 
     def gathered(self) -> Gathered:
         """All of it, as arrays."""
@@ -365,6 +367,11 @@ def _looks(value: object) -> np.ndarray:
 
 def _sign(value: int) -> int:
     return (value > 0) - (value < 0)
+
+
+def _choice(second_better: int) -> int:
+    """What a difference says; above 0 the second answer is the better one."""
+    return TIE if second_better == 0 else SECOND if second_better > 0 else FIRST
 
 
 def _strength(given: Mapping[str, Any], order: Sequence[int]) -> int:

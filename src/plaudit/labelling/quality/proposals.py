@@ -56,8 +56,8 @@ def _gold_fails(person: PersonQuality, standards: Standards) -> str | None:
     if gold.value is None or not _certainly_below(gold, standards.gold_floor):
         return None
     return (
-        f"{round(gold.value * gold.n)} of {gold.n} gold answers are right ({_interval(gold)}), and the floor is "
-        f"{standards.gold_floor:.0%}"
+        f"{round(gold.value * gold.n)} of {gold.n} gold answers are right ({_interval(gold)}), and the floor "
+        f"is {standards.gold_floor:.0%}"
     )
 
 
@@ -148,7 +148,10 @@ def _drift_words(drift: Drift) -> str:
             f"took {drift.now:.1f} s for the last 50 labels, {drift.before:.1f} s before (p = {drift.p:.2g})"
         )
     what = "gold answers right" if drift.what == "gold" else "preferences with the others"
-    return f"{drift.now:.0%} of {drift.n} {what} among the last 50 labels, {drift.before:.0%} before (p = {drift.p:.2g})"
+    return (
+        f"{drift.now:.0%} of {drift.n} {what} among the last 50 labels, {drift.before:.0%} before "
+        f"(p = {drift.p:.2g})"
+    )
 
 
 SUSPEND: Mapping[str, Rule] = {"gold": _gold_fails, "skill": _does_not_read}

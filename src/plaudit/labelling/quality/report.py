@@ -136,7 +136,8 @@ class _Compared:
         """What is clicked without reading, in a word, and how the clicks fall."""
         if not self.shared_J[person] or self.low_J[person] >= SURE_SKILL:
             return "", {}
-        clicks = dict(zip(("first", "second", "tie"), self.skill.habit_JK[person].tolist(), strict=True))
+        shares = self.skill.habit_JK[person].tolist()
+        clicks = dict[str, float](zip(("first", "second", "tie"), shares, strict=True))
         most = max(clicks, key=lambda name: clicks[name])
         if clicks[most] >= HABIT_SHARE:
             return most, clicks
@@ -242,11 +243,11 @@ def _notes(found: Gathered) -> Iterator[str]:
         )
     if found.chosen and found.values:
         yield (
-            f"Agreement leaves out {found.chosen} tasks that were chosen by a score: hard ones say nothing of "
-            "all."
+            f"Agreement leaves out {found.chosen} tasks that were chosen by a score: what is hard says "
+            "nothing of what is not."
         )
     elif found.chosen:
-        yield f"There is no agreement: all {found.chosen} tasks with labels were chosen by a score, none at random."
+        yield (f"There is no agreement: all {found.chosen} tasks were chosen by a score, none at random.")
     if found.project.ask in ("write", "talk", "attack"):
         yield f"Tasks of the kind {found.project.ask} are answered by each person alone, so nobody can agree."
     if found.project.ask == "rank":

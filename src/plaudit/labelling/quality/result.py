@@ -126,7 +126,7 @@ class Drift:
 class Odds:
     """What draws people to an answer while everything else is equal.
 
-    Example: ``Odds(name="length", unit="twice as long", odds=Figure(value=1.3, low=1.1, high=1.5, n=900), p=0.01)``
+    Example: ``Odds(name="length", unit="an answer twice as long", odds=Figure(…), p=0.01)``
     """
 
     name: str

@@ -12,7 +12,8 @@ expectation and maximisation (Dempster, Laird, Rubin 1977), with pseudo-counts i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ FIRST, SECOND, TIE = 0, 1, 2
 """What may be said of two answers, in either space: the first is better, the second is, or neither."""
 MOST_STEPS = 500
 """Steps of the fit at most; some dozens are the rule."""
-CLOSE_ENOUGH = 1e-7
+CLOSE_ENOUGH = 1e-6
 """The fit ends where no θ moves further than this."""
 _GRID = 201
 _TINY = 1e-12
@@ -50,11 +51,13 @@ class Votes:
     """How many pairs there are."""
     people: int
     """How many people there are."""
+    shown_B: Int[np.ndarray, " B"] = field(init=False)
+    """FIRST, SECOND or TIE, in the order in which the answers were shown."""
 
-    @property
-    def shown_B(self) -> Int[np.ndarray, " B"]:
-        """FIRST, SECOND or TIE, in the order in which the answers were shown."""
-        return np.where(self.swapped_B & (self.choice_B != TIE), 1 - self.choice_B, self.choice_B)
+    def __post_init__(self) -> None:
+        """Turn the choices round where the answers were."""
+        turned_B = self.swapped_B & (self.choice_B != TIE)
+        object.__setattr__(self, "shown_B", np.where(turned_B, 1 - self.choice_B, self.choice_B))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,42 +122,41 @@ def fit_skill(votes: Votes, pseudo: Pseudo | None = None) -> Skill:
     theta_J = np.full(votes.people, 0.5)
     habit_JK = np.full((votes.people, 3), 1 / 3)
     tie = float((votes.choice_B == TIE).mean()) if len(votes.choice_B) else 0.0
-    steps = 0
-    for steps in range(1, MOST_STEPS + 1):
+    steps, moved = 0, math.inf
+    while moved > CLOSE_ENOUGH and steps < MOST_STEPS:
         truth_UK = truth_of(votes, theta_J, habit_JK, tie)
-        before_J = theta_J
+        before_J, steps = theta_J, steps + 1
         theta_J, habit_JK, tie = _maximised(votes, truth_UK, (theta_J, habit_JK), given)
-        if len(theta_J) == 0 or np.abs(theta_J - before_J).max() < CLOSE_ENOUGH:
-            break
+        moved = float(np.abs(theta_J - before_J).max(initial=0.0))
     truth_UK = truth_of(votes, theta_J, habit_JK, tie)
     return Skill(theta_J=theta_J, habit_JK=habit_JK, tie=tie, truth_UK=truth_UK, steps=steps)
 
 
-def _likelihood(
+def _support(
     votes: Votes, theta_J: Float[np.ndarray, " J"], habit_JK: Float[np.ndarray, "J K"]
-) -> Float[np.ndarray, "B K"]:
-    """P(what was said | each truth)."""
+) -> Float[np.ndarray, " B"]:
+    """ln P(what was said | it is the truth) / P(what was said | it is not): how much each vote counts.
+
+    Only this matters, since a habit's click is as likely whatever the truth is.
+    """
     clicked_B = (1 - theta_J[votes.person_B]) * habit_JK[votes.person_B, votes.shown_B]
-    likelihood_BK = np.repeat(clicked_B[:, None], 3, axis=1)
-    likelihood_BK[np.arange(len(clicked_B)), votes.choice_B] += theta_J[votes.person_B]
-    return likelihood_BK
+    return np.log1p(theta_J[votes.person_B] / np.maximum(clicked_B, _TINY))
 
 
 def truth_of(
     votes: Votes, theta_J: Float[np.ndarray, " J"], habit_JK: Float[np.ndarray, "J K"], tie: float
 ) -> Float[np.ndarray, "U K"]:
     """P(truth | votes) of each pair, for given people."""
-    log_BK = np.log(np.maximum(_likelihood(votes, theta_J, habit_JK), _TINY))
-    return _normalised(_log_prior(tie) + _by_pair(votes, log_BK))
+    return _normalised(_log_prior(tie) + _by_pair(votes, _support(votes, theta_J, habit_JK)))
 
 
 def _log_prior(tie: float) -> Float[np.ndarray, " K"]:
     return np.log(np.maximum([(1 - tie) / 2, (1 - tie) / 2, tie], _TINY))
 
 
-def _by_pair(votes: Votes, log_BK: Float[np.ndarray, "B K"]) -> Float[np.ndarray, "U K"]:
-    sums = [np.bincount(votes.pair_B, column, minlength=votes.pairs) for column in log_BK.T]
-    return np.stack(sums, axis=1)
+def _by_pair(votes: Votes, support_B: Float[np.ndarray, " B"]) -> Float[np.ndarray, "U K"]:
+    """How much speaks for each truth of each pair."""
+    return np.bincount(votes.pair_B * 3 + votes.choice_B, support_B, minlength=3 * votes.pairs).reshape(-1, 3)
 
 
 def _normalised(log_AK: Float[np.ndarray, "A K"]) -> Float[np.ndarray, "A K"]:
@@ -188,9 +190,10 @@ def truth_without(votes: Votes, skill: Skill) -> Float[np.ndarray, "B K"]:
     The skills of the others are those of the whole fit; theirs alone would take a fit for each person, and
     one person's votes move the others' skills little.
     """
-    log_BK = np.log(np.maximum(_likelihood(votes, skill.theta_J, skill.habit_JK), _TINY))
-    whole_UK = _log_prior(skill.tie) + _by_pair(votes, log_BK)
-    return _normalised(whole_UK[votes.pair_B] - log_BK)
+    support_B = _support(votes, skill.theta_J, skill.habit_JK)
+    others_BK = (_log_prior(skill.tie) + _by_pair(votes, support_B))[votes.pair_B]
+    others_BK[np.arange(len(support_B)), votes.choice_B] -= support_B
+    return _normalised(others_BK)
 
 
 def theta_intervals(
