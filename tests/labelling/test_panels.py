@@ -96,7 +96,7 @@ def test_a_person_learns_how_qualifying_ended_and_nothing_before(
     where: str | Path, make_desk: MakeDesk, right: bool
 ) -> None:
     desk = make_desk(where, tasks=1, qualify_n=8)
-    items = [pair_body(100 + number, gold={"strength": -2}, qualify=True) for number in range(8)]
+    items = [pair_body(100 + number, gold={"better": 0}, qualify=True) for number in range(8)]
     desk.store.add_tasks("p", items, actor="o1")
     (person,) = desk.people(1)
     assert desk.store.qualification("p", person).state == "running"

@@ -102,6 +102,19 @@ class Database:
                 with self._connect() as connection:
                     return connection.execute(question, names).first()
 
+    def clear_traces(self) -> None:
+        """Empty the file beside a SQLite store in which deleted words lie until they are written over."""
+        if not self.is_file:
+            return
+        with self._explained(), self._connect() as connection:
+            busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one()
+        if busy:
+            raise StoreUnavailableError(
+                f"{self.where}: it is deleted, but somebody is still reading the store: until that ends, the "
+                f"words can be found in {self.where}-wal. It is emptied once the last program has closed the "
+                "store"
+            )
+
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
         """A connection with a transaction; one that the server has dropped since its last use is replaced."""

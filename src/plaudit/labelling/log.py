@@ -158,6 +158,13 @@ _AFTER = select(log).where(log.c.seq > bindparam("after")).order_by(log.c.seq).l
 _BY_KEY = select(log).where(log.c.project == bindparam("p"), log.c.key == bindparam("k"))
 _BY_SEQ = select(log).where(log.c.seq == bindparam("s"))
 _OF = select(log).where(log.c.project == bindparam("p"), log.c.actor == bindparam("n")).order_by(log.c.seq)
+_ABOUT = (
+    select(log)
+    .where(
+        log.c.project == bindparam("p"), (log.c.actor == bindparam("n")) | (log.c.subject == bindparam("n"))
+    )
+    .order_by(log.c.seq)
+)
 _REFUSED = (
     select(log.c.subject, log.c.at)
     .where(log.c.project == bindparam("p"), _is_refusal(log), log.c.at > bindparam("since"))
@@ -269,6 +276,12 @@ def events(connection: Connection, after: int = 0) -> Iterator[Event]:
 def events_of(connection: Connection, project: str, actor: str) -> list[Event]:
     """What somebody did in a project, in order."""
     return [event_of_row(row) for row in connection.execute(_OF, {"p": project, "n": actor}).mappings()]
+
+
+def events_about(connection: Connection, project: str, name: str) -> Iterator[Event]:
+    """What somebody did in a project, and what was done about the person, in order."""
+    for row in connection.execute(_ABOUT, {"p": project, "n": name}).mappings():
+        yield _read(row)
 
 
 def refusals(

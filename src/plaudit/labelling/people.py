@@ -1,4 +1,4 @@
-"""People: invites that work once and expire, bearer tokens, roles, standing, and how a person is erased.
+"""People: invites that work once and expire, bearer tokens, roles and standing.
 
 The log knows pseudonyms only. Names, invites and tokens lie in tables of their own; of a secret only its hash
 is stored, so that whoever reads the store cannot act for anybody.
@@ -16,7 +16,6 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.labelling import log
-from plaudit.labelling.answers import without_free_text
 from plaudit.labelling.database import Database
 from plaudit.labelling.desk import key_of, person_row
 from plaudit.labelling.log import Entry
@@ -25,8 +24,8 @@ from plaudit.labelling.refusals import FieldError, KeyConflictError, NotFoundErr
 from plaudit.labelling.tables import (
     annotator,
     draft,
+    group,
     invite,
-    label,
     panel,
     participant,
     password,
@@ -159,11 +158,10 @@ _NAME_TAKEN = select(password.c.pseudonym).where(
 )
 _TOKENS_OUT, _SESSIONS_OUT, _PASSWORD_OUT, *_OTHERS_OUT = (
     delete(table).where(table.c.project == bindparam("p"), table.c.pseudonym == bindparam("n"))
-    for table in (token, session, password, person, participant)
+    for table in (token, session, password, person, participant, group)
 )
 _DRAFTS_OUT = delete(draft).where(draft.c.project == bindparam("p"), draft.c.annotator == bindparam("n"))
 _PERSONAL_OUT = (_TOKENS_OUT, _SESSIONS_OUT, _PASSWORD_OUT, *_OTHERS_OUT, _DRAFTS_OUT)
-_LABELS = select(label).where(label.c.project == bindparam("p"), label.c.author == bindparam("n"))
 
 
 def usable_scopes(role: str, standing: str, granted: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -487,52 +485,10 @@ def set_preferences(
     ).seq
 
 
-def erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
-    """Delete what is personal of somebody; what was clicked stays, without a name and without words.
-
-    The hashes of what was taken out stand in the event, so that the chain still proves that it was there.
-    """
-    if person_row(change, project, name).standing == "erased":
-        raise NotYoursError(f"{name} was erased before")
-    current = {row.seq: row for row in change.connection.execute(_LABELS, {"p": project, "n": name})}
-    remains, seqs = list[dict[str, Any]](), list[int]()
-    for event in log.events_of(change.connection, project, name):
-        rest = _without_words(event.kind, event.body)
-        # Clicks alone are nobody's words: such an event stays whole.
-        if rest == event.body:
-            continue
-        seqs.append(event.seq)
-        if event.kind in ("answered", "revised", "adjudicated"):
-            remains.append(_remains(event, rest, current.get(event.seq)))
-    hashes = log.erase(change.connection, seqs)
+def take_out_rows(change: Transaction, project: str, pseudonym: str) -> None:
+    """Delete all rows that say who somebody is, let the person in, or hold what is not sent yet."""
     for statement in _PERSONAL_OUT:
-        change.connection.execute(statement, {"p": project, "n": name})
-    body = {"remains": remains, "hashes": hashes}
-    return change.record(Entry(project=project, actor=actor, kind="erased", subject=name, body=body)).seq
-
-
-def _remains(event: log.Event, rest: dict[str, Any] | None, row: Any) -> dict[str, Any]:
-    """What stays of an answer: the clicks, and whether it was the one that held."""
-    return {
-        "seq": event.seq,
-        "at": event.at,
-        "kind": event.kind,
-        "subject": event.subject,
-        "number": 0 if row is None else row.number,
-        "holds": row is not None,
-        # The digest of what was sent has no salt: words could be guessed until it fits.
-        "body": None if rest is None else {name: rest[name] for name in rest if name != "request"},
-    }
-
-
-def _without_words(kind: str, body: dict[str, Any] | None) -> dict[str, Any] | None:
-    """An event's body without what a person wrote; None where nothing else is in it."""
-    if body is None or kind in ("noted", "flagged", "preferences-set"):
-        return None
-    if kind not in ("answered", "revised", "adjudicated") or body["label"] is None:
-        return body
-    rest = without_free_text(body["label"])
-    return None if rest is None else {**body, "label": rest}
+        change.connection.execute(statement, {"p": project, "n": pseudonym})
 
 
 def refuse(change: Transaction, project: str, actor: str, what: str) -> None:

@@ -23,7 +23,9 @@ from plaudit.labelling import (
     own,
     panels,
     passwords,
+    pay,
     people,
+    privacy,
     progress,
     qualifying,
     review,
@@ -36,7 +38,9 @@ from plaudit.labelling.answering import GivenAnswer, TakenIn
 from plaudit.labelling.database import Database, refuse_other_encoding
 from plaudit.labelling.desk import Lease, Nothing
 from plaudit.labelling.log import Event, meta
+from plaudit.labelling.pay import Pay
 from plaudit.labelling.people import Identity, InviteView, Joined, Panel
+from plaudit.labelling.privacy import GroupSum
 from plaudit.labelling.progress import Status
 from plaudit.labelling.project import Project
 from plaudit.labelling.qualifying import Qualification
@@ -538,9 +542,33 @@ class LabelStore:
             )
 
     def erase(self, project: str, annotator: str, *, actor: str) -> int:
-        """Delete what is personal of somebody."""
+        """Delete what is personal of somebody, and what a database's own files still hold of it."""
         with self.changing() as change:
-            return people.erase(change, project, annotator, actor=actor)
+            seq = privacy.erase(change, project, annotator, actor=actor)
+        self.database.clear_traces()
+        return seq
+
+    def export_person(self, project: str, annotator: str) -> dict[str, Any]:
+        """Everything that is stored of a person, for the person."""
+        with self.looking() as look:
+            return privacy.export_person(look, project, annotator)
+
+    def set_group(self, project: str, annotator: str, group: object) -> None:
+        """In which group a person wants to be counted; nothing for none."""
+        with self.changing() as change:
+            privacy.set_group(change, project, annotator, group)
+
+    def groups(self, project: str) -> list[GroupSum]:
+        """What groups of five people or more did together."""
+        with self.looking() as look:
+            look.settings(project)
+            return privacy.group_sums(look, project)
+
+    def pay(self, project: str) -> list[Pay]:
+        """What everybody did, to be paid for."""
+        with self.looking() as look:
+            look.settings(project)
+            return pay.pay_rows(look, project)
 
     def refused(self, project: str, actor: str, what: str) -> None:
         """Remember a refused request."""

@@ -264,6 +264,15 @@ participant = Table(
 )
 """What a panel calls those whom it sent."""
 
+group = Table(
+    "group_of_person",
+    METADATA,
+    Column("project", Text, primary_key=True),
+    Column("pseudonym", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""The group in which somebody wants to be counted."""
+
 salt = Table(
     "salt",
     METADATA,
@@ -272,5 +281,5 @@ salt = Table(
 )
 """What keeps a typed name from being read out of the log; made at first need, different in every store."""
 
-PERSONAL = (person, invite, token, draft, password, session, panel, participant, salt)
+PERSONAL = (person, invite, token, draft, password, session, panel, participant, group, salt)
 """Ordinary tables, in no event."""
