@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from plaudit.data.records import plain_text
+from plaudit.labelling import review
 from plaudit.labelling.adding import ADJUDICATION_REASONS
 from plaudit.labelling.answers import known_answer
 from plaudit.labelling.app.forms import field_of_form, label_from_form, values_of
@@ -28,7 +31,7 @@ _BEHIND = 99
 
 def _queue(visit: Visit) -> Answer:
     after = whole_number(visit.query, "after")
-    details, left = visit.store.divided(visit.who.project, after)
+    details, left = review.next_divided(visit.store, visit.who.project, after)
     done = visit.query.get("done", "")
     if details is None:
         return manage_page(visit, "manage_queue.html", task=None, done=done, left=0)
@@ -71,7 +74,7 @@ def _queue_page(
     )
 
 
-def _spread(rows: Sequence[LabelRow]) -> list[tuple[str, int]]:
+def _spread(rows: Sequence[LabelRow]) -> list[tuple[Markup, int]]:
     """What people chose, and how many chose it: of two answers from A to B, of others the most first."""
     counts = Counter(row.described.summary for row in rows)
     places = {row.described.summary: _strength(row.given) for row in rows}
@@ -111,7 +114,7 @@ def _notes(details: TaskDetails, rows: Sequence[LabelRow]) -> list[str]:
 
 
 def _decide(visit: Visit) -> Answer:
-    details = visit.store.task(visit.who.project, visit.path["task"])
+    details = review.task_details(visit.store, visit.who.project, visit.path["task"])
     project = visit.store.project(visit.who.project)
     try:
         label = label_from_form(_shown(details, project), visit.form.fields)
@@ -127,7 +130,7 @@ def _decide(visit: Visit) -> Answer:
             first=True,
         )
     except FieldError as error:
-        _, left = visit.store.divided(visit.who.project)
+        _, left = review.next_divided(visit.store, visit.who.project)
         return _queue_page(visit, details, left=left, error=field_of_form(error))
     if wants_gold:
         # The same decision makes the same item: sent twice, it is there once.
@@ -156,7 +159,7 @@ def _gaps(visit: Visit) -> Answer:
     return manage_page(
         visit,
         "manage_gaps.html",
-        versions=visit.store.gaps(visit.who.project),
+        versions=review.gaps(visit.store, visit.who.project),
         reasons=ADJUDICATION_REASONS,
     )
 
