@@ -281,7 +281,7 @@ def events_of(connection: Connection, project: str, actor: str) -> list[Event]:
 def events_about(connection: Connection, project: str, name: str) -> Iterator[Event]:
     """What somebody did in a project, and what was done about the person, in order."""
     for row in connection.execute(_ABOUT, {"p": project, "n": name}).mappings():
-        yield _read(row)
+        yield event_of_row(row)
 
 
 def refusals(
