@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from plaudit.labelling import log, panels, passwords, pay, people, privacy, qualifying, review, sessions
+from plaudit.labelling import log, panels, passwords, pay, people, privacy, qualifying, sessions
 from plaudit.labelling.database import Database
 from plaudit.labelling.pay import Pay
 from plaudit.labelling.people import Identity, InviteView, Joined, Panel
@@ -65,11 +65,6 @@ class PeopleStore:
             return people.make_invite(
                 change, project, role=role, uses=uses, days=days, actor=actor, panel=panel, key=key
             )
-
-    def invites(self, project: str) -> list[review.InviteEntry]:
-        """The invites that still work."""
-        with self.looking() as look:
-            return review.invites(look, project)
 
     def end_invite(self, project: str, invite: str, *, actor: str) -> int:
         """Let nobody in any more by an invite, named by its id."""

@@ -22,6 +22,7 @@ from plaudit.labelling.people import INVITE_LETTERS
 from plaudit.labelling.project import project_from_dict, project_to_dict
 from plaudit.labelling.refusals import FieldError
 from plaudit.labelling.rows import text_of
+from plaudit.labelling.store import LabelStore
 from plaudit.labelling.tables import assignment, invite, label, panel, task
 from plaudit.labelling.transaction import Transaction, later, parsed
 
@@ -193,7 +194,13 @@ _COMMENTS = (
 
 
 def search_tasks(
-    connection: Connection, name: str, *, state: str | None, words: str, after: int, items: bool
+    store: LabelStore,
+    name: str,
+    *,
+    state: str | None = None,
+    words: str = "",
+    after: int = 0,
+    items: bool = False,
 ) -> TaskPage:
     """A page of the tasks in a state whose prompt has all the words; ``items``: also known answers."""
     if state is not None and state not in TASK_STATES:
@@ -204,7 +211,7 @@ def search_tasks(
         )
     wanted = words.casefold().split()
     found = list[TaskEntry]()
-    for row in _scan(connection, name, state, pattern=_pattern(words.split()), after=after):
+    for row in _scan(store, name, state, pattern=_pattern(words.split()), after=after):
         prompt = _words_of(json.loads(row.body)["prompt"])
         folded = prompt.casefold()
         if (items or row.purpose == "work") and all(word in folded for word in wanted):
@@ -214,13 +221,14 @@ def search_tasks(
     return TaskPage(tasks=tuple(found), after=None)
 
 
-def _scan(connection: Connection, name: str, state: str | None, *, pattern: str, after: int) -> Iterator[Any]:
+def _scan(store: LabelStore, name: str, state: str | None, *, pattern: str, after: int) -> Iterator[Any]:
     statement = _TASKS if state is None else _TASKS_IN_STATE
     names: dict[str, Any] = {"p": name, "pattern": pattern, "most": _SCANNED}
     names |= {} if state is None else {"s": state}
-    while rows := connection.execute(statement, {**names, "after": after}).all():
-        yield from rows
-        after = rows[-1].seq
+    with store.looking() as look:
+        while rows := look.connection.execute(statement, {**names, "after": after}).all():
+            yield from rows
+            after = rows[-1].seq
 
 
 def _pattern(words: Sequence[str]) -> str:
@@ -248,8 +256,13 @@ def _entry(row: Any, prompt: str) -> TaskEntry:
     return TaskEntry(**{name: getattr(row, name) for name in names}, prompt=prompt)
 
 
-def task_details(look: Transaction, name: str, wanted: str) -> TaskDetails:
+def task_details(store: LabelStore, name: str, wanted: str) -> TaskDetails:
     """One task with all that people gave on it."""
+    with store.looking() as look:
+        return _details(look, name, wanted)
+
+
+def _details(look: Transaction, name: str, wanted: str) -> TaskDetails:
     row, names = task_of(look, name, wanted), {"p": name, "t": wanted}
     labels = [_given(look.connection, row) for row in look.connection.execute(_LABELS, names).all()]
     fields = ("id", "seq", "state", "purpose", "wanted", "taken", "done")
@@ -290,18 +303,16 @@ def _comments(connection: Connection, names: Mapping[str, str]) -> Iterator[Comm
         )
 
 
-def next_divided(look: Transaction, name: str, after: int = 0) -> TaskDetails | None:
-    """The next task that needs a reviewer; behind the last one the first again."""
-    for start in (after, 0) if after else (0,):
-        row = look.connection.execute(_IN_STATE, {"p": name, "s": "review", "after": start}).first()
-        if row is not None:
-            return task_details(look, name, row.id)
-    return None
-
-
-def count_in_state(connection: Connection, name: str, state: str) -> int:
-    """How many tasks are in a state."""
-    return connection.execute(_COUNT_IN_STATE, {"p": name, "s": state}).scalar_one()
+def next_divided(store: LabelStore, name: str, after: int = 0) -> tuple[TaskDetails | None, int]:
+    """The next task that needs a reviewer, behind the last one the first again; and how many there are."""
+    with store.looking() as look:
+        names = {"p": name, "s": "review"}
+        left = look.connection.execute(_COUNT_IN_STATE, names).scalar_one()
+        for start in (after, 0):
+            row = look.connection.execute(_IN_STATE, {**names, "after": start}).first()
+            if row is not None:
+                return _details(look, name, row.id), left
+    return None, left
 
 
 # Figures of the overview.
@@ -315,10 +326,12 @@ _PER_DAY = (
 )
 
 
-def labels_per_day(look: Transaction, name: str) -> list[tuple[str, int]]:
-    """The days up to today, each with how many labels that hold were given on it."""
-    days = [later(look.now, days=-back)[:10] for back in reversed(range(_DAYS))]
-    counts = {row.day: row.labels for row in look.connection.execute(_PER_DAY, {"p": name, "since": days[0]})}
+def labels_per_day(store: LabelStore, name: str) -> list[tuple[str, int]]:
+    """The last four weeks, each day with how many labels that hold were given on it."""
+    with store.looking() as look:
+        days = [later(look.now, days=-back)[:10] for back in reversed(range(_DAYS))]
+        rows = look.connection.execute(_PER_DAY, {"p": name, "since": days[0]})
+        counts = {row.day: row.labels for row in rows}
     return [(day, counts.get(day, 0)) for day in days]
 
 
@@ -352,7 +365,7 @@ _NEWEST = 2**62
 
 
 def trail(
-    connection: Connection,
+    store: LabelStore,
     name: str,
     *,
     kinds: Sequence[str] = TRAIL_KINDS,
@@ -367,8 +380,11 @@ def trail(
         )
     names: dict[str, Any] = {"p": name, "kinds": [*kinds], "before": before or _NEWEST, "most": most}
     statement = _TRAIL if subject is None else _TRAIL_OF
-    found = connection.execute(statement, names if subject is None else {**names, "subject": subject})
-    return [log.event_of_row(row) for row in found.mappings()]
+    with store.looking() as look:
+        found = look.connection.execute(
+            statement, names if subject is None else {**names, "subject": subject}
+        )
+        return [log.event_of_row(row) for row in found.mappings()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,9 +404,9 @@ class SettingsChange:
     """The settings that it changed; all that were not left alone, of the first."""
 
 
-def settings_history(connection: Connection, name: str) -> list[SettingsChange]:
+def settings_history(store: LabelStore, name: str) -> list[SettingsChange]:
     """The changes of a project's settings, the newest first."""
-    events = trail(connection, name, kinds=("project-set",), most=_NEWEST)
+    events = trail(store, name, kinds=("project-set",), most=_NEWEST)
     # Read as the settings of today: an older event lacks those that came to be later.
     settings = [project_to_dict(project_from_dict((event.body or {})["settings"])) for event in events]
     return [
@@ -438,10 +454,10 @@ class Gaps:
     """Those that name a gap of the guidelines, or say something in words, the newest first."""
 
 
-def gaps(connection: Connection, name: str) -> list[Gaps]:
+def gaps(store: LabelStore, name: str) -> list[Gaps]:
     """The reasons of decisions by version of the guidelines, the newest version first."""
-    held = _newest_decisions(trail(connection, name, kinds=("adjudicated",), most=_NEWEST))
-    since = {change.guidelines: change.at for change in settings_history(connection, name)}
+    held = _newest_decisions(trail(store, name, kinds=("adjudicated",), most=_NEWEST))
+    since = {change.guidelines: change.at for change in settings_history(store, name)}
     versions = {body["guidelines"]: since.get(body["guidelines"], "") for _, body in held}
     found = list[Gaps]()
     for version, at in sorted(versions.items(), key=lambda item: item[1], reverse=True):
@@ -497,16 +513,17 @@ class InviteEntry:
     """After how many answers the code is shown; None for all work."""
 
 
-def invites(look: Transaction, name: str) -> list[InviteEntry]:
+def invites(store: LabelStore, name: str) -> list[InviteEntry]:
     """The invites of a project that still work, those that end first first."""
-    return [
-        InviteEntry(
-            id=row.hash[:INVITE_LETTERS],
-            role=row.role,
-            uses=row.uses,
-            expires=row.expires,
-            code=row.code,
-            tasks=row.tasks,
-        )
-        for row in look.connection.execute(_INVITES, {"p": name, "now": look.now})
-    ]
+    with store.looking() as look:
+        return [
+            InviteEntry(
+                id=row.hash[:INVITE_LETTERS],
+                role=row.role,
+                uses=row.uses,
+                expires=row.expires,
+                code=row.code,
+                tasks=row.tasks,
+            )
+            for row in look.connection.execute(_INVITES, {"p": name, "now": look.now})
+        ]

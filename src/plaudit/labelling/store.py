@@ -22,7 +22,6 @@ from plaudit.labelling import (
     own,
     people,
     progress,
-    review,
     tables,
     views,
 )
@@ -69,11 +68,6 @@ class LabelStore(PeopleStore):
         with self.looking() as look:
             seq = adding.settings_seq(look.connection, name)
             return look.settings(name), seq or 0
-
-    def settings_history(self, project: str) -> list[review.SettingsChange]:
-        """The changes of a project's settings, the newest first."""
-        with self.looking() as look:
-            return review.settings_history(look.connection, project)
 
     def add_tasks(self, project: str, bodies: Iterable[object], *, actor: str) -> Added:
         """Add tasks, all of them or none; one that is there already is counted and left."""
@@ -237,43 +231,6 @@ class LabelStore(PeopleStore):
         with self.changing() as change:
             return adding.make_gold(change, project, task, actor=actor)
 
-    def divided(self, project: str, after: int = 0) -> tuple[review.TaskDetails | None, int]:
-        """The next task on which people stay divided, behind an event, and how many there are."""
-        with self.looking() as look:
-            left = review.count_in_state(look.connection, project, "review")
-            return review.next_divided(look, project, after), left
-
-    def gaps(self, project: str) -> list[review.Gaps]:
-        """What people were divided by, by version of the guidelines."""
-        with self.looking() as look:
-            return review.gaps(look.connection, project)
-
-    def task(self, project: str, task: str) -> review.TaskDetails:
-        """One task with all that people gave on it."""
-        with self.looking() as look:
-            return review.task_details(look, project, task)
-
-    def search_tasks(
-        self, project: str, *, state: str | None = None, words: str = "", after: int = 0, items: bool = False
-    ) -> review.TaskPage:
-        """A page of tasks in a state whose prompt has all the words; ``items``: known answers too."""
-        with self.looking() as look:
-            return review.search_tasks(
-                look.connection, project, state=state, words=words, after=after, items=items
-            )
-
-    def trail(
-        self,
-        project: str,
-        *,
-        kinds: Sequence[str] = review.TRAIL_KINDS,
-        subject: str | None = None,
-        before: int | None = None,
-    ) -> list[Event]:
-        """A page of the audit trail, the newest first: of some kinds, of a person or task."""
-        with self.looking() as look:
-            return review.trail(look.connection, project, kinds=kinds, subject=subject, before=before)
-
     def set_standing(self, project: str, annotator: str, standing: str, *, reason: str, actor: str) -> int:
         """Active, watch or suspended, with a reason."""
         with self.changing() as change:
@@ -286,11 +243,6 @@ class LabelStore(PeopleStore):
         with self.looking() as look:
             look.settings(project)
             return progress.status(look.connection, project)
-
-    def labels_per_day(self, project: str) -> list[tuple[str, int]]:
-        """The last four weeks, each day with its labels."""
-        with self.looking() as look:
-            return review.labels_per_day(look, project)
 
     def tasks(
         self, project: str, state: str | None = None, limit: int = 100, after: int = 0

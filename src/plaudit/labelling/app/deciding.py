@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from plaudit.data.records import plain_text
+from plaudit.labelling import review
 from plaudit.labelling.adding import ADJUDICATION_REASONS
 from plaudit.labelling.answers import known_answer
 from plaudit.labelling.app.forms import field_of_form, label_from_form, values_of
-from plaudit.labelling.app.managing import label_rows, manage_page, markdown_of, whole_number
+from plaudit.labelling.app.managing import LabelRow, label_rows, manage_page, markdown_of, whole_number
 from plaudit.labelling.app.pages import Answer, Form, Page, Sent, Shown, Visit, fresh_key
 from plaudit.labelling.app.render import differences, speaker
 from plaudit.labelling.app.saying import LETTERS, say_question
@@ -18,15 +21,17 @@ from plaudit.labelling.kinds import shown_task
 from plaudit.labelling.people import STANDINGS
 from plaudit.labelling.project import Project
 from plaudit.labelling.refusals import FieldError
-from plaudit.labelling.review import TaskDetails
+from plaudit.labelling.review import GivenLabel, TaskDetails
 from plaudit.labelling.rows import text_of
+
+_BEHIND = 99
 
 # The queue.
 
 
 def _queue(visit: Visit) -> Answer:
     after = whole_number(visit.query, "after")
-    details, left = visit.store.divided(visit.who.project, after)
+    details, left = review.next_divided(visit.store, visit.who.project, after)
     done = visit.query.get("done", "")
     if details is None:
         return manage_page(visit, "manage_queue.html", task=None, done=done, left=0)
@@ -50,7 +55,7 @@ def _queue_page(
         task=details,
         shown=shown,
         question=say_question(shown, speaker(visit.language)),
-        spread=Counter(row.described.summary for row in rows).most_common(),
+        spread=_spread(rows),
         labels=len(rows),
         # In the order of their words: the order in which they came would tell who wrote which.
         notes=sorted(_notes(details, rows)),
@@ -67,6 +72,19 @@ def _queue_page(
         gold=form.one("gold") == "yes",
         error=error,
     )
+
+
+def _spread(rows: Sequence[LabelRow]) -> list[tuple[Markup, int]]:
+    """What people chose, and how many chose it: of two answers from A to B, of others the most first."""
+    counts = Counter(row.described.summary for row in rows)
+    places = {row.described.summary: _strength(row.given) for row in rows}
+    return sorted(counts.items(), key=lambda item: (places[item[0]], -item[1], item[0]))
+
+
+def _strength(given: GivenLabel) -> int:
+    """How far B is better than A; no preference stands behind all others."""
+    strength = given.label.get("strength", 0 if "none" not in given.label else _BEHIND)
+    return -strength if given.order[:1] == (1,) and strength != _BEHIND else strength
 
 
 def _shown(details: TaskDetails, project: Project) -> dict[str, Any]:
@@ -90,13 +108,13 @@ def _marks(visit: Visit, shown: Mapping[str, Any]) -> Any:
     return differences(first, second)
 
 
-def _notes(details: TaskDetails, rows: list[Any]) -> list[str]:
+def _notes(details: TaskDetails, rows: Sequence[LabelRow]) -> list[str]:
     written = [text for row in rows for name, text in row.described.texts if name == "why"]
     return [*written, *(comment.text for comment in details.comments if comment.text)]
 
 
 def _decide(visit: Visit) -> Answer:
-    details = visit.store.task(visit.who.project, visit.path["task"])
+    details = review.task_details(visit.store, visit.who.project, visit.path["task"])
     project = visit.store.project(visit.who.project)
     try:
         label = label_from_form(_shown(details, project), visit.form.fields)
@@ -112,7 +130,7 @@ def _decide(visit: Visit) -> Answer:
             first=True,
         )
     except FieldError as error:
-        _, left = visit.store.divided(visit.who.project)
+        _, left = review.next_divided(visit.store, visit.who.project)
         return _queue_page(visit, details, left=left, error=field_of_form(error))
     if wants_gold:
         # The same decision makes the same item: sent twice, it is there once.
@@ -141,7 +159,7 @@ def _gaps(visit: Visit) -> Answer:
     return manage_page(
         visit,
         "manage_gaps.html",
-        versions=visit.store.gaps(visit.who.project),
+        versions=review.gaps(visit.store, visit.who.project),
         reasons=ADJUDICATION_REASONS,
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from plaudit.labelling import review
 from plaudit.labelling.app.describing import Described, describe
 from plaudit.labelling.app.pages import Answer, File, Page, Sent, Shown, Visit
 from plaudit.labelling.app.safety import MOST_TASKS, RequestError, parse_json, status_of
@@ -66,7 +67,7 @@ def whole_number(words: Mapping[str, str], name: str, otherwise: int = 0) -> int
 
 def _overview(visit: Visit) -> Answer:
     status = visit.store.status(visit.who.project)
-    days = visit.store.labels_per_day(visit.who.project)
+    days = review.labels_per_day(visit.store, visit.who.project)
     project = visit.store.project(visit.who.project)
     return manage_page(
         visit,
@@ -91,7 +92,8 @@ def _bars(counts: Sequence[int]) -> list[dict[str, float]]:
 
 def _tasks(visit: Visit) -> Answer:
     state, words = visit.query.get("state") or None, visit.query.get("words", "")
-    found = visit.store.search_tasks(
+    found = review.search_tasks(
+        visit.store,
         visit.who.project,
         state=state,
         words=words,
@@ -105,7 +107,7 @@ def _tasks(visit: Visit) -> Answer:
 
 def task_of_visit(visit: Visit) -> TaskDetails:
     """The task of the address; of those whose answer is known only owners learn."""
-    details = visit.store.task(visit.who.project, visit.path["task"])
+    details = review.task_details(visit.store, visit.who.project, visit.path["task"])
     if details.purpose != "work" and not visit.may("manage"):
         # In the words of a task that is not there.
         raise NotFoundError(f"project {visit.who.project} has no task {details.id}")
@@ -181,7 +183,7 @@ def _behind(body: Mapping[str, Any]) -> str:
 def _closing_reason(visit: Visit, details: TaskDetails) -> str:
     if details.state != "closed":
         return ""
-    events = visit.store.trail(visit.who.project, kinds=("task-closed",), subject=details.id)
+    events = review.trail(visit.store, visit.who.project, kinds=("task-closed",), subject=details.id)
     return next((event.body["reason"] for event in events if event.body is not None), "")
 
 
@@ -338,7 +340,8 @@ def _zipped(folder: Path) -> bytes:
 
 def _log(visit: Visit) -> Answer:
     kind = visit.query.get("kind", "")
-    events = visit.store.trail(
+    events = review.trail(
+        visit.store,
         visit.who.project,
         kinds=(kind,) if kind else TRAIL_KINDS,
         before=whole_number(visit.query, "before") or None,

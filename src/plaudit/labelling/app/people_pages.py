@@ -7,10 +7,12 @@ import math
 from typing import Any
 
 from plaudit.errors import UserError
+from plaudit.labelling import review
 from plaudit.labelling.app.managing import manage_page
 from plaudit.labelling.app.pages import Answer, File, Form, Page, Sent, Shown, Visit, fresh_key, local_address
 from plaudit.labelling.app.safety import status_of
-from plaudit.labelling.people import SCOPES, STANDINGS
+from plaudit.labelling.pay import pay_csv
+from plaudit.labelling.people import SCOPES, STANDINGS, Panel
 from plaudit.labelling.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
 
 _STANDING_KINDS = ("joined", "standing-set", "revoked", "erased")
@@ -52,12 +54,12 @@ def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None 
         named=named,
         gone=gone,
         sessions=visit.store.sessions(project, pseudonym) if named and not gone else [],
-        history=visit.store.trail(project, kinds=_STANDING_KINDS, subject=pseudonym),
+        history=review.trail(visit.store, project, kinds=_STANDING_KINDS, subject=pseudonym),
         standings=STANDINGS,
         standing=form.one("standing") or row["standing"],
         reason=form.one("reason") or "",
         decides=not gone and _why_not(visit, row) is None,
-        qualification=None,
+        qualification=visit.store.qualification(project, pseudonym),
         done=visit.query.get("done", ""),
         error=error,
     )
@@ -137,7 +139,7 @@ def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = N
         visit,
         "manage_invites.html",
         status=200 if fault is None else status_of(fault),
-        invites=visit.store.invites(visit.who.project),
+        invites=review.invites(visit.store, visit.who.project),
         roles=[*SCOPES],
         values=_USUAL if secret else values,
         secret=secret,
@@ -161,7 +163,6 @@ def _address_of(visit: Visit) -> str:
 def _invite(visit: Visit) -> Answer:
     form = visit.form
     try:
-        panel = _panel(form)
         secret = visit.store.invite(
             visit.who.project,
             role=form.one("role") or "",
@@ -169,7 +170,7 @@ def _invite(visit: Visit) -> Answer:
             days=_days(form),
             actor=visit.who.pseudonym,
             key=form.need("key"),
-            **panel,
+            panel=_panel(form),
         )
     except (FieldError, KeyConflictError) as fault:
         return _invites_page(visit, fault=fault)
@@ -177,12 +178,12 @@ def _invite(visit: Visit) -> Answer:
     return _invites_page(visit, secret=secret)
 
 
-def _panel(form: Form) -> dict[str, Any]:
+def _panel(form: Form) -> Panel | None:
     code = (form.one("code") or "").strip()
     tasks = (form.one("tasks") or "").strip()
     if tasks and not code:
         raise FieldError(field="code", found="nothing", expected="the panel's completion code")
-    return {"code": code or None, "tasks": _whole(form, "tasks") if tasks else None}
+    return Panel(code=code, tasks=_whole(form, "tasks") if tasks else None) if code else None
 
 
 def _whole(form: Form, name: str) -> int:
@@ -208,6 +209,15 @@ def _end_invite(visit: Visit) -> Answer:
     return Sent(to="/manage/invites?done=ended")
 
 
+# Pay.
+
+
+def _pay(visit: Visit) -> Answer:
+    sheet = pay_csv(visit.store.pay(visit.who.project))
+    # With a byte order mark: without it spreadsheets read names as letters of another alphabet.
+    return File(name="pay.csv", content=sheet.encode("utf-8-sig"), media_type="text/csv; charset=utf-8")
+
+
 PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/manage/people", scope="review", handler=_people),
     Page(method="GET", path="/manage/people/{person}", scope="review", handler=_person),
@@ -218,5 +228,6 @@ PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/manage/invites", scope="manage", handler=_invites),
     Page(method="POST", path="/manage/invites", scope="manage", handler=_invite),
     Page(method="POST", path="/manage/invites/end", scope="manage", handler=_end_invite),
+    Page(method="GET", path="/manage/pay.csv", scope="manage", handler=_pay),
 )
-"""The pages of people and invites."""
+"""The pages of people, invites and pay."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from plaudit.errors import UserError
+from plaudit.labelling import review
 from plaudit.labelling.app.managing import manage_page, whole_number
 from plaudit.labelling.app.pages import Answer, Form, Page, Sent, Shown, Visit
 from plaudit.labelling.app.safety import status_of
@@ -171,7 +172,7 @@ def _settings_page(visit: Visit, *, given: Form | None = None, fault: UserError 
         fixed=fixed,
         seq=seq,
         version=guidelines_version(project),
-        history=visit.store.settings_history(visit.who.project),
+        history=review.settings_history(visit.store, visit.who.project),
         saved=visit.query.get("saved", ""),
         error=fault if isinstance(fault, FieldError) else None,
         problem="" if fault is None else str(fault),
