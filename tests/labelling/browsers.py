@@ -66,13 +66,7 @@ class _Reader(HTMLParser):
         assert self._form is not None
         name, value = given.get("name", ""), given.get("value", "")
         if tag == "input":
-            kind = given.get("type", "text")
-            if kind in ("radio", "checkbox"):
-                self._form.choices.setdefault(name, []).append(value)
-            else:
-                self._form.texts.add(name)
-            if kind not in ("radio", "checkbox") or "checked" in given:
-                self._form.fields.append((name, value))
+            self._input(self._form, given)
         elif tag == "select":
             self._select = name
         elif tag == "option":
@@ -86,6 +80,16 @@ class _Reader(HTMLParser):
             self._form.fields.append((name, ""))
         elif tag == "button":
             self._form.buttons.append(Button(name=name, value=value, to=given.get("formaction")))
+
+    @staticmethod
+    def _input(form: HtmlForm, given: dict[str, str]) -> None:
+        name, value, kind = given.get("name", ""), given.get("value", ""), given.get("type", "text")
+        if kind in ("radio", "checkbox"):
+            form.choices.setdefault(name, []).append(value)
+        else:
+            form.texts.add(name)
+        if kind not in ("radio", "checkbox") or "checked" in given:
+            form.fields.append((name, value))
 
     def handle_data(self, data: str) -> None:
         if self._text is not None:
@@ -130,7 +134,7 @@ class Browser:
     def __init__(self, store: LabelStore, secret: str | None = None, language: str = "en") -> None:
         cookies = {} if secret is None else {SITE.cookie: secret}
         self.client = TestClient(make_app(store, SITE), base_url=f"http://{HOST}", cookies=cookies)
-        self.language = language
+        self.language, self.pseudonym = language, ""
 
     def get(self, path: str) -> HtmlPage:
         return HtmlPage(self.client.get(path, headers={"Accept-Language": self.language}))
@@ -164,5 +168,5 @@ def signed_in(store: LabelStore, name: str = "Ada", role: str = "annotator", lan
     project = store.projects()[0]
     joined = store.join(store.invite(project, role=role, actor="o1"), name, password="a long way to go")
     browser = Browser(store, store.open_session(project, joined.pseudonym).secret, language)
-    browser.pseudonym = joined.pseudonym  # type: ignore[attr-defined]
+    browser.pseudonym = joined.pseudonym
     return browser

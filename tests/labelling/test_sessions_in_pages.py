@@ -235,3 +235,14 @@ def test_passwords_are_masked_and_may_be_pasted(served: Served) -> None:
         assert not re.search(r"maxlength|pattern|readonly|value=", field), field
     # No question that somebody else could answer too.
     assert not any(re.search(r"hint of|secret question|security question", page.text) for page in pages)
+
+
+def test_a_browser_that_keeps_no_cookies_is_told_so_at_the_first_form(served: Served) -> None:
+    path = f"/join/{served.store.invite('p', actor='o1')}"
+    visitor = Visitor(served.url)
+    visitor.get(path)
+    visitor.cookies.clear()
+    before = served.store.position()
+    reply = visitor.send_form(path, name="Ada", password=PASSWORD)
+    assert (reply.status, "Allow cookies for this site" in reply.text) == (400, True)
+    assert served.store.position() == before

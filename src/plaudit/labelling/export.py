@@ -94,8 +94,15 @@ class Snapshot:
     """Labels that the filters leave out, by reason."""
     events: tuple[int, ...] = ()
     """Of each row, in order, the number of the event that it comes from."""
+    votes: tuple[tuple[int, ...], ...] = ()
+    """Of soft rows, the numbers of all events that each row's chance comes from; empty for other rows."""
     version: int = SNAPSHOT_VERSION
     """The shape of this file."""
+
+    @property
+    def heard(self) -> set[int]:
+        """The numbers of all labels that a row comes of."""
+        return {*self.events}.union(*self.votes)
 
 
 _LABELS = (
@@ -123,11 +130,13 @@ def export(
     filters: Filters | None = None,
     position: int | None = None,
     tasks: Collection[str] | None = None,
+    soft: bool = False,
     actor: str = "plaudit",
 ) -> Snapshot:
     """Write rows and their snapshot; the log remembers it with the rows' hash, once for the same bytes.
 
-    ``tasks`` are the ids of those that are wanted; None is all of the project.
+    ``tasks`` are the ids of those that are wanted; None is all of the project. ``soft`` asks for a row a pair
+    of answers, with the chance that people prefer the first, in place of a row a label.
     """
     chosen = Filters() if filters is None else filters
     with _moment(store, project, position) as (connection, seq, link):
@@ -136,8 +145,8 @@ def export(
             raise _no_project(store, project, position)
         status = progress.status(connection, project)
         found, left_out = selected_labels(connection, project, chosen, tasks)
-    rows, events = _rows(found, settings, chosen.group)
-    left_out |= _silent(len(found) - len({*events}))
+    rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen.group)
+    left_out |= _silent(len(found) - len({*events}.union(*votes)))
     if not rows:
         raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +156,7 @@ def export(
         project=project,
         seq=seq,
         link=link,
-        filters=asdict(chosen) | ({} if tasks is None else {"tasks": log.digest(sorted(tasks))}),
+        filters=asdict(chosen) | _also(soft, tasks),
         rows=len(rows),
         sha256=file_hash(out),
         tasks=status.tasks,
@@ -155,6 +164,7 @@ def export(
         guidelines=tuple(sorted({row.guidelines for row in found})),
         left_out=left_out,
         events=tuple(events),
+        votes=tuple(votes),
     )
     atomic.write_json(snapshot_path(out), snapshot_to_dict(snapshot))
     _remember(store, snapshot, actor)
@@ -177,12 +187,32 @@ def _counts(left_out: Mapping[str, int]) -> str:
 
 def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
     """A snapshot as its file holds it."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(snapshot).items()
-    }
+    lists = {name: list(value) for name, value in asdict(snapshot).items() if isinstance(value, tuple)}
+    return asdict(snapshot) | lists | {"votes": [list(own) for own in snapshot.votes]}
 
 
-def _rows(found: Sequence[Any], settings: Project, group: str) -> tuple[list[Record], list[int]]:
+def _also(soft: bool, tasks: Collection[str] | None) -> dict[str, Any]:
+    """What a snapshot's filters say where rows are soft, or only some tasks are wanted."""
+    more: dict[str, Any] = {"soft": True} if soft else {}
+    return more if tasks is None else more | {"tasks": log.digest(sorted(tasks))}
+
+
+Rows = tuple[list[Record], list[int], list[tuple[int, ...]]]
+"""Rows, the number of the event that each comes from, and of soft rows those of all events."""
+
+
+def _soft_rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
+    if group != "people":
+        raise UserError(
+            "soft rows are of people: how sure a model is, it says itself, so export without soft"
+        )
+    # Here and not above: a server exports too, and need not load what computes.
+    from plaudit.labelling.quality.soft import soft_rows
+
+    return soft_rows(found, settings)
+
+
+def _rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
     """The rows of labels, and of each the number of the event that it comes from."""
     rows, events = list[Record](), list[int]()
     for row in found:
@@ -190,7 +220,7 @@ def _rows(found: Sequence[Any], settings: Project, group: str) -> tuple[list[Rec
         own = rows_of(body, label, order, annotator=row.annotator, group=group, project=settings)
         rows += own
         events += [row.seq] * len(own)
-    return rows, events
+    return rows, events, []
 
 
 def _export_body(snapshot: Snapshot) -> dict[str, Any]:
@@ -331,9 +361,10 @@ def read_snapshot(rows: Path) -> Snapshot:
         raise UserError(f"{rows}: there is no {path.name}, so these rows were not exported from a store")
     try:
         values: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
-        snapshot = Snapshot(
-            **{**values, "events": tuple(values["events"]), "guidelines": tuple(values["guidelines"])}
-        )
+        lists = {name: tuple(values[name]) for name in ("events", "guidelines")}
+        # Snapshots of an earlier plaudit have no votes.
+        votes = tuple(map(tuple, values.get("votes", ())))
+        snapshot = Snapshot(**{**values, **lists, "votes": votes})
         if snapshot.version != SNAPSHOT_VERSION or len(snapshot.events) != snapshot.rows:
             raise ValueError(f"version {snapshot.version}, {len(snapshot.events)} events")
     except (ValueError, TypeError, KeyError) as error:
@@ -356,7 +387,8 @@ def trace_row(store: LabelStore, rows: Path, number: int) -> list[Event]:
                 f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the "
                 f"store that it came from ({snapshot.store})"
             )
-        own = _history(look.connection, snapshot.project, snapshot.events[number - 1])
+        labels = snapshot.votes[number - 1] if snapshot.votes else (snapshot.events[number - 1],)
+        own = _histories(look.connection, snapshot.project, labels)
         key = f"export/{log.digest(_export_body(snapshot))}"
         exported = log.by_key(look.connection, snapshot.project, key)
         return sorted([*own, *([] if exported is None else [exported])], key=lambda event: event.seq)
@@ -364,7 +396,9 @@ def trace_row(store: LabelStore, rows: Path, number: int) -> list[Event]:
 
 def rows_of_event(rows: Path, seq: int) -> list[int]:
     """The rows that an event became: from a click to what was learnt from it."""
-    return [number for number, own in enumerate(read_snapshot(rows).events, start=1) if own == seq]
+    snapshot = read_snapshot(rows)
+    events = snapshot.votes or tuple((event,) for event in snapshot.events)
+    return [number for number, own in enumerate(events, start=1) if seq in own]
 
 
 _SUBJECTS = (
@@ -372,6 +406,11 @@ _SUBJECTS = (
     .where(log.log.c.project == bindparam("p"), log.log.c.subject.in_(bindparam("s", expanding=True)))
     .order_by(log.log.c.seq)
 )
+
+
+def _histories(connection: Connection, project: str, labels: Sequence[int]) -> list[Event]:
+    """The histories of some labels of one task, each event once."""
+    return [*{event.seq: event for seq in labels for event in _history(connection, project, seq)}.values()]
 
 
 def _history(connection: Connection, project: str, seq: int) -> list[Event]:

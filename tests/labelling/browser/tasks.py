@@ -7,9 +7,9 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from plaudit.labelling.app.forms import values_of
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
+from plaudit.labelling.app.forms import values_of
 from plaudit.labelling.app.server import serve_in_background
 from plaudit.labelling.desk import Lease
 from tests.labelling.desks import Desk
@@ -91,22 +91,20 @@ def fill_by_mouse(page: Page, shown: Mapping[str, Any], label: Mapping[str, Any]
 
 
 def _press(page: Page, name: str, value: str) -> None:
-    options = page.locator(f'#task input[name="{name}"][value="{value}"]:not([type=hidden])')
-    field = options if options.count() else page.locator(f'#task [name="{name}"]:not([type=hidden])')
-    _open_around(page, field)
-    if options.count():
-        page.locator("#task label", has=options).click()
-    elif field.evaluate("field => field.localName") == "select":
-        field.select_option(value)
-    else:
-        field.fill(value)
-
-
-def _open_around(page: Page, field: Locator) -> None:
-    """Open what is folded around a field."""
+    # Without the form's own name before them: they are also looked for within a label, or a folded part.
+    field = page.locator(f'[name="{name}"]:not([type=hidden])')
+    kind = field.first.evaluate("field => field.type")
+    if kind in ("radio", "checkbox"):
+        field = page.locator(f'input[name="{name}"][value="{value}"]')
     folded = page.locator("details:not([open])", has=field)
     for _ in range(folded.count()):
         folded.first.locator("summary").first.click()
+    if kind in ("radio", "checkbox"):
+        page.locator("#task label", has=field).click()
+    elif kind == "select-one":
+        field.select_option(value)
+    else:
+        field.fill(value)
 
 
 def talk_by_mouse(page: Page, kind: str) -> None:

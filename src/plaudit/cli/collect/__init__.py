@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from plaudit.cli.collect import alone, exporting, people, projects, screening, serving, upkeep
+from plaudit.cli.collect import alone, exporting, people, projects, quality, screening, serving, upkeep
 from plaudit.cli.parser import Parser, Subparsers
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
@@ -31,7 +31,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _add_verbs(collect: Parser) -> argparse._SubParsersAction[Parser]:
     verbs = collect.add_subparsers(dest="collect_verb", required=True, title="verbs", metavar="VERB")
-    for module in (alone, projects, people, screening, serving, exporting, upkeep):
+    for module in (alone, projects, people, screening, serving, quality, exporting, upkeep):
         module.add_parsers(verbs)
     return verbs
 

@@ -22,6 +22,7 @@ from plaudit.labelling.project import KindName
 
 if TYPE_CHECKING:
     from plaudit.labelling.app.alone import AloneWork
+    from plaudit.labelling.intake import Intake
     from plaudit.labelling.project import Project
 
 _ANSWERS = {"pair": 2, "rank": 4, "rate": 1}
@@ -70,8 +71,13 @@ def _label_alone(args: argparse.Namespace) -> None:
     # Before anybody clicks: what cannot be written at the end is said now.
     check_output_path(args.out)
     project = _project(args)
+    # Read before there is a store: a row that is refused leaves nothing behind.
+    intake = None if args.rows is None else _read_rows(args, project)
     with opened_alone(args.out, project) as work:
-        _add_tasks(args, work)
+        if intake is None:
+            _ask_about_answers(args, work)
+        else:
+            work.people.ask(intake.bodies)
         alone = work.door()
 
         def ready(url: str) -> None:
@@ -122,16 +128,17 @@ def _project(args: argparse.Namespace) -> Project:
     return project_alone(ask, args.question, guidelines)
 
 
-def _add_tasks(args: argparse.Namespace, work: AloneWork) -> None:
+def _read_rows(args: argparse.Namespace, project: Project) -> Intake:
     from plaudit.labelling.intake import read_intake
 
-    if args.rows is not None:
-        intake = read_intake(args.rows, work.project, format=args.format, options=row_options(args))
-        print(intake.sentence)
-        for reason, count in intake.left_out.items():
-            print(f"{args.rows}: {count} × {reason} left out")
-        work.people.ask(intake.bodies)
-        return
+    intake = read_intake(args.rows, project, format=args.format, options=row_options(args))
+    print(intake.sentence)
+    for reason, count in intake.left_out.items():
+        print(f"{args.rows}: {count} × {reason} left out")
+    return intake
+
+
+def _ask_about_answers(args: argparse.Namespace, work: AloneWork) -> None:
     draw = _draw_words(args, work.project.ask)
     # By the draw's name first: who comes back loads no model.
     if work.people.requested(draw) is None:

@@ -45,6 +45,11 @@ def _add_export_options(export: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the labels that a reviewer decided about, not the decision",
     )
+    add(
+        "--soft",
+        action="store_true",
+        help="one row a pair, with the chance that people prefer the answer, in place of one a label",
+    )
     add("--group", choices=["people", "ai"], default="people", help="whose labels (default: people)")
     add("--position", type=positive_integer, metavar="N", help="as the store was at this event")
 
@@ -72,7 +77,9 @@ def _export(args: argparse.Namespace) -> None:
     )
     with opened(args) as store:
         name = project_name(store, args.project)
-        found = export(store, name, args.out, filters=filters, position=args.position, actor=ACTOR)
+        found = export(
+            store, name, args.out, filters=filters, position=args.position, soft=args.soft, actor=ACTOR
+        )
     for line in _export_lines(found):
         print(f"{args.out}: {line}")
     print(f"{args.out}: where it comes from stands in {snapshot_path(args.out)}")
@@ -87,8 +94,8 @@ _OPTIONS = {
 
 
 def _export_lines(found: Snapshot) -> Iterator[str]:
-    labels = len({*found.events})
-    yield f"{found.rows} rows of {labels} labels of {found.project}, as of event {found.seq}"
+    kind = "soft rows" if found.votes else "rows"
+    yield f"{found.rows} {kind} of {len(found.heard)} labels of {found.project}, as of event {found.seq}"
     for reason, count in found.left_out.items():
         option = f" ({_OPTIONS[reason]} takes them in)" if reason in _OPTIONS else ""
         yield f"left out: {count} labels {reason}{option}"

@@ -1,4 +1,4 @@
-"""What a person who labels does in the browser: answer, skip, undo, change, note, report, talk, read.
+"""What a person who labels does in the browser: answer, skip, undo, change, note, report, talk.
 
 Every page is a form that works without a script. What was typed is never lost: a form that cannot be taken
 comes back with everything that was filled in, beside words that say what happened and what to do.
@@ -7,7 +7,7 @@ comes back with everything that was filled in, beside words that say what happen
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +22,8 @@ from plaudit.labelling.app.render import differences, speaker, words
 from plaudit.labelling.app.safety import MOST_OF_A_KEY, error_details
 from plaudit.labelling.app.saying import say_label, say_moment, say_question
 from plaudit.labelling.desk import Nothing
-from plaudit.labelling.project import Project, guidelines_version
-from plaudit.labelling.refusals import FieldError, KeyConflictError, NotYoursError
+from plaudit.labelling.project import guidelines_version
+from plaudit.labelling.refusals import FieldError, KeyConflictError, ModelUnavailableError, NotYoursError
 from plaudit.labelling.rows import text_of
 from plaudit.labelling.texts import checked_text
 
@@ -38,7 +38,6 @@ _NOTICES: Mapping[str, str] = {
     "reported": "good",
     "saved": "good",
     "revised": "good",
-    "preferences": "good",
 }
 _FAULTS = {
     "strength": "fault-strength",
@@ -133,8 +132,7 @@ def _task_page(
     task: Task,
     *,
     notices: Sequence[tuple[str, str]] = (),
-    error: FieldError | None = None,
-    extra: Mapping[str, Sequence[str]] | None = None,
+    error: FieldError | PageFault | None = None,
 ) -> Shown:
     edit, kind = task.label is not None, task.shown["kind"]
     absent = {"language": "", "markdown": False, "blurred": False, "category": "", "draft": "", "anchors": {}}
@@ -149,7 +147,7 @@ def _task_page(
         "assignment": task.assignment,
         "guidelines": task.guidelines,
         "key": fresh_key(),
-        "values": {**task.values, **(extra or {})},
+        "values": task.values,
         "original": draft,
         "edit": edit,
         "action": f"/label/edit/{task.assignment}" if edit else "/label",
@@ -157,7 +155,7 @@ def _task_page(
         "progress": progress,
         "qualification": _qualification(visit),
         "notices": [*notices, *_passed(visit, progress.answered)],
-        "error": None if error is None else _fault(visit, error),
+        "error": _fault(visit, error) if isinstance(error, FieldError) else error,
         "rest": _break_minutes(visit),
         "marks": _marks(visit, task, draft),
         "skip_reasons": SKIP_REASONS,
@@ -366,14 +364,14 @@ def _put_back(visit: Visit, assignment: str, label: Mapping[str, Any]) -> None:
 
 
 def _note(visit: Visit) -> Answer:
-    return _beside(visit, "note", "noted")
+    return _annotate(visit, "note", "noted")
 
 
 def _flag(visit: Visit) -> Answer:
-    return _beside(visit, "report", "reported")
+    return _annotate(visit, "report", "reported")
 
 
-def _beside(visit: Visit, field: str, done: str) -> Answer:
+def _annotate(visit: Visit, field: str, done: str) -> Answer:
     """A note or a report beside the answer; what is filled in of the answer is kept."""
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
     given = visit.form.one(field) or ""
@@ -399,12 +397,19 @@ def _turn(visit: Visit) -> Answer:
     message = visit.form.one("message") or ""
     try:
         conversation.say(visit.store, *visit.person, assignment, key=f"{key}-turn", message=message)
-    except (FieldError, UserError) as error:
-        fault = error if isinstance(error, FieldError) else _unsent(error)
-        return _task_page(visit, replace(task, label=None), error=fault)
-    kept = {name: values for name, values in visit.form.fields.items() if name != "message"}
-    visit.store.draft(*visit.person, assignment, draft_of(kept))
+    except UserError as error:
+        # Whatever it is: the message stands in its field again.
+        return _task_page(visit, replace(task, label=None), error=_unsent(visit, error))
+    draft = {name: values for name, values in visit.form.fields.items() if name != "message"}
+    visit.store.draft(*visit.person, assignment, draft_of(draft))
     return Sent(to=f"/label?at={assignment}#turns")
+
+
+def _unsent(visit: Visit, error: UserError) -> PageFault:
+    """Why a message was not sent."""
+    own_words = {FieldError: "fault-say", ModelUnavailableError: "fault-model"}
+    key = own_words.get(type(error))
+    return PageFault(field="message", message=str(error) if key is None else words(visit.language)[key])
 
 
 def _stream(visit: Visit) -> Answer:
@@ -421,17 +426,13 @@ def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]])
     """The parts, and words in place of the rest where it fails: the status of the answer is long gone."""
     try:
         yield from parts
-        draft = visit.store.lease(*visit.person, assignment)
-        kept = {} if draft is None or draft.draft is None else values_of(draft.shown, draft.draft)
+        lease = visit.store.lease(*visit.person, assignment)
+        draft = {} if lease is None or lease.draft is None else values_of(lease.shown, lease.draft)
         # The message was said: it must not stand in its field again.
-        rest = {name: values for name, values in kept.items() if name != "message"}
+        rest = {name: values for name, values in draft.items() if name != "message"}
         visit.store.draft(*visit.person, assignment, draft_of(rest))
     except UserError as error:
         yield {"error": error_details(error)}
-
-
-def _unsent(error: UserError) -> FieldError:
-    return FieldError(field="message", found=str(error), expected="an answer")
 
 
 def _choose(visit: Visit) -> Answer:
@@ -452,8 +453,8 @@ def _choose(visit: Visit) -> Answer:
         )
     except FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)
-    kept = {name: values for name, values in visit.form.fields.items() if name != "strength"}
-    visit.store.draft(*visit.person, assignment, draft_of(kept))
+    draft = {name: values for name, values in visit.form.fields.items() if name != "strength"}
+    visit.store.draft(*visit.person, assignment, draft_of(draft))
     return Sent(to=f"/label?at={assignment}#turns")
 
 
@@ -522,64 +523,8 @@ def _beginning(shown: Mapping[str, Any], label: Mapping[str, Any]) -> str:
     return line if len(line) <= 140 else f"{line[:139]}…"
 
 
-# Guidelines, preferences, keys.
-
-
-def _guidelines(visit: Visit) -> Answer:
-    project = visit.store.project(visit.who.project)
-    values = {
-        "words": project.guidelines,
-        "version": guidelines_version(project),
-        "read": visit.store.guidelines_read(*visit.person),
-    }
-    return Shown(template="guidelines.html", values=values)
-
-
-def _read_guidelines(visit: Visit) -> Answer:
-    version = visit.form.need("version")
-    # Those that were on the page: what changed while it was read is asked for again.
-    visit.store.read_guidelines(*visit.person, version)
-    return Sent(to="/label")
-
-
-def _preferences(visit: Visit) -> Answer:
-    return _preferences_page(visit, visit.store.preferences(*visit.person))
-
-
-def _preferences_page(
-    visit: Visit, chosen: Mapping[str, Sequence[str]], error: FieldError | None = None
-) -> Shown:
-    values = {
-        "upsetting": _declinable(visit.store.project(visit.who.project), chosen["declined"]),
-        "declined": chosen["declined"],
-        "languages_read": " ".join(chosen["languages"]),
-        "error": error,
-        "notices": _notices(visit),
-    }
-    return Shown(template="preferences.html", values=values, status=200 if error is None else 422)
-
-
-def _declinable(project: Project, declined: Sequence[str]) -> list[str]:
-    """What may be declined, with what was declined already and is asked for no more."""
-    return [*project.upsetting, *(word for word in declined if word not in project.upsetting)]
-
-
-def _prefer(visit: Visit) -> Answer:
-    declined, languages = visit.form.many("declined"), (visit.form.one("languages") or "").split()
-    try:
-        visit.store.prefer(*visit.person, declined=declined, languages=languages)
-    except FieldError as error:
-        return _preferences_page(visit, {"declined": declined, "languages": languages}, error)
-    return Sent(to="/preferences?notice=preferences")
-
-
-def _keys(visit: Visit) -> Answer:
-    del visit
-    return Shown(template="keys.html")
-
-
-def _page(method: str, path: str, handler: Any, scope: str = "label") -> Page:
-    return Page(method=method, path=path, scope=scope, handler=handler)
+def _page(method: str, path: str, handler: Callable[[Visit], Answer]) -> Page:
+    return Page(method=method, path=path, scope="label", handler=handler)
 
 
 PAGES: tuple[Page, ...] = (
@@ -595,11 +540,6 @@ PAGES: tuple[Page, ...] = (
     _page("POST", "/label/choose", _choose),
     _page("GET", "/label/edit/{assignment}", _edit),
     _page("POST", "/label/edit/{assignment}", _revise),
-    _page("GET", "/guidelines", _guidelines),
-    _page("POST", "/guidelines/read", _read_guidelines),
     _page("GET", "/history", _history),
-    _page("GET", "/preferences", _preferences),
-    _page("POST", "/preferences", _prefer),
-    _page("GET", "/keys", _keys, "any"),
 )
 """The pages of whoever labels."""

@@ -367,7 +367,7 @@ def _handled(page: Page, visit: Visit, request: Request, content: bytes) -> Answ
     if page.scope != "open" and visit.session is None:
         return _signed_out(page, visit)
     if page.method != "GET" and not _has_token(page, visit, request):
-        return _old_form(page, visit)
+        return _old_form(page, visit, has_cookies=bool(request.cookies))
     try:
         if page.scope != "open":
             refuse_scope(visit.who, page.scope)
@@ -493,10 +493,13 @@ def _signed_out(page: Page, visit: Visit) -> Answer:
     return Shown(template="lost.html", values=_filled_in(visit, reason="signed-out"), status=401)
 
 
-def _old_form(page: Page, visit: Visit) -> Answer:
+def _old_form(page: Page, visit: Visit, *, has_cookies: bool) -> Answer:
     """A form of an earlier session, or of a page whose cookie is gone: it can be sent again, knowingly."""
     if page.script:
         return Json(value={"error": {"message": words(visit.language)["old-form"]}}, status=403)
+    if not has_cookies:
+        # The page of the form set one: sent again, it would be refused again.
+        return Shown(template="no_cookies.html", status=400)
     return Shown(template="lost.html", values=_filled_in(visit, reason="old-form"), status=403)
 
 

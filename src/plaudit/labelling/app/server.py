@@ -22,7 +22,15 @@ from starlette.routing import Route
 
 from plaudit import __version__
 from plaudit.errors import UserError
-from plaudit.labelling.app import deciding, entering, labelling_pages, managing, people_pages, setting
+from plaudit.labelling.app import (
+    deciding,
+    entering,
+    labelling_pages,
+    managing,
+    people_pages,
+    reading_pages,
+    setting,
+)
 from plaudit.labelling.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join
 from plaudit.labelling.app.headers import WithHeaders
 from plaudit.labelling.app.pages import Alone, Page, Site, page_routes, refused_outright
@@ -49,6 +57,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PAGES: tuple[Page, ...] = (
     *entering.PAGES,
     *labelling_pages.PAGES,
+    *reading_pages.PAGES,
     *managing.PAGES,
     *setting.PAGES,
     *people_pages.PAGES,

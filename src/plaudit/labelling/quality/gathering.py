@@ -137,8 +137,8 @@ class Gathered:
     """Tasks left out of ``values``, since they were chosen by a score and not at random."""
 
 
-def gather(connection: Connection, name: str, *, suspended: bool = True) -> Gathered:
-    """The labels of people, without surplus; ``suspended`` says whether those of excluded people count."""
+def gather(connection: Connection, name: str) -> Gathered:
+    """The labels of people, without surplus; those of suspended people too."""
     settings = views.settings_of(connection, name)
     if settings is None:
         raise NotFoundError(f"there is no project {name!r}")
@@ -148,26 +148,36 @@ def gather(connection: Connection, name: str, *, suspended: bool = True) -> Gath
     people = tuple(
         Person(name=row.name, standing=row.standing, excluded=bool(row.excluded), skipped=row.skipped)
         for row in known.values()
-        if row.name in labelled and (suspended or not row.excluded)
+        if row.name in labelled
     )
-    tasks = {
-        row.id: _TaskFacts(row, number) for number, row in enumerate(connection.execute(_TASKS, {"p": name}))
-    }
+    facts = connection.execute(_TASKS, {"p": name}).all()
+    tasks = {row.id: _TaskFacts(row.id, row.prompt, row.body) for row in facts}
     gathering = _Gathering(settings, people, tasks)
     for row in rows:
-        if row.annotator in gathering.number_of:
-            gathering.add(row)
+        gathering.add(row)
+    return gathering.gathered()
+
+
+def gather_rows(settings: Project, rows: Sequence[Any]) -> Gathered:
+    """Labels that were chosen already, each with the body of its task, whoever gave them."""
+    names = dict.fromkeys(row.annotator for row in rows)
+    people = [Person(name=name, standing="", excluded=False, skipped=0) for name in names]
+    bodies = {row.task: row.body for row in rows}
+    # Here tasks stand for prompts: nothing is resampled, so it does not matter which tasks have one prompt.
+    facts = {name: _TaskFacts(name, name, body) for name, body in bodies.items()}
+    gathering = _Gathering(settings, people, facts)
+    for row in rows:
+        gathering.add(row)
     return gathering.gathered()
 
 
 class _TaskFacts:
     """What a task's labels are read by."""
 
-    __slots__ = ("body", "forward", "id", "is_random", "number", "prompt")
+    __slots__ = ("body", "forward", "id", "is_random", "prompt")
 
-    def __init__(self, row: Any, number: int) -> None:
-        self.id, self.number, self.prompt = row.id, number, row.prompt
-        self.body = json.loads(row.body)
+    def __init__(self, name: str, prompt: str, body: str) -> None:
+        self.id, self.prompt, self.body = name, prompt, json.loads(body)
         # A task with a method other than chance was asked since a score wanted it: no sample of all tasks.
         self.is_random = self.body.get("method") in (None, "random")
         hashes = [_hash(self.prompt, candidate["text"]) for candidate in self.body.get("candidates", ())]
@@ -274,7 +284,7 @@ class _Gathering:
         for aspect, key, value in self._valued(facts, given, order):
             if facts.is_random:
                 columns = self._columns.setdefault(aspect, _Columns())
-                columns.add((facts.number, key), person, value, prompt, guidelines)
+                columns.add((facts.id, key), person, value, prompt, guidelines)
         for one, other, choice in self._compared(facts, given, order):
             pair = self._pairs.setdefault((facts.id, one, other), len(self._pairs))
             swapped = order.index(one) > order.index(other)

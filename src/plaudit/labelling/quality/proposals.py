@@ -12,8 +12,8 @@ from statistics import median
 
 from plaudit.labelling.quality.result import Drift, Figure, PersonQuality, Proposal
 
-LEAST_SKILL = 0.5
-"""Who certainly reads less often than this, and clicks the rest, is proposed for suspension."""
+LEAST_SKILL = 0.6
+"""Of the usual skill: who certainly has less, and clicks the rest, is proposed for suspension."""
 LEAST_CONSISTENCY = 0.7
 """Repeated tasks answered alike, below which somebody is watched."""
 PLACE_SHARE = 0.6
@@ -28,11 +28,13 @@ SURE = 0.01
 class Standards:
     """What everybody is measured by.
 
-    Example: ``Standards(gold_floor=0.65, seconds=9.0, held_out=0.8)``
+    Example: ``Standards(gold_floor=0.65, skill=0.8, seconds=9.0, held_out=0.8)``
     """
 
     gold_floor: float
     """The share of right gold answers that the project asks of people who qualify."""
+    skill: float | None
+    """The median of people's skills: where answers are hard to tell apart, nobody's is high."""
     seconds: float | None
     """The median of people's median seconds."""
     held_out: float | None
@@ -62,9 +64,24 @@ def _gold_fails(person: PersonQuality, standards: Standards) -> str | None:
 
 
 def _does_not_read(person: PersonQuality, standards: Standards) -> str | None:
-    del standards
-    if person.skill.value is None or not _certainly_below(person.skill, LEAST_SKILL):
+    found, usual = person.skill, standards.skill
+    if found.value is None or usual is None or not _certainly_below(found, LEAST_SKILL * usual):
         return None
+    return _skill_words(person, usual)
+
+
+def _seems_not_to_read(person: PersonQuality, standards: Standards) -> str | None:
+    found, usual = person.skill, standards.skill
+    if found.value is None or usual is None or found.value >= LEAST_SKILL * usual:
+        return None
+    # Then the other rule says it.
+    if _certainly_below(found, LEAST_SKILL * usual):
+        return None
+    return _skill_words(person, usual)
+
+
+def _skill_words(person: PersonQuality, usual: float) -> str:
+    found = person.skill
     habits = {
         "first": "and clicks the first otherwise",
         "second": "and clicks the second otherwise",
@@ -74,8 +91,8 @@ def _does_not_read(person: PersonQuality, standards: Standards) -> str | None:
     }
     how = f", {habits[person.habit]}" if person.habit else ""
     return (
-        f"reads {person.skill.value:.0%} of {person.skill.n} pairs ({_interval(person.skill)}) as far as the "
-        f"others' labels tell{how}"
+        f"reads {found.value:.0%} of {found.n} pairs ({_interval(found)}), as far as the others' labels tell, "
+        f"where {usual:.0%} is usual{how}"
     )
 
 
@@ -158,6 +175,7 @@ SUSPEND: Mapping[str, Rule] = {"gold": _gold_fails, "skill": _does_not_read}
 """Rules of which one is enough to propose suspension."""
 WATCH: Mapping[str, Rule] = {
     "gold": _gold_is_low,
+    "skill": _seems_not_to_read,
     "place": _prefers_a_place,
     "others": _differs_from_others,
     "consistency": _contradicts_itself,
@@ -172,8 +190,10 @@ def standards_of(cards: Sequence[PersonQuality], gold_floor: float) -> Standards
     seconds = [card.seconds for card in cards if card.seconds is not None]
     # Three at least: of two people the slower one is half of what is usual.
     held_out = [card.held_out.value for card in cards if card.held_out.value is not None]
+    skills = [card.skill.value for card in cards if card.skill.value is not None]
     return Standards(
         gold_floor=gold_floor,
+        skill=median(skills) if len(skills) >= 3 else None,
         seconds=median(seconds) if len(seconds) >= 3 else None,
         held_out=median(held_out) if len(held_out) >= 3 else None,
     )

@@ -28,6 +28,8 @@ from plaudit.labelling.store import LabelStore
 
 SURE_SKILL = 0.8
 """A person who certainly reads this often has no habit worth a name."""
+RANDOM_SKILL = 0.5
+"""Whose skill is certainly below this clicks at random, if nothing else; above it, people only err."""
 HABIT_SHARE = 0.6
 """The share of a person's clicks from which they are a habit."""
 NOT_COMPARED = "the kind of task has no preferences between two answers"
@@ -142,7 +144,9 @@ class _Compared:
         if clicks[most] >= HABIT_SHARE:
             return most, clicks
         shown_B = self.votes.shown_B[self.votes.person_B == person]
-        return ("alternating" if alternates(shown_B) else "random"), clicks
+        if alternates(shown_B):
+            return "alternating", clicks
+        return ("random", clicks) if self.high_J[person] < RANDOM_SKILL else ("", clicks)
 
     def agreeing_items(self) -> dict[int, bool]:
         """Of each label that can agree with the others, whether it does; of rankings, most of its pairs."""
