@@ -722,6 +722,8 @@ def test_the_quality_page_shows_the_report_and_proposals_are_decided_there(offic
         assert words in page, words
     assert "being computed" not in page
     assert 'action="/manage/people/a2/standing"' in page
+    person = office.reviewer.get("/manage/people/a2").text
+    assert ("Figures of the newest report" in person, "71 %" in person) == (True, True)
     office.reviewer.post(
         "/manage/people/a2/standing", standing="suspended", reason="12 of 30", next="/manage/quality"
     )

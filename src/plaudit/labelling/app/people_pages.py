@@ -13,6 +13,7 @@ from plaudit.labelling.app.pages import Answer, File, Form, Page, Sent, Shown, V
 from plaudit.labelling.app.safety import status_of
 from plaudit.labelling.pay import pay_csv
 from plaudit.labelling.people import SCOPES, STANDINGS, Panel
+from plaudit.labelling.quality.cache import read_report
 from plaudit.labelling.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
 
 _STANDING_KINDS = ("joined", "standing-set", "revoked", "erased")
@@ -60,9 +61,17 @@ def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None 
         reason=form.one("reason") or "",
         decides=not gone and _why_not(visit, row) is None,
         qualification=visit.store.qualification(project, pseudonym),
+        figures=_figures(visit, pseudonym),
         done=visit.query.get("done", ""),
         error=error,
     )
+
+
+def _figures(visit: Visit, pseudonym: str) -> dict[str, Any] | None:
+    """The person's figures of the newest report, if there is one; none is computed for this page."""
+    report, _ = read_report(visit.store, visit.who.project)
+    rows = () if report is None else report["annotators"]
+    return next((row for row in rows if row["name"] == pseudonym), None)
 
 
 def _why_not(visit: Visit, row: dict[str, Any]) -> str | None:
