@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from plaudit.labelling.project import guidelines_version
+from plaudit.labelling.answering import FLAG_REASONS, SKIP_REASONS
+from plaudit.labelling.app.render import LANGUAGES, words
+from plaudit.labelling.kinds import KINDS
+from plaudit.labelling.project import Project, guidelines_version
 from tests.judges.judges import completion
 from tests.labelling.browsers import Browser, HtmlPage, signed_in
 from tests.labelling.desks import Desk, MakeDesk
@@ -68,6 +71,17 @@ def desk_of(make_desk: MakeDesk, folder: Path, kind: str, count: int = 1, **sett
 @pytest.fixture
 def pairs(make_desk: MakeDesk, tmp_path: Path) -> Desk:
     return desk_of(make_desk, tmp_path, "pair", 4)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_reason_fault_and_notice_has_words(language: str) -> None:
+    known = words(language)
+    assert {f"skip-{reason}" for reason in SKIP_REASONS} <= known.keys()
+    assert {f"report-{reason}" for reason in FLAG_REASONS} <= known.keys()
+    assert {f"question-{kind}" for kind in KINDS if kind != "pair"} <= known.keys()
+    assert {
+        f"default: {word}" for word in (*Project(name="p").scale, *Project(name="p").flags)
+    } <= known.keys()
 
 
 def given_labels(desk: Desk) -> list[dict[str, Any]]:
