@@ -137,12 +137,12 @@ def test_no_page_tells_models_gold_or_others_labels(make_desk: MakeDesk, tmp_pat
         actor="o1",
     )
     first, second = signed_in(desk.store, "Ada"), signed_in(desk.store, "Bob")
-    for browser, words in ((first, "Adas words"), (second, "Bobs words")):
+    for browser, why in ((first, "Adas words"), (second, "Bobs words")):
         for _ in range(3):
             page = browser.get("/label")
             for hidden in ("secret", "gold", "source", "Adas words" if browser is second else "Bobs words"):
                 assert hidden not in page.html
-            browser.send(page.form(), strength="1", why=words)
+            browser.send(page.form(), strength="1", why=why)
 
 
 def test_skipping_wants_a_reason_and_leads_to_the_next(pairs: Desk) -> None:
