@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from plaudit.labelling.project import guidelines_version
+from plaudit.labelling.answering import FLAG_REASONS, SKIP_REASONS
+from plaudit.labelling.app.render import LANGUAGES, words
+from plaudit.labelling.kinds import KINDS
+from plaudit.labelling.project import Project, guidelines_version
 from tests.judges.judges import completion
 from tests.labelling.browsers import Browser, HtmlPage, signed_in
 from tests.labelling.desks import Desk, MakeDesk
@@ -70,6 +73,17 @@ def pairs(make_desk: MakeDesk, tmp_path: Path) -> Desk:
     return desk_of(make_desk, tmp_path, "pair", 4)
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_reason_fault_and_notice_has_words(language: str) -> None:
+    known = words(language)
+    assert {f"skip-{reason}" for reason in SKIP_REASONS} <= known.keys()
+    assert {f"report-{reason}" for reason in FLAG_REASONS} <= known.keys()
+    assert {f"question-{kind}" for kind in KINDS if kind != "pair"} <= known.keys()
+    assert {
+        f"default: {word}" for word in (*Project(name="p").scale, *Project(name="p").flags)
+    } <= known.keys()
+
+
 def given_labels(desk: Desk) -> list[dict[str, Any]]:
     return [event.body["label"] for event in desk.store.events() if event.kind == "answered" and event.body]
 
@@ -123,12 +137,12 @@ def test_no_page_tells_models_gold_or_others_labels(make_desk: MakeDesk, tmp_pat
         actor="o1",
     )
     first, second = signed_in(desk.store, "Ada"), signed_in(desk.store, "Bob")
-    for browser, words in ((first, "Adas words"), (second, "Bobs words")):
+    for browser, why in ((first, "Adas words"), (second, "Bobs words")):
         for _ in range(3):
             page = browser.get("/label")
             for hidden in ("secret", "gold", "source", "Adas words" if browser is second else "Bobs words"):
                 assert hidden not in page.html
-            browser.send(page.form(), strength="1", why=words)
+            browser.send(page.form(), strength="1", why=why)
 
 
 def test_skipping_wants_a_reason_and_leads_to_the_next(pairs: Desk) -> None:

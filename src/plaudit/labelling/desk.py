@@ -43,7 +43,7 @@ from plaudit.labelling.transaction import Transaction, later, parsed
 
 MOST_OF_A_KEY = 200
 """The longest key that a sender may make."""
-MOST_COUNTED = 1_000
+MOST_COUNTED = 500
 """How far is looked ahead when what is left for a person is counted: a page must not read every task."""
 _WINDOW = 64
 _STARTED_WINDOW = 128

@@ -103,6 +103,9 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
+// What is missing must be in sight, or the browser refuses to send and says nothing.
+form.addEventListener("invalid", (event) => event.target.closest("details")?.setAttribute("open", ""), true);
+
 // Time counts while the page is in sight and somebody does something now and then.
 const store = `plaudit:seconds:${data.person}:${data.assignment}`;
 let seconds = Number(sessionStorage.getItem(store)) || 0;
