@@ -14,7 +14,7 @@ from plaudit.labelling.app.safety import status_of
 from plaudit.labelling.pay import pay_csv
 from plaudit.labelling.people import SCOPES, STANDINGS, Panel
 from plaudit.labelling.quality.cache import read_report
-from plaudit.labelling.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
+from plaudit.labelling.refusals import FieldError, KeyConflictError, NotYoursError
 
 _STANDING_KINDS = ("joined", "standing-set", "revoked", "erased")
 _MOST_USES = 10_000
@@ -32,11 +32,7 @@ def _people(visit: Visit) -> Answer:
 
 
 def _person_row(visit: Visit) -> dict[str, Any]:
-    wanted = visit.path["person"]
-    for row in visit.store.annotators(visit.who.project):
-        if row["pseudonym"] == wanted:
-            return row
-    raise NotFoundError(f"project {visit.who.project} has nobody called {wanted[:40]!r}")
+    return review.person_named(visit.store, visit.who.project, visit.path["person"])
 
 
 def _person(visit: Visit) -> Answer:
