@@ -649,15 +649,14 @@ def test_a_divided_task_is_decided_blind_with_a_reason(office: Office) -> None:
     key = re.search(r'name="key" value="([^"]+)"', page)
     assert key
     form = {"key": key[1], "strength": "-2", "decision_reason": "guideline-gap", "why": "Is a guess worse?"}
-    for _ in range(2):
-        decided = office.reviewer.post(f"/manage/queue/{tasks[0]}", **form)
-        assert "Decided. Here is what comes next." in decided.text
+    decided = [office.reviewer.post(f"/manage/queue/{tasks[0]}", **form).text for _ in range(2)]
+    assert all("Decided. Here is what comes next." in page for page in decided)
     details = review.task_details(office.store, "p", tasks[0])
     assert details.state == "adjudicated"
     assert details.decision is not None
     assert details.decision.label == {"strength": -2, "why": "Is a guess worse?"}
     assert len(review.trail(office.store, "p", kinds=("adjudicated",))) == 1
-    assert tasks[1] in decided.text
+    assert tasks[1] in decided[1]
     other = office.owner.post(f"/manage/queue/{tasks[0]}", **form | {"key": "another"})
     assert (other.status_code, "decided meanwhile" in other.text) == (409, True)
     gaps = office.reviewer.get("/manage/gaps").text
@@ -722,11 +721,26 @@ def test_the_quality_page_shows_the_report_and_proposals_are_decided_there(offic
         assert words in page, words
     assert "being computed" not in page
     assert 'action="/manage/people/a2/standing"' in page
+    person = office.reviewer.get("/manage/people/a2").text
+    assert ("Figures of the newest report" in person, "71 %" in person) == (True, True)
     office.reviewer.post(
         "/manage/people/a2/standing", standing="suspended", reason="12 of 30", next="/manage/quality"
     )
     rows = {row["pseudonym"]: row["standing"] for row in office.store.annotators("p")}
     assert rows["a2"] == "suspended"
+
+
+def test_the_report_cards_of_many_people_come_in_pages(office: Office) -> None:
+    report = quality_to_dict(a_report(office, proposals=()))
+    (card,) = report["annotators"]
+    keep_report(office.store, report | {"annotators": [card | {"name": f"a{n}"} for n in range(120)]})
+    listed, path = list[str](), "/manage/quality"
+    while path:
+        page = office.reviewer.get(path).text
+        listed += re.findall(r'href="/manage/people/(a\d+)"', page)
+        onward = re.search(r'href="(/manage/quality\?from=\d+)#people"', page)
+        path = onward[1] if onward else ""
+    assert listed == [f"a{n}" for n in range(120)]
 
 
 def test_while_a_report_is_computed_the_page_says_so_and_then_has_it(office: Office) -> None:

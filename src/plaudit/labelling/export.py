@@ -278,7 +278,8 @@ def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[t
 _OWN_TRACES = ("exported", "signed-in", "refused", "invited", "revoked")
 _LAST_OF_LABELS = (
     select(log.log.c.seq, log.log.c.link)
-    .where(log.log.c.project == bindparam("p"), log.log.c.kind.not_in(_OWN_TRACES))
+    # An expression, which no index has: by that of the actors SQLite would read and sort all events.
+    .where((log.log.c.project + "") == bindparam("p"), log.log.c.kind.not_in(_OWN_TRACES))
     .where(log.log.c.seq <= bindparam("s"))
     .order_by(log.log.c.seq.desc())
     .limit(1)

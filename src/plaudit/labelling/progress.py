@@ -83,6 +83,7 @@ _PEOPLE = (
     .where(annotator.c.project == bindparam("p"))
     .order_by(annotator.c.seq)
 )
+_PERSON = _PEOPLE.where(annotator.c.name == bindparam("n"))
 _LABEL_COUNTS = (
     select(
         label.c.annotator,
@@ -93,6 +94,7 @@ _LABEL_COUNTS = (
     .where(label.c.project == bindparam("p"))
     .group_by(label.c.annotator)
 )
+_LABEL_COUNTS_OF = _LABEL_COUNTS.where(label.c.annotator == bindparam("n"))
 _TASKS = (
     select(task)
     .where(task.c.project == bindparam("p"), task.c.seq > bindparam("after"))
@@ -133,25 +135,31 @@ def _counts(connection: Connection, statement: Any, names: dict[str, Any]) -> di
 def people(connection: Connection, project: str) -> list[dict[str, Any]]:
     """Everybody of a project, with counts; names are for owners and reviewers."""
     counts = {row.annotator: row for row in connection.execute(_LABEL_COUNTS, {"p": project})}
-    found = list[dict[str, Any]]()
-    for row in connection.execute(_PEOPLE, {"p": project}):
-        own = counts.get(row.name)
-        found.append(
-            {
-                "pseudonym": row.name,
-                "person": row.person,
-                "role": row.role,
-                "standing": row.standing,
-                "assigned": row.assigned,
-                "answered": row.answered,
-                "skipped": row.skipped,
-                "labels": 0 if own is None else own.labels,
-                "surplus": 0 if own is None else int(own.surplus),
-                "seconds": None if own is None else own.seconds,
-                "preferences": json.loads(row.preferences),
-            }
-        )
-    return found
+    rows = connection.execute(_PEOPLE, {"p": project})
+    return [_person_entry(row, counts.get(row.name)) for row in rows]
+
+
+def person_entry(connection: Connection, project: str, name: str) -> dict[str, Any] | None:
+    """One of these people; None where nobody has that pseudonym."""
+    names = {"p": project, "n": name}
+    row = connection.execute(_PERSON, names).first()
+    return None if row is None else _person_entry(row, connection.execute(_LABEL_COUNTS_OF, names).first())
+
+
+def _person_entry(row: Any, own: Any) -> dict[str, Any]:
+    return {
+        "pseudonym": row.name,
+        "person": row.person,
+        "role": row.role,
+        "standing": row.standing,
+        "assigned": row.assigned,
+        "answered": row.answered,
+        "skipped": row.skipped,
+        "labels": 0 if own is None else own.labels,
+        "surplus": 0 if own is None else int(own.surplus),
+        "seconds": None if own is None else own.seconds,
+        "preferences": json.loads(row.preferences),
+    }
 
 
 def tasks(

@@ -14,13 +14,13 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, select
 
 from plaudit.data.records import plain_text
-from plaudit.labelling import log
+from plaudit.labelling import log, progress
 from plaudit.labelling.answers import side
 from plaudit.labelling.desk import task_of
 from plaudit.labelling.log import Event
 from plaudit.labelling.people import INVITE_LETTERS
 from plaudit.labelling.project import project_from_dict, project_to_dict
-from plaudit.labelling.refusals import FieldError
+from plaudit.labelling.refusals import FieldError, NotFoundError
 from plaudit.labelling.rows import text_of
 from plaudit.labelling.store import LabelStore
 from plaudit.labelling.tables import assignment, invite, label, panel, task
@@ -480,6 +480,15 @@ def _newest_decisions(events: Iterable[Event]) -> list[tuple[Event, dict[str, An
 def _decision(event: Event, body: Mapping[str, Any]) -> Decision:
     words = body["label"].get("why", "")
     return Decision(task=event.subject, at=event.at, reason=body["reason"], words=words)
+
+
+def person_named(store: LabelStore, name: str, pseudonym: str) -> dict[str, Any]:
+    """One person of a project, with counts, as `LabelStore.annotators` lists all of them."""
+    with store.looking() as look:
+        found = progress.person_entry(look.connection, name, pseudonym)
+    if found is None:
+        raise NotFoundError(f"project {name} has nobody called {pseudonym[:40]!r}")
+    return found
 
 
 # Invites that still work.

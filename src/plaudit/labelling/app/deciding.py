@@ -25,6 +25,7 @@ from plaudit.labelling.review import GivenLabel, TaskDetails
 from plaudit.labelling.rows import text_of
 
 _BEHIND = 99
+_PEOPLE_SHOWN = 50
 
 # The queue.
 
@@ -171,10 +172,14 @@ def _quality(visit: Visit) -> Answer:
     assert visit.site.reports is not None
     # Read and never computed here: a child process does that, and this page is fast however many labels.
     held = visit.site.reports.get(visit.who.project)
+    everybody = [] if held.report is None else held.report["annotators"]
+    start = whole_number(visit.query, "from")
     return manage_page(
         visit,
         "manage_quality.html",
         report=held.report,
+        people=everybody[start : start + _PEOPLE_SHOWN],
+        onward=start + _PEOPLE_SHOWN if len(everybody) > start + _PEOPLE_SHOWN else None,
         fresh=held.is_fresh,
         computing=held.computing,
         failure=held.failure,

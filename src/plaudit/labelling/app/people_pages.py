@@ -13,7 +13,8 @@ from plaudit.labelling.app.pages import Answer, File, Form, Page, Sent, Shown, V
 from plaudit.labelling.app.safety import status_of
 from plaudit.labelling.pay import pay_csv
 from plaudit.labelling.people import SCOPES, STANDINGS, Panel
-from plaudit.labelling.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
+from plaudit.labelling.quality.cache import read_report
+from plaudit.labelling.refusals import FieldError, KeyConflictError, NotYoursError
 
 _STANDING_KINDS = ("joined", "standing-set", "revoked", "erased")
 _MOST_USES = 10_000
@@ -31,11 +32,7 @@ def _people(visit: Visit) -> Answer:
 
 
 def _person_row(visit: Visit) -> dict[str, Any]:
-    wanted = visit.path["person"]
-    for row in visit.store.annotators(visit.who.project):
-        if row["pseudonym"] == wanted:
-            return row
-    raise NotFoundError(f"project {visit.who.project} has nobody called {wanted[:40]!r}")
+    return review.person_named(visit.store, visit.who.project, visit.path["person"])
 
 
 def _person(visit: Visit) -> Answer:
@@ -60,9 +57,17 @@ def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None 
         reason=form.one("reason") or "",
         decides=not gone and _why_not(visit, row) is None,
         qualification=visit.store.qualification(project, pseudonym),
+        figures=_figures(visit, pseudonym),
         done=visit.query.get("done", ""),
         error=error,
     )
+
+
+def _figures(visit: Visit, pseudonym: str) -> dict[str, Any] | None:
+    """The person's figures of the newest report, if there is one; none is computed for this page."""
+    report, _ = read_report(visit.store, visit.who.project)
+    rows = () if report is None else report["annotators"]
+    return next((row for row in rows if row["name"] == pseudonym), None)
 
 
 def _why_not(visit: Visit, row: dict[str, Any]) -> str | None:
