@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
+from plaudit.labelling.app import pages
 from plaudit.labelling.app.api import ENDPOINTS, PREFIX, Endpoint
-from tests.labelling.desks import MakeDesk, pair_body
+from plaudit.labelling.app.pages import Page, form_token
+from plaudit.labelling.app.server import PAGES
+from tests.labelling.browser.tasks import LABELS, office
+from tests.labelling.desks import Desk, MakeDesk, pair_body
 from tests.labelling.test_http import served
 
 ODD = (
@@ -78,6 +84,97 @@ def api_requests(draw: st.DrawFn, endpoint: Endpoint) -> tuple[str, str, bytes]:
         return endpoint.method, path, json.dumps(found).encode()
     # Lines of tasks are read as JSON too; what is no JSON goes everywhere.
     return endpoint.method, path, draw(st.one_of(st.binary(max_size=200), st.sampled_from(ODD_BYTES)))
+
+
+FORM_VALUES = st.one_of(
+    TEXTS, st.sampled_from(("1", "-2", "none", "yes", "pair", "annotator", "wrong", "up"))
+)
+
+
+@st.composite
+def page_requests(
+    draw: st.DrawFn, page: Page, names: Sequence[str], words: Mapping[str, Sequence[str]]
+) -> tuple[str, list[tuple[str, str]]]:
+    """The address of a page with a query, and the fields of its form: true names, many of them wrong."""
+    path = page.path
+    for name, known in words.items():
+        path = path.replace(f"{{{name}}}", escaped(draw(st.one_of(st.sampled_from(known), TEXTS))) or "t1")
+    pairs = draw(st.lists(st.tuples(st.one_of(st.sampled_from(names), TEXTS), FORM_VALUES), max_size=8))
+    if page.method == "GET" and pairs:
+        path += "?" + "&".join(f"{escaped(n)}={escaped(v)}" for n, v in pairs)
+    return path, pairs
+
+
+class Everybody:
+    """Somebody of each role at the pages, with tasks in hand and answered."""
+
+    def __init__(self, desk: Desk, url: str) -> None:
+        self.store, self.url = desk.store, url
+        roles = ("owner", "reviewer", "annotator")
+        self.people = {role: desk.store.token("p", role, name=role).pseudonym for role in roles}
+        for person in (self.people["annotator"], self.people["reviewer"]):
+            lease = desk.lease(person)
+            desk.store.submit("p", person, lease.assignment, "k", LABELS[lease.shown["kind"]])
+            desk.lease(person)
+        assignments = [row["assignment"] for row in desk.store.history("p", self.people["annotator"], 9)]
+        self.words = {
+            "task": [row["id"] for row in desk.store.tasks("p", None, 9, 0)],
+            "assignment": [*assignments, "w2", "w3"],
+            # Not those who ask: an owner that is erased asks nothing more.
+            "person": [desk.store.token("p", "annotator", name="Victim").pseudonym],
+            "invite": [desk.store.invite("p", uses=100, actor="o1")],
+            "secret": ["x"],
+        }
+        self.known = (*self.words["task"], *self.words["assignment"], *self.people.values())
+
+    def cookie(self, role: str) -> tuple[str, str]:
+        """The session's cookie and its form token, for a fresh session."""
+        secret = self.store.open_session("p", self.people[role], by="password").secret
+        return f"plaudit-{self.url.rpartition(':')[2]}={secret}", form_token(secret)
+
+
+def field_names() -> list[str]:
+    """Every name of a field that a template of a page has."""
+    folder = Path(pages.__file__).parent / "templates"
+    words = "".join(path.read_text("utf-8") for path in folder.rglob("*.html"))
+    found = {*re.findall(r'name="([\w-]+)"', words), *re.findall(r'm\.\w+\("([\w-]+)"', words)}
+    numbered = {f"{name}-{n}" for name in ("place", "step", "flags", "thumb", "points-0") for n in range(3)}
+    return sorted(found | numbered | {"after", "before", "at", "differences", "state", "next"})
+
+
+@pytest.mark.parametrize("ask", ["pair", "rank", "rate", "write", "steps"])
+def test_no_form_is_a_fault_of_the_server(tmp_path: Path, ask: str) -> None:
+    with office(tmp_path, ask, tasks=6, overlap=2) as place:
+        who = Everybody(place.desk, place.url)
+        wire, names = Wire(place.url), field_names()
+        origin = {"Origin": place.url, "Sec-Fetch-Site": "same-origin"}
+
+        @settings(max_examples=200, deadline=None)
+        @given(st.data())
+        def ask_for(data: st.DataObject) -> None:
+            page = data.draw(st.sampled_from(PAGES))
+            role = data.draw(st.sampled_from((*who.people, None)))
+            path, pairs = data.draw(page_requests(page, names, who.words))
+            cookie, token = who.cookie(role) if role is not None else ("", "")
+            headers = {**origin, "Cookie": cookie, "X-Form-Token": token}
+            if page.script:
+                body = json.dumps(data.draw(st.one_of(VALUES, st.dictionaries(TEXTS, VALUES)))).encode()
+            elif data.draw(st.booleans()):
+                given = [
+                    ("assignment", data.draw(st.sampled_from(who.known))),
+                    ("key", data.draw(TEXTS)),
+                    *pairs,
+                ]
+                fields = "&".join(f"{escaped(name)}={escaped(value)}" for name, value in given)
+                body = f"form_token={token}&{fields}".encode()
+            else:
+                body = data.draw(st.one_of(st.binary(max_size=200), st.sampled_from(ODD_BYTES)))
+                body += f"&form_token={token}".encode()
+            assert wire.status(page.method, path, body, headers) < 500, (page.method, path, body)
+
+        ask_for()
+        wire.connection.close()
+        assert place.store.check() == []
 
 
 def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk, tmp_path: Path) -> None:
