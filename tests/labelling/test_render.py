@@ -97,6 +97,13 @@ def test_numbers_take_the_form_that_the_language_has_for_them() -> None:
     assert str(speaker("ar")("answers", n=2)) == "إجابتان"
 
 
+def test_what_stands_in_a_sentence_is_escaped_once_and_set_apart_where_letters_run_the_other_way() -> None:
+    page = environment().from_string('{{ w("answer", letter=own("a & <b>")) }}')
+    assert page.render(lang="en", w=speaker("en")) == "Answer a &amp; &lt;b&gt;"
+    assert str(speaker("en")("answer", letter="a & <b>")) == "Answer a &amp; &lt;b&gt;"
+    assert "\u2068A\u2069" in str(speaker("ar")("answer", letter="A"))
+
+
 @pytest.mark.parametrize(
     "attack",
     [

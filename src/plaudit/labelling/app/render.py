@@ -113,10 +113,18 @@ def speaker(language: str) -> Callable[..., Markup]:
         if key not in known and "n" in places:
             form = f"{key}.{plural(language, int(str(places['n'])))}"
             key = form if form in known else f"{key}.other"
-        shown = {name: visible(str(value)) for name, value in places.items()}
-        return escape(known[key]).format(**shown)
+        return escape(known[key]).format(
+            **{name: _in_place(language, value) for name, value in places.items()}
+        )
 
     return speak
+
+
+def _in_place(language: str, value: object) -> Markup:
+    """What stands in a place of a sentence: markup as it is, all else escaped."""
+    text = value if isinstance(value, Markup) else escape(visible(str(value)))
+    # Set apart, or a Latin word would take the Arabic sentence's colon to its other side.
+    return Markup("\u2068{}\u2069").format(text) if language == "ar" else text
 
 
 def plural(language: str, n: int) -> str:
