@@ -8,7 +8,10 @@ from typing import Any
 
 from plaudit.data.read import read_records
 from plaudit.data.records import Rating
+from plaudit.labelling.app.pages import Form
+from plaudit.labelling.app.setting import settings_from_form
 from plaudit.labelling.export import export
+from plaudit.labelling.project import Project
 from tests.labelling.desks import MakeDesk
 
 TASK: dict[str, Any] = {"prompt": "Name a fruit.", "candidates": [{"text": "Pear."}, {"text": "Car."}]}
@@ -51,3 +54,12 @@ def test_ratings_go_out_with_the_words_of_their_levels(
         "Bad",
         None,
     }
+
+
+def test_aspects_in_another_order_keep_the_words_of_their_levels() -> None:
+    anchors = (("Poor", "Good"), (), ("Short", "Right", "Long"))
+    before = Project(name="p", ask="rate", aspects=("look", "tone", "length"), anchors=anchors)
+    form = Form(fields={"aspects": ("length\nnew\nlook",), "ties": ("yes",)})
+    after = settings_from_form(before, form)
+    assert after.aspects == ("length", "new", "look")
+    assert [after.words_of(aspect) for aspect in after.aspects] == [anchors[2], (), anchors[0]]

@@ -311,9 +311,18 @@ def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(
     assert '<details class="blur">' in page.html
     assert "(war)" in page.words
     browser.send(page.form(), "It upsets me")
-    done = browser.send(browser.get("/preferences").form("/preferences"), declined="war", languages="en de")
+    done = browser.send(
+        browser.get("/preferences").form("/preferences"),
+        declined="war",
+        languages="en de",
+        areas="law, , cooking،tea",
+    )
     assert "Saved" in done.words
-    assert desk.store.preferences("p", browser.pseudonym) == {"declined": ["war"], "languages": ["en", "de"]}
+    assert desk.store.preferences("p", browser.pseudonym) == {
+        "declined": ["war"],
+        "languages": ["en", "de"],
+        "areas": ["law", "cooking", "tea"],
+    }
     assert 'value="war" checked' in done.html
     desk.store.add_tasks("p", [{**TASKS["pair"], "prompt": "Another?", "category": "war"}], actor="o1")
     assert "Nothing left to do" in browser.get("/label").words

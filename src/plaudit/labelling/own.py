@@ -109,6 +109,6 @@ def answer(look: Transaction, name: str, person: str, assignment: str) -> OwnAns
 
 
 def preferences(look: Transaction, name: str, person: str) -> dict[str, list[str]]:
-    """Which categories a person declined, and which languages the person reads."""
+    """Which categories a person declined, which languages the person reads, and which areas they know."""
     found = json.loads(person_row(look, name, person).preferences)
-    return {word: [*found.get(word, ())] for word in ("declined", "languages")}
+    return {word: [*found.get(word, ())] for word in ("declined", "languages", "areas")}

@@ -177,7 +177,7 @@ class LabelStore(PeopleStore):
             return own.answer(look, project, annotator, assignment)
 
     def preferences(self, project: str, annotator: str) -> dict[str, list[str]]:
-        """Which categories a person declined and which languages the person reads: both lists of words."""
+        """Which categories a person declined, which languages they read, which areas they know."""
         with self.looking() as look:
             return own.preferences(look, project, annotator)
 

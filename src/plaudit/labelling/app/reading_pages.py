@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from plaudit.labelling.app.pages import Answer, Page, Sent, Shown, Visit
@@ -37,6 +38,7 @@ def _preferences_page(
         "upsetting": _declinable(visit.store.project(visit.who.project), chosen["declined"]),
         "declined": chosen["declined"],
         "languages_read": " ".join(chosen["languages"]),
+        "areas_known": ", ".join(chosen.get("areas", ())),
         "error": error,
         "notices": [("notice-preferences", "good")] if visit.query.get("notice") == "preferences" else [],
     }
@@ -49,11 +51,16 @@ def _declinable(project: Project, declined: Sequence[str]) -> list[str]:
 
 
 def _prefer(visit: Visit) -> Answer:
-    declined, languages = visit.form.many("declined"), (visit.form.one("languages") or "").split()
+    chosen = {
+        "declined": visit.form.many("declined"),
+        "languages": (visit.form.one("languages") or "").split(),
+        # With the comma of Arabic too.
+        "areas": [area.strip() for area in re.split("[,،]", visit.form.one("areas") or "") if area.strip()],
+    }
     try:
-        visit.store.prefer(*visit.person, declined=declined, languages=languages)
+        visit.store.prefer(*visit.person, **chosen)
     except FieldError as error:
-        return _preferences_page(visit, {"declined": declined, "languages": languages}, error)
+        return _preferences_page(visit, chosen, error)
     return Sent(to="/preferences?notice=preferences")
 
 

@@ -89,6 +89,9 @@ def settings_from_form(before: Project, form: Form) -> Project:
         # A box that is not checked is not sent at all.
         if name in known and (name in form.fields or kind == "switch")
     }
+    if "aspects" in values and before.anchors:
+        # By name: aspects in another order keep the words of their levels.
+        values["anchors"] = tuple(before.words_of(aspect) for aspect in values["aspects"])
     return replace(before, **values)
 
 
