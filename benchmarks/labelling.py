@@ -1,26 +1,39 @@
 """How long a store of labels takes for one piece of work, by how many tasks it holds.
 
 python -m benchmarks.labelling next           1,000 and 100,000 tasks in turn, before and after 10,000 labels
+python -m benchmarks.labelling pages          the same by pages of the browser, with what they weigh
+python -m benchmarks.labelling alone          from the command of one person to the first task
+python -m benchmarks.labelling quality        the report of 50,000 labels
 python -m benchmarks.labelling next --save    and keeps the table in RESULTS.md
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import http.client
+import json
+import re
+import subprocess
+import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
+from plaudit.labelling.adding import task_id
+from plaudit.labelling.answering import GivenAnswer
+from plaudit.labelling.app.server import serve_in_background
 from plaudit.labelling.desk import Lease
+from plaudit.labelling.kinds import check_task
 from plaudit.labelling.project import Project
 from plaudit.labelling.store import LabelStore, open_store
 
-TITLE = "The next task among many"
-"""The heading of its table."""
 SIZES = (1_000, 100_000)
 """How many tasks the stores have."""
 _PROJECT = "next"
@@ -53,14 +66,14 @@ class Labelled:
         self.store.set_project(Project(name=_PROJECT, overlap=2, repeat=0.02), actor="o1")
         self.store.add_tasks(_PROJECT, map(_body, range(tasks)), actor="o1")
         invite = self.store.invite(_PROJECT, actor="o1")
-        self._person = self.store.join(invite, "Ada").pseudonym
+        self.person = self.store.join(invite, "Ada").pseudonym
 
     def label(self) -> tuple[Call, Call]:
         """Ask for a task and answer it."""
         self.labelled += 1
-        lease, leased = _timed(lambda: self.store.next(_PROJECT, self._person, f"n{self.labelled}"))
+        lease, leased = _timed(lambda: self.store.next(_PROJECT, self.person, f"n{self.labelled}"))
         assert isinstance(lease, Lease), "there are more tasks than labels"
-        words = (_PROJECT, self._person, lease.assignment, f"s{self.labelled}", {"strength": 1})
+        words = (_PROJECT, self.person, lease.assignment, f"s{self.labelled}", {"strength": 1})
         return leased, _timed(lambda: self.store.submit(*words))[1]
 
 
@@ -123,10 +136,160 @@ def _in_turn(stores: Sequence[Labelled], calls: int) -> list[list[str]]:
     return rows
 
 
+class Browser:
+    """Somebody who is signed in, and sends forms as a browser without scripts does.
+
+    Example: ``Browser(url, secret).get("/label")``
+    """
+
+    def __init__(self, url: str, secret: str) -> None:
+        port = urlsplit(url).port
+        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._headers = {"Cookie": f"plaudit-{port}={secret}", "Origin": url, "Accept-Encoding": "gzip"}
+        self.form: dict[str, str] = {}
+
+    def get(self, path: str) -> bytes:
+        """A page; the hidden fields of its answer's form are kept for `send`."""
+        return self._kept("GET", path, None)
+
+    def send(self, path: str, **fields: str) -> bytes:
+        """The form of the last page, and the page that it leads to."""
+        return self._kept("POST", path, urlencode({**self.form, **fields}).encode())
+
+    def _kept(self, method: str, path: str, body: bytes | None) -> bytes:
+        form = {} if body is None else {"Content-Type": "application/x-www-form-urlencoded"}
+        self._http.request(method, path, body, {**self._headers, **form})
+        response = self._http.getresponse()
+        content = response.read()
+        if response.status == 303:
+            return self._kept("GET", response.headers["Location"], None)
+        assert response.status == 200, f"{method} {path}: {response.status}"
+        plain = gzip.decompress(content) if response.headers.get("Content-Encoding") == "gzip" else content
+        own = plain.decode().partition('action="/label"')[2].partition("</form>")[0]
+        self.form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', own))
+        return content
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+
+def measure_pages(sizes: Sequence[int], *, calls: int) -> list[list[str]]:
+    """The rows of the table of pages, stores of each size in turn."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        browsers = list[Browser]()
+        for size in sizes:
+            own = Labelled(Path(folder) / f"{size}.db", tasks=size)
+            stack.enter_context(closing(own.store))
+            url = stack.enter_context(serve_in_background(own.store)).url
+            secret = own.store.open_session(_PROJECT, own.person).secret
+            browsers.append(stack.enter_context(closing(Browser(url, secret))))
+        taken = [[_shown_and_sent(browser) for browser in browsers] for _ in range(calls)]
+    rows = list[list[str]]()
+    for place, size in enumerate(sizes):
+        shown, sent, weights = zip(*(both[place] for both in taken), strict=True)
+        seconds = [[call.seconds for call in part] for part in (shown, sent)]
+        figures = (quantile(part, share) for part in seconds for share in (0.5, 0.95))
+        rows.append(
+            [f"{size:,}", *(f"{1000 * value:.1f}" for value in figures), f"{max(weights) / 1000:.1f}"]
+        )
+    return rows
+
+
+def _shown_and_sent(browser: Browser) -> tuple[Call, Call, int]:
+    page, shown = _timed(lambda: browser.get("/label"))
+    _, sent = _timed(lambda: browser.send("/label", strength="1"))
+    return shown, sent, len(page)
+
+
+def measure_alone(calls: int) -> list[list[str]]:
+    """From `plaudit collect` to the first task, as often as wanted."""
+    taken = list[float]()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = "".join(f"{json.dumps(_pair(number))}\n" for number in range(200))
+        (Path(folder) / "pairs.jsonl").write_text(rows, "utf-8")
+        for number in range(calls):
+            taken.append(_first_task(Path(folder), f"labels-{number}.jsonl"))
+    return [[f"{quantile(taken, 0.5):.2f}", f"{max(taken):.2f}", str(calls)]]
+
+
+def _pair(number: int) -> dict[str, str]:
+    body = _body(number)
+    first, second = (candidate["text"] for candidate in body["candidates"])
+    return {"prompt": body["prompt"], "chosen": first, "rejected": second}
+
+
+def _first_task(folder: Path, out: str) -> float:
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "plaudit", "collect", "pairs.jsonl", "--out", out, "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as running:
+        assert running.stdout is not None
+        link = next(found[0] for line in running.stdout if (found := re.search(r"http://\S+", line)))
+        jar = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with jar.open(link) as page:
+            assert b'name="strength"' in page.read(), "the first page is no task"
+        taken = time.perf_counter() - begin
+        running.terminate()
+    return taken
+
+
+def measure_quality(labels: int) -> list[list[str]]:
+    """The report of a project with so many labels, made as the server has it made."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "labels.db"
+        with closing(open_store(path, create=True)) as store:
+            _label_many(store, labels)
+        command = [sys.executable, "-m", "plaudit", "collect", "quality", "--json", "--store", str(path)]
+        begin = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, check=True)
+        taken = time.perf_counter() - begin
+        counted = json.loads(done.stdout)["labels"]
+        assert counted == labels, f"{counted} of {labels}"
+    return [[f"{labels:,}", f"{taken:.2f}"]]
+
+
+def _label_many(store: LabelStore, labels: int) -> None:
+    """Five labels a task by fifty people, all in one change: what is measured is the report."""
+    store.set_project(Project(name=_PROJECT, overlap=5), actor="o1")
+    bodies = [check_task(_body(number), store.project(_PROJECT)) for number in range(labels // 5)]
+    given = [
+        GivenAnswer(
+            task=task_id(body),
+            order=(place % 2, 1 - place % 2),
+            label={"strength": sign},
+            person=f"person {(5 * number + place) % 50}",
+            origin=f"made:{number}",
+        )
+        for number, body in enumerate(bodies)
+        for place, sign in enumerate((1, -1, 2, -2, 1))
+    ]
+    store.take_in(_PROJECT, bodies, given, actor="o1")
+
+
+TITLES = {
+    "next": "The next task among many",
+    "pages": "Pages of a labeller",
+    "alone": "To the first task alone",
+    "quality": "The report of quality",
+}
+"""The heading of each table."""
+_PAGE_COLUMNS = ("tasks", "shown p50, ms", "p95", "sent and next shown p50, ms", "p95", "largest page, kB")
+
+
+def _table(args: argparse.Namespace) -> tuple[Sequence[str], list[list[str]]]:
+    if args.part == "pages":
+        return _PAGE_COLUMNS, measure_pages(args.tasks, calls=args.calls)
+    if args.part == "alone":
+        return ("seconds p50", "largest", "starts"), measure_alone(20)
+    if args.part == "quality":
+        return ("labels", "seconds"), measure_quality(50_000)
+    return _COLUMNS, measure_next(args.tasks, labelled=args.labels, calls=args.calls)
+
+
 def main() -> None:
     """Measure, print, and keep the table where that is wanted."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.labelling", description=__doc__)
-    parser.add_argument("part", choices=("next",))
+    parser.add_argument("part", choices=tuple(TITLES))
     parser.add_argument("--tasks", type=int, nargs="+", default=SIZES)
     parser.add_argument("--labels", type=int, default=10_000, help="given before the second measurement")
     parser.add_argument("--calls", type=int, default=400, help="of each store, each time")
@@ -135,11 +298,14 @@ def main() -> None:
     # Not above: what is measured needs no torch, and the page of results asks it for the machine.
     from benchmarks.table import machine, markdown, save_section
 
-    table = markdown([*_COLUMNS], measure_next(args.tasks, labelled=args.labels, calls=args.calls))
+    columns, rows = _table(args)
+    table = markdown([*columns], rows)
     print(table)
     if args.save:
         command = f"`python -m benchmarks.labelling {args.part} --labels {args.labels} --calls {args.calls}`"
-        save_section(TITLE, f"{machine()}\n\n{command}, SQLite, one annotator, overlap 2\n\n{table}")
+        save_section(
+            TITLES[args.part], f"{machine()}\n\n{command}, SQLite, one annotator, overlap 2\n\n{table}"
+        )
 
 
 if __name__ == "__main__":

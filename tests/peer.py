@@ -1,4 +1,4 @@
-"""What TRL says, recorded in files: every run compares with them; where TRL is installed, it proves them."""
+"""What peers say, recorded in files: every run compares with it; where a peer is installed, it proves it."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class PeerValues:
     """Asks the peer; what it says is JSON."""
     python: Path = PEER
     """The environment of the peer."""
+    packages: Sequence[str] = ("trl", "torch", "transformers")
+    """Whose versions are recorded; the first is the peer itself."""
 
     def answers(self, source: str) -> Any:
         """What the peer has said, or says now."""
@@ -51,15 +53,16 @@ class PeerValues:
 
     def prove(self) -> None:
         """The peer says what is recorded; ``make peer-values`` first makes the record what it says."""
-        trl = version_of("trl", self.python)
+        peer = self.packages[0]
         if os.environ.get(WRITE):
             lists: dict[str, Any] = {}
-            versions = {name: version_of(name, self.python) for name in ("trl", "torch", "transformers")}
+            versions = {name: version_of(name, self.python) for name in self.packages}
             record = {"versions": versions, "answers": _folded(_asked(self), lists), "lists": lists}
             self.file.parent.mkdir(exist_ok=True)
             self.file.write_text(_lines(record), encoding="utf-8")
         record = self.recorded()
-        assert record["versions"]["trl"] == trl, "another TRL than the recorded one: make peer-values"
+        known, now = record["versions"][peer], version_of(peer, self.python)
+        assert known == now, f"another {peer} than the recorded one: make peer-values"
         assert_close(record["answers"], _asked(self))
 
 

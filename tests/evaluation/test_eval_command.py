@@ -274,3 +274,45 @@ def test_a_function_that_compares_is_a_judge_too(capsys, tmp_path):
     said(capsys, "tests.evaluation.test_eval_command:terser", "--data", data, "--out", out, *QUICK)
     [found] = json.loads((out / "judges.json").read_text())["judges"]
     assert (found["won"], found["tied"], found["lost"]) == (9, 0, 0)
+
+
+def judged_by(prefer_longer: bool, name: str, n: int) -> list[Comparison]:
+    """Pairs of a long and a short answer, judged by somebody who likes the one or the other."""
+    long, short = "a long answer with many words", "short"
+    chosen, rejected = (long, short) if prefer_longer else (short, long)
+    return [
+        Comparison(prompt=f"question {number}", chosen=chosen, rejected=rejected, annotator=name)
+        for number in range(n)
+    ]
+
+
+def test_people_whose_labels_were_learnt_from_are_told_from_others(capsys, tmp_path):
+    learnt, others = judged_by(True, "a1", 40), judged_by(False, "a2", 40)
+    others[:10] = judged_by(True, "a2", 10)
+    unnamed = [Comparison(prompt="question 1", chosen="x y", rejected="z")]
+    train = write_records(judged_by(True, "a1", 5), tmp_path / "train.jsonl").path
+    test = write_records([*learnt, *others, *unnamed], tmp_path / "test.jsonl").path
+    out = tmp_path / "e"
+    printed = said(capsys, f"{BY_HAND}:longer", "--data", test, "--trained-on", train, "--out", out, *QUICK)
+    assert "Accuracy by whose labels (pairs)" in printed
+    assert "held-out people: on people whose labels it learnt from it is right +75.0 points (" in printed
+    (found,) = summary(out)
+    parts = {part["name"]: part["accuracy"] for part in found["held_out"]["parts"]}
+    assert [parts[name]["value"] for name in ("learnt from", "held out")] == [1, 0.25]
+    assert {parts[name]["n"] for name in parts} == {40}
+    gap = found["held_out"]["gap"]
+    assert gap["value"] == 0.75
+    assert 0.55 < gap["low"] < 0.75 < gap["high"] < 0.95
+    assert "By whose labels" in (out / "report.html").read_text("utf-8")
+
+
+def test_where_nobody_is_held_out_there_is_nothing_to_compare(capsys, tmp_path):
+    rows = write_records(judged_by(True, "a1", 20), tmp_path / "rows.jsonl").path
+    printed = said(capsys, f"{BY_HAND}:longer", "--data", rows, "--trained-on", rows, *QUICK)
+    assert "held-out people: nothing to compare: all 20 pairs are of people learnt from" in printed
+    nobody = write_records(
+        [Comparison(prompt="q", chosen="x y", rejected="z")], tmp_path / "nobody.jsonl"
+    ).path
+    told = complaint(capsys, f"{BY_HAND}:longer", "--data", rows, "--trained-on", nobody, *QUICK)
+    assert "nobody.jsonl: no row names its annotator, so nobody can be known as held out" in told
+    assert "held-out people" not in said(capsys, f"{BY_HAND}:longer", "--data", rows, *QUICK)

@@ -146,8 +146,8 @@ HOSTILE: tuple[str, ...] = (*ELEMENTS, *BREAKOUTS, *MARKED)
 STRANGE_ELEMENTS = """() => {
   const found = [], own = location.origin;
   const leads = (element, name) => new URL(element.getAttribute(name) ?? "", location.href);
-  const never = ["img", "iframe", "object", "embed", "video", "audio", "svg", "math", "base", "style",
-    "marquee", "frame", "applet", "portal", "template", "noscript"];
+  const never = ["img", "iframe", "object", "embed", "video", "audio", "math", "base", "style", "marquee",
+    "frame", "applet", "portal", "template", "noscript", "foreignObject", "animate", "set", "use"];
   const attributes = ["style", "srcdoc", "srcset", "ping", "background", "xlink:href"];
   for (const element of document.querySelectorAll("*")) {
     const tag = element.localName, say = () => found.push(element.outerHTML.slice(0, 100));
@@ -158,7 +158,7 @@ STRANGE_ELEMENTS = """() => {
     if (tag === "meta" && element.hasAttribute("http-equiv")) say();
     if (tag === "form" && leads(element, "action").origin !== own) say();
     if (element.hasAttribute("formaction") && leads(element, "formaction").origin !== own) say();
-    if (tag === "a" && !["http:", "https:", "mailto:"].includes(leads(element, "href").protocol)) say();
+    if (tag === "a" && (element.closest("svg") || !["http:", "https:", "mailto:"].includes(leads(element, "href").protocol))) say();
     if (tag === "dialog" && element.open) say();
     for (const name of element.getAttributeNames())
       if (name.startsWith("on") || attributes.includes(name)) say();

@@ -111,33 +111,6 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
         ],
     ),
     (
-        "rate",
-        fruits("Pear.", "Car."),
-        lambda shown: {
-            "points": {
-                "clear": [3 if text == "Pear." else 1 for text in shown["answers"]],
-                "overall": [4 if text == "Pear." else None for text in shown["answers"]],
-            }
-        },
-        {"aspects": ("clear", "overall"), "anchors": (("Poor", "Adequate", "Excellent"), ())},
-        [
-            Rating(
-                prompt="Name a fruit.",
-                completion=text,
-                score=score,
-                aspect=aspect,
-                level=level,
-                category="open",
-                **MINE,
-            )
-            for text, score, aspect, level in (
-                ("Pear.", 3.0, "clear", "Excellent"),
-                ("Car.", 1.0, "clear", "Poor"),
-                ("Pear.", 4.0, None, None),
-            )
-        ],
-    ),
-    (
         "write",
         {"prompt": "Greet me.", "draft": "Yo"},
         lambda shown: {"answer": f"{shown['draft']}, good morning", "why": "kinder"},

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
+from plaudit.labelling.app import pages
 from plaudit.labelling.app.api import ENDPOINTS, PREFIX, Endpoint
-from tests.labelling.desks import MakeDesk, pair_body
+from plaudit.labelling.app.pages import Page, form_token
+from plaudit.labelling.app.server import PAGES
+from tests.labelling.browser.tasks import CONVERSATIONS, KINDS, LABELS, office
+from tests.labelling.desks import Desk, MakeDesk, pair_body
 from tests.labelling.test_http import served
+from tests.labelling.visitors import PageForm, Visitor, forms_of
 
 ODD = (
     *("", "\0", "a\0b", "\ufffe", "\ud800", "a" * 300, "../../etc/passwd", "%00", "%ed%a0%80", "%", "null"),
@@ -44,6 +51,12 @@ def escaped(word: str) -> str:
 
 class Wire:
     """One connection that is opened again when the server shuts it."""
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.connection.close()
 
     def __init__(self, url: str) -> None:
         self.host = urlsplit(url).netloc
@@ -80,11 +93,137 @@ def api_requests(draw: st.DrawFn, endpoint: Endpoint) -> tuple[str, str, bytes]:
     return endpoint.method, path, draw(st.one_of(st.binary(max_size=200), st.sampled_from(ODD_BYTES)))
 
 
+FORM_VALUES = st.one_of(
+    TEXTS, st.sampled_from(("1", "-2", "none", "yes", "pair", "annotator", "wrong", "up"))
+)
+
+
+@st.composite
+def page_requests(
+    draw: st.DrawFn, page: Page, names: Sequence[str], words: Mapping[str, Sequence[str]]
+) -> tuple[str, list[tuple[str, str]]]:
+    """The address of a page with a query, and the fields of its form: true names, many of them wrong."""
+    path = page.path
+    for name, known in words.items():
+        path = path.replace(f"{{{name}}}", escaped(draw(st.one_of(st.sampled_from(known), TEXTS))) or "t1")
+    pairs = draw(st.lists(st.tuples(st.one_of(st.sampled_from(names), TEXTS), FORM_VALUES), max_size=8))
+    if page.method == "GET" and pairs:
+        path += "?" + "&".join(f"{escaped(n)}={escaped(v)}" for n, v in pairs)
+    return path, pairs
+
+
+class Everybody:
+    """Somebody of each role at the pages, with tasks in hand and answered."""
+
+    def __init__(self, desk: Desk, url: str) -> None:
+        self.store, self.url = desk.store, url
+        roles = ("owner", "reviewer", "annotator")
+        self.people = {role: desk.store.token("p", role, name=role).pseudonym for role in roles}
+        for person in (self.people["annotator"], self.people["reviewer"]):
+            lease = desk.lease(person)
+            kind = lease.shown["kind"]
+            if kind not in CONVERSATIONS:
+                desk.store.submit("p", person, lease.assignment, "k", LABELS[kind])
+                desk.lease(person)
+        assignments = [row["assignment"] for row in desk.store.history("p", self.people["annotator"], 9)]
+        self.words = {
+            "task": [row["id"] for row in desk.store.tasks("p", None, 9, 0)],
+            "assignment": [*assignments, "w2", "w3"],
+            # Not those who ask: an owner that is erased asks nothing more.
+            "person": [desk.store.token("p", "annotator", name="Victim").pseudonym],
+            "invite": [desk.store.invite("p", uses=100, actor="o1")],
+            "secret": ["x"],
+        }
+
+    def headers(self, role: str | None) -> tuple[dict[str, str], str]:
+        """What a browser would send of somebody who has just signed in, and the forms' token."""
+        headers = {"Origin": self.url, "Sec-Fetch-Site": "same-origin"}
+        if role is None:
+            return headers, ""
+        secret = self.store.open_session("p", self.people[role], by="password").secret
+        token = form_token(secret)
+        cookie = f"plaudit-{self.url.rpartition(':')[2]}={secret}"
+        return {**headers, "Cookie": cookie, "X-Form-Token": token}, token
+
+    def forms(self, role: str) -> list[PageForm]:
+        """All forms of all pages of a role, as they are filled in when the page is read."""
+        visitor, found = Visitor(self.url).sign_in(self.store, self.people[role]), list[PageForm]()
+        for page in PAGES:
+            path = page.path
+            for name, known in self.words.items():
+                path = path.replace(f"{{{name}}}", known[0])
+            if page.method == "GET":
+                found += forms_of(visitor.get(path).text)
+        return [form for form in found if form.method in ("POST", "GET")]
+
+
+def field_names() -> list[str]:
+    """Every name of a field that a template of a page has."""
+    folder = Path(pages.__file__).parent / "templates"
+    words = "".join(path.read_text("utf-8") for path in folder.rglob("*.html"))
+    found = {*re.findall(r'name="([\w-]+)"', words), *re.findall(r'm\.\w+\("([\w-]+)"', words)}
+    return sorted(found | {"after", "before", "at", "differences", "state", "next"})
+
+
+def written(pairs: Iterable[tuple[str, str]]) -> str:
+    """Fields as a form or an address has them."""
+    return "&".join(f"{escaped(name)}={escaped(value)}" for name, value in pairs)
+
+
+def test_no_request_to_a_page_is_a_fault_of_the_server(tmp_path: Path) -> None:
+    with office(tmp_path, "pair", tasks=6, overlap=2) as place, Wire(place.url) as wire:
+        who, names = Everybody(place.desk, place.url), field_names()
+
+        @settings(max_examples=200, deadline=None)
+        @given(st.data())
+        def ask_for(data: st.DataObject) -> None:
+            page = data.draw(st.sampled_from(PAGES))
+            role = data.draw(st.sampled_from((*who.people, None)))
+            path, pairs = data.draw(page_requests(page, names, who.words))
+            headers, token = who.headers(role)
+            if page.script:
+                body = json.dumps(data.draw(st.one_of(VALUES, st.dictionaries(TEXTS, VALUES)))).encode()
+            else:
+                odd = data.draw(st.one_of(st.binary(max_size=200), st.sampled_from(ODD_BYTES), st.just(b"")))
+                body = f"form_token={token}&{written(pairs)}".encode() + odd
+            assert wire.status(page.method, path, body, headers) < 500, (page.method, path, body)
+
+        ask_for()
+        assert place.store.check() == []
+
+
+@pytest.mark.parametrize("ask", KINDS)
+def test_no_form_is_a_fault_of_the_server(tmp_path: Path, ask: str) -> None:
+    """The app's own forms, with some of their fields left out, doubled, or filled in with nonsense."""
+    with office(tmp_path, ask, tasks=6, overlap=2) as place, Wire(place.url) as wire:
+        who = Everybody(place.desk, place.url)
+        forms = [(role, form) for role in who.people for form in who.forms(role)]
+        assert len({form.action for _, form in forms}) > 15
+
+        @settings(max_examples=150, deadline=None)
+        @given(st.data())
+        def send(data: st.DataObject) -> None:
+            role, form = data.draw(st.sampled_from(forms))
+            path = data.draw(st.sampled_from(sorted(form.actions | {form.action})))
+            names = sorted(form.names - {"form_token"}) or ["x"]
+            others = st.tuples(st.sampled_from(names), FORM_VALUES)
+            left_out = data.draw(st.sets(st.sampled_from(names), max_size=2))
+            kept = [(name, value) for name, value in form.fields if name not in {*left_out, "form_token"}]
+            pairs = [*kept, *data.draw(st.lists(others, max_size=4))]
+            headers, token = who.headers(role)
+            if form.method == "GET":
+                path, pairs = f"{path}?{written(pairs)}", []
+            body = f"form_token={token}&{written(pairs)}".encode()
+            assert wire.status(form.method, path, body, headers) < 500, (path, pairs)
+
+        send()
+        assert place.store.check() == []
+
+
 def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", overlap=3)
     desk.store.add_tasks("p", [pair_body(9, gold={"better": 0})], actor="o1")
-    with served(desk) as api:
-        wire = Wire(api.url)
+    with served(desk) as api, Wire(api.url) as wire:
 
         @settings(max_examples=400, deadline=None)
         @given(st.data())
@@ -101,5 +240,4 @@ def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk, tmp
             assert wire.status(method, path, body, headers) < 500, (method, path, body)
 
         ask()
-        wire.connection.close()
     assert desk.store.check() == []

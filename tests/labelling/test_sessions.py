@@ -237,3 +237,16 @@ def test_a_suspended_reviewer_may_neither_review_nor_read(where: str | Path, mak
     by_token = desk.store.identity(joined.token)
     assert by_token is not None
     assert by_token.scopes == desk.store.sign_in("p", "Rue", WORD).identity.scopes == ("label",)
+
+
+def test_a_reviewer_decides_about_annotators_only(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where)
+    reviewer, owner = (
+        desk.store.join(desk.store.invite("p", role=role, actor="o1"), role).pseudonym
+        for role in ("reviewer", "owner")
+    )
+    for other in (reviewer, owner):
+        with pytest.raises(NotYoursError, match="only an owner decides about reviewers and owners"):
+            desk.store.set_standing("p", other, "suspended", reason="mine alone", actor=reviewer)
+    desk.store.set_standing("p", _joined(desk), "suspended", reason="at random", actor=reviewer)
+    desk.store.set_standing("p", reviewer, "suspended", reason="left", actor=owner)

@@ -39,6 +39,9 @@ class PageForm:
     method: str
     fields: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     names: set[str] = field(default_factory=set[str])
+    """Of all its fields and buttons, filled in or not."""
+    actions: set[str] = field(default_factory=set[str])
+    """Where its buttons send it."""
 
 
 class _Forms(HTMLParser):
@@ -62,6 +65,7 @@ class _Forms(HTMLParser):
     def _control(self, form: PageForm, tag: str, given: dict[str, str], present: set[str]) -> None:
         name = given.get("name", "")
         form.names |= {name} - {""}
+        form.actions |= {given["formaction"]} if "formaction" in given else set()
         kind = given.get("type", "text")
         if tag == "select":
             self._select = name

@@ -173,6 +173,8 @@ def test_people_are_waited_for_and_every_waiting_stage_is_told(asks: Path, tmp_p
     dry = well(asks, out, "--dry-run").out
     assert "waits for people: 8 of 8 labels are missing in project pairs" in dry
     assert "waits: after pairs" in dry
+    assert "labels: 8 tasks × 1 person = 8" in dry
+    assert "time: 300 s each (assumed: nothing was measured) = 40.0 minutes of work" in dry
     drawn = (out / "stages" / "pairs" / "answers.jsonl").read_bytes()
     assert let_answer(store, "pairs", most=5) == 5
     assert "3 of 8 labels are missing" in go(asks, out).words

@@ -27,9 +27,9 @@ _FORMATS = ", ".join(layout.name for layout in FORMATS)
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``data inspect`` and ``data convert``."""
+    """Add ``data inspect``, ``data convert`` and ``data folds``."""
     data = subparsers.add_parser("data")
-    verbs = data.add_subparsers(dest="data_verb", required=True, metavar="inspect|convert")
+    verbs = data.add_subparsers(dest="data_verb", required=True, metavar="inspect|convert|folds")
     inspect = verbs.add_parser("inspect", help="say what a file holds and what is wrong with it")
     inspect.add_argument(
         "file", type=given_path, metavar="FILE", help="JSONL, JSON, CSV, Parquet, datasets folder"
@@ -47,7 +47,18 @@ def add_parser(subparsers: Subparsers) -> None:
     convert.add_argument("--to", choices=[*OUTPUT_FORMATS], default="plaudit", help="default: plaudit")
     convert.add_argument("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
     convert.add_argument("--preferred", action="store_true", help="write the preferred answers only")
-    for verb in (inspect, convert):
+    folds = verbs.add_parser("folds", help="divide rows by who judged them, to hold people out")
+    folds.add_argument("file", type=given_path, metavar="IN", help="rows that name their annotators")
+    folds.add_argument(
+        "out", type=given_path, metavar="DIR", help="fold-1/train.jsonl, test.jsonl … go there"
+    )
+    folds.add_argument("--groups", type=int, default=5, metavar="N", help="groups of people (default: 5)")
+    folds.add_argument(
+        "--test", type=float, default=0.2, metavar="X", help="share of prompts kept from all (default: 0.2)"
+    )
+    folds.add_argument("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
+    folds.add_argument("--seed", type=int, default=0, help="which prompts (default: 0)")
+    for verb in (inspect, convert, folds):
         add_row_options(verb.add_argument, formats=_FORMATS)
         verb.add_argument("--split", metavar="NAME", help="which split of a datasets folder to read")
         verb.add_argument("--ties", choices=["soft", "drop"], default="soft", help="HelpSteer3's ties")
@@ -58,7 +69,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb that was asked for."""
     hub.refuse_address(args.file)
-    return _inspect(args) if args.data_verb == "inspect" else _convert(args)
+    return {"inspect": _inspect, "convert": _convert, "folds": _folds}[args.data_verb](args)
 
 
 def _inspect(args: argparse.Namespace) -> int:
@@ -112,6 +123,27 @@ def _convert(args: argparse.Namespace) -> int:
     for reason, count in output.lost.items():
         print(f"{count} × {reason}")
     print(f"{output.path}: {output.rows} rows written in the {args.to} layout")
+    return 0
+
+
+def _folds(args: argparse.Namespace) -> int:
+    from plaudit.data.folds import annotator_folds
+    from plaudit.files.atomic import make_folder
+
+    result = read_records(
+        args.file, format=args.format, threshold=args.threshold, options=_read_options(args)
+    )
+    print(result.format_sentence)
+    folds = annotator_folds(result.records, args.groups, test_share=args.test, seed=args.seed)
+    for number, fold in enumerate(folds, start=1):
+        folder = args.out / f"fold-{number}"
+        make_folder(folder)
+        for name, records in (("train", fold.train), ("test", fold.test)):
+            write_records(records, folder / f"{name}.jsonl")
+        print(
+            f"{folder}: {len(fold.train)} rows to train on, {len(fold.test)} to try on; held out: "
+            f"{', '.join(fold.held_out)}"
+        )
     return 0
 
 

@@ -115,6 +115,45 @@ def bootstrap_mean(
     )
 
 
+def bootstrap_gap(
+    value_B: Float[np.ndarray, " B"],
+    prompt_B: Int[np.ndarray, " B"],
+    in_first_B: Bool[np.ndarray, " B"],
+    resampling: Resampling,
+) -> Estimate:
+    """The mean of the first part less that of the rest, with its percentile interval over prompts.
+
+    Prompts are drawn once for both parts: what they share in difficulty cancels.
+
+    >>> values, first = np.array([1.0, 0.0, 1.0, 0.0]), np.array([True, False, True, False])
+    >>> bootstrap_gap(values, np.array([0, 0, 1, 1]), first, Resampling()).value
+    1.0
+    """
+    prompt_index_B = np.unique(prompt_B, return_inverse=True)[1]
+    prompts = int(prompt_index_B.max()) + 1
+    parts = [
+        (np.bincount(prompt_index_B, value_B * part_B, prompts), np.bincount(prompt_index_B, part_B, prompts))
+        for part_B in (in_first_B.astype(float), 1.0 - in_first_B)
+    ]
+    value = [float(sum_P.sum() / weight_P.sum()) for sum_P, weight_P in parts]
+    rng, gaps = np.random.default_rng(resampling.seed), list[float]()
+    for _ in range(resampling.times):
+        prompt_P = rng.integers(prompts, size=prompts)
+        weights = [weight_P[prompt_P].sum() for _, weight_P in parts]
+        # A draw without anybody of one part says nothing of how far both are apart.
+        if all(weights):
+            first, other = (sum_P[prompt_P].sum() for sum_P, _ in parts)
+            gaps.append(float(first / weights[0] - other / weights[1]))
+    low, high = np.quantile(gaps, (0.025, 0.975)) if prompts > 1 and gaps else (None, None)
+    return Estimate(
+        value=value[0] - value[1],
+        low=None if low is None else float(low),
+        high=None if high is None else float(high),
+        n=len(value_B),
+        prompts=prompts,
+    )
+
+
 def _bootstrap_interval(
     sum_P: Float[np.ndarray, " P"], weight_P: Float[np.ndarray, " P"], resampling: Resampling, *, share: bool
 ) -> tuple[float | None, float | None]:

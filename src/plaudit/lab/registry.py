@@ -15,6 +15,7 @@ from plaudit.lab.exercises import (
     coefficients,
     collapse,
     confidence,
+    labelling,
     leash,
     objectives,
     over_optimisation,
@@ -56,8 +57,9 @@ EXERCISES: tuple[Exercise, ...] = (
     over_optimisation.EXERCISE,
     collapse.EXERCISE,
     confidence.EXERCISE,
+    labelling.EXERCISE,
 )
-"""First what a reward is worth, then what optimising it does."""
+"""First what a reward is worth, then what optimising it does; last what labelling is like."""
 
 
 def exercises_named(names: list[str]) -> tuple[Exercise, ...]:

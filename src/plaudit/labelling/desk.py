@@ -203,6 +203,7 @@ _FRESH, _ALL_STARTED = (
     .limit(_WINDOW)
     for started in (0, 1)
 )
+_UNSEEN_STARTED = select(task.c.id).where(*_OPEN, task.c.started == 1, _unseen(task)).limit(1)
 _SPECIAL = (
     select(*_CHOICE, _visits(task).label("visits"))
     .where(task.c.project == bindparam("p"), task.c.purpose == bindparam("purpose"), is_item(task))
@@ -438,6 +439,9 @@ def _find_work(change: Transaction, name: str, person: Annotator, settings: Proj
     names = _names(name, person, settings)
     # Started tasks beyond the window come last: they are looked at only where nothing is fresh.
     for statement in (_STARTED, _FRESH, _ALL_STARTED):
+        # Whoever is through asks again and again, and would have every row read each time.
+        if statement is _ALL_STARTED and change.connection.execute(_UNSEEN_STARTED, names).first() is None:
+            return None
         rows = {row.id: row for row in change.connection.execute(statement, names)}
         best = select_task([_candidate(row) for row in rows.values()], person, settings)
         if best is not None:

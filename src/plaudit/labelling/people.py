@@ -137,6 +137,9 @@ _TOKEN = (
     .join(annotator, (annotator.c.project == token.c.project) & (annotator.c.name == token.c.pseudonym))
     .where(token.c.hash == bindparam("h"), token.c.expires > bindparam("now"))
 )
+_ROLE = select(annotator.c.role).where(
+    annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n")
+)
 _NAMED = (
     select(person.c.pseudonym)
     .join(annotator, (annotator.c.project == person.c.project) & (annotator.c.name == person.c.pseudonym))
@@ -450,13 +453,25 @@ def set_standing(
     """A reviewer's decision about a person, with its reason."""
     if standing not in STANDINGS:
         raise FieldError(field="standing", found=repr(standing), expected=f"one of {', '.join(STANDINGS)}")
-    if person_row(change, project, name).standing == "erased":
+    row = person_row(change, project, name)
+    if row.standing == "erased":
         raise NotYoursError(f"{name} was erased; nothing can be decided of nobody")
+    _refuse_decision_upwards(change, row, actor)
     body = {"standing": standing, "reason": checked_text("reason", reason, empty=False)}
     if standing == "suspended":
         change.connection.execute(_SESSIONS_OUT, {"p": project, "n": name})
     entry = Entry(project=project, actor=actor, kind="standing-set", subject=name, body=body)
     return change.record(entry).seq
+
+
+def _refuse_decision_upwards(change: Transaction, row: Any, actor: str) -> None:
+    """A reviewer decides about annotators: one who could suspend an owner would soon be the only one left."""
+    by = change.connection.execute(_ROLE, {"p": row.project, "n": actor}).scalar_one_or_none()
+    if by == "reviewer" and row.role != "annotator":
+        raise NotYoursError(
+            f"{row.name} is {row.role}: only an owner decides about reviewers and owners",
+            tried_in=row.project,
+        )
 
 
 def set_preferences(

@@ -286,7 +286,21 @@ def replace_password(change: Transaction, project: str, pseudonym: str, stored: 
     names = {"p": project, "n": pseudonym}
     change.connection.execute(_PASSWORD_SET, {**names, "stored": stored})
     change.connection.execute(_ALL_OUT, names)
-    change.record(Entry(project=project, actor=pseudonym, kind="password-set", subject=pseudonym, body={}))
+    record_password(change, project, pseudonym, actor=pseudonym)
+
+
+def record_password(change: Transaction, project: str, pseudonym: str, *, actor: str) -> None:
+    """Write the event of a password that was set; nothing of the password is in it."""
+    change.record(Entry(project=project, actor=actor, kind="password-set", subject=pseudonym, body={}))
+
+
+def name_of(look: Transaction, project: str, pseudonym: str) -> str:
+    """The name of somebody who was not erased."""
+    person_row(look, project, pseudonym)
+    found = look.connection.execute(_NAME, {"p": project, "n": pseudonym}).scalar_one_or_none()
+    if found is None:
+        raise NotYoursError(f"{pseudonym} was erased; there is nobody left")
+    return found
 
 
 def _storable(word: str) -> str:

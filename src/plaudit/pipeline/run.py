@@ -18,7 +18,6 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, Literal, Protocol
 
@@ -35,17 +34,16 @@ from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.policy.conflicts import configured_algorithm as configured_policy_algorithm
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import refuse_unused_reference_settings
-from plaudit.methods.registry import preflight_methods
 from plaudit.methods.reward_model.losses import loss_name_for
 from plaudit.models.load import device_of
 from plaudit.pipeline.collecting import CollectSettings, validate_collecting
+from plaudit.pipeline.costs import cost_lines
 from plaudit.pipeline.read import pipeline_yaml, read_pipeline
 from plaudit.pipeline.spec import Pipeline, Stage
 from plaudit.pipeline.status import (
     GOES_ON,
     PipelineContext,
     StageKey,
-    StageStatus,
     expected_seconds,
     format_clock,
     refuse_unknown_stages,
@@ -228,7 +226,7 @@ _VALIDATORS: Mapping[type, Callable[[str, Any], object]] = {
 
 
 def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterator[str]:
-    """A line for each stage with its state and why; below those that train, what they will cost."""
+    """A line for each stage with its state and why; below those that cost much, what they will cost."""
     validate_pipeline(pipeline)
     context = PipelineContext.of(PipelineFolder(path=out.absolute()), pipeline)
     forced, results, to_run = selection.forced_reasons(pipeline), dict[str, str](), set[str]()
@@ -243,8 +241,8 @@ def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterato
             to_run.add(stage.name)
         state = f"{status.state}: {status.reason}" if status.reason else status.state
         yield f"{number:>2}  {stage.name:{width}}  {stage.kind.name:14}  {state}"
-        if stage.kind.trains and stage.name in to_run:
-            yield from (f"      {line}" for line in _cost_lines(context, stage, status))
+        if stage.name in to_run:
+            yield from (f"      {line}" for line in cost_lines(context, stage, status))
     seconds = context.earlier_seconds()
     finished = {stage.name for stage in pipeline.stages} - to_run
     times = expected_seconds(pipeline.stages, seconds, {})
@@ -252,20 +250,6 @@ def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterato
     basis = "as long as they took before" if to_run <= set(seconds) else "by the weights of the stages"
     count = f"{len(to_run)} of {len(pipeline.stages)} stages to run"
     yield f"{context.folder.path}: {count}, about {clock} ({basis})"
-
-
-def _cost_lines(context: PipelineContext, stage: Stage, status: StageStatus) -> Iterator[str]:
-    """The arithmetic and the memory of plaudit plan; nothing is measured."""
-    if status.stage_key is None:
-        yield "its cost is known when what it needs is there"
-    elif stage.kind.name not in preflight_methods():
-        yield "it is made of other runs: plaudit plan tells the cost of each"
-    else:
-        from plaudit.planner.render import cost_sentences
-
-        # Rows of several sources are joined for the count alone; a dry run leaves nothing behind.
-        with TemporaryDirectory() as joined:
-            yield from cost_sentences(stage.kind.name, context.config(stage, Path(joined)))
 
 
 class _Run:

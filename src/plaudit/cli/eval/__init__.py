@@ -68,6 +68,19 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add("--seed", type=integer, default=0, help="default: 0")
     _add_machine_options(reward)
+    _add_knowledge_options(reward)
+    evaluate.set_defaults(run=run)
+
+
+def _add_knowledge_options(reward: argparse.ArgumentParser) -> None:
+    """Add the options about what is known beside the pairs."""
+    add = reward.add_argument
+    add(
+        "--trained-on",
+        type=Path,
+        metavar="ROWS",
+        help="what they learnt from: tell people in it from people whose labels they never saw",
+    )
     add("--world", action="store_true", help="the prompts are the world's: compare with the true utility too")
     add(
         "--best-of",
@@ -75,7 +88,6 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="N",
         help="with --world: answers to choose from (default: 16)",
     )
-    evaluate.set_defaults(run=run)
 
 
 def _add_machine_options(reward: argparse.ArgumentParser) -> None:
@@ -131,9 +143,12 @@ def _evaluate_rewards(
 ) -> None:
     """Print what rewards are worth, side by side, and write it to --out."""
     from plaudit.cli.eval.tables import print_reward_tables
-    from plaudit.evaluation.reward_models.evaluate import evaluate_reward
+    from plaudit.evaluation.reward_models.evaluate import annotators_of, evaluate_reward
     from plaudit.report.reward_models.page import write_reward_evaluations
 
+    if args.trained_on is not None:
+        learnt_from = annotators_of(args.trained_on, threshold=args.threshold)
+        evidence = replace(evidence, learnt_from=learnt_from)
     if args.world:
         from plaudit.world.exam import add_world_knowledge
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from plaudit.evaluation.reward_models.pairs import ScoredPair
 
+PEOPLE = "whose labels"
+"""The title of those whose labels were learnt from, and those whose labels were not."""
 MAX_SLICE_ROWS = 12
 """Rows of a table of slices; the files hold all."""
 
@@ -32,6 +34,7 @@ def print_reward_tables(evaluations: Sequence[RewardEvaluation], console: Consol
         ("group", lambda evaluation: evaluation.groups),
         ("strength", lambda evaluation: evaluation.strengths),
         ("annotator", lambda evaluation: evaluation.annotators),
+        (PEOPLE, lambda evaluation: evaluation.held_out.parts if evaluation.held_out else ()),
     ):
         _print_slices(title, [parts(evaluation) for evaluation in evaluations], evaluations, console)
     _print_benchmarks(evaluations, console)
@@ -119,8 +122,8 @@ def _print_slices(
         (f"{name} ({accuracies[0][name].n})", [format_share(accuracy.get(name)) for accuracy in accuracies])
         for name in names
     ]
-    order = "faint first" if title == "strength" else "worst first"
-    print_table(f"Accuracy by {title} (pairs), {order}", rows, _model_names(evaluations), console)
+    order = {"strength": ", faint first", PEOPLE: ""}.get(title, ", worst first")
+    print_table(f"Accuracy by {title} (pairs){order}", rows, _model_names(evaluations), console)
     if len(names) < len(accuracies[0]):
         console.print(f"… and {len(accuracies[0]) - len(names)} more")
 
@@ -164,6 +167,8 @@ def _print_probes(evaluations: Sequence[RewardEvaluation], console: Console) -> 
             console.print(f"  {probe.name} ({probe.unit}, {probe.pairs} pairs): {probe.words}")
         if evaluation.probes.flat_errors is not None:
             console.print(f"  flat errors: {evaluation.probes.flat_errors.words}")
+        if evaluation.held_out is not None:
+            console.print(f"  held-out people: {evaluation.held_out.words}")
         for sentence in (evaluation.probes.words, *evaluation.notes):
             if sentence:
                 console.print(f"  {sentence}")

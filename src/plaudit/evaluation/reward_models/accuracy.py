@@ -8,7 +8,7 @@ about the answer that the model likes best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import comb, log
 
 import numpy as np
@@ -29,11 +29,12 @@ from plaudit.evaluation.reward_models.result import (
     BestOfNPoint,
     Calibration,
     Ceiling,
+    HeldOutPeople,
     Margins,
     Slice,
     Ties,
 )
-from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_mean
+from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_gap, bootstrap_mean
 
 MIN_CATEGORY_PAIRS = 10
 """Pairs below which a category is not named as the worst: the smallest is often lowest by chance."""
@@ -77,6 +78,40 @@ def accuracy_slices(
         Slice(name=name, accuracy=share) for name, share in accuracies if share is not None
     )
     return tuple(sorted(slices_with_accuracy, key=lambda figures: (figures.accuracy.value, figures.name)))
+
+
+LEARNT_FROM, HELD_OUT = "learnt from", "held out"
+"""What the two kinds of people are called."""
+
+
+def held_out_people(
+    pairs: Sequence[ScoredPair], learnt_from: Collection[str], resampling: Resampling
+) -> HeldOutPeople:
+    """The accuracy on people whose labels the model learnt from, and on others; the unnamed are neither."""
+    decided = [pair for pair in pairs if pair.p_first != 0.5 and pair.annotator is not None]
+    is_known_B = np.array([pair.annotator in learnt_from for pair in decided], dtype=bool)
+    # Always in this order, and not the worst first: the second is what one wants to know.
+    slices = {
+        part.name: part
+        for part in accuracy_slices(
+            decided, lambda pair: LEARNT_FROM if pair.annotator in learnt_from else HELD_OUT, resampling
+        )
+    }
+    parts = tuple(slices[name] for name in (LEARNT_FROM, HELD_OUT) if name in slices)
+    if len(parts) < 2:
+        found = (
+            f"all {len(decided)} pairs are of people {parts[0].name}"
+            if parts
+            else "no pair names its annotator"
+        )
+        return HeldOutPeople(parts=parts, gap=None, words=f"nothing to compare: {found}")
+    table = pair_columns(decided)
+    gap = bootstrap_gap(pair_accuracy(table), table.prompt_B, is_known_B, resampling)
+    span = "" if gap.low is None or gap.high is None else f" ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
+    words = (
+        f"on people whose labels it learnt from it is right {100 * gap.value:+.1f} points{span} more often"
+    )
+    return HeldOutPeople(parts=parts, gap=gap, words=f"{words} than on people whose labels it never saw")
 
 
 def accuracy_by_strength(pairs: Sequence[ScoredPair], resampling: Resampling) -> tuple[Slice, ...]:

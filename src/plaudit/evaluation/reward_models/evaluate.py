@@ -17,6 +17,7 @@ from plaudit.evaluation.reward_models.accuracy import (
     accuracy_ceiling,
     accuracy_slices,
     best_of_n_curve,
+    held_out_people,
     margin_histogram,
     reward_calibration,
     tie_statistics,
@@ -39,6 +40,7 @@ from plaudit.evaluation.reward_models.result import (
     BestOfNCurve,
     Ceiling,
     Mistake,
+    Probes,
     RewardEvaluation,
 )
 from plaudit.evaluation.reward_models.rewardbench import score_rewardbench, score_rewardbench2
@@ -70,6 +72,8 @@ class RewardEvaluationData:
     """Answers that a policy gave to some prompts, for the best-of-n curve; needs ``truth``."""
     ceiling: Ceiling | None = None
     """Of the accuracy, where it is known from elsewhere than repeated judgements."""
+    learnt_from: frozenset[str] | None = None
+    """The annotators whose labels the models learnt from, where that is known."""
     flat_errors: Sequence[Task] = ()
     """A right answer that hedges and a wrong one that does not, for each of some prompts."""
     flat_errors_by_annotators: float | None = None
@@ -163,20 +167,21 @@ def _reward_evaluation(
         groups=accuracy_slices(scored, lambda pair: pair.group, resampling),
         calibration=reward_calibration(columns),
         margins=margin_histogram(columns),
-        probes=replace(
-            probe_biases(scored),
-            flat_errors=probe_flat_errors(
-                data.flat_errors,
-                score_tasks(data.flat_errors, reward),
-                data.flat_errors_by_annotators,
-                resampling,
-            ),
-        ),
+        probes=_probes(reward, data, resampling, scored),
         best_of=_best_of_n(reward, data, resampling),
         benchmark=_score_benchmark(data, scores, pairs, resampling),
         mistakes=_worst_mistakes(scored),
         notes=_evaluation_notes(scored, pairs, refusal_reasons(reward)),
+        held_out=None if data.learnt_from is None else held_out_people(scored, data.learnt_from, resampling),
     )
+
+
+def _probes(
+    reward: Reward, data: RewardEvaluationData, resampling: Resampling, scored: Sequence[ScoredPair]
+) -> Probes:
+    scores = score_tasks(data.flat_errors, reward)
+    found = probe_flat_errors(data.flat_errors, scores, data.flat_errors_by_annotators, resampling)
+    return replace(probe_biases(scored), flat_errors=found)
 
 
 def _best_of_n(reward: Reward, data: RewardEvaluationData, resampling: Resampling) -> BestOfNCurve | None:
@@ -270,6 +275,17 @@ def read_reward_data(
         ids=_row_ids(path, format, options) if reading.format_name == "rewardbench2" else {},
     )
     return LoadedRewardData(data=data, notes=tuple(_reading_notes(path, reading, preferences, used)))
+
+
+def annotators_of(
+    path: Path, *, threshold: float = 0.01, options: ReadOptions = DEFAULT_OPTIONS
+) -> frozenset[str]:
+    """Who judged the rows of a file, by which a model learnt; rows that name nobody are refused."""
+    records = read_records(path, threshold=threshold, options=options).records
+    names = {getattr(record, "annotator", None) for record in records} - {None}
+    if not names:
+        raise UserError(f"{path}: no row names its annotator, so nobody can be known as held out")
+    return frozenset(map(str, names))
 
 
 def _sample_records(records: Sequence[PreferenceRecord], n: int, seed: int) -> list[PreferenceRecord]:

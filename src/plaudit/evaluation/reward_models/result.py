@@ -105,6 +105,21 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutPeople:
+    """The accuracy on people whose labels were learnt from, and on people whose labels were not.
+
+    Example: ``HeldOutPeople(parts=(Slice(…), Slice(…)), gap=Estimate(value=0.03, …), words="2.8 points …")``
+    """
+
+    parts: tuple[Slice, ...]
+    """``learnt from`` and ``held out``, as far as there are pairs of either."""
+    gap: Estimate | None
+    """The first less the second, by the bootstrap over prompts; None where one of them is missing."""
+    words: str
+    """The finding in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ties:
     """The pairs of which the annotators prefer neither.
 
@@ -320,6 +335,8 @@ class RewardEvaluation:
     """The surest ones, one a prompt."""
     notes: tuple[str, ...]
     """Whatever a reader must know to believe the figures."""
+    held_out: HeldOutPeople | None = None
+    """By whether the model learnt from the people who judged, where it is known from whom it learnt."""
 
     def as_json(self) -> dict[str, object]:
         """As an object that JSON can hold."""

@@ -55,6 +55,10 @@ def _queue_page(
         status=200 if error is None else 422,
         task=details,
         shown=shown,
+        # People are divided over some kinds alone, but an address may name a task of any.
+        original=plain_text(text_of(shown["draft"])) if shown["draft"] else "",
+        edit=True,
+        turns=[],
         question=say_question(shown, speaker(visit.language)),
         spread=_spread(rows),
         labels=len(rows),
@@ -91,7 +95,7 @@ def _strength(given: GivenLabel) -> int:
 def _shown(details: TaskDetails, project: Project) -> dict[str, Any]:
     """The task as a reviewer sees it: as an annotator would, in the task's own order."""
     order = range(len(details.body.get("candidates", ())))
-    absent = {"language": "", "markdown": False, "category": "", "draft": "", "ties": True}
+    absent = {"language": "", "markdown": False, "category": "", "draft": "", "ties": True, "anchors": {}}
     shown = shown_task(details.body, order, project)
     # Whoever decides about a task has chosen to read it, so that nothing is blurred.
     return {**absent, **shown, "blurred": False}

@@ -150,7 +150,7 @@ def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = N
         secret=secret,
         address=f"{_address_of(visit)}/join/{secret}",
         # A fresh one with every page but that which is sent again.
-        key=form.one("key") if error is not None else fresh_key(),
+        key=(form.one("key") if error is not None else None) or fresh_key(),
         done=visit.query.get("done", ""),
         error=error,
         problem="" if fault is None else str(fault),

@@ -91,7 +91,7 @@ def _skill_words(person: PersonQuality, usual: float) -> str:
     }
     how = f", {habits[person.habit]}" if person.habit else ""
     return (
-        f"reads {found.value:.0%} of {found.n} pairs ({_interval(found)}), as far as the others' labels tell, "
+        f"reads {found.value:.0%} of {found.n} pairs ({_interval(found)}), as far as others' labels tell, "
         f"where {usual:.0%} is usual{how}"
     )
 

@@ -168,6 +168,7 @@ _DIVISIONS: tuple[tuple[str, bool, _SlicesOf], ...] = (
     ("By category", True, lambda found: found.categories),
     ("By strength of the preference", False, lambda found: found.strengths),
     ("By annotator", True, lambda found: found.annotators),
+    ("By whose labels", False, lambda found: found.held_out.parts if found.held_out else ()),
     ("By group of annotators", True, lambda found: found.groups),
 )
 """Ways to divide the pairs, and whether the worst part comes first."""

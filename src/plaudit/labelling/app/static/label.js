@@ -147,3 +147,4 @@ keySwitch.checked = keysOn();
 keySwitch.closest("label").hidden = false;
 keySwitch.addEventListener("change", () => localStorage.setItem("plaudit:keys", keySwitch.checked ? "on" : "off"));
 document.querySelector("[aria-invalid=true], .fault")?.scrollIntoView({ block: "center" });
+document.documentElement.dataset.keys = "ready";

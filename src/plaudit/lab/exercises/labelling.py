@@ -1,0 +1,274 @@
+"""Twenty pairs that the reader labels: own agreement with the truth and with a crowd, and own biases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison, Text, plain_text
+from plaudit.data.transforms import preference_probability
+from plaudit.errors import UserError
+from plaudit.evaluation.reward_models.pairs import group_index
+from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
+from plaudit.files.data_sets import snapshot_path
+from plaudit.lab.exercise import Exercise
+from plaudit.lab.measure import claim_above_zero
+from plaudit.pipeline.store import PipelineFolder, read_manifest
+from plaudit.report.charts.axes import Span
+from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
+from plaudit.report.figures import estimate_span
+from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.report.words import percent
+from plaudit.world.gold import gold_of
+
+_LABELLERS = {"own": "own labels", "crowd": "the crowd"}
+_FIGURES = {
+    "truth": "prefers what is truly better",
+    "crowd": "agrees with one of the crowd",
+    "longer": "prefers the longer answer",
+    "first": "prefers the answer shown first",
+}
+_PairKey = tuple[str, frozenset[str]]
+_Figures = Mapping[str, Estimate | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledPair:
+    """A pair of the exercise with what somebody preferred of it.
+
+    Example: ``LabelledPair(key=key, prompt=prompt, preferred="Mice.", other="Bark.", annotator="a1")``
+    """
+
+    key: _PairKey
+    """The prompt and both answers."""
+    prompt: Text
+    """The prompt."""
+    preferred: str
+    """The answer that was preferred."""
+    other: str
+    """The other one."""
+    annotator: str | None
+    """Who."""
+
+
+def analyse(folder: PipelineFolder) -> ExerciseResult:
+    """What whoever labelled the pairs, and the crowd, prefer: beside the truth, each other and two habits."""
+    pairs = {pair.key for pair in _labelled(folder.stage("pairs") / "rows.jsonl")}
+    labels = {name: _labelled(folder.stage(name) / "rows.jsonl", pairs) for name in _LABELLERS}
+    for name, own in labels.items():
+        if not own:
+            raise UserError(
+                f"{folder.stage(name)}: no answer to any of the {len(pairs)} pairs is preferred there; label "
+                f"{folder.stage('pairs') / 'rows.jsonl'} with plaudit collect, and name what comes of it"
+            )
+    figures = {
+        name: {
+            "truth": _truth_share(own),
+            "crowd": _crowd_share(own, labels["crowd"]),
+            "longer": _longer_share(own),
+            "first": _first_share(_exported_rows(folder, name)),
+        }
+        for name, own in labels.items()
+    }
+    counts = {name: len(own) for name, own in labels.items()}
+    return ExerciseResult(
+        claims=(*_claims(figures),), table=_table(figures, counts, labels), charts=(_picture(figures),)
+    )
+
+
+def _labelled(rows: Path, wanted: Iterable[_PairKey] | None = None) -> list[LabelledPair]:
+    """All pairs of a file; or of those of the exercise the ones in which an answer is preferred."""
+    found = list[LabelledPair]()
+    for record in read_records(rows).records:
+        if not isinstance(record, Comparison) or (wanted is not None and _key(record) not in {*wanted}):
+            continue
+        probability = preference_probability(record)
+        answers = plain_text(record.chosen), plain_text(record.rejected)
+        preferred, other = answers if probability > 0.5 else answers[::-1]
+        if probability != 0.5 or wanted is None:
+            found.append(
+                LabelledPair(
+                    key=_key(record),
+                    prompt=record.prompt,
+                    preferred=preferred,
+                    other=other,
+                    annotator=record.annotator,
+                )
+            )
+    return found
+
+
+def _key(record: Comparison) -> _PairKey:
+    answers = (plain_text(answer).strip() for answer in (record.chosen, record.rejected))
+    return plain_text(record.prompt), frozenset(answers)
+
+
+def _share(values: Sequence[tuple[_PairKey, float]]) -> Estimate | None:
+    """A share with its interval over pairs; None of nothing."""
+    if not values:
+        return None
+    return bootstrap_mean(
+        np.array([value for _, value in values]), group_index([key for key, _ in values]), Resampling()
+    )
+
+
+def _truth_share(labels: Sequence[LabelledPair]) -> Estimate | None:
+    gaps = [
+        (
+            label.key,
+            gold_of(label.prompt, label.preferred).utility - gold_of(label.prompt, label.other).utility,
+        )
+        for label in labels
+    ]
+    return _share([(key, float(gap > 0)) for key, gap in gaps if gap])
+
+
+def _crowd_share(labels: Sequence[LabelledPair], crowd: Sequence[LabelledPair]) -> Estimate | None:
+    """How often a label is that of one of the crowd; of the crowd's own that of another of them."""
+    if labels is crowd:
+        pairs = [
+            (label, other) for label, other in combinations(crowd, 2) if label.annotator != other.annotator
+        ]
+    else:
+        pairs = [(label, other) for label in labels for other in crowd]
+    return _share(
+        [
+            (label.key, float(label.preferred == other.preferred))
+            for label, other in pairs
+            if label.key == other.key
+        ]
+    )
+
+
+def _longer_share(labels: Sequence[LabelledPair]) -> Estimate | None:
+    gaps = [(label.key, len(label.preferred.split()) - len(label.other.split())) for label in labels]
+    return _share([(key, float(gap > 0)) for key, gap in gaps if gap])
+
+
+def _exported_rows(folder: PipelineFolder, stage: str) -> Path:
+    """The rows as they left the label store: beside them lies a snapshot that says which store it was."""
+    manifest = read_manifest(folder.stage(stage)) or {}
+    word = str(manifest.get("settings", {}).get("data", ""))
+    if manifest.get("do") != "rows" or not word:
+        return folder.stage(stage) / "rows.jsonl"
+    return folder.stage(word[1:]) / "rows.jsonl" if word.startswith("$") else Path(word)
+
+
+def _first_share(rows: Path) -> Estimate | None:
+    """How often the answer that was shown first is preferred; None where the label store is not there."""
+    if not snapshot_path(rows).is_file():
+        return None
+    from sqlalchemy import select
+
+    from plaudit.labelling.answers import preferred_place
+    from plaudit.labelling.export import read_snapshot
+    from plaudit.labelling.store import open_store
+    from plaudit.labelling.tables import label
+    from plaudit.labelling.transaction import parsed
+
+    snapshot = read_snapshot(rows)
+    if not Path(snapshot.store).is_file():
+        return None
+    with closing(open_store(snapshot.store)) as store, store.looking() as look:
+        found = look.connection.execute(
+            select(label.c.task, label.c.label).where(
+                label.c.project == snapshot.project, label.c.seq.in_({*snapshot.events})
+            )
+        ).all()
+    # In the order shown: the place among what was seen, and not among the task's own answers.
+    places = [(row.task, preferred_place(parsed(row.label) or {}, (0, 1))) for row in found]
+    return _share([((task, frozenset()), float(place == 0)) for task, place in places if place is not None])
+
+
+def _claims(figures: Mapping[str, _Figures]) -> Iterator[Claim]:
+    for statement, name, figure in (
+        ("A crowd prefers what is truly better more often than a coin.", "crowd", "truth"),
+        ("So does whoever labelled the pairs alone.", "own", "truth"),
+        ("Both agree more often than two coins.", "own", "crowd"),
+    ):
+        share = figures[name][figure]
+        if share is None:
+            yield Claim(statement=statement, holds=None, evidence="no pair tells")
+        else:
+            yield claim_above_zero(statement, _less_a_coin(share), "the share less one half")
+
+
+def _less_a_coin(share: Estimate) -> Estimate:
+    low, high = (None if end is None else end - 0.5 for end in (share.low, share.high))
+    return replace(share, value=share.value - 0.5, low=low, high=high)
+
+
+def _table(
+    figures: Mapping[str, _Figures], counts: Mapping[str, int], labels: Mapping[str, Sequence[LabelledPair]]
+) -> Table:
+    longer = _longer_share([_truly(label) for label in labels["crowd"]])
+    truth = {"truth": "100 %", "longer": _cell(longer)}
+    return Table(
+        head=("who", "preferences", *_FIGURES.values()),
+        rows=(
+            *(
+                (_LABELLERS[name], str(counts[name]), *(_cell(own[figure]) for figure in _FIGURES))
+                for name, own in figures.items()
+            ),
+            ("the truth", "", *(truth.get(figure, "–") for figure in _FIGURES)),
+        ),
+        note="Own labels are those of the stage own: of somebody who stands in, until it is given yours. A "
+        "preference for the longer answer is a habit as far as it is above that of the truth, one for the "
+        "place as far as it is not one half. The intervals of 20 pairs are wide.",
+    )
+
+
+def _truly(label: LabelledPair) -> LabelledPair:
+    """The label that the truth would give."""
+    preferred, other = label.preferred, label.other
+    is_right = gold_of(label.prompt, preferred).utility >= gold_of(label.prompt, other).utility
+    return label if is_right else replace(label, preferred=other, other=preferred)
+
+
+def _cell(share: Estimate | None) -> str:
+    if share is None:
+        return "–"
+    ends = (
+        "" if share.low is None or share.high is None else f" ({percent(share.low)} to {percent(share.high)})"
+    )
+    return f"{percent(share.value)}{ends}"
+
+
+def _picture(figures: Mapping[str, _Figures]) -> CaptionedChart:
+    rows = [
+        IntervalRow(label=words, spans=tuple(_span(figures[name][figure]) for name in _LABELLERS))
+        for figure, words in _FIGURES.items()
+    ]
+    chart = share_chart(
+        "Preferences", "share, with 95 % intervals", IntervalRows(rows=rows, series=(*_LABELLERS.values(),))
+    )
+    caption = "Compare the lowest two rows with one half and with the truth in the table: those are habits."
+    return CaptionedChart(title="What decides?", caption=caption, chart=chart)
+
+
+def _span(share: Estimate | None) -> Span | None:
+    return None if share is None else estimate_span(share)
+
+
+EXERCISE = Exercise(
+    name="labelling",
+    title="How good an annotator would you be?",
+    background="Rewards learn from people, who disagree: InstructGPT's labelers agreed on 73 of 100 "
+    "comparisons (Ouyang et al. 2022, arXiv:2203.02155), and AlpacaFarm's annotators on 66 (Dubois et al. "
+    "2023, arXiv:2305.14387). Some of it is taste, some is habit: for the longer answer, for the one shown "
+    "first. Twenty pairs of the valley, labelled blind, show one's own; until they are, experts stand in.",
+    minutes=0.5,
+    analyse=analyse,
+    next_commands=(
+        "plaudit collect runs/lab/labelling/stages/pairs/rows.jsonl --out mine.jsonl && plaudit lab "
+        "labelling --set own.data=mine.jsonl: label the same pairs by yourself, blind, and see your habits",
+        "plaudit lab labelling --set stand-in.judges=hurried: somebody who hardly reads stands in",
+    ),
+)
+"""This exercise, as ``plaudit lab`` lists it."""
