@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.labelling import desks
+from tests.labelling.offices import Office
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +36,11 @@ def make_desk() -> Iterator[desks.MakeDesk]:
     yield make
     for desk in made:
         desk.store.close()
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    made = Office(tmp_path / "labels.db")
+    yield made
+    made.reports.close()
+    made.store.close()

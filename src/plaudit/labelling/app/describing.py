@@ -39,12 +39,12 @@ def describe(
     label: Mapping[str, Any], body: Mapping[str, Any], order: Sequence[int], project: Project, language: str
 ) -> Described:
     """A label in words of a language; ``order`` says which answer was shown at which place."""
-    teller = Teller(body=body, order=order, project=project, language=language)
+    wording = Wording(body=body, order=order, project=project, language=language)
     flags = zip(order, label.get("flags", ()), strict=False)
     return Described(
-        summary=_SUMMARIES[body["kind"]](teller, label),
+        summary=_SUMMARIES[body["kind"]](wording, label),
         flags=tuple(
-            Markup("{}: {}").format(LETTERS[place], Markup(", ").join(map(teller.own, given)))
+            Markup("{}: {}").format(LETTERS[place], Markup(", ").join(map(wording.own, given)))
             for place, given in sorted(flags)
             if given
         ),
@@ -54,10 +54,10 @@ def describe(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Teller:
+class Wording:
     """What a label is put into words with.
 
-    Example: ``Teller(body=body, order=[1, 0], project=project, language="en").letter(0) == "B"``
+    Example: ``Wording(body=body, order=[1, 0], project=project, language="en").letter(0) == "B"``
     """
 
     body: Mapping[str, Any]
@@ -82,67 +82,67 @@ class Teller:
         return LETTERS[self.order[shown]]
 
 
-def _pair(teller: Teller, label: Mapping[str, Any]) -> Markup:
-    both = Markup(_DOT) + teller.speak("manage-both-bad") if label.get("both_bad") else Markup("")
+def _pair(wording: Wording, label: Mapping[str, Any]) -> Markup:
+    both = Markup(_DOT) + wording.speak("manage-both-bad") if label.get("both_bad") else Markup("")
     if label.get("none"):
-        return teller.speak("manage-no-preference") + both
-    return _strength(teller, label["strength"]) + both
+        return wording.speak("manage-no-preference") + both
+    return _strength(wording, label["strength"]) + both
 
 
-def _strength(teller: Teller, strength: int) -> Markup:
+def _strength(wording: Wording, strength: int) -> Markup:
     if strength == 0:
-        return teller.speak("manage-equal")
-    scale = teller.project.scale
+        return wording.speak("manage-equal")
+    scale = wording.project.scale
     # Settings may have had another word of that degree; its number is what the label means.
-    how = teller.own(scale[abs(strength) - 1]) if abs(strength) <= len(scale) else escape(abs(strength))
-    better = teller.speak("manage-better", answer=teller.letter(int(strength > 0)))
+    how = wording.own(scale[abs(strength) - 1]) if abs(strength) <= len(scale) else escape(abs(strength))
+    better = wording.speak("manage-better", answer=wording.letter(int(strength > 0)))
     return Markup("{}: {}").format(better, how)
 
 
-def _rank(teller: Teller, label: Mapping[str, Any]) -> Markup:
+def _rank(wording: Wording, label: Mapping[str, Any]) -> Markup:
     if label.get("none"):
-        return teller.speak("manage-no-preference")
-    groups = [sorted(teller.letter(place) for place in group) for group in label["groups"]]
+        return wording.speak("manage-no-preference")
+    groups = [sorted(wording.letter(place) for place in group) for group in label["groups"]]
     return Markup('<bdi dir="ltr">{}</bdi>').format(_ARROW.join(_EQUALS.join(group) for group in groups))
 
 
-def _rate(teller: Teller, label: Mapping[str, Any]) -> Markup:
+def _rate(wording: Wording, label: Mapping[str, Any]) -> Markup:
     parts = list[tuple[int, Markup]]()
-    for shown, place in enumerate(teller.order):
+    for shown, place in enumerate(wording.order):
         given = [
-            Markup("{} {}").format(teller.own(aspect), points[shown])
+            Markup("{} {}").format(wording.own(aspect), points[shown])
             for aspect, points in label.get("points", {}).items()
             if points[shown] is not None
         ]
         thumb = label["thumbs"][shown] if "thumbs" in label else None
         if thumb is not None:
-            given.append(teller.speak("manage-thumb-up" if thumb else "manage-thumb-down"))
+            given.append(wording.speak("manage-thumb-up" if thumb else "manage-thumb-down"))
         if given:
             parts.append((place, Markup("{}: {}").format(LETTERS[place], Markup(", ").join(given))))
     return Markup(_DOT).join(part for _, part in sorted(parts))
 
 
-def _write(teller: Teller, label: Mapping[str, Any]) -> Markup:
-    return teller.speak("manage-wrote", n=len(str(label["answer"]).split()))
+def _write(wording: Wording, label: Mapping[str, Any]) -> Markup:
+    return wording.speak("manage-wrote", n=len(str(label["answer"]).split()))
 
 
-def _steps(teller: Teller, label: Mapping[str, Any]) -> Markup:
+def _steps(wording: Wording, label: Mapping[str, Any]) -> Markup:
     if "wrong" in label["labels"]:
-        return teller.speak("manage-wrong-step", step=label["labels"].index("wrong") + 1)
-    return teller.speak(f"manage-ended-{label['ended']}")
+        return wording.speak("manage-wrong-step", step=label["labels"].index("wrong") + 1)
+    return wording.speak(f"manage-ended-{label['ended']}")
 
 
-def _talk(teller: Teller, label: Mapping[str, Any]) -> Markup:
-    return teller.speak("manage-turns", n=len(label["turns"]))
+def _talk(wording: Wording, label: Mapping[str, Any]) -> Markup:
+    return wording.speak("manage-turns", n=len(label["turns"]))
 
 
-def _attack(teller: Teller, label: Mapping[str, Any]) -> Markup:
-    success = teller.speak("manage-success", success=label["success"])
+def _attack(wording: Wording, label: Mapping[str, Any]) -> Markup:
+    success = wording.speak("manage-success", success=label["success"])
     category = label.get("category")
     return success if not category else success + Markup(_DOT) + escape(visible(category))
 
 
-_SUMMARIES: Mapping[str, Callable[[Teller, Mapping[str, Any]], Markup]] = {
+_SUMMARIES: Mapping[str, Callable[[Wording, Mapping[str, Any]], Markup]] = {
     "pair": _pair,
     "rank": _rank,
     "rate": _rate,

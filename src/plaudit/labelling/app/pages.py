@@ -530,8 +530,7 @@ def _refusal(page: Page, visit: Visit, error: UserError) -> Answer:
     status = status_of(error)
     if page.script:
         return Json(value={"error": error_details(error)}, status=status)
-    where = error.field if isinstance(error, FieldError) else None
-    values = {"message": str(error), "status": status, "field": where}
+    values = {"message": str(error), "status": status, "field": getattr(error, "field", None)}
     return Shown(template="refused.html", values=values, status=status)
 
 
