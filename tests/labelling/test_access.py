@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from starlette.routing import Route
 
 from plaudit.labelling.app.api import PREFIX
 from plaudit.labelling.app.server import make_app, serve_in_background
+from plaudit.labelling.desk import Lease
 from plaudit.labelling.people import SCOPES
-from tests.labelling.desks import Desk, pair_body
+from tests.labelling.desks import Desk, MakeDesk, pair_body
 from tests.labelling.visitors import Reply, Visitor, forms_of
 
 # What stands here is what the docs promise (docs/security.md), not what the code happens to do.
@@ -48,7 +52,7 @@ EXPECTED = {
     """,
     "manage": """
         POST /manage/tasks/{task}/close  POST /manage/tasks/{task}/gold  GET /manage/add  POST /manage/add
-        GET /manage/export  POST /manage/export  GET /manage/log  POST /manage/settings
+        GET /manage/export  POST /manage/export  GET /manage/pay.csv  GET /manage/log  POST /manage/settings
         POST /manage/people/{person}/sessions  POST /manage/people/{person}/export
         POST /manage/people/{person}/erase  GET /manage/invites  POST /manage/invites
         POST /manage/invites/end
@@ -264,3 +268,106 @@ def test_the_app_answers_to_its_own_names_alone(town: Town) -> None:
                 assert reply.status in (400, 421), (address, name)
     for name in (f"localhost:{port}", f"LOCALHOST:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
         assert town.visitor("owner").send("GET", "/account", headers={"Host": name}).status == 200, name
+
+
+# Object by object: what is there, and is another's.
+
+
+@pytest.fixture
+def two(make_desk: MakeDesk, tmp_path: Path) -> Iterator[Town]:
+    """A town of its own, in which the annotators of both projects have answered and hold a task."""
+    desk = make_desk(tmp_path / "labels.db", overlap=2)
+    with serve_in_background(desk.store) as server:
+        town = Town(desk, server.url)
+        for project in ("p", "q"):
+            name = town.joined[project, "annotator"].pseudonym
+            for strength in (-1, None):
+                lease = town.store.next(project, name, f"{strength}")
+                assert isinstance(lease, Lease)
+                if strength is not None:
+                    label = {"strength": strength, "why": f"thoughts of {project}"}
+                    town.store.submit(project, name, lease.assignment, "k", label)
+        yield town
+
+
+def changes(town: Town, before: int) -> list[tuple[str, str]]:
+    """What happened since then, but for sign-ins."""
+    return [(event.kind, event.project) for event in town.store.events(before) if event.kind != "signed-in"]
+
+
+def test_nobody_reaches_what_is_anothers(two: Town) -> None:
+    """Somebody else of the same project, and of another one, with every form that names an assignment."""
+    name = two.joined["p", "annotator"].pseudonym
+    (answered,) = (row["assignment"] for row in two.store.history("p", name, 9))
+    held = two.store.next("p", name, "None")
+    assert isinstance(held, Lease)
+    others = [two.visitor("reviewer"), two.visitor("annotator", "q"), two.visitor("owner", "q")]
+    for other in others:
+        other.get("/account")
+        before = two.store.position()[0]
+        for assignment in (answered, held.assignment):
+            for path in ("/label", *(f"/label/{verb}" for verb in ("draft", "skip", "undo", "note", "flag"))):
+                fields = {"assignment": assignment, "key": "k2", "strength": "3", "why": "mine now"}
+                fields |= {"reason": "unclear", "note": "mine now", "report": "harmful"}
+                assert other.post(path, fields).status in (403, 404), (path, assignment)
+            for path in (
+                f"/label/edit/{assignment}",
+                f"/label?at={assignment}",
+                f"/label?after={assignment}",
+            ):
+                reply = other.get(path)
+                assert "thoughts of p" not in reply.text
+                assert held.assignment not in reply.text.replace(path, "")
+            reply = other.post(f"/label/edit/{assignment}", {"key": "k3", "strength": "3"})
+            assert reply.status in (403, 404)
+        assert {kind for kind, _ in changes(two, before)} <= {"refused", "leased"}
+    assert [row["label"]["why"] for row in two.store.history("p", name, 9)] == ["thoughts of p"]
+
+
+def test_pages_of_one_project_show_nothing_of_another(two: Town) -> None:
+    """An owner of one project with every address of another's tasks, people, invites and sessions."""
+    store, foreign = two.store, two.joined["q", "annotator"].pseudonym
+    # One more of them in q: a pseudonym that p has nobody of.
+    extra = [store.token("q", "annotator", name=f"extra-of-q-{n}").pseudonym for n in range(2)][-1]
+    task = next(row["id"] for row in store.tasks("q", None, 9, 0))
+    secret = store.open_session("q", foreign, by="password").secret
+    (session,) = store.sessions("q", foreign)
+    owner = two.visitor("owner")
+    for address in READS:
+        path = address.partition(" ")[2]
+        path = path.replace("{task}", task).replace("{person}", extra)
+        text = owner.get(path).text
+        for word in ("-of-q", "thoughts of q", "What is 70", "What is 71", "What is 72", session.id):
+            assert word not in text, (address, word)
+    owner.get("/account")
+    before = store.position()[0]
+    fields = {"reason": "r", "standing": "suspended", "session": session.id, "key": "k", "strength": "1"}
+    fields |= {"decision_reason": "error", "sure": "yes", "confirm": extra}
+    for address in CHANGES:
+        path = address.partition(" ")[2]
+        if "{task}" in path or "{person}" in path:
+            reply = owner.post(path.replace("{task}", task).replace("{person}", extra), fields)
+            assert reply.status == 404, (address, reply.status)
+    owner.post("/account/sessions", {"session": session.id})
+    owner.get("/enter")
+    assert store.session(secret) is not None
+    assert [change for change in changes(two, before) if change[1] == "q"] == []
+
+
+def test_what_an_owner_of_another_project_exports_holds_nothing_of_this_one(two: Town) -> None:
+    owner = two.visitor("owner", "q")
+    owner.get("/manage/export")
+    files = [owner.get("/manage/pay.csv"), owner.post("/manage/export", {"position": ""})]
+    pseudonym = two.joined["q", "annotator"].pseudonym
+    files.append(owner.post(f"/manage/people/{pseudonym}/export"))
+    for reply in files:
+        assert reply.status == 200, reply.text[:300]
+        assert reply.headers["content-disposition"].startswith("attachment"), reply.headers
+        content = reply.content
+        if content.startswith(b"PK"):
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                content = b"".join(archive.read(name) for name in archive.namelist())
+        assert b"-of-p" not in content
+        assert b"thoughts of p" not in content
+        assert b"What is 0 + 0" not in content
+    assert b"thoughts of q" in content

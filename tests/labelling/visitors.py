@@ -80,7 +80,8 @@ class _Forms(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._area is not None and self._open is not None:
             name, value = self._open.fields[-1]
-            self._open.fields[-1] = (name, value + data)
+            # A browser drops the line end that stands right behind the tag.
+            self._open.fields[-1] = (name, value + (data if value else data.removeprefix("\n")))
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":

@@ -55,8 +55,10 @@ class Office:
         return self.store.token("p", "annotator", name=name).pseudonym
 
     def lease(self, person: str) -> Lease:
-        """The task that the page will show."""
-        return self.desk.lease(person)
+        """The task that the page shows."""
+        found = self.store.next("p", person)
+        assert isinstance(found, Lease)
+        return found
 
     def labels(self) -> list[dict[str, Any]]:
         """What the log holds, in order."""
