@@ -8,7 +8,7 @@ import re
 _LIST_ITEM = re.compile(r"^\s*(?:[-*•+]|\d{1,2}[.)])\s+\S", re.MULTILINE)
 _REFUSAL = re.compile(
     r"^\W*(?:(?:i(?:'m| am)|we(?:'re| are)) (?:very |so |really )?sorry\b[^.!?]*\b(?:but|can|could|not)\b"
-    r"|(?:sorry|unfortunately|apologies)\b[^.!?]*\b(?:can|could|will|would|not|unable)"
+    r"|(?:sorry|unfortunately|apologies)\b[^.!?]*\b(?:can|could|will|would|won't|not|unable)"
     r"|(?:i|we) (?:can ?not|can't|won't|will not|must decline|have to decline|am not able|am unable)\b"
     r"|(?:i(?:'m| am)|we(?:'re| are)) (?:not (?:able|going|comfortable|allowed)|unable)\b"
     r"|as an (?:ai|assistant|language model)\b[^.!?]*\b(?:can ?not|can't|unable|won't|not))",

@@ -104,7 +104,7 @@ class Reports:
             report=report,
             seq=seq,
             is_fresh=is_fresh,
-            computing=project in self._children,
+            computing=not is_fresh and project in self._children,
             failure=failure if failed_at == seq else "",
         )
 
