@@ -80,6 +80,7 @@ def test_a_form_without_its_token_shows_what_was_filled_in_and_changes_nothing(d
     assert 'value="x&lt;y"' in found.text
     assert "another good one" not in found.text
     assert browser.post("/sign-out").status_code == 200
+    browser.get("/enter")
     assert browser.post("/enter", project="p", name="Ada", password="another good one").status_code == 403
 
 
