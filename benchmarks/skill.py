@@ -139,8 +139,8 @@ def peer_figures(crowds: Sequence[Crowd], python: Path = PEER) -> dict[str, dict
     for name in PEERS:
         own = [(found, next(answers)) for found in crowds]
         figures[name] = {
-            "right": [right_share(np.array(said["truth"]), found.better_U) for found, said in own],
-            "auc": [honest_above(_skills(found, said["skill"]), found.honest) for found, said in own],
+            "right": [right_share(np.array(peer["truth"]), found.better_U) for found, peer in own],
+            "auc": [honest_above(_skills(found, peer["skill"]), found.honest) for found, peer in own],
         }
     return figures
 
@@ -195,8 +195,8 @@ def main() -> None:
         command = f"`python -m benchmarks.skill {' '.join(sys.argv[1:])}`"
         text = (
             f"{command}, {machine()}\n\n300 pairs of the world's test split, three labels each, "
-            f"{len(SEEDS)} crowds. Of those who do not read, two click the first shown, one at random, one in "
-            "turn. *Right*: the answer for which more speaks is of the higher true worth."
+            f"{len(SEEDS)} crowds. Of those who do not read, two click the first shown, one at random, one "
+            "in turn. *Right*: the answer for which more speaks is of the higher true worth."
         )
         save_section(TITLE, "\n\n".join([text, *parts]))
 

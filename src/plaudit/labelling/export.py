@@ -140,9 +140,7 @@ def export(
     """
     chosen = Filters() if filters is None else filters
     with _moment(store, project, position) as (connection, seq, link):
-        settings = views.settings_of(connection, project)
-        if settings is None:
-            raise _no_project(store, project, position)
+        settings = _settings(store, connection, project, position)
         status = progress.status(connection, project)
         found, left_out = selected_labels(connection, project, chosen, tasks)
     rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen.group)
@@ -171,9 +169,12 @@ def export(
     return snapshot
 
 
-def _no_project(store: LabelStore, project: str, position: int | None) -> NotFoundError:
-    at = "" if position is None else f" at position {position}"
-    return NotFoundError(f"{store.where}: there is no project {project!r}{at}")
+def _settings(store: LabelStore, connection: Connection, project: str, position: int | None) -> Project:
+    settings = views.settings_of(connection, project)
+    if settings is None:
+        at = "" if position is None else f" at position {position}"
+        raise NotFoundError(f"{store.where}: there is no project {project!r}{at}")
+    return settings
 
 
 def _silent(count: int) -> dict[str, int]:

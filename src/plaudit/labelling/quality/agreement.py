@@ -164,8 +164,8 @@ def _weights(values: Values) -> Float[np.ndarray, "C C"]:
     if values.level == "nominal":
         return np.eye(values.categories)
     gap_CC = np.abs(np.subtract.outer(np.arange(values.categories), np.arange(values.categories)))
-    apart_CC = gap_CC * (gap_CC + 1) / 2
-    return 1 - apart_CC / max(apart_CC.max(), 1)
+    distance_CC = gap_CC * (gap_CC + 1) / 2
+    return 1 - distance_CC / max(distance_CC.max(), 1)
 
 
 def _sums_by_prompt(
@@ -253,8 +253,8 @@ def _alpha(sums_SA: Float[np.ndarray, "S A"], values: Values) -> Float[np.ndarra
         distance_SCC = (middle_SC[:, :, None] - middle_SC[:, None, :]) ** 2
     total_S = count_SC.sum(axis=1)
     observed_S = _ratio((coincidences_SCC * distance_SCC).sum(axis=(1, 2)), total_S)
-    chance_SCC = count_SC[:, :, None] * count_SC[:, None, :] * distance_SCC
-    expected_S = _ratio(chance_SCC.sum(axis=(1, 2)), total_S * (total_S - 1))
+    expected_SCC = count_SC[:, :, None] * count_SC[:, None, :] * distance_SCC
+    expected_S = _ratio(expected_SCC.sum(axis=(1, 2)), total_S * (total_S - 1))
     return 1 - _ratio(observed_S, expected_S)
 
 

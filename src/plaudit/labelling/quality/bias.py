@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LEAST_PREFERENCES = 20
 """Preferences that a person needs for odds of their own."""
-LENGTHS_APART = 30
+LENGTHS_DIFFER = 30
 """Characters from which one answer counts as the longer (AlpacaEval's figure)."""
 NOTHING = "no label says anything of it"
 """Why a share has no value."""
@@ -95,7 +95,7 @@ def shares_of_people(preferences: Preferences) -> dict[str, list[Figure]]:
     characters_B, _, lists_B, refusals_B = preferences.gap_BF.T
     gaps = {
         "first": np.ones(len(first_B)),
-        "longer": np.where(np.abs(characters_B) > LENGTHS_APART, characters_B, 0.0),
+        "longer": np.where(np.abs(characters_B) > LENGTHS_DIFFER, characters_B, 0.0),
         "lists": lists_B,
         "refusals": refusals_B,
     }
@@ -204,16 +204,24 @@ def odds_of(preferences: Preferences) -> Biases:
             place.append(Figure(value=None, n=n, reason=TOO_FEW if few else ONE_SIDE))
             # As likely as so many tosses of a coin that all fall alike.
             p.append(None if few else 2.0 ** (1 - n))
-    shared = list[Odds]()
+    shared = _shared_odds(found, len(people), gap_BF[rows_B], faults)
+    return Biases(place=tuple(place), place_p=tuple(holm(p)), shared=shared)
+
+
+def _shared_odds(
+    found: PlaceFit, people: int, gap_BF: Float[np.ndarray, "B F"], faults: Sequence[str]
+) -> tuple[Odds, ...]:
+    """The odds of what is common to all people, or why there are none."""
+    shared, index = list[Odds](), people
     for feature, (name, unit) in enumerate(SHARED):
         if faults[feature]:
-            figure, p_value = Figure(value=None, n=int(rows_B.sum()), reason=faults[feature]), None
-        else:
-            index = len(people) + columns.index(feature)
-            differing = int((gap_BF[rows_B, feature] != 0).sum())
-            figure, p_value = _odds(found, index, differing), found.p(index)
-        shared.append(Odds(name=name, unit=unit, odds=figure, p=p_value))
-    return Biases(place=tuple(place), place_p=tuple(holm(p)), shared=tuple(shared))
+            nothing = Figure(value=None, n=len(gap_BF), reason=faults[feature])
+            shared.append(Odds(name=name, unit=unit, odds=nothing, p=None))
+            continue
+        differing = int((gap_BF[:, feature] != 0).sum())
+        shared.append(Odds(name=name, unit=unit, odds=_odds(found, index, differing), p=found.p(index)))
+        index += 1
+    return tuple(shared)
 
 
 def _faults(gap_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]) -> list[str]:

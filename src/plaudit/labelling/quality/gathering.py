@@ -285,9 +285,9 @@ class _Gathering:
             if facts.is_random:
                 columns = self._columns.setdefault(aspect, _Columns())
                 columns.add((facts.id, key), person, value, prompt, guidelines)
-        for one, other, choice in self._compared(facts, given, order):
-            pair = self._pairs.setdefault((facts.id, one, other), len(self._pairs))
-            swapped = order.index(one) > order.index(other)
+        for first, other, choice in self._compared(facts, given, order):
+            pair = self._pairs.setdefault((facts.id, first, other), len(self._pairs))
+            swapped = order.index(first) > order.index(other)
             self._choices.append((pair, person, choice, swapped, len(self._items) - 1))
 
     def _valued(
@@ -299,8 +299,8 @@ class _Gathering:
             strength = _strength(given, order)
             yield "", 0, _code(strength if facts.forward[1] == 1 else -strength, self.project)
         elif ask == "rank":
-            for one, other, choice in self._compared(facts, given, order):
-                yield "", (one, other), {FIRST: 0, TIE: 1, SECOND: 2}[choice]
+            for first, other, choice in self._compared(facts, given, order):
+                yield "", (first, other), {FIRST: 0, TIE: 1, SECOND: 2}[choice]
         elif ask == "rate":
             for aspect, points in given.get("points", {}).items():
                 name = "" if aspect == "overall" else aspect
@@ -317,13 +317,13 @@ class _Gathering:
     ) -> Iterator[tuple[int, int, int]]:
         """Two places of the task, in the order of their hashes, and which of the answers is better."""
         if self.project.ask == "pair":
-            one = facts.forward[0]
+            first = facts.forward[0]
             strength = _strength(given, order)
-            yield one, 1 - one, _choice(strength if one == 0 else -strength)
+            yield first, 1 - first, _choice(strength if first == 0 else -strength)
         elif self.project.ask == "rank":
             ranks = {order[place]: rank for rank, group in enumerate(given["groups"]) for place in group}
-            for one, other in combinations(sorted(ranks, key=lambda place: facts.forward[place]), 2):
-                yield one, other, _choice(ranks[one] - ranks[other])
+            for first, other in combinations(sorted(ranks, key=lambda place: facts.forward[place]), 2):
+                yield first, other, _choice(ranks[first] - ranks[other])
 
     def gathered(self) -> Gathered:
         """All of it, as arrays."""
@@ -356,9 +356,9 @@ class _Gathering:
         )
         looks = dict[tuple[str, int], np.ndarray]()
         rows = list[np.ndarray]()
-        for wanted, one, other in self._pairs:
+        for wanted, first, other in self._pairs:
             both = list[np.ndarray]()
-            for place in (one, other):
+            for place in (first, other):
                 found = looks.get((wanted, place))
                 if found is None:
                     found = looks[wanted, place] = _looks(

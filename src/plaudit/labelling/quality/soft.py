@@ -18,7 +18,7 @@ from plaudit.labelling.quality.skill import fit_skill
 from plaudit.labelling.rows import rows_of, text_of
 
 DIGITS = 6
-"""Digits of a chance: the same on every machine."""
+"""Digits of a probability: the same on every machine."""
 
 
 def soft_rows(
@@ -43,8 +43,10 @@ def soft_rows(
         for pair, item in zip(votes.pair_B.tolist(), gathered.choices.item_B.tolist(), strict=True):
             events[pair].append(voting[item].seq)
         bodies = {row.task: json.loads(row.body) for row in voting}
-        for (task, one, other), chance, own in zip(gathered.keys, first_U.tolist(), events, strict=True):
-            row = _soft_row(bodies[task], one, other, round(chance, DIGITS))
+        for (task, first, other), probability, own in zip(
+            gathered.keys, first_U.tolist(), events, strict=True
+        ):
+            row = _soft_row(bodies[task], first, other, round(probability, DIGITS))
             rows.setdefault(task, []).append((row, tuple(own)))
     for row in (row for row in found if row.purpose == "adjudicated"):
         rows[row.task] = [(record, (row.seq,)) for record in _decided_rows(row, settings)]
@@ -53,17 +55,17 @@ def soft_rows(
     return [row for row, _ in flat], [max(own) for _, own in flat], [own for _, own in flat]
 
 
-def _soft_row(body: dict[str, Any], one: int, other: int, chance: float) -> Comparison:
+def _soft_row(body: dict[str, Any], first: int, other: int, probability: float) -> Comparison:
     """The row of a pair, for which of its answers more speaks; of even ones the earlier in the task."""
-    if chance < 0.5 or (chance == 0.5 and other < one):
-        one, other, chance = other, one, round(1 - chance, DIGITS)
-    texts = [text_of(body["candidates"][place]["text"]) for place in (one, other)]
+    if probability < 0.5 or (probability == 0.5 and other < first):
+        first, other, probability = other, first, round(1 - probability, DIGITS)
+    texts = [text_of(body["candidates"][place]["text"]) for place in (first, other)]
     origin = body.get("metadata", {}).get("origin")
     return Comparison(
         prompt=text_of(body["prompt"]),
         chosen=texts[0],
         rejected=texts[1],
-        probability=chance,
+        probability=probability,
         group="people",
         category=body.get("category"),
         origin=origin if isinstance(origin, str) else "",
