@@ -2,7 +2,7 @@
 
 python -m benchmarks.labelling next           1,000 and 100,000 tasks in turn, before and after 10,000 labels
 python -m benchmarks.labelling pages          the same by pages of the browser, with what they weigh
-python -m benchmarks.labelling alone          from the command of one person to the first task
+python -m benchmarks.labelling solo           from the command of one person to the first task
 python -m benchmarks.labelling quality        the report of 50,000 labels
 python -m benchmarks.labelling next --save    and keeps the table in RESULTS.md
 """
@@ -150,19 +150,19 @@ class Browser:
 
     def get(self, path: str) -> bytes:
         """A page; the hidden fields of its answer's form are kept for `send`."""
-        return self._kept("GET", path, None)
+        return self._fetch("GET", path, None)
 
     def send(self, path: str, **fields: str) -> bytes:
         """The form of the last page, and the page that it leads to."""
-        return self._kept("POST", path, urlencode({**self.form, **fields}).encode())
+        return self._fetch("POST", path, urlencode({**self.form, **fields}).encode())
 
-    def _kept(self, method: str, path: str, body: bytes | None) -> bytes:
+    def _fetch(self, method: str, path: str, body: bytes | None) -> bytes:
         form = {} if body is None else {"Content-Type": "application/x-www-form-urlencoded"}
         self._http.request(method, path, body, {**self._headers, **form})
         response = self._http.getresponse()
         content = response.read()
         if response.status == 303:
-            return self._kept("GET", response.headers["Location"], None)
+            return self._fetch("GET", response.headers["Location"], None)
         assert response.status == 200, f"{method} {path}: {response.status}"
         plain = gzip.decompress(content) if response.headers.get("Content-Encoding") == "gzip" else content
         own = plain.decode().partition('action="/label"')[2].partition("</form>")[0]
@@ -202,7 +202,7 @@ def _shown_and_sent(browser: Browser) -> tuple[Call, Call, int]:
     return shown, sent, len(page)
 
 
-def measure_alone(calls: int) -> list[list[str]]:
+def measure_solo(calls: int) -> list[list[str]]:
     """From `plaudit collect` to the first task, as often as wanted."""
     taken = list[float]()
     with tempfile.TemporaryDirectory() as folder:
@@ -269,7 +269,7 @@ def _label_many(store: LabelStore, labels: int) -> None:
 TITLES = {
     "next": "The next task among many",
     "pages": "Pages of a labeller",
-    "alone": "To the first task alone",
+    "solo": "To the first task by oneself",
     "quality": "The report of quality",
 }
 """The heading of each table."""
@@ -279,8 +279,8 @@ _PAGE_COLUMNS = ("tasks", "shown p50, ms", "p95", "sent and next shown p50, ms",
 def _table(args: argparse.Namespace) -> tuple[Sequence[str], list[list[str]]]:
     if args.part == "pages":
         return _PAGE_COLUMNS, measure_pages(args.tasks, calls=args.calls)
-    if args.part == "alone":
-        return ("seconds p50", "largest", "starts"), measure_alone(20)
+    if args.part == "solo":
+        return ("seconds p50", "largest", "starts"), measure_solo(20)
     if args.part == "quality":
         return ("labels", "seconds"), measure_quality(50_000)
     return _COLUMNS, measure_next(args.tasks, labelled=args.labels, calls=args.calls)

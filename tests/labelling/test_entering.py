@@ -11,7 +11,7 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from plaudit.labelling.app.pages import Alone, OnceLink
+from plaudit.labelling.app.pages import OnceLink, Solo
 from plaudit.labelling.app.server import make_app, site_of
 from tests.labelling import desks
 
@@ -120,7 +120,7 @@ def test_a_browser_that_keeps_no_cookie_is_told(desk: desks.Desk) -> None:
 def test_the_link_of_one_person_works_once(desk: desks.Desk) -> None:
     link = OnceLink("s3cret")
     person = desk.store.token("p", "reviewer", name="you").pseudonym
-    browser = Browser(desk, alone=Alone(project="p", pseudonym=person, link=link))
+    browser = Browser(desk, solo=Solo(project="p", pseudonym=person, link=link))
     assert browser.get("/start/other").status_code == 403
     assert browser.get("/start/s3cret").url.path == "/label"
     assert browser.get("/start/s3cret").url.path == "/label"

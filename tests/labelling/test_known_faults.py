@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from plaudit.labelling.app.api import PREFIX
-from plaudit.labelling.app.pages import Alone, OnceLink
+from plaudit.labelling.app.pages import OnceLink, Solo
 from plaudit.labelling.app.server import serve_in_background
 from plaudit.labelling.store import LabelStore, open_store
 from tests.labelling.desks import Desk, MakeDesk, pair_body
@@ -225,7 +225,7 @@ def test_the_link_of_one_person_works_once(make_desk: MakeDesk, tmp_path: Path) 
     person = desk.store.token("p", "reviewer", name="you").pseudonym
     link = OnceLink.new()
     assert len(link.secret) >= 32
-    with serve_in_background(desk.store, alone=Alone(project="p", pseudonym=person, link=link)) as server:
+    with serve_in_background(desk.store, solo=Solo(project="p", pseudonym=person, link=link)) as server:
         stranger = Visitor(server.url)
         for wrong in ("x", link.secret[:-1], link.secret + "x", "%00", "%c3%a9"):
             assert stranger.get(f"/start/{wrong}").status in (403, 422), wrong

@@ -35,7 +35,7 @@ def visit(**more: Any) -> SimpleNamespace:
             "who": SimpleNamespace(pseudonym="a1", scopes=("label",)),
             "session": SimpleNamespace(id="5e55"),
             "address": "/label",
-            "alone": False,
+            "solo": False,
             "form_token": "f0rm",
             **more,
         }

@@ -178,7 +178,7 @@ def kind_of_rows(source: Path, format: str | None = None, options: ReadOptions =
         return "pair" if len(value.get("candidates") or ()) == 2 else "rank"
     for row in open_rows(source, format=format, options=options).rows:
         for record in row.records:
-            return next(ask for ask, kinds in _ASKED.items() if isinstance(record, kinds))
+            return next(ask for ask, kinds in _KIND_OF_RECORD.items() if isinstance(record, kinds))
     raise UserError(f"{source_name(source)}: no row of it can be read; `plaudit data inspect` says why")
 
 
@@ -327,7 +327,7 @@ _TAKEN: Mapping[str, tuple[type[Record], ...]] = {
     "attack": (Prompt,),
 }
 """Which records become a task of each kind."""
-_ASKED: Mapping[KindName, tuple[type[Record], ...]] = {
+_KIND_OF_RECORD: Mapping[KindName, tuple[type[Record], ...]] = {
     "pair": (Comparison,),
     "rank": (Ranking,),
     "rate": (Rating,),

@@ -75,7 +75,7 @@ def qualification(look: Transaction, name: str, person: str) -> Qualification:
     verdicts = _verdicts(look, name, person)
     counted = [verdict for verdict in verdicts if verdict is not None]
     lower = wilson_lower(sum(counted), len(counted))
-    state = _state(row, asked_for=settings.qualify_n, answered=len(verdicts))
+    state = _state(row, needed=settings.qualify_n, answered=len(verdicts))
     is_over = state in ("passed", "failed")
     return Qualification(
         answered=len(verdicts),
@@ -87,15 +87,15 @@ def qualification(look: Transaction, name: str, person: str) -> Qualification:
     )
 
 
-def _state(row: Any, *, asked_for: int, answered: int) -> State:
+def _state(row: Any, *, needed: int, answered: int) -> State:
     if row.standing == "failed":
         return "failed"
-    if row.role != "annotator" or asked_for == 0:
+    if row.role != "annotator" or needed == 0:
         return "none"
     if row.standing == "qualifying":
         return "running"
     # A reviewer may have let the person in before the end.
-    return "passed" if answered >= asked_for else "none"
+    return "passed" if answered >= needed else "none"
 
 
 def conclude_qualification(change: Transaction, name: str, person: str) -> None:

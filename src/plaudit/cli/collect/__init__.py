@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from plaudit.cli.collect import alone, exporting, people, projects, quality, screening, serving, upkeep
+from plaudit.cli.collect import exporting, people, projects, quality, screening, serving, solo, upkeep
 from plaudit.cli.parser import Parser, Subparsers
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
@@ -31,7 +31,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _add_verbs(collect: Parser) -> argparse._SubParsersAction[Parser]:
     verbs = collect.add_subparsers(dest="collect_verb", required=True, title="verbs", metavar="VERB")
-    for module in (alone, projects, people, screening, serving, quality, exporting, upkeep):
+    for module in (solo, projects, people, screening, serving, quality, exporting, upkeep):
         module.add_parsers(verbs)
     return verbs
 
@@ -40,7 +40,7 @@ def whole_words(words: Sequence[str]) -> list[str]:
     """The words of a command with the verb that may be left out.
 
     >>> whole_words(["collect", "pairs.jsonl", "--out", "labels.jsonl"])
-    ['collect', 'alone', 'pairs.jsonl', '--out', 'labels.jsonl']
+    ['collect', 'solo', 'pairs.jsonl', '--out', 'labels.jsonl']
     """
     verbs = _add_verbs(Parser()).choices
     first = words[1] if len(words) > 1 else "--help"
@@ -50,7 +50,7 @@ def whole_words(words: Sequence[str]) -> list[str]:
         raise UserError(
             f"plaudit collect {first}: there is no such file and no such verb{did_you_mean(first, verbs)}"
         )
-    return [words[0], alone.VERB, *words[1:]]
+    return [words[0], solo.VERB, *words[1:]]
 
 
 def run(args: argparse.Namespace) -> int:

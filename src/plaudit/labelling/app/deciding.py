@@ -68,13 +68,13 @@ def _queue_page(
         markdown=markdown_of(project),
         left=left,
         done=done,
-        key=form.one("key") or fresh_key(),
+        key=form.value("key") or fresh_key(),
         values=_values(form, shown),
         marks=_marks(visit, shown),
         can_differ=shown["kind"] == "pair",
-        reason=form.one("decision_reason") or "",
+        reason=form.value("decision_reason") or "",
         reasons=ADJUDICATION_REASONS,
-        gold=form.one("gold") == "yes",
+        gold=form.value("gold") == "yes",
         error=error,
     )
 
@@ -123,13 +123,13 @@ def _decide(visit: Visit) -> Answer:
     project = visit.store.project(visit.who.project)
     try:
         label = label_from_form(_shown(details, project), visit.form.fields)
-        wants_gold = visit.form.one("gold") == "yes"
+        wants_gold = visit.form.value("gold") == "yes"
         _refuse_unknown_gold(wants_gold, label, details, project)
         visit.store.adjudicate(
             visit.who.project,
             details.id,
             label,
-            reason=visit.form.one("decision_reason") or "",
+            reason=visit.form.value("decision_reason") or "",
             actor=visit.who.pseudonym,
             key=visit.form.need("key"),
             first=True,

@@ -34,7 +34,7 @@ def _home(visit: Visit) -> Answer:
 def _enter(visit: Visit) -> Answer:
     if visit.session is not None:
         return Sent(to=local_address(visit.query.get("next")))
-    if visit.alone:
+    if visit.solo:
         return Shown(template="closed.html", status=403)
     return _sign_in_form(visit, project=visit.query.get("project", ""), name="")
 
@@ -52,7 +52,7 @@ def _sign_in(visit: Visit) -> Answer:
         opened = visit.store.sign_in(project, name, password, replacing=visit.secret or None)
     except (NotFoundError, NotYoursError, TooOftenError) as error:
         return _sign_in_form(visit, project=project, name=name, error=str(error), status=status_of(error))
-    return _entered(visit, opened, local_address(visit.form.one("next")))
+    return _entered(visit, opened, local_address(visit.form.value("next")))
 
 
 def _entered(visit: Visit, opened: Opened, onward: str) -> Sent:
@@ -94,16 +94,16 @@ def _join_form(
 
 def _join(visit: Visit) -> Answer:
     form = visit.form
-    name, participant = form.one("name") or "", form.one("participant") or ""
+    name, participant = form.value("name") or "", form.value("participant") or ""
     invite = visit.store.look_at_invite(visit.path["invite"])
     try:
-        if not invite.panel and not form.one("password"):
+        if not invite.panel and not form.value("password"):
             raise FieldError(field="password", found="nothing", expected="a password to come back with")
         joined = visit.store.join(
             visit.path["invite"],
             participant if invite.panel else name,
             form.need("key"),
-            password=form.one("password") or None,
+            password=form.value("password") or None,
             participant=participant if invite.panel else None,
         )
     except FieldError as error:
@@ -113,11 +113,11 @@ def _join(visit: Visit) -> Answer:
 
 
 def _start(visit: Visit) -> Answer:
-    alone = visit.site.alone
-    if alone is None:
+    solo = visit.site.solo
+    if solo is None:
         raise RequestError(404, "there is no such address")
-    if alone.link.take(visit.path["secret"]):
-        opened = visit.store.open_session(alone.project, alone.pseudonym, by="link")
+    if solo.link.take(visit.path["secret"]):
+        opened = visit.store.open_session(solo.project, solo.pseudonym, by="link")
         return _entered(visit, opened, "/label")
     # The same link in the same browser is somebody who came back.
     return Sent(to="/label") if visit.session is not None else Shown(template="closed.html", status=403)
@@ -128,7 +128,7 @@ def _set_language(visit: Visit) -> Answer:
     if language not in LANGUAGES:
         raise FieldError(field="language", found=repr(language), expected=f"one of {', '.join(LANGUAGES)}")
     chosen = Cookie(name=LANGUAGE_COOKIE, value=language, seconds=_YEAR)
-    return Sent(to=local_address(visit.form.one("next")), cookies=(chosen,))
+    return Sent(to=local_address(visit.form.value("next")), cookies=(chosen,))
 
 
 def _account(visit: Visit) -> Answer:
@@ -152,7 +152,7 @@ def _change_password(visit: Visit) -> Answer:
 
 
 def _end_sessions(visit: Visit) -> Answer:
-    visit.store.end_sessions(*visit.person, visit.form.one("session"), actor=visit.who.pseudonym)
+    visit.store.end_sessions(*visit.person, visit.form.value("session"), actor=visit.who.pseudonym)
     return Sent(to="/account?done=sessions")
 
 

@@ -296,7 +296,7 @@ def _timing(visit: Visit) -> dict[str, float | None]:
 
 def _number(visit: Visit, name: str, most: float) -> float | None:
     try:
-        value = float(visit.form.one(name) or "nan")
+        value = float(visit.form.value(name) or "nan")
     except ValueError:
         return None
     # A clock that jumps must not keep an answer from being taken.
@@ -328,7 +328,7 @@ def _draft(visit: Visit) -> Answer:
     """Keep what is filled in, and go on with the same task."""
     assignment = visit.form.need("assignment")
     _keep(visit, assignment)
-    marks = visit.form.one("differences")
+    marks = visit.form.value("differences")
     wanted = "notice=saved" if marks is None else f"differences={'yes' if marks == 'yes' else 'no'}"
     return Sent(to=f"/label?at={assignment}&{wanted}")
 
@@ -340,7 +340,7 @@ def _keep(visit: Visit, assignment: str) -> None:
 def _skip(visit: Visit) -> Answer:
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
     # Of the same page as the answer, so the key is told apart: going back and answering is no repetition.
-    visit.store.skip(*visit.person, assignment, f"{key}-skip", visit.form.one("reason") or "")
+    visit.store.skip(*visit.person, assignment, f"{key}-skip", visit.form.value("reason") or "")
     return Sent(to="/label?notice=skipped")
 
 
@@ -374,14 +374,14 @@ def _flag(visit: Visit) -> Answer:
 def _annotate(visit: Visit, field: str, done: str) -> Answer:
     """A note or a report beside the answer; what is filled in of the answer is kept."""
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
-    given = visit.form.one(field) or ""
+    given = visit.form.value(field) or ""
     if not given.strip():
         error = FieldError(field=field, found="nothing", expected="words")
         return _task_page(visit, replace(_task_of(visit, assignment), label=None), error=error)
     if field == "note":
         visit.store.note(*visit.person, assignment, f"{key}-note", given)
     else:
-        text = visit.form.one("report-words") or ""
+        text = visit.form.value("report-words") or ""
         visit.store.flag(*visit.person, assignment, f"{key}-report", given, text)
     _keep(visit, assignment)
     return Sent(to=f"/label?at={assignment}&notice={done}")
@@ -394,7 +394,7 @@ def _turn(visit: Visit) -> Answer:
     """Send a message; without a script the page waits for the answers."""
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
     task = _task_of(visit, assignment)
-    message = visit.form.one("message") or ""
+    message = visit.form.value("message") or ""
     try:
         conversation.say(visit.store, *visit.person, assignment, key=f"{key}-turn", message=message)
     except UserError as error:
@@ -438,7 +438,7 @@ def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]])
 def _choose(visit: Visit) -> Answer:
     """Say which of two answers is better; the conversation goes on with it."""
     assignment = visit.form.need("assignment")
-    turn, chosen = visit.form.one("turn") or "", visit.form.one("strength") or ""
+    turn, chosen = visit.form.value("turn") or "", visit.form.value("strength") or ""
     task = _task_of(visit, assignment)
     most = len(task.shown["scale"])
     strengths = {str(number): number for number in range(-most, most + 1)}

@@ -188,7 +188,7 @@ def _closing_reason(visit: Visit, details: TaskDetails) -> str:
 
 
 def _close(visit: Visit) -> Answer:
-    details, reason = task_of_visit(visit), visit.form.one("reason") or ""
+    details, reason = task_of_visit(visit), visit.form.value("reason") or ""
     # Sent twice it is closed once.
     if details.state != "closed":
         try:
@@ -262,7 +262,7 @@ def _example(project: Project) -> str:
 
 
 def _add_tasks(visit: Visit) -> Answer:
-    lines = visit.form.one("lines") or ""
+    lines = visit.form.value("lines") or ""
     project = visit.store.project(visit.who.project)
     bodies, faults = read_task_lines(lines, project)
     if faults:
@@ -309,10 +309,10 @@ def _export_page(visit: Visit, *, chosen: Filters, problem: str = "") -> Shown:
 
 
 def _export(visit: Visit) -> Answer:
-    group = visit.form.one("group") or "people"
+    group = visit.form.value("group") or "people"
     if group not in ("people", "ai"):
         raise FieldError(field="group", found=repr(group), expected="people or ai")
-    switches = {item.name: visit.form.one(item.name) == "yes" for item in fields(Filters)}
+    switches = {item.name: visit.form.value(item.name) == "yes" for item in fields(Filters)}
     chosen = Filters(**{**switches, "group": group})  # type: ignore[arg-type]
     name = visit.who.project
     with tempfile.TemporaryDirectory() as folder:

@@ -61,7 +61,7 @@ class Site:
     """Of the loopback: cookies know no ports, so their name does."""
     behind: str | None = None
     """The https address of a proxy."""
-    alone: Alone | None = None
+    solo: Solo | None = None
     """Of an app for one person at their own machine."""
     reports: Reports | None = None
     """What is known of the quality of labels; of an app that is served."""
@@ -87,10 +87,10 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alone:
+class Solo:
     """The one person of an app on their own machine, who comes in by a link that works once.
 
-    Example: ``Alone(project="pairs", pseudonym="r1", link=OnceLink.new())``
+    Example: ``Solo(project="pairs", pseudonym="r1", link=OnceLink.new())``
     """
 
     project: str
@@ -127,13 +127,13 @@ class OnceLink:
 class Form:
     """The fields of a form, as a browser sends them.
 
-    Example: ``Form(fields={"strength": ("2",)}).one("strength") == "2"``
+    Example: ``Form(fields={"strength": ("2",)}).value("strength") == "2"``
     """
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Every name with its values, in order."""
 
-    def one(self, name: str) -> str | None:
+    def value(self, name: str) -> str | None:
         """The value of a field that is there once; None where it is not there."""
         values = self.fields.get(name, ())
         if len(values) > 1:
@@ -146,7 +146,7 @@ class Form:
 
     def need(self, name: str) -> str:
         """The value of a field that must be there."""
-        value = self.one(name)
+        value = self.value(name)
         if value is None:
             raise FieldError(field=name, found="nothing", expected="a value")
         return value
@@ -194,9 +194,9 @@ class Visit:
         return self.who.project, self.who.pseudonym
 
     @property
-    def alone(self) -> bool:
+    def solo(self) -> bool:
         """Whether this is one person at their own machine."""
-        return self.site.alone is not None
+        return self.site.solo is not None
 
     def may(self, scope: str) -> bool:
         """Whether whoever asks may do this."""
@@ -583,8 +583,8 @@ def _menu(visit: Visit) -> list[dict[str, Any]]:
     return [
         {"to": to, "key": key, "here": here == to or here.startswith(f"{to}/")}
         for to, key, scope in _MENU
-        # Alone at one's own machine there is no account.
-        if (visit.may(scope) or scope == "any") and not (visit.alone and key == "nav-account")
+        # Solo at one's own machine there is no account.
+        if (visit.may(scope) or scope == "any") and not (visit.solo and key == "nav-account")
     ]
 
 

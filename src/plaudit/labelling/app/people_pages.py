@@ -53,8 +53,8 @@ def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None 
         sessions=visit.store.sessions(project, pseudonym) if named and not gone else [],
         history=review.trail(visit.store, project, kinds=_STANDING_KINDS, subject=pseudonym),
         standings=STANDINGS,
-        standing=form.one("standing") or row["standing"],
-        reason=form.one("reason") or "",
+        standing=form.value("standing") or row["standing"],
+        reason=form.value("reason") or "",
         decides=not gone and _why_not(visit, row) is None,
         qualification=visit.store.qualification(project, pseudonym),
         figures=_figures(visit, pseudonym),
@@ -84,7 +84,7 @@ def _set_standing(visit: Visit) -> Answer:
     refused = _why_not(visit, row)
     if refused is not None:
         raise NotYoursError(refused, tried_in=visit.who.project)
-    standing, reason = visit.form.one("standing") or "", visit.form.one("reason") or ""
+    standing, reason = visit.form.value("standing") or "", visit.form.value("reason") or ""
     # Sent twice it is decided once: what holds already is not decided again.
     if standing != row["standing"]:
         try:
@@ -93,13 +93,13 @@ def _set_standing(visit: Visit) -> Answer:
             )
         except FieldError as error:
             return _person_page(visit, row, error=error)
-    onward = local_address(visit.form.one("next"), f"/manage/people/{row['pseudonym']}")
+    onward = local_address(visit.form.value("next"), f"/manage/people/{row['pseudonym']}")
     return Sent(to=f"{onward.partition('?')[0]}?done=standing")
 
 
 def _end_sessions(visit: Visit) -> Answer:
     row = _person_row(visit)
-    wanted = visit.form.one("session")
+    wanted = visit.form.value("session")
     if wanted is None:
         # Tokens too: whoever is signed out everywhere does not come in by a program either.
         visit.store.revoke(visit.who.project, row["pseudonym"], actor=visit.who.pseudonym)
@@ -121,7 +121,7 @@ def _erase(visit: Visit) -> Answer:
         return Sent(to=f"/manage/people/{row['pseudonym']}?done=erased")
     if row["pseudonym"] == visit.who.pseudonym:
         raise NotYoursError("nobody erases themselves: another owner, or the command line, does")
-    typed = (visit.form.one("confirm") or "").strip()
+    typed = (visit.form.value("confirm") or "").strip()
     if typed != row["pseudonym"]:
         error = FieldError(field="confirm", found=repr(typed[:40]), expected=repr(row["pseudonym"]))
         return _person_page(visit, row, error=error)
@@ -138,7 +138,7 @@ def _invites(visit: Visit) -> Answer:
 
 def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = None) -> Shown:
     form = visit.form
-    values = {name: form.one(name) or usual for name, usual in _USUAL.items()}
+    values = {name: form.value(name) or usual for name, usual in _USUAL.items()}
     error = fault if isinstance(fault, FieldError) else None
     return manage_page(
         visit,
@@ -150,7 +150,7 @@ def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = N
         secret=secret,
         address=f"{_address_of(visit)}/join/{secret}",
         # A fresh one with every page but that which is sent again.
-        key=(form.one("key") if error is not None else None) or fresh_key(),
+        key=(form.value("key") if error is not None else None) or fresh_key(),
         done=visit.query.get("done", ""),
         error=error,
         problem="" if fault is None else str(fault),
@@ -170,7 +170,7 @@ def _invite(visit: Visit) -> Answer:
     try:
         secret = visit.store.invite(
             visit.who.project,
-            role=form.one("role") or "",
+            role=form.value("role") or "",
             uses=_whole(form, "uses"),
             days=_days(form),
             actor=visit.who.pseudonym,
@@ -184,22 +184,22 @@ def _invite(visit: Visit) -> Answer:
 
 
 def _panel(form: Form) -> Panel | None:
-    code = (form.one("code") or "").strip()
-    tasks = (form.one("tasks") or "").strip()
+    code = (form.value("code") or "").strip()
+    tasks = (form.value("tasks") or "").strip()
     if tasks and not code:
         raise FieldError(field="code", found="nothing", expected="the panel's completion code")
     return Panel(code=code, tasks=_whole(form, "tasks") if tasks else None) if code else None
 
 
 def _whole(form: Form, name: str) -> int:
-    text = (form.one(name) or "").strip()
+    text = (form.value(name) or "").strip()
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise FieldError(field=name, found=repr(text[:40]), expected=f"a whole number from 1 to {_MOST_USES}")
     return int(text)
 
 
 def _days(form: Form) -> float:
-    text = (form.one("days") or "").strip().replace(",", ".")
+    text = (form.value("days") or "").strip().replace(",", ".")
     try:
         days = float(text)
     except ValueError:

@@ -53,9 +53,9 @@ def _declinable(project: Project, declined: Sequence[str]) -> list[str]:
 def _prefer(visit: Visit) -> Answer:
     chosen = {
         "declined": visit.form.many("declined"),
-        "languages": (visit.form.one("languages") or "").split(),
+        "languages": (visit.form.value("languages") or "").split(),
         # With the comma of Arabic too.
-        "areas": [area.strip() for area in re.split("[,،]", visit.form.one("areas") or "") if area.strip()],
+        "areas": [area.strip() for area in re.split("[,،]", visit.form.value("areas") or "") if area.strip()],
     }
     try:
         visit.store.prefer(*visit.person, **chosen)

@@ -33,7 +33,7 @@ from plaudit.labelling.app import (
 )
 from plaudit.labelling.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join
 from plaudit.labelling.app.headers import WithHeaders
-from plaudit.labelling.app.pages import Alone, Page, Site, page_routes, refused_outright
+from plaudit.labelling.app.pages import Page, Site, Solo, page_routes, refused_outright
 from plaudit.labelling.app.render import static_file
 from plaudit.labelling.app.safety import (
     MOST_BYTES,
@@ -188,7 +188,7 @@ def serve(
     ready: Callable[[str], None],
     *,
     behind: str | None = None,
-    alone: Alone | None = None,
+    solo: Solo | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, which end it in good order; ``ready`` is called once it listens."""
     stop = threading.Event()
@@ -197,7 +197,7 @@ def serve(
         # No more than a flag: the server, in its own thread, brings what is under way to its end.
         signal.signal(number, lambda *_: stop.set())
     try:
-        with serve_in_background(store, host, port, behind=behind, alone=alone) as server:
+        with serve_in_background(store, host, port, behind=behind, solo=solo) as server:
             ready(server.url)
             while server.is_running and not stop.wait(0.5):
                 pass
@@ -228,12 +228,12 @@ def serve_in_background(
     port: int = 0,
     *,
     behind: str | None = None,
-    alone: Alone | None = None,
+    solo: Solo | None = None,
 ) -> Iterator[BackgroundServer]:
     """Serve while the block runs, over real HTTP; port 0 takes a free one."""
     with _listening(host, port) as listener:
         reports = Reports(store)
-        server = _server(make_app(store, site_of(listener.getsockname()[1], host, behind, alone), reports))
+        server = _server(make_app(store, site_of(listener.getsockname()[1], host, behind, solo), reports))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
@@ -249,15 +249,13 @@ def serve_in_background(
             reports.close()
 
 
-def site_of(
-    port: int, host: str = "127.0.0.1", behind: str | None = None, alone: Alone | None = None
-) -> Site:
+def site_of(port: int, host: str = "127.0.0.1", behind: str | None = None, solo: Solo | None = None) -> Site:
     """The names under which a server on a port may be called."""
     names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
     # A browser leaves out the port that http has by itself.
     hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
     proxy = set() if behind is None else {urlsplit(behind).netloc.lower()}
-    return Site(hosts=(*sorted(hosts | proxy),), port=port, behind=behind, alone=alone)
+    return Site(hosts=(*sorted(hosts | proxy),), port=port, behind=behind, solo=solo)
 
 
 def _server(app: WithHeaders) -> uvicorn.Server:

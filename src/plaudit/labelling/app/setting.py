@@ -64,7 +64,7 @@ def setting_fields(project: Project, given: Form | None = None) -> list[SettingF
         SettingField(
             name=name,
             form=form,
-            value=_shown(getattr(project, name), form) if given is None else given.one(name) or "",
+            value=_shown(getattr(project, name), form) if given is None else given.value(name) or "",
             options=_CHOICES.get(name, ()),
         )
         for name, form in FORMS.items()
@@ -84,7 +84,7 @@ def settings_from_form(before: Project, form: Form) -> Project:
     """The settings that a form asks for; those that it does not have stay as they are."""
     known = {item.name for item in fields(Project)}
     values = {
-        name: _READERS[kind](name, form.one(name) or "")
+        name: _READERS[kind](name, form.value(name) or "")
         for name, kind in FORMS.items()
         # A box that is not checked is not sent at all.
         if name in known and (name in form.fields or kind == "switch")

@@ -16,6 +16,7 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.data.read import read_records
+from plaudit.data.records import Comparison
 
 PAIRS = [
     {"prompt": f"What is {n} + {n}?", "chosen": f"It is {2 * n}.", "rejected": f"{2 * n}, I think."}
@@ -72,6 +73,7 @@ def test_labels_become_rows_and_the_next_start_goes_on(pairs: Path) -> None:
     assert "labels.jsonl: 1 rows of 1 labels; from where: labels.snapshot.json" in ended
     assert "2 tasks are left" in ended
     (row,) = read_records(pairs / "labels.jsonl").records
+    assert isinstance(row, Comparison)
     assert row.strength == 2
     assert json.loads((pairs / "labels.snapshot.json").read_text())["rows"] == 1
 

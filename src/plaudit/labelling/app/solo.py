@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plaudit.errors import UserError
-from plaudit.labelling.app.pages import Alone, OnceLink
+from plaudit.labelling.app.pages import OnceLink, Solo
 from plaudit.labelling.asking import People
 from plaudit.labelling.export import EmptyExportError, Snapshot, export
 from plaudit.labelling.project import KindName, Project
@@ -16,7 +16,7 @@ from plaudit.labelling.store import LabelStore, open_store
 
 NAME = "you"
 """What the store calls whoever labels alone."""
-PROJECT = "alone"
+PROJECT = "solo"
 """The project of a store that one person works in."""
 _QUESTIONS = {
     "rank": "Which answer is best, and which come next?",
@@ -27,10 +27,10 @@ _QUESTIONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AloneWork:
+class SoloWork:
     """A store that is ready for one person.
 
-    Example: ``AloneWork(people=People(store=store, project="alone"), project=project, pseudonym="r1")``
+    Example: ``SoloWork(people=People(store=store, project="solo"), project=project, pseudonym="r1")``
     """
 
     people: People
@@ -45,9 +45,9 @@ class AloneWork:
         """Where labels lie."""
         return self.people.store
 
-    def door(self) -> Alone:
+    def door(self) -> Solo:
         """How the browser is let in."""
-        return Alone(project=self.project.name, pseudonym=self.pseudonym, link=OnceLink.new())
+        return Solo(project=self.project.name, pseudonym=self.pseudonym, link=OnceLink.new())
 
 
 def store_path(out: Path) -> Path:
@@ -63,7 +63,7 @@ def store_path(out: Path) -> Path:
 
 
 @contextmanager
-def opened_alone(out: Path, project: Project) -> Iterator[AloneWork]:
+def opened_solo(out: Path, project: Project) -> Iterator[SoloWork]:
     """The store next to an output, made or gone on with."""
     where = store_path(out)
     with closing(open_store(where, create=True)) as store:
@@ -71,7 +71,7 @@ def opened_alone(out: Path, project: Project) -> Iterator[AloneWork]:
         if PROJECT not in store.projects() or store.project(PROJECT) != project:
             store.set_project(project, actor=NAME)
         people = People(store=store, project=PROJECT)
-        yield AloneWork(people=people, project=project, pseudonym=_person(store))
+        yield SoloWork(people=people, project=project, pseudonym=_person(store))
 
 
 def _refuse_other_work(store: LabelStore, where: Path, project: Project) -> None:
@@ -99,7 +99,7 @@ def _person(store: LabelStore) -> str:
     return joined.pseudonym
 
 
-def export_alone(work: AloneWork, out: Path) -> Snapshot | None:
+def export_solo(work: SoloWork, out: Path) -> Snapshot | None:
     """Write what was labelled so far; None where that is nothing."""
     try:
         return export(work.store, work.project.name, out, actor=NAME)
@@ -107,10 +107,10 @@ def export_alone(work: AloneWork, out: Path) -> Snapshot | None:
         return None
 
 
-def project_alone(ask: KindName, question: str | None, guidelines: str) -> Project:
+def project_solo(ask: KindName, question: str | None, guidelines: str) -> Project:
     """The settings for one person: every task once, and nobody else to agree with.
 
-    >>> project_alone("rank", None, "").overlap
+    >>> project_solo("rank", None, "").overlap
     1
     """
     project = Project(name=PROJECT, ask=ask, guidelines=guidelines)

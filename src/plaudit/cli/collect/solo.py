@@ -21,31 +21,29 @@ from plaudit.errors import UserError
 from plaudit.labelling.project import KindName
 
 if TYPE_CHECKING:
-    from plaudit.labelling.app.alone import AloneWork
+    from plaudit.labelling.app.solo import SoloWork
     from plaudit.labelling.intake import Intake
     from plaudit.labelling.project import Project
 
 _ANSWERS = {"pair": 2, "rank": 4, "rate": 1}
-_ALONE_KINDS = ("pair", "rank", "rate", "write", "steps")
+_SOLO_KINDS = ("pair", "rank", "rate", "write", "steps")
 
 
-VERB = "alone"
+VERB = "solo"
 """The verb that may be left out: ``plaudit collect pairs.jsonl --out labels.jsonl``."""
 
 
 def add_parsers(verbs: Subparsers) -> None:
     """Add the verb."""
-    alone = verbs.add_parser(
-        VERB, help="label by yourself, in the browser: `plaudit collect FILE --out ROWS`"
-    )
-    _add_options(alone.add_argument)
-    alone.set_defaults(run_verb=_label_alone)
+    solo = verbs.add_parser(VERB, help="label by yourself, in the browser: `plaudit collect FILE --out ROWS`")
+    _add_options(solo.add_argument)
+    solo.set_defaults(run_verb=_label_solo)
 
 
 def _add_options(add: Any) -> None:
     add("rows", type=given_path, nargs="?", metavar="FILE", help="rows of any layout, or tasks")
     add("--out", type=given_path, required=True, metavar="ROWS", help="where labels go: .jsonl or .parquet")
-    add("--as", dest="ask", choices=_ALONE_KINDS, help="what is asked (default: what the rows are)")
+    add("--as", dest="ask", choices=_SOLO_KINDS, help="what is asked (default: what the rows are)")
     add("--question", metavar="TEXT", help="what stands above every task")
     add("--guidelines", type=given_path, metavar="FILE", help="a text that says how to judge")
     add("--model", type=given_path, metavar="DIR", help="in place of FILE: who answers --prompts")
@@ -60,12 +58,12 @@ def _add_options(add: Any) -> None:
     add_row_options(add)
 
 
-def _label_alone(args: argparse.Namespace) -> None:
+def _label_solo(args: argparse.Namespace) -> None:
     """Serve one person until Ctrl-C, then write the rows."""
     from plaudit.data.write import check_output_path
     from plaudit.files.data_sets import snapshot_path
-    from plaudit.labelling.app.alone import export_alone, opened_alone
     from plaudit.labelling.app.server import serve
+    from plaudit.labelling.app.solo import export_solo, opened_solo
 
     _refuse_impossible(args)
     # Before anybody clicks: what cannot be written at the end is said now.
@@ -73,18 +71,18 @@ def _label_alone(args: argparse.Namespace) -> None:
     project = _project(args)
     # Read before there is a store: a row that is refused leaves nothing behind.
     intake = None if args.rows is None else _read_rows(args, project)
-    with opened_alone(args.out, project) as work:
+    with opened_solo(args.out, project) as work:
         if intake is None:
             _ask_about_answers(args, work)
         else:
             work.people.ask(intake.bodies)
-        alone = work.door()
+        solo = work.door()
 
         def ready(url: str) -> None:
-            _announce(work, f"{url}/start/{alone.link.secret}", open_browser=not args.no_browser)
+            _announce(work, f"{url}/start/{solo.link.secret}", open_browser=not args.no_browser)
 
-        serve(work.store, "127.0.0.1", args.port, ready, alone=alone)
-        snapshot = export_alone(work, args.out)
+        serve(work.store, "127.0.0.1", args.port, ready, solo=solo)
+        snapshot = export_solo(work, args.out)
         left = work.store.status(project.name).missing
     print()
     if snapshot is None:
@@ -107,13 +105,13 @@ def _refuse_impossible(args: argparse.Namespace) -> None:
 
 
 def _project(args: argparse.Namespace) -> Project:
-    from plaudit.labelling.app.alone import project_alone
+    from plaudit.labelling.app.solo import project_solo
     from plaudit.labelling.intake import kind_of_rows
 
     ask = args.ask
     if ask is None:
         ask = "pair" if args.rows is None else kind_of_rows(args.rows, args.format, row_options(args))
-    if ask not in _ALONE_KINDS:
+    if ask not in _SOLO_KINDS:
         raise UserError(
             f"{args.rows}: these are tasks to {ask}, which need a server to talk to; make a project with "
             "talks_to (`plaudit collect project FILE.yaml`) and serve it"
@@ -125,7 +123,7 @@ def _project(args: argparse.Namespace) -> Project:
         except (OSError, ValueError) as error:
             raise UserError(f"--guidelines {args.guidelines}: it cannot be read ({error})") from error
     assert ask in get_args(KindName)
-    return project_alone(ask, args.question, guidelines)
+    return project_solo(ask, args.question, guidelines)
 
 
 def _read_rows(args: argparse.Namespace, project: Project) -> Intake:
@@ -138,7 +136,7 @@ def _read_rows(args: argparse.Namespace, project: Project) -> Intake:
     return intake
 
 
-def _ask_about_answers(args: argparse.Namespace, work: AloneWork) -> None:
+def _ask_about_answers(args: argparse.Namespace, work: SoloWork) -> None:
     draw = _draw_words(args, work.project.ask)
     # By the draw's name first: who comes back loads no model.
     if work.people.requested(draw) is None:
@@ -181,7 +179,7 @@ def _drawn_bodies(args: argparse.Namespace, ask: str) -> list[dict[str, Any]]:
     return [task_body(task, kind=ask, source=source, origin=task.metadata["origin"]) for task in tasks]
 
 
-def _announce(work: AloneWork, url: str, *, open_browser: bool) -> None:
+def _announce(work: SoloWork, url: str, *, open_browser: bool) -> None:
     status = work.store.status(work.project.name)
     done = f", {status.labels} labelled already" if status.labels else ""
     print(f"{status.wanted} tasks{done}. Label them in the browser, at this machine alone:")
