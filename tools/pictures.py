@@ -225,8 +225,8 @@ def take(page: Page, address: str, name: str, folder: Path) -> None:
         # Playwright itself writes no WebP, which is a third as large as PNG.
         session = page.context.new_cdp_session(page)
         clip = {"x": 0, "y": 0, "width": width, "height": high, "scale": 1}
-        asked = {"format": "webp", "quality": QUALITY, "clip": clip, "captureBeyondViewport": True}
-        found = session.send("Page.captureScreenshot", asked)
+        wanted = {"format": "webp", "quality": QUALITY, "clip": clip, "captureBeyondViewport": True}
+        found = session.send("Page.captureScreenshot", wanted)
         (folder / f"{name}-{size}.webp").write_bytes(base64.b64decode(found["data"]))
 
 
