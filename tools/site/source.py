@@ -159,9 +159,6 @@ def prepare(root: Path, folder: Path) -> None:
         file = folder / f"{page}.md"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(with_contents(navigation, page, text), "utf-8")
-    for picture in sorted((root / "docs" / "pictures").iterdir()):
-        copy = folder / "pictures" / picture.name
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copyfile(picture, copy)
+    shutil.copytree(root / "docs" / "pictures", folder / "pictures")
     homes = [[name.package, name.name, name.home] for name in public_names(root).values()]
     (folder / HOMES_FILE).write_text(json.dumps(homes), "utf-8")

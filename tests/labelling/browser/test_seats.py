@@ -88,9 +88,9 @@ def test_texts_that_a_page_does_not_escape_are_found(open_seat: OpenSeat) -> Non
     """Otherwise the tests with these texts would prove nothing."""
     missed = list[str]()
     # A tag that is left open is one as soon as something follows.
-    with serving(*(f"{text}<p>and so on</p>" for text in ELEMENTS)) as url:
+    with serving(*(f"{text}<p>and so on</p>" for text in ELEMENTS[::3])) as url:
         seat = open_seat(url)
-        for number, text in enumerate(ELEMENTS):
+        for number, text in enumerate(ELEMENTS[::3]):
             seat.bad_news.clear()
             # A tab each: some lead theirs away.
             seat.page.close()
