@@ -361,9 +361,8 @@ class _Gathering:
                 if (wanted, place) not in looks:
                     candidate = self._tasks[wanted].body["candidates"][place]
                     looks[wanted, place] = _looks(candidate["text"])
-        first_UF, second_UF = (
-            np.array([looks[pair[0], pair[place]] for pair in self._pairs]) for place in (1, 2)
-        )
+        first_UF = np.array([looks[wanted, first] for wanted, first, _ in self._pairs])
+        second_UF = np.array([looks[wanted, other] for wanted, _, other in self._pairs])
         prompts = [self._prompts[self._tasks[wanted].prompt] for wanted, _, _ in self._pairs]
         return Choices(
             votes=votes, item_B=table[:, 4], prompt_U=np.array(prompts), looks_UF=second_UF - first_UF
