@@ -354,25 +354,25 @@ class _Gathering:
             pairs=len(self._pairs),
             people=len(self.people),
         )
-        looks = dict[tuple[str, int], np.ndarray]()
-        rows = list[np.ndarray]()
+        # Each answer is looked at once, however many pairs of a ranking it is in.
+        looks = dict[tuple[str, int], tuple[float, ...]]()
         for wanted, first, other in self._pairs:
-            both = list[np.ndarray]()
             for place in (first, other):
-                found = looks.get((wanted, place))
-                if found is None:
-                    found = looks[wanted, place] = _looks(
-                        self._tasks[wanted].body["candidates"][place]["text"]
-                    )
-                both.append(found)
-            rows.append(both[1] - both[0])
+                if (wanted, place) not in looks:
+                    candidate = self._tasks[wanted].body["candidates"][place]
+                    looks[wanted, place] = _looks(candidate["text"])
+        first_UF = np.array([looks[wanted, first] for wanted, first, _ in self._pairs])
+        second_UF = np.array([looks[wanted, other] for wanted, _, other in self._pairs])
         prompts = [self._prompts[self._tasks[wanted].prompt] for wanted, _, _ in self._pairs]
-        return Choices(votes=votes, item_B=table[:, 4], prompt_U=np.array(prompts), looks_UF=np.stack(rows))
+        return Choices(
+            votes=votes, item_B=table[:, 4], prompt_U=np.array(prompts), looks_UF=second_UF - first_UF
+        )
 
 
-def _looks(value: object) -> np.ndarray:
+def _looks(value: object) -> tuple[float, ...]:
+    """What LOOKS names, of one answer."""
     words = value if isinstance(value, str) else plain_text(text_of(value))
-    return np.array([float(len(words)), log_length(words), has_list(words), refuses(words)])
+    return float(len(words)), log_length(words), has_list(words), refuses(words)
 
 
 def _sign(value: int) -> int:
