@@ -37,6 +37,8 @@ LENGTHS_DIFFER = 30
 """Characters from which one answer counts as the longer (AlpacaEval's figure)."""
 NOTHING = "no label says anything of it"
 """Why a share has no value."""
+NOBODY = f"nobody has {LEAST_PREFERENCES} preferences of both places"
+"""Why there are no odds of what sways all."""
 TOO_FEW = f"fewer than {LEAST_PREFERENCES} preferences"
 """Why a person has no odds."""
 ONE_SIDE = "always the same place, so that the odds have no end"
@@ -192,20 +194,28 @@ def odds_of(preferences: Preferences) -> Biases:
         y_B,
         preferences.prompt_B[rows_B],
     )
-    place, p = list[Figure](), list[float | None]()
-    for person in range(preferences.people):
-        n = int(count_J[person])
-        if fitted_J[person]:
-            index = int(np.searchsorted(people, person))
-            place.append(_odds(found, index, n))
-            p.append(found.p(index))
-        else:
-            few = n < LEAST_PREFERENCES
-            place.append(Figure(value=None, n=n, reason=TOO_FEW if few else ONE_SIDE))
-            # As likely as so many tosses of a coin that all fall alike.
-            p.append(None if few else 2.0 ** (1 - n))
+    place, p = _place_odds(found, people, count_J)
     shared = _shared_odds(found, len(people), gap_BF[rows_B], faults)
     return Biases(place=tuple(place), place_p=tuple(holm(p)), shared=shared)
+
+
+def _place_odds(
+    found: PlaceFit, fitted: Int[np.ndarray, " P"], count_J: Int[np.ndarray, " J"]
+) -> tuple[list[Figure], list[float | None]]:
+    """Of each person the odds of the first shown, with their p-value, or why there are none."""
+    index_of = {int(person): index for index, person in enumerate(fitted)}
+    place, p = list[Figure](), list[float | None]()
+    for person, n in enumerate(map(int, count_J)):
+        index = index_of.get(person)
+        if index is not None:
+            place.append(_odds(found, index, n))
+            p.append(found.p(index))
+            continue
+        few = n < LEAST_PREFERENCES
+        place.append(Figure(value=None, n=n, reason=TOO_FEW if few else ONE_SIDE))
+        # As likely as so many tosses of a coin that all fall alike.
+        p.append(None if few else 2.0 ** (1 - n))
+    return place, p
 
 
 def _shared_odds(
@@ -226,6 +236,8 @@ def _shared_odds(
 
 def _faults(gap_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]) -> list[str]:
     """Why each feature has no odds; empty where it has."""
+    if not len(y_B):
+        return [NOBODY] * gap_BF.shape[1]
     faults = list[str]()
     for feature in range(gap_BF.shape[1]):
         differs_B = gap_BF[:, feature] != 0
