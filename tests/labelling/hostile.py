@@ -158,7 +158,8 @@ STRANGE_ELEMENTS = """() => {
     if (tag === "meta" && element.hasAttribute("http-equiv")) say();
     if (tag === "form" && leads(element, "action").origin !== own) say();
     if (element.hasAttribute("formaction") && leads(element, "formaction").origin !== own) say();
-    if (tag === "a" && (element.closest("svg") || !["http:", "https:", "mailto:"].includes(leads(element, "href").protocol))) say();
+    const isLink = ["http:", "https:", "mailto:"].includes(leads(element, "href").protocol);
+    if (tag === "a" && (element.closest("svg") || !isLink)) say();
     if (tag === "dialog" && element.open) say();
     for (const name of element.getAttributeNames())
       if (name.startsWith("on") || attributes.includes(name)) say();

@@ -174,7 +174,7 @@ def test_no_request_to_a_page_is_a_fault_of_the_server(tmp_path: Path) -> None:
     with office(tmp_path, "pair", tasks=6, overlap=2) as place, Wire(place.url) as wire:
         who, names = Everybody(place.desk, place.url), field_names()
 
-        @settings(max_examples=200, deadline=None)
+        @settings(max_examples=120, deadline=None)
         @given(st.data())
         def ask_for(data: st.DataObject) -> None:
             page = data.draw(st.sampled_from(PAGES))
@@ -200,7 +200,7 @@ def test_no_form_is_a_fault_of_the_server(tmp_path: Path, ask: str) -> None:
         forms = [(role, form) for role in who.people for form in who.forms(role)]
         assert len({form.action for _, form in forms}) > 15
 
-        @settings(max_examples=150, deadline=None)
+        @settings(max_examples=60, deadline=None)
         @given(st.data())
         def send(data: st.DataObject) -> None:
             role, form = data.draw(st.sampled_from(forms))

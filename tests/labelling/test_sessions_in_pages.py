@@ -61,27 +61,9 @@ def forgeries(secret: str, pseudonym: str) -> list[str]:
     claims = {"alg": "none"}, {"project": "p", "pseudonym": pseudonym, "role": "owner"}
     token = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in claims)
     signed = hmac.new(b"secret", token.encode(), hashlib.sha256).hexdigest()
-    return [
-        *(
-            f"{token}.",
-            f"{token}.{signed}",
-            pseudonym,
-            f"p/{pseudonym}",
-            "owner",
-            "s_",
-            "null",
-            "0",
-            "' OR 1=1 --",
-        ),
-        *(
-            hash_secret(secret),
-            hash_secret(secret)[:12],
-            secret[:-1],
-            secret.swapcase(),
-            "%00",
-            "*",
-        ),
-    ]
+    words = ("s_", "null", "0", "' OR 1=1 --", "%00", "*", "owner", pseudonym, f"p/{pseudonym}")
+    near = (secret[:-1], secret.swapcase(), hash_secret(secret), hash_secret(secret)[:12])
+    return [f"{token}.", f"{token}.{signed}", *words, *near]
 
 
 def test_a_forged_session_opens_nothing(served: Served) -> None:

@@ -39,12 +39,22 @@ def text_of(page: Page, selector: str) -> str:
     return found
 
 
+def prompt_of(page: Page) -> Any:
+    """The prompt: a text, or the turns of a conversation with who speaks in each."""
+    turns = page.locator(".prompt .turn")
+    if not turns.count():
+        return text_of(page, ".prompt .text")
+    roles = turns.evaluate_all("turns => turns.map((turn) => turn.classList[1])")
+    texts = turns.locator(".text").all_text_contents()
+    return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+
+
 def read(page: Page, settings: dict[str, Any]) -> dict[str, Any]:
     """A task as it stands on the page: a simulated person sees no more than others do."""
     places = range(page.locator(".answer").count())
     return {
         **settings,
-        "prompt": text_of(page, ".prompt .text"),
+        "prompt": prompt_of(page),
         "answers": [text_of(page, f".answer[data-place='{place}'] .said .text") for place in places],
         "ended": [page.locator(f".answer[data-place='{place}'] .cut").count() == 0 for place in places],
     }
