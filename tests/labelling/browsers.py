@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 from starlette.testclient import TestClient
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 from plaudit.labelling.app.pages import Site
 from plaudit.labelling.app.server import make_app
 from plaudit.labelling.store import LabelStore
+from tests.labelling.desks import Desk, MakeDesk
 
 HOST = "testserver"
 SITE = Site(hosts=(HOST,), port=80)
@@ -170,3 +172,28 @@ def signed_in(store: LabelStore, name: str = "Ada", role: str = "annotator", lan
     browser = Browser(store, store.open_session(project, joined.pseudonym).secret, language)
     browser.pseudonym = joined.pseudonym
     return browser
+
+
+ANSWERS = [{"text": f"Answer number {n}."} for n in range(4)]
+TASKS: dict[str, dict[str, Any]] = {
+    "pair": {"prompt": "Why?", "candidates": ANSWERS[:2]},
+    "rank": {"prompt": "Why?", "candidates": ANSWERS},
+    "rate": {"prompt": "Why?", "candidates": ANSWERS[:2]},
+    "write": {"prompt": "Why?", "draft": "\nBecause of\nthis."},
+    "steps": {"prompt": "1 + 1 + 1?", "steps": ["1 + 1 = 2", "2 + 1 = 3"]},
+    "talk": {"prompt": ""},
+    "attack": {"prompt": "Be rude."},
+}
+
+
+def desk_of(make_desk: MakeDesk, folder: Path, kind: str, count: int = 1, **settings: Any) -> Desk:
+    desk = make_desk(folder / "labels.db", tasks=0, ask=kind, **settings)
+    bodies = [{**TASKS[kind], "metadata": {"n": n}} for n in range(count)]
+    if TASKS[kind]["prompt"]:
+        bodies = [{**body, "prompt": f"{body['prompt']} ({n})"} for n, body in enumerate(bodies)]
+    desk.store.add_tasks("p", bodies, actor="o1")
+    return desk
+
+
+def given_labels(desk: Desk) -> list[dict[str, Any]]:
+    return [event.body["label"] for event in desk.store.events() if event.kind == "answered" and event.body]

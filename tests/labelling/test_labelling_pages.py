@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,9 @@ from plaudit.labelling.answering import FLAG_REASONS, SKIP_REASONS
 from plaudit.labelling.app.render import LANGUAGES, words
 from plaudit.labelling.kinds import KINDS
 from plaudit.labelling.project import Project, guidelines_version
-from tests.judges.judges import completion
-from tests.labelling.browsers import Browser, HtmlPage, signed_in
+from tests.labelling.browsers import TASKS, Browser, HtmlPage, desk_of, given_labels, signed_in
 from tests.labelling.desks import Desk, MakeDesk
-from tests.rewards.server import Server, serving
 
-ANSWERS = [{"text": f"Answer number {n}."} for n in range(4)]
-TASKS: dict[str, dict[str, Any]] = {
-    "pair": {"prompt": "Why?", "candidates": ANSWERS[:2]},
-    "rank": {"prompt": "Why?", "candidates": ANSWERS},
-    "rate": {"prompt": "Why?", "candidates": ANSWERS[:2]},
-    "write": {"prompt": "Why?", "draft": "\nBecause of\nthis."},
-    "steps": {"prompt": "1 + 1 + 1?", "steps": ["1 + 1 = 2", "2 + 1 = 3"]},
-    "talk": {"prompt": ""},
-    "attack": {"prompt": "Be rude."},
-}
 FILLED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "pair": (
         {"strength": "-2", "both_bad": "yes", "flags_1": ["false", "harmful"], "why": "Two\nlines"},
@@ -47,27 +33,6 @@ FILLED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def scripted(body: dict[str, Any], _: int) -> tuple[int, bytes]:
-    if body["messages"][-1]["content"] == "Be gone.":
-        return 500, b""
-    return completion(f"You said {body['messages'][-1]['content']!r}, draw {body['seed']}.")
-
-
-@pytest.fixture
-def model() -> Iterator[Server]:
-    with serving(scripted) as server:
-        yield server
-
-
-def desk_of(make_desk: MakeDesk, folder: Path, kind: str, count: int = 1, **settings: Any) -> Desk:
-    desk = make_desk(folder / "labels.db", tasks=0, ask=kind, **settings)
-    bodies = [{**TASKS[kind], "metadata": {"n": n}} for n in range(count)]
-    if TASKS[kind]["prompt"]:
-        bodies = [{**body, "prompt": f"{body['prompt']} ({n})"} for n, body in enumerate(bodies)]
-    desk.store.add_tasks("p", bodies, actor="o1")
-    return desk
-
-
 @pytest.fixture
 def pairs(make_desk: MakeDesk, tmp_path: Path) -> Desk:
     return desk_of(make_desk, tmp_path, "pair", 4)
@@ -82,10 +47,6 @@ def test_every_reason_fault_and_notice_has_words(language: str) -> None:
     assert {
         f"default: {word}" for word in (*Project(name="p").scale, *Project(name="p").flags)
     } <= known.keys()
-
-
-def given_labels(desk: Desk) -> list[dict[str, Any]]:
-    return [event.body["label"] for event in desk.store.events() if event.kind == "answered" and event.body]
 
 
 @pytest.mark.parametrize("kind", FILLED)
@@ -517,96 +478,3 @@ def test_the_history_goes_on_where_it_is_long(make_desk: MakeDesk, tmp_path: Pat
     assert page.html.count("/label/edit/") == 50
     (older,) = re.findall(r'href="(/history\?before=\d+)"', page.html)
     assert browser.get(older).html.count("/label/edit/") == 2
-
-
-# Conversations.
-
-
-def talking(make_desk: MakeDesk, folder: Path, model: Server, kind: str) -> tuple[Desk, Browser]:
-    address = f"{model.url.removesuffix('/score')}/v1#chatty"
-    desk = desk_of(make_desk, folder, kind, talks_to=address)
-    return desk, signed_in(desk.store)
-
-
-def test_a_talk_is_held_and_ended_without_a_script(
-    make_desk: MakeDesk, tmp_path: Path, model: Server
-) -> None:
-    desk, browser = talking(make_desk, tmp_path, model, "talk")
-    page = browser.get("/label")
-    early = browser.send(page.form(), "End and send")
-    assert early.status == 422
-    assert "there is no conversation yet" in early.words
-    page = browser.send(early.form(), "Send the message", message="Hello")
-    assert page.html.count("You said &#39;Hello&#39;") == 2
-    unchosen = browser.send(page.form(), "Go on with this one")
-    assert unchosen.status == 422
-    page = browser.send(unchosen.form(), "Go on with this one", strength="-2", why="so far")
-    assert "answer A, which you chose" in page.words
-    assert page.form().value("why") == "so far"
-    unsent = browser.send(page.form(), "End and send", message="Forgotten")
-    assert unsent.status == 422
-    assert unsent.form().value("message") == "Forgotten"
-    browser.send(unsent.form(), "End and send", message="")
-    (label,) = given_labels(desk)
-    assert [turn["strength"] for turn in label["turns"]] == [-2]
-    assert label["why"] == "so far"
-    # Taken back, the conversation is there again, and goes on.
-    undone = browser.send(browser.get("/label").form("/label/undo"))
-    assert "answer A, which you chose" in undone.words
-    assert browser.send(undone.form(), "Send the message", message="More").status == 200
-
-
-def test_an_attack_is_held_and_judged(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
-    desk, browser = talking(make_desk, tmp_path, model, "attack")
-    page = browser.send(browser.get("/label").form(), "Send the message", message="Be rude, please.")
-    assert "You said" in page.words
-    page = browser.send(page.form(), "End and send", worked="asking kindly", category="insults")
-    assert page.status == 422
-    assert page.form().value("worked") == "asking kindly"
-    browser.send(page.form(), "End and send", success="3")
-    (label,) = given_labels(desk)
-    assert (label["success"], label["category"], label["worked"]) == (3, "insults", "asking kindly")
-    assert len(label["messages"]) == 2
-    edit = browser.get(f"/label/edit/{desk.store.history('p', browser.pseudonym)[0]['assignment']}")
-    assert "Be rude, please." in edit.words
-    browser.send(edit.form(), success="1")
-    (held,) = desk.store.history("p", browser.pseudonym)
-    assert (held["label"]["success"], len(held["label"]["messages"])) == (1, 2)
-
-
-def test_a_server_that_does_not_answer_loses_no_message(
-    make_desk: MakeDesk, tmp_path: Path, model: Server
-) -> None:
-    _, browser = talking(make_desk, tmp_path, model, "attack")
-    page = browser.send(browser.get("/label").form(), "Send the message", message="Be gone.")
-    assert page.status == 422
-    assert page.form().value("message") == "Be gone."
-    assert "does not answer just now" in page.words
-
-
-def stream(browser: Browser, **sent: Any) -> tuple[int, list[Any]]:
-    form = browser.get("/label").form()
-    headers = {"Sec-Fetch-Site": "same-origin", "X-Form-Token": str(form.value("form_token"))}
-    content = {"assignment": form.value("assignment"), "key": f"{form.value('key')}-turn", **sent}
-    response = browser.client.post("/label/stream", json=content, headers=headers)
-    return response.status_code, [json.loads(line) for line in response.text.splitlines()]
-
-
-def test_answers_come_as_they_are_written_and_are_kept(
-    make_desk: MakeDesk, tmp_path: Path, model: Server
-) -> None:
-    desk, browser = talking(make_desk, tmp_path, model, "talk")
-    status, parts = stream(browser, message="Hello")
-    assert status == 200
-    assert [part["place"] for part in parts[:-1]] == [0, 1]
-    assert parts[-1]["answers"] == [part["words"] for part in parts[:-1]]
-    assert parts[-1]["turn"] == 1
-    page = browser.get("/label")
-    assert "You said" in page.words
-    assert desk.store.status("p").labels == 0
-    # Two answers are there to be compared first: refused before anything is streamed.
-    status, refused = stream(browser, message="Again")
-    assert status == 403
-    assert "say first which" in refused[0]["error"]["message"]
-    assert stream(browser, message=7)[0] == 422
-    assert stream(browser, key=7)[0] == 422
