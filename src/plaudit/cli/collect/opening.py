@@ -18,6 +18,7 @@ ACTOR = "command-line"
 """What the log calls whoever works on a store by this command."""
 
 STORE = "labels.db"
+"""The store that commands work on where none is named."""
 
 
 @contextmanager

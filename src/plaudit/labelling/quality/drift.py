@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from plaudit.labelling.quality.bias import holm
 from plaudit.labelling.quality.result import Drift
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 LAST = 50
 """How many labels are the last ones."""
 LEAST = 5
@@ -59,7 +59,7 @@ def _drifts_of(course: Course) -> dict[str, Drift]:
     return {what: drift for what, drift in found.items() if drift is not None}
 
 
-def _sides(values: Sequence[T | None]) -> tuple[list[T], list[T]] | None:
+def _sides(values: Sequence[_T | None]) -> tuple[list[_T], list[_T]] | None:
     before = [value for value in values[:-LAST] if value is not None]
     now = [value for value in values[-LAST:] if value is not None]
     return (before, now) if min(len(before), len(now)) >= LEAST else None
