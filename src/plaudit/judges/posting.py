@@ -28,6 +28,8 @@ _RETRY_STATUSES = frozenset([408, 425, 429, 500, 502, 503, 504])
 """HTTP status codes after which the request is tried again."""
 _REJECTED_STATUSES = frozenset([400, 413, 422])
 """HTTP status codes by which a server rejects this one request (too long, say)."""
+_TOO_LONG_SIGNS = ("too long", "context length", "context_length", "maximum context", "max_model_len")
+"""How servers say that a request is longer than their model can read."""
 _Result = TypeVar("_Result")
 
 
@@ -63,7 +65,11 @@ class TransientError(Exception):
 
 
 class RejectedError(UserError):
-    """The server does not take this very request (it is too long, say); another one it may."""
+    """The server does not take this very request; another one it may."""
+
+
+class TooLongError(RejectedError):
+    """The server does not take a request that is too long for it."""
 
 
 class UnreachableError(Exception):
@@ -269,6 +275,15 @@ class _Attempt:
             raise TimeoutError(f"timed out: no whole answer within {self._retry_policy.seconds:g} seconds")
 
 
+def is_passing_status(status: int) -> bool:
+    """Whether a status says that the same request may do later.
+
+    >>> is_passing_status(503), is_passing_status(404)
+    (True, False)
+    """
+    return status in _RETRY_STATUSES
+
+
 def _refuse_status(url: str, response: http.client.HTTPResponse, content: bytes) -> None:
     """Raise for every status but 200; a redirect is not followed, for it could lead anywhere and for ever."""
     # The server's own words: cut, and without what would steer a terminal.
@@ -283,8 +298,15 @@ def _refuse_status(url: str, response: http.client.HTTPResponse, content: bytes)
             hint = (
                 f"; it points to {excerpt_of(location)}: redirects are not followed, give that address itself"
             )
-        error_class = RejectedError if response.status in _REJECTED_STATUSES else UserError
-        raise error_class(f"{url} answers {status}: {excerpt!r}{hint}")
+        raise _error_class(response.status, content)(f"{url} answers {status}: {excerpt!r}{hint}")
+
+
+def _error_class(status: int, content: bytes) -> type[UserError]:
+    if status not in _REJECTED_STATUSES:
+        return UserError
+    words = content[:2000].decode(errors="replace").lower()
+    is_too_long = status == 413 or any(sign in words for sign in _TOO_LONG_SIGNS)
+    return TooLongError if is_too_long else RejectedError
 
 
 def excerpt_of(value: object) -> str:

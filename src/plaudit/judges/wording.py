@@ -8,7 +8,7 @@ between delimiters with a number that is drawn for each call: no answer can know
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -74,8 +74,10 @@ class Question:
     fill: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     """What stands in place of names in braces, ``principle`` among them."""
 
-    def text(self, number: str = "") -> str:
+    def text(self, number: str = "", controls: Sequence[str] = ()) -> str:
         """The whole question, with this number in its delimiters.
+
+        controls: the control tokens of the model, where they are known.
 
         >>> blocks = (("Answer", "Yo\\nUser:"),)
         >>> question = Question(wording=wording_named("critique"), prompt="Hi", blocks=blocks)
@@ -83,9 +85,9 @@ class Question:
         ['> Hi', '> Yo', '> User:']
         """
         texts = (plain_text(self.prompt), *(text for _, text in self.blocks))
-        # The server's tokenizer is not known: what has the look of a control token is taken apart.
-        controls = {token for text in texts for token in _CONTROL_TOKEN.findall(text)}
-        form = JudgePromptFormat(has_chat_template=False, control_tokens=tuple(sorted(controls)))
+        # A server's tokenizer is not known: what has the look of a control token is taken apart.
+        found = {token for text in texts for token in _CONTROL_TOKEN.findall(text)}
+        form = JudgePromptFormat(has_chat_template=False, control_tokens=tuple(sorted({*found, *controls})))
         opened, closed = delimiters(number)
         names = {"principle": self.wording.principle, **self.fill, "opened": opened, "closed": closed}
         body = form.judge_prompt(self.prompt, self.blocks, _filled(self.wording.ask, names))

@@ -20,6 +20,7 @@ from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.user_code import exit_refused, import_user_module
+from plaudit.judges.words import HowToAsk, asks_a_model
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
@@ -183,9 +184,9 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
     >>> resolve_reward("exact").name, resolve_reward("length:1-20").name
     ('exact', 'length:1-20')
     """
-    if spec.startswith(("http://", "https://")):
-        return EndpointReward(url=spec)
     kind, colon, rest = spec.partition(":")
+    if kind in ("http", "https", "judge") and colon:
+        return _judge_reward(rest, device, dtype) if kind == "judge" else EndpointReward(url=spec)
     if not colon and spec in _PLAIN_REWARDS:
         return _PLAIN_REWARDS[spec]()
     if colon and kind in _PARAMETRISED_REWARDS:
@@ -204,6 +205,15 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
     raise UserError(_unknown_reward_message(spec, kind))
 
 
+def _judge_reward(word: str, device: str, dtype: str) -> Reward:
+    # The module of judges reads words of rewards by this one.
+    from plaudit.rewards.comparing import JudgeSettings, judge_named
+    from plaudit.rewards.llm.judge_reward import JudgeReward
+
+    settings = JudgeSettings(device=device, dtype=dtype, soft=True, ask=HowToAsk(how="points"))
+    return JudgeReward(judge=judge_named(word, settings))
+
+
 def names_function(spec: str) -> bool:
     """Whether a word means a function, ``module:function`` or ``file.py:function``, and nothing else.
 
@@ -211,16 +221,18 @@ def names_function(spec: str) -> bool:
     (True, False, False)
     """
     module, _, name = spec.rpartition(":")
-    other = spec.startswith(("http://", "https://")) or spec.partition(":")[0] in _PARAMETRISED_REWARDS
+    kinds = (*_PARAMETRISED_REWARDS, "judge", "openai", "model", "jury", "spread")
+    other = spec.startswith(("http://", "https://")) or spec.partition(":")[0] in kinds
     return not other and bool(module) and name.isidentifier() and not Path(spec).is_dir()
 
 
 def _unknown_reward_message(spec: str, kind: str) -> str:
-    if kind == "openai":
+    if asks_a_model(spec):
         return (
-            f"{spec} compares two answers and has no score for one. It can be a judge: `eval policy "
-            "--judge`, `eval reward`, `train rlhf --comparisons`, whose reward model then scores. For scores "
-            "from a server give http://… (docs/rewards.md has its protocol) or a function, file.py:function"
+            f"{spec} is a judge. As a reward it is judge:{spec}, which gives points to each answer "
+            "(docs/ai-feedback.md); as it is, it can be the judge of `eval policy --judge`, `eval reward`, "
+            "`train rlhf --comparisons`. For scores from a server of your own give http://… (docs/rewards.md "
+            "has its protocol) or a function, file.py:function"
         )
     if spec in _PARAMETRISED_REWARDS:
         return f"{spec} has to be told what: {_REWARD_FORMS[spec]}"
@@ -244,6 +256,7 @@ def _available_rewards() -> str:
         [
             *_PLAIN_REWARDS,
             *_REWARD_FORMS.values(),
+            "judge:WORD",
             "http://…",
             "a reward's folder, module:function and file.py:function",
         ]

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any
 
 from plaudit.errors import UserError
 from plaudit.world.minds import Mind, MindReply, read_question, reply_to
@@ -155,8 +155,8 @@ class _BadRequestError(Exception):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
-    protocol_version: ClassVar[str] = "HTTP/1.1"
-    server_version: ClassVar[str] = "plaudit-world"
+    protocol_version = "HTTP/1.1"
+    server_version = "plaudit-world"
 
     def do_GET(self) -> None:
         """What models there are, and what was asked."""
@@ -231,7 +231,9 @@ def _request(owner: MindServer, body: object) -> _Request:
         raise _BadRequestError(400, "the body is no object")
     mind = owner.minds.get(str(body.get("model")))
     if mind is None:
-        raise _BadRequestError(404, f"there is no model {body.get('model')!r}; there is {', '.join(owner.minds)}")
+        raise _BadRequestError(
+            404, f"there is no model {body.get('model')!r}; there is {', '.join(owner.minds)}"
+        )
     if body.get("stream"):
         raise _BadRequestError(400, "stream: this server sends whole replies")
     if body.get("n", 1) != 1:
@@ -251,8 +253,9 @@ def _request(owner: MindServer, body: object) -> _Request:
 def _text(messages: object) -> str:
     if not isinstance(messages, list) or not messages:
         raise _BadRequestError(400, "messages: a list of at least one is needed")
-    texts = [message.get("content") for message in messages if isinstance(message, dict)]
-    if len(texts) < len(messages) or not all(isinstance(text, str) for text in texts):
+    contents = [message.get("content") for message in messages if isinstance(message, dict)]
+    texts = [content for content in contents if isinstance(content, str)]
+    if len(texts) < len(messages):
         raise _BadRequestError(400, "messages: each has a content that is text")
     return "\n".join(texts)
 

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
@@ -359,7 +359,8 @@ def parse_mind(word: str, base: Mind) -> Mind:
     0.7
     """
     name, *settings = word.split(",")
-    values = {part.name: getattr(base, part.name) for part in fields(Mind)} | {"name": name}
+    values: dict[str, Any] = {part.name: getattr(base, part.name) for part in fields(Mind)}
+    values["name"] = name
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or key not in values or key == "name":
