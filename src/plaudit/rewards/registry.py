@@ -207,11 +207,11 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
 
 def _judge_reward(word: str, device: str, dtype: str) -> Reward:
     # The module of judges reads words of rewards by this one.
-    from plaudit.rewards.comparing import JudgeSettings, judge_named
+    from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named
     from plaudit.rewards.llm.judge_reward import JudgeReward
 
     settings = JudgeSettings(device=device, dtype=dtype, soft=True, ask=HowToAsk(how="points"))
-    return JudgeReward(judge=judge_named(word, settings))
+    return JudgeReward(judge=in_both_orders(judge_named(word, settings)))
 
 
 def names_function(spec: str) -> bool:

@@ -93,7 +93,14 @@ class LocalChat:
     def _scorer(self, words: tuple[str, ...]) -> LanguageJudgeModel:
         if words not in self._scorers:
             spec = LanguageJudgeSpec(settings=_settings_of(words), max_length=LONGEST_QUESTION)
-            refuse_same_replies(self._encoder, spec)
+            try:
+                refuse_same_replies(self._encoder, spec)
+            except UserError as error:
+                known = str(error).partition(";")[0]
+                raise UserError(
+                    f"{self.folder}: {known}, so it cannot reply with {' or '.join(words)}; ask in another "
+                    "way (how=points, how=answer, how=verdict), or train a ranker with words of its own"
+                ) from error
             self._scorers[words] = LanguageJudgeModel(self.model, self._policy, self._encoder, spec)
         return self._scorers[words]
 
@@ -104,16 +111,21 @@ class LocalChat:
     def _written(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
         if self._sampler is None:
             self._sampler = sampler_of_folder(self.folder, device=str(self.device))
-        return [self._write(self._sampler, request) for request in requests]
-
-    def _write(self, sampler: TextSampler, request: ChatRequest) -> Reply:
-        # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
-        number = secrets.token_hex(8)
-        settings = SamplingSettings(
-            temperature=request.temperature, max_tokens=request.max_tokens, seed=request.seed or 0
-        )
-        [[answer]] = sampler.generate_answers([self._shown(request, number)], settings)
-        return Reply(text=answer.text, number=number, refused=False, cut=not answer.ended)
+        by_settings: dict[SamplingSettings, list[int]] = {}
+        for place, request in enumerate(requests):
+            settings = SamplingSettings(
+                temperature=request.temperature, max_tokens=request.max_tokens, seed=request.seed or 0
+            )
+            by_settings.setdefault(settings, []).append(place)
+        found: list[Reply | str] = [TOO_LONG] * len(requests)
+        for settings, places in by_settings.items():
+            # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
+            numbers = [secrets.token_hex(8) for _ in places]
+            shown = [self._shown(requests[p], number) for p, number in zip(places, numbers, strict=True)]
+            answers = self._sampler.generate_answers(shown, settings)
+            for place, number, [answer] in zip(places, numbers, answers, strict=True):
+                found[place] = Reply(text=answer.text, number=number, refused=False, cut=not answer.ended)
+        return found
 
 
 def local_judge(
