@@ -151,6 +151,16 @@ class ChatServer:
             questions=len(by_key), cached=len(cached), prompt_tokens=prompt, reply_tokens=reply, cost=cost
         )
 
+    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
+        """The tokens and the price of the replies that are on disk."""
+        tokens, price = 0, 0.0
+        for request in requests:
+            reply = self.cache.find(self.key(request))
+            if reply is not None:
+                cost, count = self._cost(request, reply)
+                tokens, price = tokens + count, price + cost
+        return tokens, price
+
     def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
         """The reply to each, from disk or the server, or why there is none.
 

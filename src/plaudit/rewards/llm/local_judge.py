@@ -73,6 +73,10 @@ class LocalChat:
             cost=0.0,
         )
 
+    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
+        """The tokens of the questions, about; a model of one's own has no price."""
+        return sum(estimated_tokens(request.question.text()) for request in requests), 0.0
+
     def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
         """The reply to each: by the chances of its words, or written where there are reasons."""
         found: list[Reply | str] = [TOO_LONG] * len(requests)
