@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from plaudit.cli.parser import (
     row_options,
 )
 from plaudit.errors import UserError
+from plaudit.judges.words import HOWS
 
 if TYPE_CHECKING:
     from plaudit.data.judging import Judge, NoVerdict, Task, Verdict
@@ -47,46 +48,31 @@ def add_parser(subparsers: Subparsers) -> None:
         "judge", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     add = judge.add_argument
-    add(
-        "rows",
-        type=given_path,
-        nargs="?",
-        metavar="ROWS",
-        help="comparisons or rankings whose pairs are judged",
-    )
+    add("rows", type=given_path, nargs="?", metavar="ROWS", help="comparisons or rankings, to be judged")
     add("--by", required=True, metavar="JUDGE", help="who judges: see below")
-    add(
-        "--how",
-        choices=("letter", "verdict", "reasons", "points", "answer"),
-        help="see below (default: letter)",
-    )
+    add("--how", choices=HOWS, help="see below (default: letter)")
     add("--out", type=given_path, metavar="FILE", help="where rows go; of --card, its figures")
-    add(
-        "--card",
-        type=given_path,
-        metavar="ROWS",
-        help="labels of people: say what the judge is worth on them",
-    )
+    add("--card", type=given_path, metavar="ROWS", help="labels of people: what the judge is worth on them")
     add("--calibrate", type=given_path, metavar="CARD", help="scale chances by the temperature of this card")
-    add(
-        "--model",
-        type=model_path,
-        metavar="DIR",
-        help="judge two answers of this model to each prompt of ROWS",
-    )
-    add("--n", type=positive_integer, metavar="N", help="at most so many pairs or prompts, by chance")
     add("--rubric", type=given_path, metavar="FILE", help="what points are given for: aspects with weights")
+    add("--n", type=positive_integer, metavar="N", help="at most so many pairs or prompts, by chance")
+    add("--seed", type=integer, default=0, help="of chance (default: 0)")
+    add("--bootstrap", type=positive_integer, default=1000, help="of --card's intervals (default: 1000)")
+    _add_model_options(judge)
     _add_money_options(judge)
     add("--store", metavar="FILE", help="also keep each judgement as an event in this label store")
     add("--project", default="ai", metavar="NAME", help="of --store (default: ai)")
-    add("--seed", type=integer, default=0, help="of chance (default: 0)")
-    add("--temperature", type=float, default=1.0, help="of --model's answers (default: 1)")
-    add("--max-tokens", type=positive_integer, default=64, help="of --model's answers (default: 64)")
-    add("--bootstrap", type=positive_integer, default=1000, help="of --card's intervals (default: 1000)")
-    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
     add_row_options(add)
     judge.set_defaults(run=run)
+
+
+def _add_model_options(judge: argparse.ArgumentParser) -> None:
+    add = judge.add_argument
+    add("--model", type=model_path, metavar="DIR", help="judge two answers of it to each prompt of ROWS")
+    add("--temperature", type=float, default=1.0, help="of --model's answers (default: 1)")
+    add("--max-tokens", type=positive_integer, default=64, help="of --model's answers (default: 64)")
+    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
 
 
 def _add_money_options(judge: argparse.ArgumentParser) -> None:
@@ -246,9 +232,8 @@ def _judging(judge: Judge) -> Judging:
 
     sampling: dict[str, Any] = {}
     if isinstance(judge, ModelJudge):
-        kept = {"draws", "temperature", "max_tokens", "clamp", "points"}
-        sampling = {name: value for name, value in asdict(judge.ask).items() if name in kept}
-        sampling["how"] = judge.how
+        names = ("draws", "temperature", "max_tokens", "clamp", "points")
+        sampling = {"how": judge.how, **{name: getattr(judge.ask, name) for name in names}}
     return Judging(judge=judge.name, version=version_of(judge), sampling=sampling)
 
 
@@ -290,10 +275,10 @@ def _print_estimate(judge: Judge, tasks: Sequence[Task]) -> None:
     from plaudit.judges.money import total_estimate
 
     members = judge.judges if isinstance(judge, Jury | Spread) else (judge,)
-    asked = [member.estimate(tasks) for member in members if isinstance(member, ModelJudge)]
-    if asked:
+    estimates = [member.estimate(tasks) for member in members if isinstance(member, ModelJudge)]
+    if estimates:
         # Flushed: whoever waits for a long run sees first what it will be.
-        print(f"{judge.name}: {total_estimate(asked).sentence()}", flush=True)
+        print(f"{judge.name}: {total_estimate(estimates).sentence()}", flush=True)
     else:
         print(f"{judge.name}: {len(tasks):,} pairs, by no model that is asked in words")
 

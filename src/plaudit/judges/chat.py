@@ -21,7 +21,6 @@ from plaudit.judges.money import CapReachedError, Estimate, Prices, Purse, estim
 from plaudit.judges.posting import (
     RejectedError,
     RetryPolicy,
-    TooLongError,
     UnreachableError,
     parse_url,
     post,
@@ -191,7 +190,7 @@ class ChatServer:
 
     def key(self, request: ChatRequest) -> str:
         """The hash of everything that a reply depends on."""
-        asked_for = {"words": request.words, "seed": request.seed}
+        wanted = {"words": request.words, "seed": request.seed}
         fields = {
             "url": self.url,
             "model": self.model,
@@ -201,9 +200,7 @@ class ChatServer:
             # Without a number, which is drawn for each call and would make every key a new one.
             "question": request.question.text(),
         }
-        return cache_key(
-            fields | {name: value for name, value in asked_for.items() if value not in ((), None)}
-        )
+        return cache_key(fields | {name: value for name, value in wanted.items() if value not in ((), None)})
 
     def _progress(self, there: int, wanted: int) -> str:
         return f"{there} of {wanted} replies are there, kept in {self.cache.folder}; the same command goes on"
@@ -231,7 +228,7 @@ class ChatServer:
                 if request.words and "logprob" in str(error):
                     return LOGPROBS_REFUSED
                 health.record_rejection(error)
-                return TOO_LONG if isinstance(error, TooLongError) else REJECTED
+                return TOO_LONG if error.is_too_long else REJECTED
             finally:
                 self.purse.settle(most)
             health.record_reply(None)

@@ -67,9 +67,10 @@ class TransientError(Exception):
 class RejectedError(UserError):
     """The server does not take this very request; another one it may."""
 
-
-class TooLongError(RejectedError):
-    """The server does not take a request that is too long for it."""
+    def __init__(self, message: str, *, is_too_long: bool = False) -> None:
+        """``is_too_long`` says whether it is longer than the server's model can read."""
+        super().__init__(message)
+        self.is_too_long = is_too_long
 
 
 class UnreachableError(Exception):
@@ -298,15 +299,12 @@ def _refuse_status(url: str, response: http.client.HTTPResponse, content: bytes)
             hint = (
                 f"; it points to {excerpt_of(location)}: redirects are not followed, give that address itself"
             )
-        raise _error_class(response.status, content)(f"{url} answers {status}: {excerpt!r}{hint}")
-
-
-def _error_class(status: int, content: bytes) -> type[UserError]:
-    if status not in _REJECTED_STATUSES:
-        return UserError
-    words = content[:2000].decode(errors="replace").lower()
-    is_too_long = status == 413 or any(sign in words for sign in _TOO_LONG_SIGNS)
-    return TooLongError if is_too_long else RejectedError
+        message = f"{url} answers {status}: {excerpt!r}{hint}"
+        if response.status not in _REJECTED_STATUSES:
+            raise UserError(message)
+        words = content[:2000].decode(errors="replace").lower()
+        is_too_long = response.status == 413 or any(sign in words for sign in _TOO_LONG_SIGNS)
+        raise RejectedError(message, is_too_long=is_too_long)
 
 
 def excerpt_of(value: object) -> str:

@@ -40,7 +40,7 @@ _MARKS = {"plain": "{}", "spaced": " {}", "piece": "▁{}", "bold": "{}"}
 class Counts:
     """What a server was asked.
 
-    Example: ``Counts(requests=12, questions={"…": 3})``
+    Example: ``Counts(requests=12).to_json()["questions"]``
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
