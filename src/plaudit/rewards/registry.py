@@ -185,8 +185,8 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
     ('exact', 'length:1-20')
     """
     kind, colon, rest = spec.partition(":")
-    if kind in ("http", "https", "judge") and colon:
-        return _judge_reward(rest, device, dtype) if kind == "judge" else EndpointReward(url=spec)
+    if kind in _OTHER_SOURCES and colon:
+        return _OTHER_SOURCES[kind](spec, device, dtype)
     if not colon and spec in _PLAIN_REWARDS:
         return _PLAIN_REWARDS[spec]()
     if colon and kind in _PARAMETRISED_REWARDS:
@@ -205,13 +205,19 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
     raise UserError(_unknown_reward_message(spec, kind))
 
 
+def _combined_reward(word: str, device: str, dtype: str) -> Reward:
+    from plaudit.rewards.combine.by_name import combined_by_name
+
+    return combined_by_name(word, lambda member: resolve_reward(member, device=device, dtype=dtype))
+
+
 def _judge_reward(word: str, device: str, dtype: str) -> Reward:
     # The module of judges reads words of rewards by this one.
     from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named
     from plaudit.rewards.llm.judge_reward import JudgeReward
 
     settings = JudgeSettings(device=device, dtype=dtype, soft=True, ask=HowToAsk(how="points"))
-    return JudgeReward(judge=in_both_orders(judge_named(word, settings)))
+    return JudgeReward(judge=in_both_orders(judge_named(word.partition(":")[2], settings)))
 
 
 def names_function(spec: str) -> bool:
@@ -221,8 +227,8 @@ def names_function(spec: str) -> bool:
     (True, False, False)
     """
     module, _, name = spec.rpartition(":")
-    kinds = (*_PARAMETRISED_REWARDS, "judge", "openai", "model", "jury", "spread")
-    other = spec.startswith(("http://", "https://")) or spec.partition(":")[0] in kinds
+    kinds = (*_PARAMETRISED_REWARDS, *_OTHER_SOURCES, "openai", "model", "jury", "spread")
+    other = spec.partition(":")[0] in kinds
     return not other and bool(module) and name.isidentifier() and not Path(spec).is_dir()
 
 
@@ -257,6 +263,7 @@ def _available_rewards() -> str:
             *_PLAIN_REWARDS,
             *_REWARD_FORMS.values(),
             "judge:WORD",
+            "cascade:FILE, blend:FILE and gated:FILE",
             "http://…",
             "a reward's folder, module:function and file.py:function",
         ]
@@ -297,6 +304,12 @@ _PARAMETRISED_REWARDS: Mapping[str, Callable[[str], Reward]] = {
     "pattern": _pattern_reward,
     "format": _sections_reward,
     "length": _length_reward,
+}
+_OTHER_SOURCES: Mapping[str, Callable[[str, str, str], Reward]] = {
+    "http": lambda word, device, dtype: EndpointReward(url=word),
+    "https": lambda word, device, dtype: EndpointReward(url=word),
+    "judge": _judge_reward,
+    **dict.fromkeys(("cascade", "blend", "gated"), _combined_reward),
 }
 _REWARD_FORMS = {"pattern": "pattern:REGEX", "format": "format:think,answer", "length": "length:10-50"}
 
