@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import random
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from plaudit.cli.parser import (
     Subparsers,
@@ -260,13 +261,15 @@ def _drawn(args: argparse.Namespace, records: Sequence[Record]) -> list[Task]:
     return tasks
 
 
-def _some(tasks: list[Task], args: argparse.Namespace) -> list[Task]:
-    import random
+_Item = TypeVar("_Item")
 
-    if args.n is None or args.n >= len(tasks):
-        return tasks
-    chosen = sorted(random.Random(f"pairs {args.seed}").sample(range(len(tasks)), args.n))
-    return [tasks[place] for place in chosen]
+
+def _some(items: list[_Item], args: argparse.Namespace) -> list[_Item]:
+    """At most ``--n`` of these, by chance, in their order."""
+    if args.n is None or args.n >= len(items):
+        return items
+    chosen = sorted(random.Random(f"pairs {args.seed}").sample(range(len(items)), args.n))
+    return [items[place] for place in chosen]
 
 
 def _print_estimate(judge: Judge, tasks: Sequence[Task]) -> None:
@@ -322,7 +325,7 @@ def _print_card(args: argparse.Namespace, judge: Judge, purse: Purse) -> None:
     if any(record.group == "ai" for record in records):
         raise UserError(f"{args.card}: rows of models (group ai) are among these; a card is made on people's")
     # Judges score nothing: the pairs are wanted for what people said of them.
-    pairs = scored_pairs(records, defaultdict(lambda: None))
+    pairs = _some(list(scored_pairs(records, defaultdict(lambda: None))), args)
     if not pairs:
         raise UserError(f"{args.card}: there are no comparisons or rankings of people in it")
     card, _ = judge_card(judge, pairs, Resampling(times=args.bootstrap, seed=args.seed))
