@@ -169,6 +169,17 @@ def test_answers_of_a_model_are_judged_and_answers_alone_get_points(capsys, fold
     text = run(capsys, "prompts.jsonl", "--by", by(server), "--out", "drawn.jsonl", *model)
     assert "rows by world@letter-1" in text
     assert comparisons("drawn.jsonl")
+    # A judge that is the judged model is told.
+    own = run(
+        capsys,
+        "prompts.jsonl",
+        "--by",
+        f"model:{base_model_folder()},how=points",
+        "--out",
+        "own.jsonl",
+        *model,
+    )
+    assert "a judge may prefer its own kind" in own
     rubric = Path("rubric.yaml")
     rubric.write_text("- {name: truth, description: it says what is so.}\n")
     run(capsys, "demos.jsonl", "--by", by(server), "--out", "points.jsonl", "--rubric", rubric)

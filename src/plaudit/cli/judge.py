@@ -143,6 +143,7 @@ def _settings(args: argparse.Namespace, purse: Purse) -> JudgeSettings:
 
 
 def _judge_rows(args: argparse.Namespace, judge: Judge, purse: Purse) -> None:
+    from plaudit.evaluation.policies.judge import family_note
     from plaudit.judges.model_judge import ModelJudge
     from plaudit.methods.judged_rows import answer_tasks_of, pair_tasks, rated_rows, refuse_other_rows
 
@@ -155,6 +156,8 @@ def _judge_rows(args: argparse.Namespace, judge: Judge, purse: Purse) -> None:
         and not pair_tasks(records[:50])
     )
     if args.model is not None:
+        if note := family_note(args.by, judge.name, {str(args.model): args.model}):
+            print(note)
         tasks = _drawn(args, records)
     else:
         refuse_other_rows(records, singly=singly)
@@ -297,7 +300,9 @@ def _print_rows(judged: JudgedRows) -> None:
 
 
 def _print_end(judge: Judge, purse: Purse) -> None:
-    for note in getattr(judge, "notes", ()):
+    from plaudit.evaluation.policies.judge import judge_notes
+
+    for note in judge_notes(judge):
         print(note)
     if purse.tokens:
         money = f", {purse.spent:.4g} spent in all" if purse.spent else ""

@@ -128,7 +128,12 @@ def agreement_with_people(
     if contest.raw is None:
         reasons = ", ".join(f"{count} {why}" for why, count in contest.reasons.items()) or "all are ties"
         raise UserError(f"{judge.name} has no verdict on any pair that people decided ({reasons})")
-    return contest, judged
+    return replace(contest, notes=(*contest.notes, *judge_notes(judge))), judged
+
+
+def judge_notes(judge: Judge) -> tuple[str, ...]:
+    """What a judge says of its own verdicts so far: that a server gave no log-probs, say."""
+    return tuple(getattr(judge, "notes", ()))
 
 
 def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | None:

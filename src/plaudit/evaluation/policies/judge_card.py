@@ -25,7 +25,7 @@ from plaudit.evaluation.policies.calibration import (
     fitted_temperature,
     policy_calibration,
 )
-from plaudit.evaluation.policies.judge import agreement_with_people
+from plaudit.evaluation.policies.judge import agreement_with_people, judge_notes
 from plaudit.evaluation.policies.win_rate import JudgedPair
 from plaudit.evaluation.reward_models.accuracy import Ceiling, accuracy_ceiling
 from plaudit.evaluation.reward_models.pairs import ScoredPair, group_index
@@ -128,7 +128,7 @@ def judge_card(
         temperature=temperature,
         scaled=after,
         error_correlation=_member_errors(judge, duels),
-        notes=tuple(getattr(judge, "notes", ())),
+        notes=judge_notes(judge),
     ), duels
 
 
