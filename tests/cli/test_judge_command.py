@@ -75,54 +75,40 @@ def test_pairs_become_rows_with_the_chance_of_what_is_chosen(capsys, folder, ser
     assert Path("again.jsonl").read_bytes() == Path("ai.jsonl").read_bytes()
 
 
-def test_judgements_are_events_with_all_that_they_hang_on_and_never_mix_with_peoples(capsys, folder, server):
-    words = (
-        "pairs.jsonl",
-        "--by",
-        by(server, "shy"),
-        "--out",
-        "ai.jsonl",
-        "--store",
-        "labels.db",
-        "--price",
-        "10/30",
-    )
+STORED = ("--out", "ai.jsonl", "--store", "labels.db", "--price", "10/30")
+
+
+def test_judgements_are_events_once_for_each_judge_and_version_with_all_that_they_hang_on(
+    capsys, folder, server
+):
+    words = ("pairs.jsonl", "--by", by(server, "shy"), *STORED)
     text = run(capsys, *words)
     assert "labels.db: 40 judgements by shy@letter-1 in ai" in text
     rows = comparisons("ai.jsonl")
     assert 20 < len(rows) < 40
     assert f"no verdict on {40 - len(rows)}: {40 - len(rows)} refused" in text
     assert "0 judgements by shy@letter-1 in ai, 40 were there already" in run(capsys, *words)
-    run(
-        capsys,
-        "pairs.jsonl",
-        "--by",
-        by(server),
-        "--out",
-        "other.jsonl",
-        "--store",
-        "labels.db",
-        "--how",
-        "verdict",
-    )
     with closing(open_store("labels.db")) as store:
         assert store.check() == []
-        bodies = [
-            event.body for event in store.events() if event.kind == "judged" and event.actor == "shy@letter-1"
-        ]
-        with pytest.raises(EmptyExportError, match="of another group"):
-            export(store, "ai", folder / "people.jsonl")
-        both = export(store, "ai", folder / "both.jsonl", filters=Filters(group="ai"))
+        bodies = [event.body for event in store.events() if event.kind == "judged"]
     assert len(bodies) == 40
     [first, *_] = [body for body in bodies if body and body["reason"] is None]
-    assert first["wording"] == "letter-1"
-    assert first["sampling"]["how"] == "letter"
-    assert len(first["orders"]) == 2
+    assert (first["wording"], first["sampling"]["how"], len(first["orders"])) == ("letter-1", "letter", 2)
     assert first["text"]
     assert first["tokens"] > 100
     assert first["price"] > 0
-    assert len(comparisons(folder / "both.jsonl")) == both.rows == len(rows) + len(comparisons("other.jsonl"))
-    assert {row.annotator for row in comparisons("other.jsonl")} == {"world@verdict-1"}
+
+
+def test_labels_of_models_are_exported_by_name_and_never_mix_with_peoples(capsys, folder, server):
+    run(capsys, "pairs.jsonl", "--by", by(server, "shy"), *STORED)
+    mine = len(comparisons("ai.jsonl"))
+    run(capsys, "pairs.jsonl", "--by", by(server), *STORED, "--how", "verdict")
+    assert {row.annotator for row in comparisons("ai.jsonl")} == {"world@verdict-1"}
+    with closing(open_store("labels.db")) as store:
+        with pytest.raises(EmptyExportError, match="of another group"):
+            export(store, "ai", folder / "people.jsonl")
+        both = export(store, "ai", folder / "both.jsonl", filters=Filters(group="ai"))
+    assert both.rows == mine + len(comparisons("ai.jsonl"))
 
 
 def test_the_rows_of_the_store_are_those_that_are_written_without_one(capsys, folder, server):
