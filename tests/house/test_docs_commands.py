@@ -15,8 +15,8 @@ LONG = {
     *(
         f"docs/{name}.md"
         for name in (
-            *("by-hand", "checks", "control", "evaluating-policies", "judging-rewards", "lab", "loops"),
-            *("parallel", "plan", "policy", "preference", "proof", "python", "report", "resume"),
+            *("ai-feedback", "by-hand", "checks", "control", "evaluating-policies", "judging-rewards", "lab"),
+            *("loops", "parallel", "plan", "policy", "preference", "proof", "python", "report", "resume"),
             *("reward-models", "run", "supervised", "talking", "ten-minutes", "world"),
         )
     ),

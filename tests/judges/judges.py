@@ -11,8 +11,12 @@ from typing import Any
 
 from plaudit.data.judging import Judge, NoVerdict, Orders, Task, first_probability, outcomes
 from plaudit.data.records import assistant_turn, user_turn
-from plaudit.judges.endpoint import EndpointJudge, ReplyCache
+from plaudit.judges.cache import ReplyCache
+from plaudit.judges.chat import ChatServer
+from plaudit.judges.model_judge import ModelJudge
+from plaudit.judges.money import Prices, Purse
 from plaudit.judges.posting import RetryPolicy
+from plaudit.judges.words import HowToAsk
 
 QUICK = RetryPolicy(seconds=5, pause=0.01, attempts=2)
 
@@ -66,15 +70,25 @@ def honest(body: dict[str, Any], _: int) -> tuple[int, bytes]:
     return completion(f"A says: {first}\nB says: {second}\nSo:\n{opened}{word}{closed}")
 
 
-def judge(url: str, folder: Path, **more: Any) -> EndpointJudge:
-    base = url.removesuffix("/score") + "/v1"
-    return EndpointJudge(
-        url=base,
-        model="judge",
+def judge(
+    url: str,
+    folder: Path,
+    *,
+    manners: RetryPolicy = QUICK,
+    model: str = "judge",
+    prices: Prices | None = None,
+    purse: Purse | None = None,
+    **ask: Any,
+) -> ModelJudge:
+    server = ChatServer(
+        url=url.removesuffix("/score").removesuffix("/v1") + "/v1",
+        model=model,
         cache=ReplyCache(folder=folder),
-        retry_policy=more.pop("manners", QUICK),
-        **more,
+        retry_policy=manners,
+        prices=prices,
+        purse=purse or Purse(),
     )
+    return ModelJudge(asker=server, ask=HowToAsk(**ask))
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,12 @@ import pytest
 
 from plaudit.data.records import Message
 from plaudit.errors import UserError
-from plaudit.judges.endpoint import (
-    REFUSED,
-    UNREADABLE,
-    ReplyCache,
-    ShownPair,
-    endpoint_judge,
-    judge_question,
-    parse_verdict,
-)
+from plaudit.judges.cache import ReplyCache
+from plaudit.judges.endpoint import endpoint_judge
+from plaudit.judges.model_judge import CUT, REFUSED, UNREADABLE
 from plaudit.judges.posting import RetryPolicy
+from plaudit.judges.replies import parse_verdict
+from plaudit.judges.wording import ShownPair, judge_question
 from tests.judges.judges import InOrders, both_orders, completion, delimiters, honest, judge, pair, question
 from tests.rewards.server import serving
 
@@ -124,7 +120,7 @@ def test_refusals_and_nonsense_are_no_verdict_and_told_apart(tmp_path):
     with serving(reply) as server:
         tasks = [pair(word, "other") for word in ("bombs", "filtered", "declined", "endless", "vague")]
         found = both_orders(judge(server.url, tmp_path), tasks)
-        assert [one.reason for one in found] == [REFUSED] * 3 + [UNREADABLE] * 2
+        assert [one.reason for one in found] == [REFUSED] * 3 + [CUT, UNREADABLE]
         assert all(one.forward is None and one.backward is None for one in found)
 
 

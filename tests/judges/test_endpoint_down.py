@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.judges.endpoint import REJECTED, UNREACHABLE, Reply, ReplyCache, cache_key
+from plaudit.judges.cache import Reply, ReplyCache, cache_key
+from plaudit.judges.chat import TOO_LONG, UNREACHABLE
 from plaudit.judges.posting import RetryPolicy
 from tests.judges.judges import InOrders, both_orders, honest, judge, pair, question, quoted
 from tests.rewards.server import serving
@@ -77,7 +78,7 @@ def test_what_the_server_does_not_take_is_no_verdict_unless_it_takes_nothing(tmp
         endless = [pair("Mice.", f"endless {n}") for n in range(6)]
         found = both_orders(judge(server.url, tmp_path, manners=manners), [pair("Mice.", "Tea."), *endless])
         assert found[0] == InOrders(forward=1.0, backward=1.0)
-        assert [one.reason for one in found[1:]] == [REJECTED] * 6
+        assert [one.reason for one in found[1:]] == [TOO_LONG] * 6
         asked = len(server.asked)
         with pytest.raises(UserError, match=r"400.*too long"):
             both_orders(judge(server.url, tmp_path, manners=manners), endless)

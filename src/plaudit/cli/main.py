@@ -26,6 +26,7 @@ _VERBS: Mapping[str, tuple[str, str]] = {
     "completion": ("completion", "complete verbs and options in bash, zsh or fish"),
     "data": ("data", "look at a file of feedback, or write it in another layout"),
     "eval": ("eval", "how good a policy or a reward model is"),
+    "judge": ("judge", "labels by models: pairs judged, with soft labels; what a judge is worth"),
     "lab": ("lab", "exercises that show what goes wrong in RLHF, as runs with pictures"),
     "plan": ("plan", "say what a run will cost before it begins: steps, memory, time and disk"),
     "prove": ("prove", "preference losses and policy optimisation beside what is exact"),

@@ -28,6 +28,8 @@ _RETRY_STATUSES = frozenset([408, 425, 429, 500, 502, 503, 504])
 """HTTP status codes after which the request is tried again."""
 _REJECTED_STATUSES = frozenset([400, 413, 422])
 """HTTP status codes by which a server rejects this one request (too long, say)."""
+_TOO_LONG_SIGNS = ("too long", "context length", "context_length", "maximum context", "max_model_len")
+"""How servers say that a request is longer than their model can read."""
 _Result = TypeVar("_Result")
 
 
@@ -63,7 +65,12 @@ class TransientError(Exception):
 
 
 class RejectedError(UserError):
-    """The server does not take this very request (it is too long, say); another one it may."""
+    """The server does not take this very request; another one it may."""
+
+    def __init__(self, message: str, *, is_too_long: bool = False) -> None:
+        """``is_too_long`` says whether it is longer than the server's model can read."""
+        super().__init__(message)
+        self.is_too_long = is_too_long
 
 
 class UnreachableError(Exception):
@@ -269,6 +276,15 @@ class _Attempt:
             raise TimeoutError(f"timed out: no whole answer within {self._retry_policy.seconds:g} seconds")
 
 
+def is_passing_status(status: int) -> bool:
+    """Whether a status says that the same request may do later.
+
+    >>> is_passing_status(503), is_passing_status(404)
+    (True, False)
+    """
+    return status in _RETRY_STATUSES
+
+
 def _refuse_status(url: str, response: http.client.HTTPResponse, content: bytes) -> None:
     """Raise for every status but 200; a redirect is not followed, for it could lead anywhere and for ever."""
     # The server's own words: cut, and without what would steer a terminal.
@@ -283,8 +299,12 @@ def _refuse_status(url: str, response: http.client.HTTPResponse, content: bytes)
             hint = (
                 f"; it points to {excerpt_of(location)}: redirects are not followed, give that address itself"
             )
-        error_class = RejectedError if response.status in _REJECTED_STATUSES else UserError
-        raise error_class(f"{url} answers {status}: {excerpt!r}{hint}")
+        message = f"{url} answers {status}: {excerpt!r}{hint}"
+        if response.status not in _REJECTED_STATUSES:
+            raise UserError(message)
+        words = content[:2000].decode(errors="replace").lower()
+        is_too_long = response.status == 413 or any(sign in words for sign in _TOO_LONG_SIGNS)
+        raise RejectedError(message, is_too_long=is_too_long)
 
 
 def excerpt_of(value: object) -> str:

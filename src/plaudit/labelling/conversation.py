@@ -14,7 +14,6 @@ from typing import Any
 
 from plaudit.data.labels import ComparedTurn, conversation_before
 from plaudit.data.records import Message, Text, plain_text, turns_of
-from plaudit.judges.endpoint import parse_chat_completion, parse_judge_address
 from plaudit.judges.posting import (
     RetryPolicy,
     TransientError,
@@ -23,6 +22,8 @@ from plaudit.judges.posting import (
     post_in_pieces,
     with_retries,
 )
+from plaudit.judges.replies import parse_chat_completion
+from plaudit.judges.words import parse_judge_address
 from plaudit.labelling import answering
 from plaudit.labelling.answers import attack_messages, check_strength
 from plaudit.labelling.assigning import uniform
@@ -245,12 +246,12 @@ def _stream(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: i
 def _answer(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: int) -> str:
     model, url, body = _request(settings, messages, seed=seed)
     try:
-        content = with_retries(model, _RETRIES, lambda: post(url, _RETRIES, body))
+        reply = with_retries(model, _RETRIES, lambda: parse_chat_completion(url, post(url, _RETRIES, body)))
     except UnreachableError as error:
         raise ModelUnavailableError(
             f"the model that this project talks to does not answer ({error}); send the message again"
         ) from error
-    return _with_words(parse_chat_completion(url, content).text)
+    return _with_words(reply.text)
 
 
 def _with_words(text: str) -> str:

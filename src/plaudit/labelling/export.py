@@ -56,6 +56,8 @@ class Filters:
     """Only tasks that want no more labels."""
     group: str = "people"
     """Whose labels: people's, or those of models (``ai``); they are never mixed."""
+    annotator: str | None = None
+    """Only labels of this person or judge; None is everybody of the group."""
 
     def __post_init__(self) -> None:
         """Refuse an unknown group."""
@@ -337,6 +339,7 @@ def _reason_left_out(row: Any, filters: Filters, decided: set[str]) -> str | Non
     is_model = row.purpose == "judged"
     reasons = {
         "of another group": is_model != (filters.group == "ai"),
+        "of another annotator": filters.annotator not in (None, row.annotator),
         "of an item whose answer is known": row.purpose in ("gold", "qualify", "repeat")
         and not filters.items,
         "surplus": bool(row.surplus) and not filters.surplus,

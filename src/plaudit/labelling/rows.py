@@ -104,11 +104,17 @@ def task_of(given: Labelled) -> Task:
 def _pair_rows(given: Labelled) -> list[Record]:
     better = preferred_place(given.label, given.order)
     ranks = (1, 1) if better is None else (1, 2) if better == 0 else (2, 1)
+    share = given.label.get("probability")
     verdict = Verdict(
-        marks=tuple(Mark(rank=rank) for rank in ranks), annotator=given.annotator, group=given.group
+        marks=tuple(Mark(rank=rank) for rank in ranks),
+        annotator=given.annotator,
+        group=given.group,
+        # A judge's chance is of the answer that it was shown first, a verdict's of the task's first.
+        probability=share if share is None or given.order[0] == 0 else 1 - share,
     )
     row = to_comparison(task_of(given), verdict)
-    if better is None:
+    # A model says how sure it is, and not by how many degrees.
+    if better is None or share is not None:
         return [row]
     strength = abs(given.label["strength"])
     # Llama 2's table: the clearest preference asks for the whole margin, the others for their share of it.

@@ -7,8 +7,8 @@ from typing import Any
 
 from plaudit.errors import UserError
 from plaudit.files import exact_json
-from plaudit.judges.endpoint import parse_chat_completion
 from plaudit.judges.posting import TransientError, excerpt_of
+from plaudit.judges.replies import parse_chat_completion
 
 Piece = tuple[int, str]
 """Which of the answers goes on, and with which words."""

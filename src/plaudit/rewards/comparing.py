@@ -9,7 +9,7 @@ import inspect
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
@@ -25,8 +25,12 @@ from plaudit.data.judging import (
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.judges.both_ways import both_ways
-from plaudit.judges.endpoint import JUDGE_SCHEME, ReplyCache, default_cache_folder, endpoint_judge
+from plaudit.judges.cache import ReplyCache, default_cache_folder
+from plaudit.judges.endpoint import endpoint_judge
+from plaudit.judges.jury import assemble
+from plaudit.judges.money import Purse
 from plaudit.judges.posting import RetryPolicy
+from plaudit.judges.words import JURY, SERVER, SPREAD, HowToAsk, asks_a_model, parse_judge_word
 from plaudit.rewards.base import Reward
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.load import load_reward
@@ -165,10 +169,14 @@ class JudgeSettings:
     """Rewards that are loaded already, by their words; ``gold`` is only here."""
     people: Judge | None = None
     """Who answers for the word ``people``: the label store of whoever asks."""
+    ask: HowToAsk = field(default_factory=HowToAsk)
+    """How models are asked, where their words do not say."""
+    purse: Purse = field(default_factory=Purse, compare=False)
+    """What all judges together may spend."""
 
 
 def judge_named(word: str, settings: JudgeSettings | None = None) -> Judge:
-    """Who is meant by a word: people, gold, a judge on a server, a reward's folder, a function, or a rule.
+    """Who is meant by a word: people, gold, a model that is asked, a reward's folder, a function, or a rule.
 
     >>> judge_named("length:1-20").name
     'length:1-20'
@@ -184,15 +192,31 @@ def judge_named(word: str, settings: JudgeSettings | None = None) -> Judge:
         return chosen.people
     if word == GOLD and GOLD not in chosen.rewards:
         raise UserError("gold judges where the true worth is known, and here nobody knows it")
-    if word.startswith(JUDGE_SCHEME):
-        cache = ReplyCache(folder=chosen.cache or default_cache_folder())
-        return endpoint_judge(word, cache, chosen.retry_policy)
+    if asks_a_model(word):
+        return _model_judge(word, chosen)
     if compares_two_answers(word):
         return FunctionJudge(name=word, function=resolve_function(word))
     if chosen.soft and Path(word).is_dir():
         return _folder_judge(word, chosen)
     reward = chosen.rewards[GOLD] if word == GOLD else resolve_reward(word)
     return RewardJudge(name=GOLD if word == GOLD else reward.name, reward=reward, noise=chosen.noise)
+
+
+def _model_judge(word: str, settings: JudgeSettings) -> Judge:
+    """A model that is asked in words: on a server, in a folder, or several of them together."""
+    if word.startswith(SERVER):
+        cache = ReplyCache(folder=settings.cache or default_cache_folder())
+        return endpoint_judge(word, cache, settings.retry_policy, ask=settings.ask, purse=settings.purse)
+    parsed = parse_judge_word(word)
+    if word.startswith((JURY, SPREAD)):
+        path = Path(parsed.place.partition(":")[2])
+        # Members give their chances, and those to whom the order of answers means something are asked twice.
+        member = replace(settings, soft=True, ask=parsed.how(settings.ask))
+        return assemble(word, path, lambda own: in_both_orders(judge_named(own, member)))
+    # Models are slow to import, and a server needs none.
+    from plaudit.rewards.llm.local_judge import local_judge
+
+    return local_judge(word, device=settings.device, dtype=settings.dtype, ask=settings.ask)
 
 
 def _folder_judge(word: str, settings: JudgeSettings) -> Judge:
@@ -213,7 +237,7 @@ def in_both_orders(judge: Judge) -> Judge:
 
 def compares_pairs(word: str) -> bool:
     """Whether a word names a judge that sees both answers at once, and so has no score for one alone."""
-    return word.startswith(JUDGE_SCHEME) or compares_two_answers(word)
+    return asks_a_model(word) or compares_two_answers(word)
 
 
 def compares_two_answers(spec: str) -> bool:

@@ -20,6 +20,7 @@ from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.user_code import exit_refused, import_user_module
+from plaudit.judges.words import HowToAsk, asks_a_model
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
@@ -183,9 +184,9 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
     >>> resolve_reward("exact").name, resolve_reward("length:1-20").name
     ('exact', 'length:1-20')
     """
-    if spec.startswith(("http://", "https://")):
-        return EndpointReward(url=spec)
     kind, colon, rest = spec.partition(":")
+    if kind in _OTHER_SOURCES and colon:
+        return _OTHER_SOURCES[kind](spec, device, dtype)
     if not colon and spec in _PLAIN_REWARDS:
         return _PLAIN_REWARDS[spec]()
     if colon and kind in _PARAMETRISED_REWARDS:
@@ -204,6 +205,21 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
     raise UserError(_unknown_reward_message(spec, kind))
 
 
+def _combined_reward(word: str, device: str, dtype: str) -> Reward:
+    from plaudit.rewards.combine.by_name import combined_by_name
+
+    return combined_by_name(word, lambda member: resolve_reward(member, device=device, dtype=dtype))
+
+
+def _judge_reward(word: str, device: str, dtype: str) -> Reward:
+    # The module of judges reads words of rewards by this one.
+    from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named
+    from plaudit.rewards.llm.judge_reward import JudgeReward
+
+    settings = JudgeSettings(device=device, dtype=dtype, soft=True, ask=HowToAsk(how="points"))
+    return JudgeReward(judge=in_both_orders(judge_named(word.partition(":")[2], settings)))
+
+
 def names_function(spec: str) -> bool:
     """Whether a word means a function, ``module:function`` or ``file.py:function``, and nothing else.
 
@@ -211,16 +227,18 @@ def names_function(spec: str) -> bool:
     (True, False, False)
     """
     module, _, name = spec.rpartition(":")
-    other = spec.startswith(("http://", "https://")) or spec.partition(":")[0] in _PARAMETRISED_REWARDS
+    kinds = (*_PARAMETRISED_REWARDS, *_OTHER_SOURCES, "openai", "model", "jury", "spread")
+    other = spec.partition(":")[0] in kinds
     return not other and bool(module) and name.isidentifier() and not Path(spec).is_dir()
 
 
 def _unknown_reward_message(spec: str, kind: str) -> str:
-    if kind == "openai":
+    if asks_a_model(spec):
         return (
-            f"{spec} compares two answers and has no score for one. It can be a judge: `eval policy "
-            "--judge`, `eval reward`, `train rlhf --comparisons`, whose reward model then scores. For scores "
-            "from a server give http://… (docs/rewards.md has its protocol) or a function, file.py:function"
+            f"{spec} is a judge. As a reward it is judge:{spec}, which gives points to each answer "
+            "(docs/ai-feedback.md); as it is, it can be the judge of `eval policy --judge`, `eval reward`, "
+            "`train rlhf --comparisons`. For scores from a server of your own give http://… (docs/rewards.md "
+            "has its protocol) or a function, file.py:function"
         )
     if spec in _PARAMETRISED_REWARDS:
         return f"{spec} has to be told what: {_REWARD_FORMS[spec]}"
@@ -244,6 +262,8 @@ def _available_rewards() -> str:
         [
             *_PLAIN_REWARDS,
             *_REWARD_FORMS.values(),
+            "judge:WORD",
+            "cascade:FILE, blend:FILE and gated:FILE",
             "http://…",
             "a reward's folder, module:function and file.py:function",
         ]
@@ -284,6 +304,12 @@ _PARAMETRISED_REWARDS: Mapping[str, Callable[[str], Reward]] = {
     "pattern": _pattern_reward,
     "format": _sections_reward,
     "length": _length_reward,
+}
+_OTHER_SOURCES: Mapping[str, Callable[[str, str, str], Reward]] = {
+    "http": lambda word, device, dtype: EndpointReward(url=word),
+    "https": lambda word, device, dtype: EndpointReward(url=word),
+    "judge": _judge_reward,
+    **dict.fromkeys(("cascade", "blend", "gated"), _combined_reward),
 }
 _REWARD_FORMS = {"pattern": "pattern:REGEX", "format": "format:think,answer", "length": "length:10-50"}
 

@@ -43,6 +43,8 @@ def test_a_lower_tier_is_asked_only_where_the_one_above_knows_nothing() -> None:
     assert found.parts == {
         "first": ((1.0, None), (None,), (None, 0.0, None)),
         "second": ((None, 0.5), (None,), (0.25, None, None)),
+        "first decides": ((1.0, 0.0), (0.0,), (0.0, 1.0, 0.0)),
+        "second decides": ((0.0, 1.0), (0.0,), (1.0, 0.0, 0.0)),
     }
     assert second.seen == ["b", "c", "d", "f"]
     assert cascade.scores(TASKS) == found.rows

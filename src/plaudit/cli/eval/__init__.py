@@ -171,7 +171,12 @@ def _evaluate_judges(
 ) -> None:
     """Print how far judges that compare agree with people, and write it and every verdict to --out."""
     from plaudit.cli.eval.tables import print_agreement
-    from plaudit.evaluation.policies.judge import JudgeSettings, agreement_with_people, load_judge
+    from plaudit.evaluation.policies.judge import (
+        JudgeSettings,
+        agreement_with_people,
+        judge_notes,
+        load_judge,
+    )
     from plaudit.evaluation.policies.result import write_agreements
     from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
     from plaudit.evaluation.reward_models.pairs import scored_pairs
@@ -182,9 +187,12 @@ def _evaluate_judges(
     )
     # Judges score nothing: the pairs are wanted for what people said of them.
     pairs = scored_pairs(evidence.records, defaultdict(lambda: None))
-    found = [agreement_with_people(load_judge(word, {}, settings), pairs, resampling) for word in words]
+    judges = [load_judge(word, {}, settings) for word in words]
+    found = [agreement_with_people(judge, pairs, resampling) for judge in judges]
     contests = [contest for contest, _ in found]
     print_agreement(pairs, contests, evidence.ceiling or accuracy_ceiling(pairs, resampling), console)
+    for note in dict.fromkeys(note for judge in judges for note in judge_notes(judge)):
+        console.print(note)
     if args.out is not None:
         console.print(", ".join(str(path) for path in write_agreements(found, args.out)))
 

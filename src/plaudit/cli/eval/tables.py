@@ -5,9 +5,10 @@ An evaluation on the console: what matters first, several models side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from plaudit.evaluation.policies.judge_card import JudgeCard, card_lines
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.reward_models.result import BestOfNCurve, Ceiling, RewardEvaluation, Slice
 from plaudit.evaluation.stats import Estimate
@@ -66,6 +67,36 @@ def print_agreement(
         console,
     )
     console.print(f"Ceiling: {ceiling.words}.")
+
+
+def print_card(card: JudgeCard, console: Console) -> None:
+    """What a judge is worth on pairs that people judged."""
+    ties = f", without {card.ties} that people called a tie" if card.ties else ""
+    console.print(f"{card.judge} {card.version} on {card.pairs} pairs{ties}")
+    rows = [(name, [_format_figure(name, value)]) for name, value in card_lines(card)]
+    rows.append(("no verdict", [_format_failures(card.failures)]))
+    rows += [
+        (f"errors of {members}", ["–" if value is None else f"φ {value:.2f}"])
+        for members, value in card.error_correlation.items()
+    ]
+    print_table("", rows, [card.judge], console)
+    console.print(f"Ceiling: {card.ceiling_words}.")
+
+
+def _format_figure(name: str, value: Estimate | float | None) -> str:
+    if value is None:
+        return "–"
+    if not isinstance(value, Estimate):
+        return f"{value:.1%}".replace("%", " %") if name.startswith("people") else f"{value:.2f}"
+    if name.startswith(("κ", "log-loss", "calibration")):
+        ends = "" if value.low is None or value.high is None else f" ({value.low:.3f}–{value.high:.3f})"
+        return f"{value.value:.3f}{ends}"
+    return format_share(value)
+
+
+def _format_failures(failures: Mapping[str, int]) -> str:
+    reasons = ", ".join(f"{count} {why}" for why, count in sorted(failures.items()))
+    return reasons or "0"
 
 
 def format_share(estimate: Estimate | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from plaudit.data.judging import Judge
@@ -25,7 +25,7 @@ from plaudit.evaluation.policies.generate import (
     load_policy_folder,
     written_completions,
 )
-from plaudit.evaluation.policies.judge import family_note, judge_pairs, sees_order
+from plaudit.evaluation.policies.judge import family_note, judge_notes, judge_pairs, sees_order
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
@@ -481,16 +481,20 @@ def _contest_results(
     resampling: Resampling,
 ) -> tuple[Contest, ...]:
     """The figures of each pair of policies by each judge."""
-    return tuple(
-        contest_result(
-            ContestNames(policy=policy, against=other, judge=judges[name].name),
-            judged_pairs,
-            resampling,
-            sees_order=sees_order(judges[name]),
+    found = [
+        (
+            judges[name],
+            contest_result(
+                ContestNames(policy=policy, against=other, judge=judges[name].name),
+                judged_pairs,
+                resampling,
+                sees_order=sees_order(judges[name]),
+            ),
         )
         for name, duels_of_judge in duels_by_judge.items()
         for (policy, other), judged_pairs in duels_of_judge.items()
-    )
+    ]
+    return tuple(replace(contest, notes=(*contest.notes, *judge_notes(judge))) for judge, contest in found)
 
 
 def _best_of_n(

@@ -16,7 +16,17 @@ from plaudit.evaluation.policies.win_rate import ContestNames, JudgedPair, conte
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Resampling
 from plaudit.judges.both_ways import BothWays
-from plaudit.judges.endpoint import JUDGE_SCHEME, EndpointJudge, parse_judge_address
+from plaudit.judges.jury import Jury, Spread, read_jury
+from plaudit.judges.model_judge import ModelJudge
+from plaudit.judges.words import (
+    JURY,
+    LOCAL,
+    SERVER,
+    SPREAD,
+    asks_a_model,
+    parse_judge_address,
+    parse_judge_word,
+)
 from plaudit.models.load import architectures
 from plaudit.rewards.base import Reward
 from plaudit.rewards.comparing import GOLD, JudgeSettings, in_both_orders, judge_named
@@ -27,12 +37,28 @@ def check_judge(spec: str, *, has_gold: bool) -> None:
     """Raises `UserError` about the name of a judge before anything is loaded."""
     if spec == GOLD and not has_gold:
         raise UserError("gold judges where the true worth is known: with --world, or with --gold RULE")
-    if spec.startswith(JUDGE_SCHEME):
-        parse_judge_address(spec)
+    if asks_a_model(spec):
+        _check_model_judge(spec)
     elif Path(spec).is_dir():
         check_reward(Path(spec))
     elif spec != GOLD:
         judge_named(spec)
+
+
+def _check_model_judge(spec: str) -> None:
+    """Refuse a wrong word, a missing folder and a wrong file of several judges, before anything is asked."""
+    parsed = parse_judge_word(spec)
+    parsed.how()
+    kind, _, place = parsed.place.partition(":")
+    if spec.startswith(SERVER):
+        parse_judge_address(parsed.place)
+    elif spec.startswith(LOCAL) and not model_folder(Path(place)).is_dir():
+        raise UserError(f"{spec}: there is no folder {place}; name that of a chat model")
+    elif spec.startswith((JURY, SPREAD)):
+        for member in read_jury(Path(place)).members:
+            if member.judge.startswith((JURY, SPREAD)):
+                raise UserError(f"{spec}: {member.judge} is a {kind} itself; name its members")
+            check_judge(member.judge, has_gold=False)
 
 
 def load_judge(
@@ -102,7 +128,12 @@ def agreement_with_people(
     if contest.raw is None:
         reasons = ", ".join(f"{count} {why}" for why, count in contest.reasons.items()) or "all are ties"
         raise UserError(f"{judge.name} has no verdict on any pair that people decided ({reasons})")
-    return contest, judged
+    return replace(contest, notes=(*contest.notes, *judge_notes(judge))), judged
+
+
+def judge_notes(judge: Judge) -> tuple[str, ...]:
+    """What a judge says of its own verdicts so far: that a server gave no log-probs, say."""
+    return tuple(getattr(judge, "notes", ()))
 
 
 def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | None:
@@ -123,9 +154,15 @@ def _same_family(judge: str, policy: Path) -> bool:
     family = _family(policy)
     if family is None:
         return False
-    if judge.startswith(JUDGE_SCHEME):
+    place = parse_judge_word(judge).place
+    if judge.startswith(SERVER):
         # Of a judge behind a server only the model's name is known, which stands behind the #.
-        return family in judge.partition("#")[2].lower()
+        return family in place.partition("#")[2].lower()
+    if judge.startswith((JURY, SPREAD)):
+        members = read_jury(Path(place.partition(":")[2])).members
+        return any(_same_family(member.judge, policy) for member in members)
+    if judge.startswith(LOCAL):
+        return _family(model_folder(Path(place.removeprefix(LOCAL)))) == family
     if not Path(judge).is_dir():
         return False
     return any(_family(folder) == family for folder in loaded_model_folders(Path(judge)))
@@ -157,7 +194,7 @@ def _answer_pairs(
 
 def sees_order(judge: Judge) -> bool:
     """Whether the place of an answer may sway a judge, so that what both orders say is worth a figure."""
-    return isinstance(judge, BothWays | EndpointJudge)
+    return isinstance(judge, BothWays | ModelJudge | Jury | Spread)
 
 
 class _OrderFields(TypedDict):

@@ -49,7 +49,10 @@ class Tier:
     reward: Reward
     """The reward that scores at this tier."""
     confidence_threshold: int | float | None = None
-    """A score nearer to 0 than this is not confident, and the next tier is asked; None trusts every score."""
+    """A score nearer to the centre than this is not confident, and the next tier is asked; None trusts every
+    score."""
+    centre: int | float = 0.0
+    """The score that says nothing: 0 of a reward, 0.5 of a chance."""
 
     def __post_init__(self) -> None:
         """Refuse a threshold that is none."""
@@ -64,7 +67,7 @@ class Tier:
     def is_confident(self, score: float | None) -> bool:
         """Whether no further tier is needed."""
         return score is not None and (
-            self.confidence_threshold is None or abs(score) >= self.confidence_threshold
+            self.confidence_threshold is None or abs(score - self.centre) >= self.confidence_threshold
         )
 
 
@@ -95,16 +98,17 @@ class Cascade:
     @property
     def refused(self) -> Mapping[str, int]:
         """Each reason of a part for having had no verdict, with its name, and for how many answers."""
-        return _merge_refusal_reasons(self.traits.members)
+        return merge_refusal_reasons(self.traits.members)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None where no tier had a verdict."""
         return self.scores_with_parts(tasks).rows
 
     def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
-        """The scores and what each tier said."""
+        """The scores, what each tier said, and for each answer whether a tier decided."""
         rows: list[list[float | None]] = [[None] * len(task.answers) for task in tasks]
         undecided = [[True] * len(task.answers) for task in tasks]
+        deciders: list[list[str | None]] = [[None] * len(task.answers) for task in tasks]
         parts: dict[str, tuple[TaskScores, ...]] = {}
         for tier in self.tiers:
             tier_rows = _scores_of_wanted(tier.reward, tasks, undecided)
@@ -113,8 +117,12 @@ class Cascade:
                 for a, score in enumerate(row):
                     if score is not None:
                         rows[t][a] = score
+                        deciders[t][a] = tier.reward.name
                     # A later tier is not asked about it and says None, which must not undo the decision.
                     undecided[t][a] &= not tier.is_confident(score)
+        for name in list(parts):
+            # Its mean is the share of answers that this tier decided, which runs show as a figure.
+            parts[f"{name} decides"] = tuple(tuple(float(who == name) for who in row) for row in deciders)
         return ScoresWithParts(rows=tuple(map(tuple, rows)), parts=parts)
 
 
@@ -154,7 +162,7 @@ class Blend:
     @property
     def refused(self) -> Mapping[str, int]:
         """Each reason of a part for having had no verdict, with its name, and for how many answers."""
-        return _merge_refusal_reasons(self.rewards)
+        return merge_refusal_reasons(self.rewards)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None where a part has no verdict."""
@@ -216,7 +224,8 @@ def _refuse_duplicate_names(name: str, rewards: Sequence[Reward]) -> None:
         raise UserError(f"{name}: two parts have the same name ({', '.join(names)}); give each its own")
 
 
-def _merge_refusal_reasons(rewards: Sequence[Reward]) -> Mapping[str, int]:
+def merge_refusal_reasons(rewards: Sequence[Reward]) -> Mapping[str, int]:
+    """Each reason of these rewards for having had no verdict, with the reward's name, and how often."""
     counts = Counter[str]()
     for reward in rewards:
         counts.update({f"{reward.name}: {reason}": n for reason, n in refusal_reasons(reward).items()})

@@ -1,0 +1,315 @@
+"""What a judge is worth, on pairs that people judged: a card that belongs to the judge and its version.
+
+Agreement and Cohen's κ beside the people's own ceiling, what the place and the length of an answer do to it,
+what it says nothing of, and whether its chances are as often right as they say: the expected calibration
+error before and after a temperature, fitted on half of the prompts (Guo et al. 2017, arXiv:1706.04599).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from plaudit.data.judging import Judge, NoVerdict, Task, Verdict, first_probability, probable_verdict
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.calibration import (
+    ChoiceLogprobs,
+    at_temperature,
+    fitted_temperature,
+    policy_calibration,
+)
+from plaudit.evaluation.policies.judge import agreement_with_people, judge_notes
+from plaudit.evaluation.policies.win_rate import JudgedPair
+from plaudit.evaluation.reward_models.accuracy import Ceiling, accuracy_ceiling
+from plaudit.evaluation.reward_models.pairs import ScoredPair, group_index
+from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
+from plaudit.files import exact_json
+from plaudit.files.atomic import write_json
+from plaudit.files.exact_json import restore
+from plaudit.judges.jury import Jury, error_correlation
+
+SURE_MOST = 1 - 1e-6
+"""The surest that a chance is taken to be: of a certain one the log-odds are endless."""
+FEWEST_TO_SCALE = 60
+"""Pairs from which a temperature is fitted: on fewer it follows chance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reliability:
+    """Whether chances are as often right as they say.
+
+    Example: ``Reliability(ece=Estimate(value=0.11, …), log_loss=Estimate(value=0.62, …))``
+    """
+
+    ece: Estimate
+    """The expected calibration error."""
+    log_loss: Estimate
+    """Mean −ln of the chance given to what people prefer; a coin has 0.693."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeCard:
+    """What a judge is worth.
+
+    Example: ``judge_card(judge, pairs, Resampling())[0].agreement.value``
+    """
+
+    judge: str
+    """Its name."""
+    version: str
+    """How it is asked: another way or wording is another judge."""
+    pairs: int
+    """Pairs that people decided."""
+    ties: int
+    """Pairs that people called a tie; they are left out."""
+    agreement: Estimate | None
+    """How often it prefers what people preferred; a tie of its own counts one half."""
+    decided: Estimate | None
+    """The same where it prefers an answer, in both orders."""
+    kappa: Estimate | None
+    """Cohen's κ of the sides that it and people take, with ties as a third: 0 is chance, 1 is always."""
+    ceiling: float | None
+    """How often people foretell each other; None where no pair was judged by two."""
+    ceiling_words: str
+    """What the ceiling rests on."""
+    consistency: Estimate | None
+    """How often both orders say the same; None for a judge to whom order means nothing."""
+    first_shown: Estimate | None
+    """How often the answer that is shown first is preferred, in either order: 0.5 is fair."""
+    longer: Estimate | None
+    """How often the longer answer is preferred, of preferences between answers of unequal length."""
+    longer_by_people: Estimate | None
+    """The same of people."""
+    failures: Mapping[str, int]
+    """Pairs without a verdict, by reason."""
+    reliability: Reliability | None
+    """Of its chances as they are, on the half that no temperature was fitted on; None where it has none."""
+    temperature: float | None
+    """What its log-odds are divided by, fitted on the other half; None where there are too few pairs."""
+    scaled: Reliability | None
+    """Of its chances behind that temperature, on the same half as ``reliability``."""
+    error_correlation: Mapping[str, float | None]
+    """Of a jury: how the errors of each two members go together; 1 is one judge twice."""
+    notes: tuple[str, ...]
+    """What has to be said of it."""
+
+
+def judge_card(
+    judge: Judge, pairs: Sequence[ScoredPair], resampling: Resampling
+) -> tuple[JudgeCard, tuple[JudgedPair, ...]]:
+    """The card of a judge on pairs of people, and its verdicts, ``mine`` being what people preferred."""
+    contest, duels = agreement_with_people(judge, pairs, resampling)
+    known = [duel for duel in duels if duel.verdict is not None]
+    before, temperature, after = _reliability(known, resampling)
+    ceiling = accuracy_ceiling(pairs, resampling)
+    return JudgeCard(
+        judge=judge.name,
+        version=version_of(judge),
+        pairs=len(duels),
+        ties=len(pairs) - len(duels),
+        agreement=_mean([(duel.prompt, 0.5 + 0.5 * _side(duel)) for duel in known], resampling),
+        decided=contest.decided,
+        kappa=_kappa(known, resampling),
+        ceiling=_ceiling_value(ceiling),
+        ceiling_words=ceiling.words,
+        consistency=contest.consistency,
+        first_shown=contest.first,
+        longer=_mean(_longer(known), resampling),
+        longer_by_people=_mean([(duel.prompt, float(gap > 0)) for duel, gap in _unequal(known)], resampling),
+        failures=dict(contest.reasons),
+        reliability=before,
+        temperature=temperature,
+        scaled=after,
+        error_correlation=_member_errors(judge, duels),
+        notes=judge_notes(judge),
+    ), duels
+
+
+def version_of(judge: Judge) -> str:
+    """What a judge's verdicts hang on besides its name; empty for one that does not say."""
+    return str(getattr(judge, "version", ""))
+
+
+def calibrated(found: Verdict | NoVerdict, temperature: float) -> Verdict | NoVerdict:
+    """A verdict with its log-odds divided by a temperature; who is ahead stays ahead.
+
+    >>> verdict = probable_verdict(0.9, annotator="small")
+    >>> again = calibrated(verdict, 2.0)
+    >>> round(first_probability(again), 2)
+    0.75
+    """
+    if isinstance(found, NoVerdict):
+        return found
+    share = min(max(first_probability(found), 1 - SURE_MOST), SURE_MOST)
+    scaled = 0.5 * (1 + math.tanh(math.log(share / (1 - share)) / temperature / 2))
+    verdict = probable_verdict(scaled, annotator=found.annotator, orders=found.orders)
+    return replace(verdict, rationale=found.rationale)
+
+
+def write_card(card: JudgeCard, path: Path) -> None:
+    """A card as a file."""
+    write_json(path, {**asdict(card), "notes": list(card.notes)})
+
+
+def read_card(path: Path, judge: Judge) -> JudgeCard:
+    """The card of a file; one of another judge or of another version is refused by name."""
+    try:
+        card = restore(JudgeCard, exact_json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: not a card that plaudit judge --card wrote ({error})") from error
+    if (card.judge, card.version) != (judge.name, version_of(judge)):
+        raise UserError(
+            f"{path}: this card is of {card.judge} {card.version}, and the judge is {judge.name} "
+            f"{version_of(judge)}; another version may be another judge: make its own with --card"
+        )
+    return card
+
+
+def _side(duel: JudgedPair) -> float:
+    """1 for what people preferred, −1 for the other answer, 0 for a tie."""
+    assert duel.verdict is not None, duel.prompt
+    return float(np.sign(duel.verdict - 0.5))
+
+
+def _mean(rows: Sequence[tuple[str, float]], resampling: Resampling) -> Estimate | None:
+    if not rows:
+        return None
+    prompts, values = zip(*rows, strict=True)
+    return bootstrap_mean(np.array(values, dtype=float), group_index(prompts), resampling)
+
+
+def _unequal(duels: Sequence[JudgedPair]) -> list[tuple[JudgedPair, int]]:
+    """Pairs whose answers have not as many words, with how many the preferred one has more."""
+    gaps = [(duel, len(duel.mine.split()) - len(duel.theirs.split())) for duel in duels]
+    return [(duel, gap) for duel, gap in gaps if gap]
+
+
+def _longer(duels: Sequence[JudgedPair]) -> list[tuple[str, float]]:
+    return [
+        (duel.prompt, float((gap > 0) == (side > 0)))
+        for duel, gap in _unequal(duels)
+        if (side := _side(duel))
+    ]
+
+
+def _kappa(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | None:
+    """κ = (p_o − p_e) / (1 − p_e), with its percentile interval over prompts."""
+    if not duels:
+        return None
+    # What people preferred would always stand first; turned by a hash of the words, no side means anything.
+    turned = [_is_turned(duel) for duel in duels]
+    people = np.array([2 if turn else 0 for turn in turned])
+    judged = np.array(
+        [1 - round(_side(duel)) * (-1 if turn else 1) for duel, turn in zip(duels, turned, strict=True)]
+    )
+    prompt_B = group_index([duel.prompt for duel in duels])
+    prompts = int(prompt_B.max()) + 1
+    table_PCC = np.zeros((prompts, 3, 3))
+    np.add.at(table_PCC, (prompt_B, people, judged), 1.0)
+    value = _kappa_of(table_PCC.sum(0))
+    if value is None:
+        return None
+    rng = np.random.default_rng(resampling.seed)
+    draws = [
+        _kappa_of(
+            np.tensordot(np.bincount(rng.integers(prompts, size=prompts), minlength=prompts), table_PCC, 1)
+        )
+        for _ in range(resampling.times if prompts > 1 else 0)
+    ]
+    known = [draw for draw in draws if draw is not None]
+    low, high = map(float, np.quantile(known, (0.025, 0.975))) if known else (None, None)
+    return Estimate(value=value, low=low, high=high, n=len(duels), prompts=prompts)
+
+
+def _kappa_of(table_CC: Float[np.ndarray, "C C"]) -> float | None:
+    total = table_CC.sum()
+    expected = float((table_CC.sum(0) * table_CC.sum(1)).sum() / total**2)
+    # Whoever always says one thing agrees by chance alone, and chance cannot be taken off.
+    return None if expected >= 1 else (float(np.trace(table_CC) / total) - expected) / (1 - expected)
+
+
+def _is_turned(duel: JudgedPair) -> bool:
+    words = "\0".join([duel.prompt, *sorted((duel.mine, duel.theirs))])
+    is_odd = hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest()[0] % 2 == 1
+    return (duel.mine < duel.theirs) == is_odd
+
+
+def _reliability(
+    duels: Sequence[JudgedPair], resampling: Resampling
+) -> tuple[Reliability | None, float | None, Reliability | None]:
+    """Before, the temperature, and after; none for a judge that gives sides and no chances."""
+    if not any(duel.verdict not in (0.0, 0.5, 1.0) for duel in duels):
+        return None, None, None
+    halves: tuple[list[ChoiceLogprobs], list[ChoiceLogprobs]] = ([], [])
+    for duel in duels:
+        halves[hashlib.sha256(duel.prompt.encode("utf-8", "surrogatepass")).digest()[1] % 2].append(
+            _choice(duel)
+        )
+    fitted, measured = halves
+    if len(fitted) < FEWEST_TO_SCALE / 2 or len(measured) < FEWEST_TO_SCALE / 2:
+        return _measured([*fitted, *measured], resampling), None, None
+    temperature = fitted_temperature(fitted)
+    after = _measured(at_temperature(measured, temperature), resampling)
+    return _measured(measured, resampling), temperature, after
+
+
+def _choice(duel: JudgedPair) -> ChoiceLogprobs:
+    assert duel.verdict is not None, duel.prompt
+    share = min(max(duel.verdict, 1 - SURE_MOST), SURE_MOST)
+    logps = (math.log(share), math.log(1 - share))
+    choices = (duel.mine, duel.theirs)
+    return ChoiceLogprobs(policy="", prompt=duel.prompt, category=None, choices=choices, logp=logps, right=0)
+
+
+def _measured(choices: Sequence[ChoiceLogprobs], resampling: Resampling) -> Reliability:
+    found = policy_calibration(choices, resampling)
+    return Reliability(ece=found.ece, log_loss=found.log_loss)
+
+
+def _ceiling_value(ceiling: Ceiling) -> float | None:
+    return None if ceiling.accuracy is None else ceiling.accuracy.value
+
+
+def _member_errors(judge: Judge, duels: Sequence[JudgedPair]) -> dict[str, float | None]:
+    if not isinstance(judge, Jury):
+        return {}
+    tasks = [Task(prompt=duel.prompt, answers=(duel.mine, duel.theirs), ended=(True, True)) for duel in duels]
+    errors: dict[str, Sequence[bool | None]] = {
+        f"{number} {member.name}": [_is_wrong(outcome) for outcome in row]
+        for number, (member, row) in enumerate(
+            zip(judge.judges, judge.member_outcomes(tasks, 0), strict=True), 1
+        )
+    }
+    return {f"{a}, {b}": value for (a, b), value in error_correlation(errors).items()}
+
+
+def _is_wrong(outcome: Verdict | NoVerdict) -> bool | None:
+    if isinstance(outcome, NoVerdict) or first_probability(outcome) == 0.5:
+        return None
+    return first_probability(outcome) < 0.5
+
+
+def card_lines(card: JudgeCard) -> list[tuple[str, Any]]:
+    """The figures by name, in the order in which they are read."""
+    return [
+        ("agrees with people (a tie counts one half)", card.agreement),
+        ("agrees where it decides", card.decided),
+        ("κ", card.kappa),
+        ("people foretell each other", card.ceiling),
+        ("both orders agree", card.consistency),
+        ("shown first preferred", card.first_shown),
+        ("longer preferred", card.longer),
+        ("longer preferred by people", card.longer_by_people),
+        ("calibration error", card.reliability and card.reliability.ece),
+        ("calibration error, scaled", card.scaled and card.scaled.ece),
+        ("log-loss (coin: 0.693)", card.reliability and card.reliability.log_loss),
+        ("log-loss, scaled", card.scaled and card.scaled.log_loss),
+        ("temperature", card.temperature),
+    ]

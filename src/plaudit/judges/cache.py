@@ -1,0 +1,110 @@
+"""Replies of models on disk, a file for each, by what was asked: nothing is asked or paid for twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from plaudit.errors import UserError
+from plaudit.files import exact_json
+from plaudit.files.atomic import AtomicFile
+from plaudit.files.stored import cache_folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a model replied to one question.
+
+    Example: ``Reply(text="… <verdict-7f>A</verdict-7f>", number="7f", refused=False, cut=False)``
+    """
+
+    text: str
+    """The text of the reply."""
+    number: str
+    """The number in the delimiters that this request asked for."""
+    refused: bool
+    """Whether the server says that it refused."""
+    cut: bool
+    """Whether it was longer than it was allowed to be."""
+    odds: Mapping[str, float] | None = None
+    """The chance of each word that was asked for, where one of them stands; None without log-probs."""
+    prompt_tokens: int | None = None
+    """Tokens of the question, as the server counts; None where it does not."""
+    reply_tokens: int | None = None
+    """Tokens of the reply."""
+
+
+_WORDS = {"text": str, "number": str, "refused": bool, "cut": bool}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyCache:
+    """A folder with a file for each reply.
+
+    Example: ``ReplyCache(folder=Path("judged")).find(cache_key({"model": "m", "first": "…"}))``
+    """
+
+    folder: Path
+    """The folder of the reply files."""
+
+    def __post_init__(self) -> None:
+        """Refuse a place where nothing can be kept, before anything is asked."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{self.folder}: replies of the judge cannot be kept there ({error.strerror})"
+            ) from error
+
+    def find(self, key: str) -> Reply | None:
+        """The reply to what has this key; None where there is none, or its file is damaged."""
+        try:
+            return _parse_reply(exact_json.loads_foreign(self._path(key).read_bytes()))
+        except (OSError, ValueError):
+            return None
+
+    def store(self, key: str, reply: Reply) -> None:
+        """Write a reply to disk, atomically."""
+        path = self._path(key)
+        path.parent.mkdir(exist_ok=True)
+        with AtomicFile(path) as file:
+            file.stream.write(json.dumps(asdict(reply), ensure_ascii=True).encode())
+
+    def _path(self, key: str) -> Path:
+        # Divided by the first byte, as one folder of a million files is slow on many file systems.
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def cache_key(request: Mapping[str, object]) -> str:
+    """The hash of a request's fields: the name that its reply is stored under.
+
+    >>> cache_key({"a": 1, "b": 2}) == cache_key({"b": 2, "a": 1}), len(cache_key({}))
+    (True, 64)
+    """
+    return hashlib.sha256(json.dumps(request, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+
+
+def default_cache_folder() -> Path:
+    """The folder of cached replies where the user names none."""
+    return cache_folder() / "judged"
+
+
+def _parse_reply(data: object) -> Reply:
+    # Replies of before log-probs and prices were kept have the first four fields alone.
+    if not isinstance(data, dict) or not {*_WORDS} <= {*data} <= {*Reply.__dataclass_fields__}:
+        raise ValueError("no reply")
+    if not all(isinstance(data[name], kind) for name, kind in _WORDS.items()):
+        raise ValueError("no reply")
+    return Reply(**{**data, "odds": _parse_odds(data.get("odds"))})
+
+
+def _parse_odds(value: Any) -> Mapping[str, float] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not all(isinstance(share, float | int) for share in value.values()):
+        raise ValueError("no reply")
+    return {str(word): float(share) for word, share in value.items()}

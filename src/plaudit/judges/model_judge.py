@@ -1,0 +1,390 @@
+"""A model that is asked which of two answers is better, or what one is worth, in any way that models can.
+
+- verdict: reasons, then A, B, tie or refuse between delimiters: 1, 0 or ½.
+- letter: A or B at one token, by their log-probs (RLAIF's soft label, Lee et al. 2023, arXiv:2309.00267);
+  where there are no log-probs, by the share of several draws.
+- reasons: a chain of thought, then the letter; the chance is clamped to 0.40–0.60, since reasons make models
+  too sure (Bai et al. 2022, arXiv:2212.08073).
+- points: for each answer by itself, by the aspects of a rubric; with log-probs, the mean over them.
+- answer: whether each answer is right, given the true one.
+
+Of pairs both orders are asked and kept, and their mean counts (Wang et al. 2023, arXiv:2305.17926).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, probable_verdict, verdicts_only
+from plaudit.data.records import Text, plain_text
+from plaudit.errors import UserError
+from plaudit.judges.both_ways import verdict_of_orders
+from plaudit.judges.cache import Reply
+from plaudit.judges.chat import LOGPROBS_REFUSED, ChatRequest
+from plaudit.judges.money import Estimate
+from plaudit.judges.replies import parse_verdict, parse_word
+from plaudit.judges.rubric import OVERALL, Aspect, read_rubric, weighted_mean
+from plaudit.judges.wording import Question, ShownPair, Wording, pair_question, wording_named
+from plaudit.judges.words import LETTERS, How, HowToAsk
+
+REFUSED = "refused"
+"""The reason where the judge refused to judge."""
+UNREADABLE = "not to be read"
+"""The reason where the reply holds no verdict."""
+CUT = "cut off"
+"""The reason where the reply was longer than it may be, before it came to its verdict."""
+NO_TRUE_ANSWER = "no true answer to compare with"
+"""The reason where a judge that is given the true answer has none."""
+YES_NO = ("Yes", "No")
+"""What is replied to whether an answer is right."""
+WORD_TOKENS = 8
+"""The most tokens of a reply of one word: Markdown around it is not cut."""
+_FIRST_WIN_PROBABILITY = {"A": 1.0, "B": 0.0, "tie": 0.5}
+
+
+class Asker(Protocol):
+    """Whatever a model can be asked through: a server, or a folder on this machine."""
+
+    @property
+    def model(self) -> str:
+        """What the model is called."""
+        ...
+
+    def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
+        """The reply to each request, or why there is none."""
+        ...
+
+    def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
+        """What is still to be asked, and what it costs at most."""
+        ...
+
+    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
+        """The tokens and the price of the replies that are there."""
+        ...
+
+
+@dataclass(slots=True)
+class _Logprobs:
+    """Whether the model gives log-probs, as far as it is known."""
+
+    given: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelJudge:
+    """A model as a judge of pairs and of single answers.
+
+    Example: ``ModelJudge(asker=ChatServer(url=url, model="small", cache=cache), ask=HowToAsk(how="letter"))``
+    """
+
+    asker: Asker
+    """How the model is reached."""
+    ask: HowToAsk = field(default_factory=HowToAsk)
+    """How it is asked."""
+    principle: str | None = None
+    """What counts, in place of the wording's own words."""
+    _logprobs: _Logprobs = field(default_factory=_Logprobs, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a rubric that cannot be read, before anything is asked."""
+        if self.ask.rubric is not None:
+            read_rubric(self.ask.rubric)
+
+    @property
+    def name(self) -> str:
+        """What tables and pages call it."""
+        return self.asker.model
+
+    @property
+    def how(self) -> How:
+        """How it says what it thinks."""
+        return self.ask.how or "verdict"
+
+    @property
+    def version(self) -> str:
+        """What its judgements hang on besides the model: the way to ask, wording, principle and rubric."""
+        own = [self.principle or "", *(f"{a.name}/{a.description}/{a.weight}" for a in self._aspects)]
+        tail = hashlib.sha256("\n".join(own).encode()).hexdigest()[:6]
+        is_own = self.principle is not None or self.ask.rubric is not None
+        return f"{self.how}-{self._wording.version}{f'-{tail}' if is_own else ''}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be said of its judgements so far."""
+        if self._logprobs.given is not False:
+            return ()
+        how = {
+            "letter": f"the share of {self.ask.draws} draws stands for the chance",
+            "answer": f"the share of {self.ask.draws} draws stands for the chance",
+            "points": "points are whole numbers",
+            "reasons": "the letter alone decides between the clamps",
+        }
+        return (f"{self.name} gives no log-probs: {how[self.how]}",) if self.how in how else ()
+
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """The mean of both orders of two answers; two that read the same are a tie without asking."""
+        return verdicts_only(self.outcomes(tasks, seed))
+
+    def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
+        """As ``verdicts``, with why there is none; nothing is drawn here, so that every seed is the same."""
+        del seed
+        orders = [_both_orders(task) for task in tasks]
+        differ = [task for task, both in zip(tasks, orders, strict=True) if both is not None]
+        by_scores = self.how in ("points", "answer")
+        found = iter(self._by_scores(differ) if by_scores else self._by_orders(differ))
+        return [self._tie() if both is None else next(found) for both in orders]
+
+    def scores(self, tasks: Sequence[Task]) -> list[list[float | NoVerdict]]:
+        """What each answer is worth by itself: its points, or the chance that it is right."""
+        if self.how not in ("points", "answer"):
+            raise UserError(f"{self.name} compares by {self.how}, and has no score for one answer alone")
+        plan = [[self._score_requests(task, answer) for answer in task.answers] for task in tasks]
+        replies = iter(self._odds([request for row in plan for some in row for request in some]))
+        return [
+            [self._score([next(replies) for _ in some]) if some else _no_truth() for some in row]
+            for row in plan
+        ]
+
+    def estimate(self, tasks: Sequence[Task]) -> Estimate:
+        """What is still to be asked about these tasks, and what it costs at most."""
+        return self.asker.estimate([request for task in tasks for request in self._requests(task)])
+
+    def spent(self, task: Task) -> tuple[int, float]:
+        """The tokens and the price of what was replied to a task's questions."""
+        requests = self._requests(task)
+        if self._logprobs.given is False and self.how != "points":
+            requests = self._draws(requests) if requests and requests[0].is_word else requests
+        return self.asker.spent(requests)
+
+    def _requests(self, task: Task) -> list[ChatRequest]:
+        """All that is asked about a task."""
+        if self.how in ("points", "answer"):
+            return [request for answer in task.answers for request in self._score_requests(task, answer)]
+        return [self._pair_request(pair) for pair in _both_orders(task) or ()]
+
+    @property
+    def _wording(self) -> Wording:
+        return wording_named(self.how)
+
+    @property
+    def _aspects(self) -> Sequence[Aspect]:
+        return OVERALL if self.ask.rubric is None else read_rubric(self.ask.rubric)
+
+    @property
+    def _fill(self) -> dict[str, str]:
+        return {} if self.principle is None else {"principle": self.principle}
+
+    def _tie(self) -> Verdict:
+        return probable_verdict(0.5, annotator=self.name, orders=Orders(forward=0.5, backward=0.5))
+
+    def _by_orders(self, tasks: Sequence[Task]) -> list[Verdict | NoVerdict]:
+        pairs = [pair for task in tasks for pair in _both_orders(task) or ()]
+        requests = [self._pair_request(pair) for pair in pairs]
+        shares = self._odds(requests) if self.how == "letter" else self._read(requests)
+        both = zip(shares[::2], shares[1::2], strict=True)
+        return [self._outcome(forward, backward) for forward, backward in both]
+
+    def _pair_request(self, pair: ShownPair) -> ChatRequest:
+        is_letter = self.how == "letter"
+        return ChatRequest(
+            question=pair_question(self._wording, pair, self._fill),
+            words=() if self.how == "verdict" else LETTERS,
+            is_word=is_letter,
+            temperature=self.ask.temperature,
+            max_tokens=WORD_TOKENS if is_letter else self.ask.max_tokens,
+        )
+
+    def _outcome(self, forward: _Read, backward: _Read) -> Verdict | NoVerdict:
+        reason = next((read.reason for read in (forward, backward) if read.reason is not None), None)
+        second = backward.shares.get("A")
+        # In the second order the other answer stood first.
+        orders = Orders(forward=forward.shares.get("A"), backward=None if second is None else 1 - second)
+        found = verdict_of_orders(orders, reason, annotator=self.name)
+        if isinstance(found, NoVerdict):
+            return found
+        return replace(found, rationale="\n\n".join(read.text for read in (forward, backward)))
+
+    def _by_scores(self, tasks: Sequence[Task]) -> list[Verdict | NoVerdict]:
+        return [self._compared(*row) for row in self.scores(tasks)]
+
+    def _compared(self, first: float | NoVerdict, second: float | NoVerdict) -> Verdict | NoVerdict:
+        """The higher points win; of two chances to be right, half of their difference is added to ½."""
+        for score in (first, second):
+            if isinstance(score, NoVerdict):
+                return score
+        assert isinstance(first, float)
+        assert isinstance(second, float)
+        gap = first - second
+        share = 0.5 + gap / 2 if self.how == "answer" else 0.5 + 0.5 * ((gap > 0) - (gap < 0))
+        orders = Orders(forward=share, backward=share)
+        found = probable_verdict(share, annotator=self.name, orders=orders)
+        unit = "right by" if self.how == "answer" else "points:"
+        return replace(found, rationale=f"{unit} {first:.3g} and {second:.3g}")
+
+    def _score_requests(self, task: Task, answer: Text) -> list[ChatRequest]:
+        """The requests that make an answer's score; none where there is no true answer to compare with."""
+        blocks = (("Answer", plain_text(answer)),)
+        if self.how == "answer":
+            if task.reference_answer is None:
+                return []
+            blocks = (*blocks, ("True answer", task.reference_answer))
+            return [self._word_request(task, blocks, self._fill, YES_NO)]
+        words = tuple(str(number) for number in range(1, self.ask.points + 1))
+        return [
+            self._word_request(
+                task,
+                blocks,
+                self._fill
+                | {"aspect": aspect.name, "description": aspect.description, "points": str(self.ask.points)},
+                words,
+            )
+            for aspect in self._aspects
+        ]
+
+    def _word_request(
+        self, task: Task, blocks: tuple[tuple[str, str], ...], fill: dict[str, str], words: tuple[str, ...]
+    ) -> ChatRequest:
+        question = Question(wording=self._wording, prompt=task.prompt, blocks=blocks, fill=fill)
+        return ChatRequest(
+            question=question,
+            words=words,
+            is_word=True,
+            temperature=self.ask.temperature,
+            max_tokens=WORD_TOKENS,
+        )
+
+    def _score(self, reads: Sequence[_Read]) -> float | NoVerdict:
+        for read in reads:
+            if read.reason is not None:
+                return NoVerdict(reason=read.reason)
+        if self.how == "answer":
+            return reads[0].shares["Yes"]
+        points = [sum(int(word) * share for word, share in read.shares.items()) for read in reads]
+        return float(weighted_mean(points, self._aspects))
+
+    def _read(self, requests: Sequence[ChatRequest]) -> list[_Read]:
+        """Replies with reasons: the verdict between the delimiters, and its letter's chance where known."""
+        found = self.asker.replies(requests)
+        if self.how == "reasons" and LOGPROBS_REFUSED in found:
+            self._logprobs.given = False
+            found = self.asker.replies([replace(request, words=()) for request in requests])
+        return [self._read_verdict(reply) for reply in found]
+
+    def _read_verdict(self, reply: Reply | str) -> _Read:
+        if isinstance(reply, str):
+            return _Read(reason=reply)
+        verdict = None if reply.cut else parse_verdict(reply.text, reply.number)
+        if reply.refused or verdict == "refuse":
+            return _Read(reason=REFUSED, text=reply.text)
+        if verdict is None or (self.how == "reasons" and verdict == "tie"):
+            return _Read(reason=CUT if reply.cut else UNREADABLE, text=reply.text)
+        first = _FIRST_WIN_PROBABILITY[verdict]
+        if self.how == "reasons":
+            if reply.odds is None:
+                self._logprobs.given = False
+            else:
+                first = reply.odds["A"] / sum(reply.odds.values())
+            first = min(max(first, self.ask.clamp), 1 - self.ask.clamp)
+        return _Read(shares={"A": first, "B": 1 - first}, text=reply.text)
+
+    def _odds(self, requests: Sequence[ChatRequest]) -> list[_Read]:
+        """Replies of one word: the share of each by log-probs, or by draws where there are none."""
+        if not requests:
+            return []
+        if self._logprobs.given is None:
+            # One question shows whether there are log-probs: without them all others are drawn at once.
+            [first] = self.asker.replies(requests[:1])
+            refused = first == LOGPROBS_REFUSED
+            no_odds = isinstance(first, Reply) and first.odds is None and _is_word(first, requests[0])
+            self._logprobs.given = False if refused or no_odds else None
+        if self._logprobs.given is False:
+            return self._drawn(requests)
+        found = self.asker.replies(requests)
+        lacking = [
+            n
+            for n, reply in enumerate(found)
+            if reply == LOGPROBS_REFUSED
+            or (isinstance(reply, Reply) and reply.odds is None and _is_word(reply, requests[n]))
+        ]
+        reads = [_read_word(reply, request) for reply, request in zip(found, requests, strict=True)]
+        self._logprobs.given = not lacking
+        for n, read in zip(lacking, self._drawn([requests[n] for n in lacking]), strict=True):
+            reads[n] = read
+        return reads
+
+    def _drawn(self, requests: Sequence[ChatRequest]) -> list[_Read]:
+        # Points are read as they stand: the mean of draws would cost several times as much.
+        if self.how == "points":
+            plain = [replace(request, words=(), is_word=False) for request in requests]
+            found = self.asker.replies(plain)
+            return [_read_word(reply, request) for reply, request in zip(found, requests, strict=True)]
+        found = self.asker.replies(self._draws(requests))
+        rows = [found[at : at + self.ask.draws] for at in range(0, len(found), self.ask.draws)]
+        return [_share(row, request) for row, request in zip(rows, requests, strict=True)]
+
+    def _draws(self, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
+        return [
+            replace(request, words=(), is_word=False, temperature=request.temperature or 1.0, seed=draw)
+            for request in requests
+            for draw in range(self.ask.draws)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """What was read of replies: the share of each word, or why there is none."""
+
+    shares: dict[str, float] = field(default_factory=dict[str, float])
+    reason: str | None = None
+    text: str = ""
+
+
+def _is_word(reply: Reply, request: ChatRequest) -> bool:
+    return parse_word(reply.text, request.words) is not None
+
+
+def _read_word(reply: Reply | str, request: ChatRequest) -> _Read:
+    if isinstance(reply, str):
+        return _Read(reason=reply)
+    word = parse_word(reply.text, request.words)
+    if reply.refused:
+        return _Read(reason=REFUSED, text=reply.text)
+    # A reply that says more than the word is cut, for so few tokens it may have: what it means is not known.
+    if word is None:
+        return _Read(reason=CUT if reply.cut else UNREADABLE, text=reply.text)
+    if reply.odds is None:
+        shares = {other: float(other == word) for other in request.words}
+    else:
+        total = sum(reply.odds.values())
+        shares = {other: share / total for other, share in reply.odds.items()}
+    return _Read(shares=shares, text=reply.text)
+
+
+def _share(replies: Sequence[Reply | str], request: ChatRequest) -> _Read:
+    """The share of each word among the draws that can be read."""
+    reads = [_read_word(reply, request) for reply in replies]
+    sound = [read for read in reads if read.reason is None]
+    if not sound:
+        return reads[0]
+    shares = {word: sum(read.shares[word] for read in sound) / len(sound) for word in request.words}
+    return _Read(shares=shares, text=" ".join(read.text.strip() for read in reads))
+
+
+def _no_truth() -> NoVerdict:
+    return NoVerdict(reason=NO_TRUE_ANSWER)
+
+
+def _both_orders(task: Task) -> tuple[ShownPair, ShownPair] | None:
+    """The two answers in both orders; None where they read the same."""
+    if len(task.answers) != 2:
+        raise UserError(f"a judge compares two answers, and the task has {len(task.answers)}")
+    first, other = (plain_text(answer) for answer in task.answers)
+    if first == other:
+        return None
+    return (
+        ShownPair(prompt=task.prompt, first=first, second=other),
+        ShownPair(prompt=task.prompt, first=other, second=first),
+    )

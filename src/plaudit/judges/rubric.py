@@ -1,0 +1,92 @@
+"""What points are given for: aspects with their weights, in a file that a person wrote."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from plaudit.config import did_you_mean
+from plaudit.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aspect:
+    """One thing that points are given for.
+
+    Example: ``Aspect(name="honesty", description="it says only what is so", weight=2.0)``
+    """
+
+    name: str
+    """What it is called."""
+    description: str
+    """What it means, as the judge is told."""
+    weight: float = 1.0
+    """How much it counts against the others."""
+
+    def __post_init__(self) -> None:
+        """Refuse what says nothing."""
+        for name in ("name", "description"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip() or value.splitlines() != [value]:
+                raise UserError(f"{name} is {value!r}: expected words on one line")
+        weight = self.weight
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+            raise UserError(f"weight is {weight!r}: expected a number above 0")
+
+
+OVERALL = (
+    Aspect(
+        name="the answer as a whole",
+        description="it helps with what was asked, is right, is honest and does no harm.",
+    ),
+)
+"""What points are given for where nobody says it."""
+
+
+@cache
+def read_rubric(path: Path) -> tuple[Aspect, ...]:
+    """The aspects of a file: a list of name, description and weight; what is wrong is named by its place."""
+    try:
+        rows = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: cannot be read as a rubric: {error}") from error
+    if not isinstance(rows, list) or not rows:
+        raise UserError(f"{path}: expected a list of aspects, each with name, description and weight")
+    aspects = [_aspect(path, number, row) for number, row in enumerate(rows, 1)]
+    if len({aspect.name for aspect in aspects}) < len(aspects):
+        raise UserError(f"{path}: two aspects have the same name")
+    return tuple(aspects)
+
+
+def weighted_mean(values: Sequence[float], aspects: Sequence[Aspect]) -> float:
+    """The mean of values by the weights of their aspects.
+
+    >>> aspects = [Aspect(name=name, description="…", weight=weight) for name, weight in (("a", 1), ("b", 2))]
+    >>> weighted_mean([1.0, 4.0], aspects)
+    3.0
+    """
+    total = sum(aspect.weight for aspect in aspects)
+    return sum(value * aspect.weight for value, aspect in zip(values, aspects, strict=True)) / total
+
+
+def _aspect(path: Path, number: int, row: object) -> Aspect:
+    known = [part.name for part in fields(Aspect)]
+    if not isinstance(row, dict):
+        raise UserError(f"{path}, aspect {number}: expected name, description and weight, found {row!r:.60}")
+    for name in row:
+        if name not in known:
+            raise UserError(
+                f"{path}, aspect {number}: nothing is called {name!r}{did_you_mean(str(name), known) or ''}"
+            )
+    for name in ("name", "description"):
+        if name not in row:
+            raise UserError(f"{path}, aspect {number}: {name} is missing")
+    try:
+        return Aspect(**row)
+    except UserError as error:
+        raise UserError(f"{path}, aspect {number}: {error}") from error

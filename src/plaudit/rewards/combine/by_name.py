@@ -1,0 +1,145 @@
+"""Rewards of several sources by one word: ``cascade:FILE``, ``blend:FILE``, ``gated:FILE``.
+
+A file is a list of rewards by their words (rules, folders, judges, functions), so that they combine wherever
+a reward has a name: ``--reward``, configs, pipelines, ``eval reward``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from plaudit.config import did_you_mean
+from plaudit.data.judging import Task
+from plaudit.errors import UserError
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores
+from plaudit.rewards.combine.cascade import Blend, Cascade, ScoresWithParts, Tier, merge_refusal_reasons
+
+COMBINED_WORDS = ("cascade", "blend", "gated")
+"""What the words of such rewards begin with."""
+_KEYS = {"cascade": ("sure", "centre"), "blend": ("weight",), "gated": ("below",)}
+_MEMBERS = {"cascade": "two rewards or more", "blend": "two rewards or more", "gated": "a gate and another"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gated:
+    """One reward that decides where it is low, and another elsewhere (Llama 2, Touvron et al. 2023).
+
+    Example: ``Gated(name="safe", gate=safety, other=helpfulness, below=0.5)``
+    """
+
+    name: str
+    """What tables and pages call it."""
+    gate: Reward
+    """Its own score counts where it is below the threshold."""
+    other: Reward
+    """Counts elsewhere."""
+    below: float = 0.0
+    """The threshold, on the gate's scale."""
+
+    @property
+    def traits(self) -> RewardTraits:
+        """What it is made of."""
+        return RewardTraits(members=(self.gate, self.other))
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason of a part for having had no verdict, with its name, and for how many answers."""
+        return merge_refusal_reasons((self.gate, self.other))
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task; None where whoever decides has no verdict."""
+        return self.scores_with_parts(tasks).rows
+
+    def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
+        """The scores, what each said, and where the gate decides."""
+        gates, others = self.gate.scores(tasks), self.other.scores(tasks)
+        closed = tuple(
+            tuple(None if score is None else float(score < self.below) for score in row) for row in gates
+        )
+        rows = tuple(
+            tuple(
+                None if is_closed is None else gate if is_closed else other
+                for is_closed, gate, other in zip(*columns, strict=True)
+            )
+            for columns in zip(closed, gates, others, strict=True)
+        )
+        parts = {self.gate.name: gates, self.other.name: others, f"{self.gate.name} decides": closed}
+        return ScoresWithParts(rows=rows, parts=parts)
+
+
+def combined_by_name(word: str, resolve: Callable[[str], Reward]) -> Reward:
+    """The reward of such a word; ``resolve`` makes a reward of each member's word."""
+    kind, _, place = word.partition(":")
+    path = Path(place)
+    rows = _read(path, kind)
+    rewards = [resolve(str(row["reward"])) for row in rows]
+    numbers = [{key: _number(path, n, row, key) for key in _KEYS[kind]} for n, row in enumerate(rows, 1)]
+    return _MAKERS[kind](path.stem, rewards, numbers)
+
+
+def _cascade(name: str, rewards: Sequence[Reward], numbers: Sequence[Mapping[str, float | None]]) -> Cascade:
+    return Cascade(
+        name=name,
+        tiers=tuple(
+            Tier(reward=reward, confidence_threshold=row["sure"], centre=row["centre"] or 0.0)
+            for reward, row in zip(rewards, numbers, strict=True)
+        ),
+    )
+
+
+def _blend(name: str, rewards: Sequence[Reward], numbers: Sequence[Mapping[str, float | None]]) -> Blend:
+    weights = [row["weight"] for row in numbers]
+    if None in weights:
+        raise UserError(f"{name}: member {weights.index(None) + 1}: weight is missing; give shares of 1")
+    return Blend(name=name, rewards=tuple(rewards), weights=tuple(w for w in weights if w is not None))
+
+
+def _gated(name: str, rewards: Sequence[Reward], numbers: Sequence[Mapping[str, float | None]]) -> Gated:
+    if len(rewards) != 2 or numbers[1]["below"] is not None:
+        raise UserError(f"{name}: the first reward is the gate, with below; the second decides elsewhere")
+    gate, other = rewards
+    return Gated(name=name, gate=gate, other=other, below=numbers[0]["below"] or 0.0)
+
+
+_MAKERS: Mapping[str, Callable[[str, Sequence[Reward], Sequence[Mapping[str, float | None]]], Reward]] = {
+    "cascade": _cascade,
+    "blend": _blend,
+    "gated": _gated,
+}
+
+
+def _read(path: Path, kind: str) -> list[Mapping[str, object]]:
+    try:
+        rows = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: cannot be read as a list of rewards: {error}") from error
+    if not isinstance(rows, list) or len(rows) < 2:
+        raise UserError(f"{path}: expected a list of {_MEMBERS[kind]}, each with its word as reward")
+    return [_member(path, number, row, ("reward", *_KEYS[kind])) for number, row in enumerate(rows, 1)]
+
+
+def _member(path: Path, number: int, row: object, known: Sequence[str]) -> Mapping[str, object]:
+    if isinstance(row, str):
+        return {"reward": row}
+    if not isinstance(row, dict) or not isinstance(row.get("reward"), str):
+        raise UserError(f"{path}, member {number}: expected a reward's word, found {row!r:.60}")
+    for name in row:
+        if name not in known:
+            raise UserError(
+                f"{path}, member {number}: nothing is called {name!r}{did_you_mean(str(name), known)}"
+            )
+    return row
+
+
+def _number(path: Path, number: int, row: Mapping[str, object], key: str) -> float | None:
+    value = row.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UserError(f"{path}, member {number}: {key} is {value!r}, expected a number")
+    return float(value)

@@ -1,0 +1,256 @@
+"""``plaudit judge`` from pairs to rows with soft labels, events, cards; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plaudit.cli.main import main
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison, Rating
+from plaudit.labelling.export import EmptyExportError, Filters, export
+from plaudit.labelling.store import open_store
+from plaudit.world.mind_server import MindServer
+from plaudit.world.minds import Mind
+from plaudit.world.shipped import base_model_folder
+
+
+@pytest.fixture
+def server():
+    minds = [
+        Mind(price="10/30", accuracy=0.85),
+        Mind(name="shy", refusals=0.3, accuracy=0.85),
+        Mind(name="mute", logprobs=False),
+    ]
+    with MindServer(minds) as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, capsys) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["world", "make", "comparisons", "--n", "40", "--out", "pairs.jsonl"]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def run(capsys: Any, *words: object) -> str:
+    assert main(["judge", *map(str, words)]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: Any, *words: object) -> str:
+    assert main(["judge", *map(str, words)]) == 2
+    return capsys.readouterr().err
+
+
+def by(server: MindServer, model: str = "world") -> str:
+    return f"openai:{server.url}#{model}"
+
+
+def comparisons(path: Path | str) -> list[Comparison]:
+    return [record for record in read_records(path).records if isinstance(record, Comparison)]
+
+
+def test_pairs_become_rows_with_the_chance_of_what_is_chosen(capsys, folder, server):
+    text = run(capsys, "pairs.jsonl", "--by", by(server), "--out", "ai.jsonl", "--price", "10/30")
+    assert "80 questions; about" in text
+    assert "ai.jsonl: 40 rows by world@letter-1" in text
+    assert "both orders agree on 100.0%; shown first preferred in 50.0%" in text
+    assert "spent in all" in text
+    rows = comparisons("ai.jsonl")
+    assert {(row.annotator, row.group) for row in rows} == {("world@letter-1", "ai")}
+    assert all(row.probability is not None and 0.5 <= row.probability < 1 for row in rows)
+    assert {frozenset((row.chosen, row.rejected)) for row in rows} == {
+        frozenset((row.chosen, row.rejected)) for row in comparisons("pairs.jsonl")
+    }
+    before = server.counts.requests
+    run(capsys, "pairs.jsonl", "--by", by(server), "--out", "again.jsonl")
+    assert server.counts.requests == before
+    assert Path("again.jsonl").read_bytes() == Path("ai.jsonl").read_bytes()
+
+
+STORED = ("--out", "ai.jsonl", "--store", "labels.db", "--price", "10/30")
+
+
+def test_judgements_are_events_once_for_each_judge_and_version_with_all_that_they_hang_on(
+    capsys, folder, server
+):
+    words = ("pairs.jsonl", "--by", by(server, "shy"), *STORED)
+    text = run(capsys, *words)
+    assert "labels.db: 40 judgements by shy@letter-1 in ai" in text
+    rows = comparisons("ai.jsonl")
+    assert 20 < len(rows) < 40
+    assert f"no verdict on {40 - len(rows)}: {40 - len(rows)} refused" in text
+    assert "0 judgements by shy@letter-1 in ai, 40 were there already" in run(capsys, *words)
+    with closing(open_store("labels.db")) as store:
+        assert store.check() == []
+        bodies = [event.body for event in store.events() if event.kind == "judged"]
+    assert len(bodies) == 40
+    [first, *_] = [body for body in bodies if body and body["reason"] is None]
+    assert (first["wording"], first["sampling"]["how"], len(first["orders"])) == ("letter-1", "letter", 2)
+    assert first["text"]
+    assert first["tokens"] > 100
+    assert first["price"] > 0
+
+
+def test_labels_of_models_are_exported_by_name_and_never_mix_with_peoples(capsys, folder, server):
+    run(capsys, "pairs.jsonl", "--by", by(server, "shy"), *STORED)
+    mine = len(comparisons("ai.jsonl"))
+    run(capsys, "pairs.jsonl", "--by", by(server), *STORED, "--how", "verdict")
+    assert {row.annotator for row in comparisons("ai.jsonl")} == {"world@verdict-1"}
+    with closing(open_store("labels.db")) as store:
+        with pytest.raises(EmptyExportError, match="of another group"):
+            export(store, "ai", folder / "people.jsonl")
+        both = export(store, "ai", folder / "both.jsonl", filters=Filters(group="ai"))
+    assert both.rows == mine + len(comparisons("ai.jsonl"))
+
+
+def test_the_rows_of_the_store_are_those_that_are_written_without_one(capsys, folder, server):
+    run(capsys, "pairs.jsonl", "--by", by(server), "--out", "plain.jsonl")
+    run(capsys, "pairs.jsonl", "--by", by(server), "--out", "stored.jsonl", "--store", "labels.db")
+
+    def content(path: str) -> set[tuple[Any, ...]]:
+        return {
+            (r.prompt, r.chosen, r.rejected, r.probability, r.annotator, r.group) for r in comparisons(path)
+        }
+
+    assert content("plain.jsonl") == content("stored.jsonl")
+
+
+def test_an_estimate_asks_nothing_and_a_cap_stops_with_what_to_do(capsys, folder, server):
+    text = run(capsys, "pairs.jsonl", "--by", by(server), "--estimate", "--price", "10/30")
+    assert "80 questions" in text
+    assert server.counts.requests == 0
+    money = ("--price", "10/30", "--most-money", "0.05")
+    text = refused(capsys, "pairs.jsonl", "--by", by(server), "--out", "ai.jsonl", *money)
+    assert "the cap of 0.05 is reached" in text
+    assert server.counts.price <= 0.05
+    assert not Path("ai.jsonl").exists()
+    run(
+        capsys,
+        "pairs.jsonl",
+        "--by",
+        by(server),
+        "--out",
+        "ai.jsonl",
+        "--price",
+        "10/30",
+        "--most-money",
+        "1",
+    )
+    assert server.counts.to_json()["replied_twice"] == 0
+
+
+def test_answers_of_a_model_are_judged_and_answers_alone_get_points(capsys, folder, server):
+    main(["world", "make", "prompts", "--n", "12", "--out", "prompts.jsonl"])
+    main(["world", "make", "demonstrations", "--n", "12", "--out", "demos.jsonl"])
+    capsys.readouterr()
+    model = ("--model", base_model_folder(), "--device", "cpu", "--max-tokens", "16")
+    text = run(capsys, "prompts.jsonl", "--by", by(server), "--out", "drawn.jsonl", *model)
+    assert "rows by world@letter-1" in text
+    assert comparisons("drawn.jsonl")
+    # A judge that is the judged model is told.
+    own = run(
+        capsys,
+        "prompts.jsonl",
+        "--by",
+        f"model:{base_model_folder()},how=points",
+        "--out",
+        "own.jsonl",
+        *model,
+    )
+    assert "a judge may prefer its own kind" in own
+    rubric = Path("rubric.yaml")
+    rubric.write_text("- {name: truth, description: it says what is so.}\n")
+    run(capsys, "demos.jsonl", "--by", by(server), "--out", "points.jsonl", "--rubric", rubric)
+    ratings = [record for record in read_records("points.jsonl").records if isinstance(record, Rating)]
+    assert len(ratings) == 12
+    assert all(1 <= rating.score <= 5 for rating in ratings)
+    assert str(ratings[0].annotator).startswith("world@points-1-")
+
+
+def test_a_card_says_what_a_judge_is_worth_and_scales_its_chances(capsys, folder, server):
+    main(["world", "make", "comparisons", "--n", "200", "--annotators", "experts", "--out", "people.jsonl"])
+    capsys.readouterr()
+    card = ("--card", "people.jsonl", "--bootstrap", "50")
+    text = run(capsys, "--by", by(server), *card, "--out", "card.json")
+    for figure in (
+        "agrees with people",
+        "κ",
+        "both orders agree",
+        "calibration error, scaled",
+        "temperature",
+    ):
+        assert figure in text
+    assert "card.json: the card of world letter-1" in text
+    temperature = json.loads(Path("card.json").read_text("utf-8"))["temperature"]
+    text = run(capsys, "pairs.jsonl", "--by", by(server), "--out", "scaled.jsonl", "--calibrate", "card.json")
+    assert f"world@letter-1+T{temperature:.3g}" in text
+    text = refused(
+        capsys,
+        "pairs.jsonl",
+        "--by",
+        by(server),
+        "--how",
+        "verdict",
+        "--out",
+        "x.jsonl",
+        "--calibrate",
+        "card.json",
+    )
+    assert "this card is of world letter-1, and the judge is world verdict-1" in text
+    run(capsys, "pairs.jsonl", "--by", by(server), "--out", "ai.jsonl")
+    assert "rows of models (group ai)" in refused(capsys, "--by", by(server), "--card", "ai.jsonl")
+
+
+def test_a_server_without_log_probs_is_told_of(capsys, folder, server):
+    text = run(
+        capsys, "pairs.jsonl", "--by", f"{by(server, 'mute')},draws=2", "--n", "5", "--out", "ai.jsonl"
+    )
+    assert "mute gives no log-probs: the share of 2 draws stands for the chance" in text
+    assert len(comparisons("ai.jsonl")) == 5
+
+
+def test_what_cannot_be_judged_is_refused_before_anything_is_asked(capsys, folder, server):
+    main(["world", "make", "prompts", "--n", "5", "--out", "prompts.jsonl"])
+    capsys.readouterr()
+    out = ("--out", "x.jsonl")
+    for message, words in (
+        ("give ROWS to be judged, or --card", ("--by", by(server), *out)),
+        ("give ROWS to be judged, or --card", ("pairs.jsonl", "--card", "pairs.jsonl", "--by", by(server))),
+        ("--out FILE", ("pairs.jsonl", "--by", by(server))),
+        ("--card only measures", ("--card", "pairs.jsonl", "--by", by(server), "--store", "labels.db")),
+        ("name a model; people answer", ("pairs.jsonl", "--by", "people", *out)),
+        ("prompts alone: name with --model", ("prompts.jsonl", "--by", by(server), *out)),
+        ("its prices are not known", ("pairs.jsonl", "--by", by(server), *out, "--most-money", "5")),
+        ("as in 0.15/0.6", ("pairs.jsonl", "--by", by(server), *out, "--price", "cheap")),
+        (
+            "nothing is called hwo; did you mean how",
+            ("pairs.jsonl", "--by", f"{by(server)},hwo=letter", *out),
+        ),
+        ("name the model behind a #", ("pairs.jsonl", "--by", f"openai:{server.url}", *out)),
+        ("there is no model", ("pairs.jsonl", "--by", by(server, "gpt"), *out)),
+        ("no such file", ("none.jsonl", "--by", by(server), *out)),
+        ("cannot be read as a list of judges", ("pairs.jsonl", "--by", "jury:none.yaml", *out)),
+        ("holds no token", ("pairs.jsonl", "--by", by(server), *out, "--token-from", "NO_SUCH_VARIABLE")),
+    ):
+        assert message in refused(capsys, *words), message
+    assert server.counts.requests == 0
+
+
+def test_a_rule_and_a_jury_judge_as_models_do(capsys, folder, server):
+    text = run(capsys, "pairs.jsonl", "--by", "length:1-8", "--out", "rule.jsonl")
+    assert "rows by length:1-8" in text
+    Path("jury.yaml").write_text(f"- {{judge: '{by(server)}', accuracy: 0.85}}\n- {by(server, 'shy')}\n")
+    text = run(capsys, "pairs.jsonl", "--by", "jury:jury.yaml", "--out", "jury.jsonl")
+    assert "rows by jury@" in text
+    main(["world", "make", "comparisons", "--n", "80", "--out", "people.jsonl"])
+    assert "errors of 1 world, 2 shy" in run(
+        capsys, "--by", "jury:jury.yaml", "--card", "people.jsonl", "--bootstrap", "20"
+    )
