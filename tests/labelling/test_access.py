@@ -71,7 +71,7 @@ NEEDED = {
     for address in re.findall(r"(?:GET|POST|PUT) \S+", addresses)
 }
 ROLES = ("annotator", "reviewer", "owner")
-FORBIDDEN = "may not do this"
+FORBIDDEN = "may not do this ("
 NOTHING = {
     "task": "t0",
     "person": "a9",
