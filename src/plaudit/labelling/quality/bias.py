@@ -37,7 +37,7 @@ LENGTHS_DIFFER = 30
 """Characters from which one answer counts as the longer (AlpacaEval's figure)."""
 NOTHING = "no label says anything of it"
 """Why a share has no value."""
-NOBODY = f"nobody has {LEAST_PREFERENCES} preferences of both places"
+NO_PREFERENCES = f"nobody has {LEAST_PREFERENCES} preferences of both places"
 """Why there are no odds of what sways all."""
 TOO_FEW = f"fewer than {LEAST_PREFERENCES} preferences"
 """Why a person has no odds."""
@@ -237,7 +237,7 @@ def _shared_odds(
 def _faults(gap_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]) -> list[str]:
     """Why each feature has no odds; empty where it has."""
     if not len(y_B):
-        return [NOBODY] * gap_BF.shape[1]
+        return [NO_PREFERENCES] * gap_BF.shape[1]
     faults = list[str]()
     for feature in range(gap_BF.shape[1]):
         differs_B = gap_BF[:, feature] != 0
