@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pg8000.dbapi
@@ -49,6 +50,20 @@ class Cluster:
         options = f"-p {self.port} -k {self._folder} -h 127.0.0.1"
         log = str(self._folder / "log")
         self._run("pg_ctl", "-D", str(self._folder / "data"), "-l", log, "-o", options, "-w", "start")
+        # On a busy machine pg_ctl may come back while the server still looks through what a crash left.
+        for _ in range(600):
+            try:
+                self._connect().close()
+            except pg8000.dbapi.DatabaseError:
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError((self._folder / "log").read_text("utf-8", "replace"))
+
+    def _connect(self) -> pg8000.dbapi.Connection:
+        return pg8000.dbapi.connect(
+            user="plaudit", host="127.0.0.1", port=self.port, database="postgres", password=self.password
+        )
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it; ``immediate`` as a crash would, to recover at the next start."""
@@ -62,13 +77,7 @@ class Cluster:
     def database(self, encoding: str = "UTF8") -> str:
         """A new database, and its address as a store."""
         name = f"labels_{secrets.token_hex(4)}"
-        connection = pg8000.dbapi.connect(
-            user="plaudit",
-            host="127.0.0.1",
-            port=self.port,
-            database="postgres",
-            password=self.password,
-        )
+        connection = self._connect()
         connection.autocommit = True
         try:
             connection.cursor().execute(
