@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -152,3 +153,13 @@ def test_the_command_says_the_words_of_its_judges():
         url = words[0].removeprefix("openai:").partition("#")[0]
         assert send(url, question() | {"model": "small"})[0] == 200
         process.terminate()
+
+
+def test_the_body_of_a_wrong_address_is_not_taken_for_the_next_request():
+    with MindServer([Mind()]) as server:
+        host, port = server.url.removeprefix("http://").removesuffix("/v1").split(":")
+        with closing(http.client.HTTPConnection(host, int(port), timeout=10)) as connection:
+            connection.request("POST", "/v1/completions", b"GET /nowhere HTTP/1.1")
+            assert connection.getresponse().read()
+            connection.request("GET", "/v1/models")
+            assert connection.getresponse().status == 200

@@ -187,6 +187,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _read(self) -> _Request:
         if self.path != COMPLETIONS:
+            # Its body is not read, and must not be taken for the next request.
+            self.close_connection = True
             raise _BadRequestError(404, f"{self.path}: post to {COMPLETIONS}")
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit() or int(length) > MOST_BYTES:
@@ -204,6 +206,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content) + missing))
+            if self.close_connection:
+                # Whoever keeps connections would send the next request into a closed one.
+                self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(content)
         except OSError:
