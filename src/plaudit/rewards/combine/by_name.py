@@ -17,7 +17,14 @@ from plaudit.config import did_you_mean
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
-from plaudit.rewards.combine.cascade import Blend, Cascade, ScoresWithParts, Tier, merge_refusal_reasons
+from plaudit.rewards.combine.cascade import (
+    Blend,
+    Cascade,
+    ScoresWithParts,
+    Tier,
+    merge_refusal_reasons,
+    refuse_duplicate_names,
+)
 
 COMBINED_WORDS = ("cascade", "blend", "gated")
 """What the words of such rewards begin with."""
@@ -40,6 +47,10 @@ class Gated:
     """Counts elsewhere."""
     below: float = 0.0
     """The threshold, on the gate's scale."""
+
+    def __post_init__(self) -> None:
+        """Refuse two parts of the same name: figures could not tell them apart."""
+        refuse_duplicate_names(self.name, self.traits.members)
 
     @property
     def traits(self) -> RewardTraits:
@@ -77,8 +88,13 @@ def combined_by_name(word: str, resolve: Callable[[str], Reward]) -> Reward:
     kind, _, place = word.partition(":")
     path = Path(place)
     rows = _read(path, kind)
-    rewards = [resolve(str(row["reward"])) for row in rows]
+    # A folder takes its time to load: what is wrong with a number is said before.
     numbers = [{key: _number(path, n, row, key) for key in _KEYS[kind]} for n, row in enumerate(rows, 1)]
+    for number, row in enumerate(rows, 1):
+        member, _, other = str(row["reward"]).partition(":")
+        if member in COMBINED_WORDS and Path(other) == path:
+            raise UserError(f"{path}, member {number}: {row['reward']} is this file itself; name others")
+    rewards = [resolve(str(row["reward"])) for row in rows]
     return _MAKERS[kind](path.stem, rewards, numbers)
 
 

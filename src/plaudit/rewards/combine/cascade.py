@@ -88,7 +88,7 @@ class Cascade:
 
     def __post_init__(self) -> None:
         """Refuse a cascade without tiers, and tiers of the same name."""
-        _refuse_duplicate_names(self.name, self.traits.members)
+        refuse_duplicate_names(self.name, self.traits.members)
 
     @property
     def traits(self) -> RewardTraits:
@@ -145,7 +145,7 @@ class Blend:
 
     def __post_init__(self) -> None:
         """Refuse weights that are no shares."""
-        _refuse_duplicate_names(self.name, self.rewards)
+        refuse_duplicate_names(self.name, self.rewards)
         if len(self.weights) != len(self.rewards):
             raise UserError(f"{self.name}: {len(self.weights)} weights for {len(self.rewards)} rewards")
         if not all(weight >= 0 for weight in self.weights) or not math.isclose(sum(self.weights), 1):
@@ -216,7 +216,8 @@ def _select_answers(task: Task, wanted: Sequence[bool]) -> Task:
     )
 
 
-def _refuse_duplicate_names(name: str, rewards: Sequence[Reward]) -> None:
+def refuse_duplicate_names(name: str, rewards: Sequence[Reward]) -> None:
+    """Refuse no parts at all, and two of the same name."""
     names = [reward.name for reward in rewards]
     if not names:
         raise UserError(f"{name}: nobody to ask; give at least one reward")
