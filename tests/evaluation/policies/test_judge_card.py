@@ -14,12 +14,14 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge_card import JudgeCard, calibrated, judge_card, read_card, write_card
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Estimate, Resampling
+from plaudit.judges.both_ways import both_ways
 from plaudit.judges.cache import Reply
 from plaudit.judges.chat import ChatRequest
 from plaudit.judges.jury import Jury
 from plaudit.judges.model_judge import ModelJudge
 from plaudit.judges.money import Estimate as Cost
 from plaudit.judges.words import HowToAsk
+from plaudit.rewards.comparing import FunctionJudge
 from plaudit.world import making
 from plaudit.world.gold import utility
 from plaudit.world.minds import INDIFFERENCE, Mind, reply_to
@@ -207,3 +209,12 @@ def test_a_reason_stays_a_reason_behind_a_temperature():
     again = calibrated(tie, 2.0)
     assert isinstance(again, Verdict)
     assert first_probability(again) == 0.5
+
+
+def test_a_side_in_one_order_and_a_tie_in_the_other_are_no_chances():
+    def longer_or_tie(first: str, second: str) -> str:
+        return "tie" if len(first) > len(second) else "second"
+
+    card, duels = judge_card(both_ways(FunctionJudge(name="sides", function=longer_or_tie)), PAIRS, QUICK)
+    assert 0.75 in {duel.verdict for duel in duels}
+    assert card.reliability is None

@@ -37,6 +37,8 @@ from plaudit.judges.jury import Jury, error_correlation
 
 SURE_MOST = 1 - 1e-6
 """The surest that a chance is taken to be: of a certain one the log-odds are endless."""
+SIDES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Means of two orders of a judge that gives a side or a tie in each: no chances."""
 FEWEST_TO_SCALE = 60
 """Pairs from which a temperature is fitted: on fewer it follows chance."""
 
@@ -245,7 +247,7 @@ def _reliability(
     duels: Sequence[JudgedPair], resampling: Resampling
 ) -> tuple[Reliability | None, float | None, Reliability | None]:
     """Before, the temperature, and after; none for a judge that gives sides and no chances."""
-    if not any(duel.verdict not in (0.0, 0.5, 1.0) for duel in duels):
+    if not any(duel.verdict not in SIDES for duel in duels):
         return None, None, None
     halves: tuple[list[ChoiceLogprobs], list[ChoiceLogprobs]] = ([], [])
     for duel in duels:
