@@ -254,3 +254,28 @@ def test_a_rule_and_a_jury_judge_as_models_do(capsys, folder, server):
     assert "errors of 1 world, 2 shy" in run(
         capsys, "--by", "jury:jury.yaml", "--card", "people.jsonl", "--bootstrap", "20"
     )
+
+
+def test_an_estimate_of_a_card_and_a_card_without_a_temperature_ask_nothing(capsys, folder, server):
+    text = run(capsys, "--by", by(server), "--card", "pairs.jsonl", "--estimate", "--price", "10/30")
+    assert "questions; about" in text
+    assert server.counts.requests == 0
+    card = ("--card", "pairs.jsonl", "--n", "20", "--bootstrap", "10")
+    run(capsys, "--by", by(server), *card, "--out", "card.json")
+    before = server.counts.requests
+    words = ("pairs.jsonl", "--by", by(server), "--calibrate", "card.json", "--out", "x.jsonl")
+    assert "this card has no temperature" in refused(capsys, *words)
+    assert server.counts.requests == before
+
+
+@pytest.mark.parametrize("word", ["jury", "spread"])
+def test_judgements_of_several_have_their_members_cost(capsys, folder, server, word):
+    Path("several.yaml").write_text(f"- '{by(server)}'\n- '{by(server, 'shy')}'\n")
+    text = run(capsys, "pairs.jsonl", "--by", f"{word}:several.yaml", *STORED)
+    questions = {"jury": 160, "spread": 80}[word]
+    assert f"several: {questions} questions" in text
+    assert server.counts.requests == questions
+    with closing(open_store("labels.db")) as store:
+        bodies = [event.body for event in store.events() if event.kind == "judged"]
+    tokens = sum(body["tokens"] for body in bodies if body)
+    assert tokens == sum(server.counts.tokens.values())

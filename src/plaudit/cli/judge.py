@@ -25,6 +25,7 @@ from plaudit.judges.words import HOWS
 if TYPE_CHECKING:
     from plaudit.data.judging import Judge, NoVerdict, Task, Verdict
     from plaudit.data.records import Record
+    from plaudit.judges.model_judge import ModelJudge
     from plaudit.judges.money import Purse
     from plaudit.labelling.judging import Judging
     from plaudit.methods.judged_rows import JudgedRows
@@ -163,7 +164,7 @@ def _judge_rows(args: argparse.Namespace, judge: Judge, purse: Purse) -> None:
         refuse_other_rows(records, singly=singly)
         tasks = _some(answer_tasks_of(records) if singly else pair_tasks(records), args)
     judging = _judging(judge)
-    _print_estimate(judge, tasks)
+    _print_estimate(judge, tasks, args.seed)
     if args.estimate:
         return
     if singly:
@@ -180,12 +181,12 @@ def _compare(args: argparse.Namespace, judge: Judge, tasks: Sequence[Task], judg
     from plaudit.evaluation.policies.judge_card import calibrated, read_card
     from plaudit.methods.judged_rows import judged_rows
 
-    card = None if args.calibrate is None else read_card(args.calibrate, judge)
+    temperature = None if args.calibrate is None else read_card(args.calibrate, judge).temperature
+    # Before anything is asked, and paid for.
+    if args.calibrate is not None and temperature is None:
+        raise UserError(f"{args.calibrate}: this card has no temperature: too few pairs, or sides alone")
     found = outcomes(judge, tasks, args.seed)
-    if card is not None:
-        if card.temperature is None:
-            raise UserError(f"{args.calibrate}: this card has no temperature: too few pairs, or sides alone")
-        temperature = card.temperature
+    if temperature is not None:
         found = [calibrated(outcome, temperature) for outcome in found]
         judging = replace(judging, sampling={**judging.sampling, "calibrated": temperature})
         judging = replace(judging, version=f"{judging.version}+T{temperature:.3g}")
@@ -213,13 +214,13 @@ def _store(
     judging: Judging,
     found: Sequence[tuple[Task, Verdict | NoVerdict]],
 ) -> None:
-    from plaudit.judges.model_judge import ModelJudge
     from plaudit.labelling.judging import Judged, export_judgements, record_judgements
     from plaudit.labelling.store import open_store
 
     judged = list[Judged]()
     for task, outcome in found:
-        tokens, price = judge.spent(task) if isinstance(judge, ModelJudge) else (0, 0.0)
+        costs = [model.spent(task) for model, own in _models_asked(judge, [task], args.seed) if own]
+        tokens, price = sum(tokens for tokens, _ in costs), sum(price for _, price in costs)
         judged.append(Judged(task=task, outcome=outcome, cost={"tokens": tokens, "price": price}))
     with closing(open_store(args.store, create=True)) as store:
         recorded = record_judgements(store, args.project, judging, judged)
@@ -275,13 +276,26 @@ def _some(items: list[_Item], args: argparse.Namespace) -> list[_Item]:
     return [items[place] for place in chosen]
 
 
-def _print_estimate(judge: Judge, tasks: Sequence[Task]) -> None:
+def _models_asked(judge: Judge, tasks: Sequence[Task], seed: int) -> list[tuple[ModelJudge, Sequence[Task]]]:
+    """The models that are asked in words, each with the tasks that it is asked about."""
     from plaudit.judges.jury import Jury, Spread
     from plaudit.judges.model_judge import ModelJudge
+
+    asked: list[tuple[Judge, Sequence[Task]]] = [(judge, tasks)]
+    if isinstance(judge, Jury):
+        asked = [(member, tasks) for member in judge.judges]
+    elif isinstance(judge, Spread):
+        asked = [
+            (member, [task for task in tasks if judge.turn(task, seed) == place])
+            for place, member in enumerate(judge.judges)
+        ]
+    return [(member, own) for member, own in asked if isinstance(member, ModelJudge)]
+
+
+def _print_estimate(judge: Judge, tasks: Sequence[Task], seed: int) -> None:
     from plaudit.judges.money import total_estimate
 
-    members = judge.judges if isinstance(judge, Jury | Spread) else (judge,)
-    estimates = [member.estimate(tasks) for member in members if isinstance(member, ModelJudge)]
+    estimates = [model.estimate(own) for model, own in _models_asked(judge, tasks, seed)]
     if estimates:
         # Flushed: whoever waits for a long run sees first what it will be.
         print(f"{judge.name}: {total_estimate(estimates).sentence()}", flush=True)
@@ -319,6 +333,7 @@ def _print_card(args: argparse.Namespace, judge: Judge, purse: Purse) -> None:
 
     from plaudit.cli.eval.tables import print_card
     from plaudit.cli.sample import make_console
+    from plaudit.data.judging import Task
     from plaudit.data.records import Comparison, Ranking
     from plaudit.evaluation.policies.judge_card import judge_card, write_card
     from plaudit.evaluation.reward_models.pairs import scored_pairs
@@ -333,6 +348,12 @@ def _print_card(args: argparse.Namespace, judge: Judge, purse: Purse) -> None:
     pairs = _some(list(scored_pairs(records, defaultdict(lambda: None))), args)
     if not pairs:
         raise UserError(f"{args.card}: there are no comparisons or rankings of people in it")
+    if args.estimate:
+        decided = [pair for pair in pairs if pair.p_first != 0.5]
+        tasks = [Task(prompt=p.prompt, answers=p.answers, ended=(True, True)) for p in decided]
+        # A card asks with the seed 0 (agreement_with_people).
+        _print_estimate(judge, tasks, 0)
+        return
     card, _ = judge_card(judge, pairs, Resampling(times=args.bootstrap, seed=args.seed))
     print_card(card, make_console())
     _print_end(judge, purse)

@@ -162,9 +162,13 @@ class Spread:
         """What the member says that a hash of seed and task chooses."""
         return verdicts_only(self.outcomes(tasks, seed))
 
+    def turn(self, task: Task, seed: int | str) -> int:
+        """The place of the member that speaks for a task."""
+        return int(_draw(seed, "who", task) * len(self.judges))
+
     def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
         """As ``verdicts``, with why there is none."""
-        turns = [int(_draw(seed, "who", task) * len(self.judges)) for task in tasks]
+        turns = [self.turn(task, seed) for task in tasks]
         found: list[Verdict | NoVerdict] = [NoVerdict(reason="")] * len(tasks)
         for place, judge in enumerate(self.judges):
             own = [n for n, turn in enumerate(turns) if turn == place]
