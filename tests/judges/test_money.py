@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from plaudit.judges.money import CapReachedError, Prices, Purse, parse_prices
 from plaudit.world import making
 from plaudit.world.mind_server import MindServer
 from plaudit.world.minds import Mind
-from tests.judges.judges import completion, judge, pair
+from tests.judges.judges import completion, delimiters, judge, pair, question
 from tests.rewards.server import serving
 
 TASKS = making.answer_tasks(60, answers=2, split="train", seed=4)
@@ -107,6 +108,7 @@ def test_all_that_is_put_aside_is_given_back_by_however_many_threads():
 PROGRAM = """
 import sys
 from pathlib import Path
+from typing import Any
 from plaudit.data.judging import outcomes
 from plaudit.world import making
 from tests.judges.judges import judge
@@ -136,3 +138,26 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path):
     assert stored == counts["questions"]
     # Eight requests are under way at once.
     assert counts["replied_twice"] <= 3 * 8
+
+
+@pytest.mark.parametrize("how", ["letter", "points", "reasons", "verdict"])
+@pytest.mark.parametrize("takes_logprobs", [True, False])
+def test_what_a_task_cost_is_counted_however_it_was_asked(tmp_path, how, takes_logprobs):
+    def reply(body: dict[str, Any], _: int) -> tuple[int, bytes]:
+        if "logprobs" in body and not takes_logprobs:
+            return 400, b'{"error": {"message": "logprobs is not supported"}}'
+        if how == "points":
+            return completion("4", logprobs=None)
+        if how == "letter":
+            return completion("A", logprobs=None)
+        opened, closed = delimiters(question(body))
+        return completion(f"So: {opened}A{closed}", logprobs=None)
+
+    with serving(reply) as server:
+        purse = Purse()
+        asked = judge(server.url, tmp_path, how=how, draws=2, prices=PRICES, purse=purse)
+        task = pair("Mice.", "Tea.")
+        outcomes(asked, [task], 0)
+    tokens, price = asked.spent(task)
+    assert tokens == purse.tokens
+    assert price == pytest.approx(purse.spent)

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability, outcomes
+from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, first_probability, outcomes
 from plaudit.errors import UserError
+from plaudit.judges.cache import ReplyCache
+from plaudit.judges.chat import ChatServer
+from plaudit.judges.endpoint import endpoint_judge
 from plaudit.judges.model_judge import CUT, NO_TRUE_ANSWER, REFUSED, UNREADABLE
 from plaudit.judges.posting import RetryPolicy
 from plaudit.judges.rubric import read_rubric
@@ -282,3 +285,77 @@ def test_the_same_words_are_asked_whatever_row_the_task_is_of(tmp_path):
         outcomes(judge(server.url, tmp_path, model="world", how="letter"), [pair("Tea.", "Mice.")], 0)
         assert server.counts.requests == 2
     assert len(list(Path(tmp_path).rglob("*.json"))) == 2
+
+
+def test_a_letter_among_the_reasons_is_not_taken_for_the_verdict(tmp_path):
+    def reply(body: dict[str, Any], _: int) -> tuple[int, bytes]:
+        opened, closed = delimiters(question(body))
+        top = [{"token": "A", "logprob": math.log(0.99)}, {"token": "B", "logprob": math.log(0.01)}]
+        tokens = ["Answer", " A", " is", " short.", f"{opened}B{closed}"]
+        content = [
+            {"token": token, "logprob": -0.01, "top_logprobs": top if token == " A" else []}
+            for token in tokens
+        ]
+        return completion("".join(tokens), logprobs={"content": content})
+
+    with serving(reply) as server:
+        asked = judge(server.url, tmp_path, how="reasons", clamp=0.0)
+        [found] = outcomes(asked, [pair("Mice.", "Tea.")], 0)
+    # B in both orders, which contradict each other; the first token would have made it A in both.
+    assert isinstance(found, Verdict)
+    assert found.orders == Orders(forward=0.0, backward=1.0)
+
+
+def test_one_odd_reply_does_not_change_how_all_later_questions_are_asked(tmp_path):
+    def reply(body: dict[str, Any], _: int) -> tuple[int, bytes]:
+        if "odd" in question(body):
+            return completion("A", logprobs=None)
+        return letter_reply("A", {"A": 0.6, "B": 0.4})
+
+    with serving(reply) as server:
+        asked = judge(server.url, tmp_path, how="letter", draws=2)
+        outcomes(asked, [pair("Mice.", "Tea."), pair("Mice.", "odd")], 0)
+        before = len(server.asked)
+        outcomes(asked, [pair("Mice.", "Bark.")], 0)
+        assert len(server.asked) == before + 2
+        assert asked.notes == ()
+
+
+def test_a_share_of_draws_needs_half_of_them(tmp_path):
+    def reply(body: dict[str, Any], _: int) -> tuple[int, bytes]:
+        return completion("A") if body.get("seed", 0) == 0 else completion(None, refusal="No.")
+
+    with serving(reply) as server:
+        [few] = outcomes(judge(server.url, tmp_path, how="letter", draws=3), [pair("Mice.", "Tea.")], 0)
+        [half] = outcomes(judge(server.url, tmp_path, how="letter", draws=2), [pair("Mice.", "Tea.")], 0)
+    assert isinstance(few, NoVerdict)
+    assert few.reason == REFUSED
+    assert isinstance(half, Verdict)
+
+
+@pytest.mark.parametrize(
+    ("how", "setting"),
+    [
+        ("points", {"points": 7}),
+        ("reasons", {"clamp": 0.0}),
+        ("letter", {"draws": 2}),
+        ("verdict", {"max_tokens": 64}),
+        ("verdict", {"temperature": 1.0}),
+    ],
+)
+def test_another_setting_that_changes_what_is_said_is_another_version(tmp_path, how, setting):
+    with MindServer([Mind()]) as server:
+        usual = judge(server.url, tmp_path, how=how)
+        assert usual.version == f"{how}-1"
+        assert judge(server.url, tmp_path, how=how, **setting).version.startswith(f"{how}-1-")
+        assert judge(server.url, tmp_path, how=how, requests=3).version == usual.version
+
+
+def test_a_word_may_name_the_variable_of_its_token(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECOND_TOKEN", "s3cret")
+    cache = ReplyCache(folder=tmp_path)
+    asked = endpoint_judge("openai:http://127.0.0.1:9/v1#m,token-from=SECOND_TOKEN", cache)
+    assert isinstance(asked.asker, ChatServer)
+    assert asked.asker.retry_policy.token_from == "SECOND_TOKEN"
+    with pytest.raises(UserError, match="NO_SUCH holds no token"):
+        endpoint_judge("openai:http://127.0.0.1:9/v1#m,token-from=NO_SUCH", cache)

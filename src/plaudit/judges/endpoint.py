@@ -33,6 +33,8 @@ def endpoint_judge(
     retry_policy = retry_policy or RetryPolicy()
     if chosen.requests is not None:
         retry_policy = replace(retry_policy, requests_at_once=chosen.requests)
+    if chosen.token_from is not None:
+        retry_policy = replace(retry_policy, token_from=chosen.token_from)
     server = ChatServer(
         url=url,
         model=model,

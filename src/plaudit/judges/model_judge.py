@@ -14,7 +14,7 @@ Of pairs both orders are asked and kept, and their mean counts (Wang et al. 2023
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -43,6 +43,14 @@ YES_NO = ("Yes", "No")
 WORD_TOKENS = 8
 """The most tokens of a reply of one word: Markdown around it is not cut."""
 _FIRST_WIN_PROBABILITY = {"A": 1.0, "B": 0.0, "tie": 0.5}
+_SETTINGS_THAT_COUNT: Mapping[How, tuple[str, ...]] = {
+    "verdict": ("temperature", "max_tokens"),
+    "letter": ("temperature", "draws"),
+    "reasons": ("temperature", "max_tokens", "clamp"),
+    "points": ("temperature", "points"),
+    "answer": ("temperature", "draws"),
+}
+"""What else of how it is asked changes what it says."""
 
 
 class Asker(Protocol):
@@ -105,11 +113,21 @@ class ModelJudge:
 
     @property
     def version(self) -> str:
-        """What its judgements hang on besides the model: the way to ask, wording, principle and rubric."""
-        own = [self.principle or "", *(f"{a.name}/{a.description}/{a.weight}" for a in self._aspects)]
+        """What its judgements hang on besides the model: the way to ask, wording, principle, rubric, and
+        settings that are not the usual ones.
+        """
+        # A temperature that was fitted on clamped chances, or points of 7, are of another judge.
+        usual = HowToAsk()
+        own = [
+            f"{name}={getattr(self.ask, name)}"
+            for name in _SETTINGS_THAT_COUNT[self.how]
+            if getattr(self.ask, name) != getattr(usual, name)
+        ]
+        if self.principle is not None or self.ask.rubric is not None:
+            rubric = (f"{a.name}/{a.description}/{a.weight}" for a in self._aspects)
+            own = [self.principle or "", *rubric, *own]
         tail = hashlib.sha256("\n".join(own).encode()).hexdigest()[:6]
-        is_own = self.principle is not None or self.ask.rubric is not None
-        return f"{self.how}-{self._wording.version}{f'-{tail}' if is_own else ''}"
+        return f"{self.how}-{self._wording.version}{f'-{tail}' if own else ''}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -155,9 +173,10 @@ class ModelJudge:
     def spent(self, task: Task) -> tuple[int, float]:
         """The tokens and the price of what was replied to a task's questions."""
         requests = self._requests(task)
-        if self._logprobs.given is False and self.how != "points":
-            requests = self._draws(requests) if requests and requests[0].is_word else requests
-        return self.asker.spent(requests)
+        # Where log-probs were missing it was asked in other forms as well; what was not asked costs nothing.
+        plain = [replace(request, words=(), is_word=False) for request in requests]
+        draws = self._draws(requests) if self.how in ("letter", "answer") else []
+        return self.asker.spent([*requests, *(plain if self.how != "verdict" else ()), *draws])
 
     def _requests(self, task: Task) -> list[ChatRequest]:
         """All that is asked about a task."""
@@ -310,7 +329,11 @@ class ModelJudge:
             or (isinstance(reply, Reply) and reply.odds is None and _is_word(reply, requests[n]))
         ]
         reads = [_read_word(reply, request) for reply, request in zip(found, requests, strict=True)]
-        self._logprobs.given = not lacking
+        # One odd reply of a server that gives log-probs must not change how all later ones are asked.
+        if any(isinstance(reply, Reply) and reply.odds is not None for reply in found):
+            self._logprobs.given = True
+        elif lacking:
+            self._logprobs.given = False
         for n, read in zip(lacking, self._drawn([requests[n] for n in lacking]), strict=True):
             reads[n] = read
         return reads
@@ -364,11 +387,11 @@ def _read_word(reply: Reply | str, request: ChatRequest) -> _Read:
 
 
 def _share(replies: Sequence[Reply | str], request: ChatRequest) -> _Read:
-    """The share of each word among the draws that can be read."""
+    """The share of each word among the draws that can be read; of fewer than half it says nothing."""
     reads = [_read_word(reply, request) for reply in replies]
     sound = [read for read in reads if read.reason is None]
-    if not sound:
-        return reads[0]
+    if 2 * len(sound) < len(reads):
+        return next(read for read in reads if read.reason is not None)
     shares = {word: sum(read.shares[word] for read in sound) / len(sound) for word in request.words}
     return _Read(shares=shares, text=" ".join(read.text.strip() for read in reads))
 

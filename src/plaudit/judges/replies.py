@@ -68,7 +68,7 @@ def parse_chat_completion(url: str, content: bytes, number: str = "", words: Seq
         number=number,
         refused=bool(refusal) or finish == "content_filter",
         cut=finish == "length",
-        odds=word_odds(choice.get("logprobs"), words) if words else None,
+        odds=word_odds(choice.get("logprobs"), words, delimiters(number)[0]) if words else None,
         prompt_tokens=_count(usage, "prompt_tokens"),
         reply_tokens=_count(usage, "completion_tokens"),
     )
@@ -105,8 +105,10 @@ def _count(usage: Any, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def word_odds(logprobs: Any, words: Sequence[str]) -> Mapping[str, float] | None:
+def word_odds(logprobs: Any, words: Sequence[str], behind: str = "") -> Mapping[str, float] | None:
     """The chance of each word where the last of them stands; None where the server gives no log-probs there.
+
+    behind: what the word stands behind where it is in the reply at all; a word before it is of the reasons.
 
     A word may be written by several tokens (``A``, `` A``, ``▁A``): their chances are added. One that is not
     among the alternatives has 0.
@@ -117,8 +119,13 @@ def word_odds(logprobs: Any, words: Sequence[str]) -> Mapping[str, float] | None
     (0.923, 0.05)
     """
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    tail = ""
     for entry in reversed(content if isinstance(content, list) else []):
         if not isinstance(entry, dict) or _cleaned(entry) not in words:
+            tail = f"{entry.get('token')}{tail}" if isinstance(entry, dict) else tail
+            # The "A" of "Answer A is short" decides nothing, however the tokenizer cuts the verdict itself.
+            if behind and behind in tail:
+                return None
             continue
         odds = dict.fromkeys(words, 0.0)
         top = entry.get("top_logprobs")

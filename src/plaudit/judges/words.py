@@ -51,6 +51,8 @@ class HowToAsk:
     """What a million tokens cost."""
     requests: int | None = None
     """How many requests are under way at the same time."""
+    token_from: str | None = None
+    """The environment variable with the server's token."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be asked."""
@@ -102,6 +104,7 @@ _CONVERTERS: Mapping[str, Callable[[str], object]] = {
     "rubric": Path,
     "price": parse_prices,
     "requests": int,
+    "token_from": str,
 }
 _SETTING = re.compile(r",([a-z][a-z-]*)=([^,]*)")
 _SETTINGS = re.compile(rf"^(.*?)((?:{_SETTING.pattern})*)$", re.DOTALL)

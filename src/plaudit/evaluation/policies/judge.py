@@ -49,7 +49,7 @@ def _check_model_judge(spec: str) -> None:
     """Refuse a wrong word, a missing folder and a wrong file of several judges, before anything is asked."""
     parsed = parse_judge_word(spec)
     parsed.how()
-    kind, _, place = parsed.place.partition(":")
+    place = parsed.place.partition(":")[2]
     if spec.startswith(SERVER):
         parse_judge_address(parsed.place)
     elif spec.startswith(LOCAL) and not model_folder(Path(place)).is_dir():
@@ -57,6 +57,7 @@ def _check_model_judge(spec: str) -> None:
     elif spec.startswith((JURY, SPREAD)):
         for member in read_jury(Path(place)).members:
             if member.judge.startswith((JURY, SPREAD)):
+                kind = member.judge.partition(":")[0]
                 raise UserError(f"{spec}: {member.judge} is a {kind} itself; name its members")
             check_judge(member.judge, has_gold=False)
 

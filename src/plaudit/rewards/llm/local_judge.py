@@ -75,7 +75,8 @@ class LocalChat:
 
     def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
         """The tokens of the questions, about; a model of one's own has no price."""
-        return sum(estimated_tokens(request.question.text()) for request in requests), 0.0
+        # The same question in another form was asked once.
+        return sum(map(estimated_tokens, {request.question.text() for request in requests})), 0.0
 
     def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
         """The reply to each: by the chances of its words, or written where there are reasons."""
