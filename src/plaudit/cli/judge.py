@@ -219,7 +219,7 @@ def _store(
 
     judged = list[Judged]()
     for task, outcome in found:
-        costs = [model.spent(task) for model, own in _models_asked(judge, [task], args.seed) if own]
+        costs = [model.spent(task) for model, own in _models_in(judge, [task], args.seed) if own]
         tokens, price = sum(tokens for tokens, _ in costs), sum(price for _, price in costs)
         judged.append(Judged(task=task, outcome=outcome, cost={"tokens": tokens, "price": price}))
     with closing(open_store(args.store, create=True)) as store:
@@ -276,26 +276,26 @@ def _some(items: list[_Item], args: argparse.Namespace) -> list[_Item]:
     return [items[place] for place in chosen]
 
 
-def _models_asked(judge: Judge, tasks: Sequence[Task], seed: int) -> list[tuple[ModelJudge, Sequence[Task]]]:
+def _models_in(judge: Judge, tasks: Sequence[Task], seed: int) -> list[tuple[ModelJudge, Sequence[Task]]]:
     """The models that are asked in words, each with the tasks that it is asked about."""
     from plaudit.judges.jury import Jury, Spread
     from plaudit.judges.model_judge import ModelJudge
 
-    asked: list[tuple[Judge, Sequence[Task]]] = [(judge, tasks)]
+    members: list[tuple[Judge, Sequence[Task]]] = [(judge, tasks)]
     if isinstance(judge, Jury):
-        asked = [(member, tasks) for member in judge.judges]
+        members = [(member, tasks) for member in judge.judges]
     elif isinstance(judge, Spread):
-        asked = [
+        members = [
             (member, [task for task in tasks if judge.turn(task, seed) == place])
             for place, member in enumerate(judge.judges)
         ]
-    return [(member, own) for member, own in asked if isinstance(member, ModelJudge)]
+    return [(member, own) for member, own in members if isinstance(member, ModelJudge)]
 
 
 def _print_estimate(judge: Judge, tasks: Sequence[Task], seed: int) -> None:
     from plaudit.judges.money import total_estimate
 
-    estimates = [model.estimate(own) for model, own in _models_asked(judge, tasks, seed)]
+    estimates = [model.estimate(own) for model, own in _models_in(judge, tasks, seed)]
     if estimates:
         # Flushed: whoever waits for a long run sees first what it will be.
         print(f"{judge.name}: {total_estimate(estimates).sentence()}", flush=True)
