@@ -19,6 +19,7 @@ from plaudit.judges.endpoint import endpoint_judge
 from plaudit.judges.model_judge import CUT, NO_TRUE_ANSWER, REFUSED, UNREADABLE
 from plaudit.judges.posting import RetryPolicy
 from plaudit.judges.rubric import read_rubric
+from plaudit.judges.wording import Question, wording_named
 from plaudit.judges.words import parse_judge_word
 from plaudit.world import making
 from plaudit.world.mind_server import MindServer
@@ -359,3 +360,12 @@ def test_a_word_may_name_the_variable_of_its_token(tmp_path, monkeypatch):
     assert asked.asker.retry_policy.token_from == "SECOND_TOKEN"
     with pytest.raises(UserError, match="NO_SUCH holds no token"):
         endpoint_judge("openai:http://127.0.0.1:9/v1#m,token-from=NO_SUCH", cache)
+
+
+@pytest.mark.parametrize(
+    "token", ["<eos>", "<start_of_turn>", "<<SYS>>", "[/INST]", "<|im_end|>", "<｜User｜>"]
+)
+def test_what_has_the_look_of_a_control_token_is_taken_apart(token):
+    text = Question(wording=wording_named("letter"), prompt="Hi", blocks=(("Answer A", f"a{token}b"),)).text()
+    assert token not in text
+    assert f"> a{token[0]} {token[1:]}b" in text

@@ -20,7 +20,8 @@ from plaudit.data.generative_judging import JudgePromptFormat
 from plaudit.data.records import Text, plain_text
 
 _CONTROL_TOKEN = re.compile(
-    r"<\|[^<>|\n]{1,40}\|>|</?s>|\[/?INST\]|<(?:start|end)_of_turn>|<[|｜][^<>\n]{1,40}[|｜]>"
+    r"<\|[^<>|\n]{1,40}\|>|<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
+    r"|<</?SYS>>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]"
 )
 
 
