@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 
@@ -10,6 +12,7 @@ from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability, ou
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, load_judge, sees_order
+from plaudit.judges.chat import UNREACHABLE
 from plaudit.judges.jury import NO_MAJORITY, Jury, Spread, error_correlation, read_jury
 from plaudit.rewards.comparing import JudgeSettings, judge_named
 from plaudit.world import making
@@ -153,3 +156,26 @@ def test_a_jury_of_juries_and_a_member_that_is_none_are_refused_by_name(tmp_path
     path.write_text("- lenght:1-20\n- length:1-20\n")
     with pytest.raises(UserError, match="lenght"):
         check_judge(f"jury:{path}", has_gold=False)
+
+
+def test_a_jury_whose_members_are_not_to_be_reached_gives_a_reason_that_may_pass():
+    silent = Silent(reason=UNREACHABLE)
+    task = Task(prompt="?", answers=("a", "b"), ended=(True, True))
+    one = Jury(name="jury", judges=(silent, Silent(reason="refused")), weights=(1.0, 1.0))
+    assert one.outcomes([task], 0) == [NoVerdict(reason=UNREACHABLE)]
+    other = Jury(name="jury", judges=(Silent(reason="refused"),) * 2, weights=(1.0, 1.0))
+    assert other.outcomes([task], 0) == [NoVerdict(reason=NO_MAJORITY)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silent:
+    """A judge that says nothing, for one reason."""
+
+    reason: str
+    name: str = "silent"
+
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        return [None] * len(tasks)
+
+    def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
+        return [NoVerdict(reason=self.reason)] * len(tasks)

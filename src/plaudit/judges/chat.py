@@ -42,6 +42,8 @@ TOP_LOGPROBS = 20
 """How many alternatives of a token are asked for: as many as the protocol gives."""
 LOGPROBS_REFUSED = "log-probs"
 """The reason where the server does not take a request for log-probs."""
+PASSING = (UNREACHABLE, REJECTED, LOGPROBS_REFUSED)
+"""Reasons that may be gone when the same is asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from plaudit.data.judging import (
 )
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
+from plaudit.judges.chat import PASSING
 from plaudit.judges.words import JURY
 
 MOST_SURE = 0.99
@@ -127,7 +128,9 @@ class Jury:
             if isinstance(outcome, Verdict)
         ]
         if sum(weight for weight, _ in voices) <= sum(self.weights) / 2:
-            return NoVerdict(reason=NO_MAJORITY)
+            silent = [outcome.reason for outcome in row if isinstance(outcome, NoVerdict)]
+            # Where a member was not to be reached, the jury may say something when it is asked again.
+            return NoVerdict(reason=next((why for why in silent if why in PASSING), NO_MAJORITY))
         share = _mean_of_odds([(weight, first_probability(outcome)) for weight, outcome in voices])
         parts = ", ".join(f"{outcome.annotator} {first_probability(outcome):.2f}" for _, outcome in voices)
         found = probable_verdict(share, annotator=self.name, orders=_joined_orders(voices))

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability
 from plaudit.data.records import text_to_json
-from plaudit.judges.chat import LOGPROBS_REFUSED, REJECTED, UNREACHABLE
+from plaudit.judges.chat import PASSING
 from plaudit.labelling import log
 from plaudit.labelling.asking import People, task_body
 from plaudit.labelling.export import Filters, Snapshot, export
@@ -30,8 +30,6 @@ _BATCH = 500
 _TASK = select(task_table.c.body).where(
     task_table.c.project == bindparam("p"), task_table.c.id == bindparam("t")
 )
-_PASSING = (UNREACHABLE, REJECTED, LOGPROBS_REFUSED)
-"""Reasons that may be gone when the same is asked again; nothing is written of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +95,11 @@ def record_judgements(
     people = People(store=store, project=project)
     people.begin(Project(name=project))
     ids = people.ask([task_body(item.task) for item in judged])
+    # Nothing is written of a reason that may pass: what is written is not asked again.
     lasting = [
         pair
         for pair in zip(ids, judged, strict=True)
-        if isinstance(pair[1].outcome, Verdict) or pair[1].outcome.reason not in _PASSING
+        if isinstance(pair[1].outcome, Verdict) or pair[1].outcome.reason not in PASSING
     ]
     added = 0
     # Some at a time: whoever else writes into the store waits for each change.
