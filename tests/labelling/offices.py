@@ -59,7 +59,7 @@ class Browser:
 class Office:
     """A project with people, labels and disagreements, and its app."""
 
-    def __init__(self, where: Path) -> None:
+    def __init__(self, where: str | Path) -> None:
         self.desk = desks.Desk(where, overlap=2, guidelines="Prefer what is true.")
         self.store = self.desk.store
         self.reports = Reports(self.store)

@@ -119,6 +119,17 @@ def test_the_overview_counts_and_leads_to_what_waits(office: Office) -> None:
     assert "16 on the busiest day" in page
 
 
+def test_pages_of_managing_are_read_from_both_databases(where: str | Path) -> None:
+    office = Office(where)
+    try:
+        task, *_ = office.divide()
+        for path in (*PATHS, f"/manage/tasks/{task}", f"/manage/people/{office.annotator.pseudonym}"):
+            assert office.owner.get(path).status_code == 200, path
+    finally:
+        office.reports.close()
+        office.store.close()
+
+
 def test_an_empty_project_says_so(tmp_path: Path) -> None:
     office = Office(tmp_path / "labels.db")
     try:
@@ -220,7 +231,7 @@ def test_tasks_are_added_as_lines_and_a_wrong_line_is_named(office: Office) -> N
     assert "2 lines are wrong" in page.text
     assert office.store.status("p").tasks == {"open": 4}
     page = office.owner.post("/manage/add", lines="\n".join(right))
-    assert ("2 tasks were added." in page.text, "1 was there already" in page.text) == (True, True)
+    assert ("2 tasks were added." in page.text, "1 task was there already" in page.text) == (True, True)
     again = office.owner.post("/manage/add", lines="\n".join(right))
     assert "0 tasks were added." in again.text
     assert office.store.status("p").tasks == {"open": 6}

@@ -322,7 +322,8 @@ _PER_DAY = (
     .where(label.c.project == bindparam("p"), label.c.at >= bindparam("since"))
     # What a model judged was not labelled by anybody.
     .where(label.c.purpose != "judged")
-    .group_by(func.substr(label.c.at, 1, 10))
+    # By its name: PostgreSQL takes the expression, once more with parameters of its own, for another one.
+    .group_by("day")
 )
 
 

@@ -37,6 +37,7 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
 """The parts of the pages, each with its words and who may look at it."""
 _MOST_FAULTS = 20
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+_SWITCHES = tuple(item.name for item in fields(Filters) if isinstance(item.default, bool))
 
 
 def manage_page(visit: Visit, template: str, *, status: int = 200, **values: Any) -> Shown:
@@ -297,7 +298,7 @@ def _export_form(visit: Visit) -> Answer:
 
 
 def _export_page(visit: Visit, *, chosen: Filters, problem: str = "") -> Shown:
-    switches = [(item.name, getattr(chosen, item.name)) for item in fields(Filters) if item.name != "group"]
+    switches = [(name, getattr(chosen, name)) for name in _SWITCHES]
     return manage_page(
         visit,
         "manage_export.html",
@@ -312,8 +313,7 @@ def _export(visit: Visit) -> Answer:
     group = visit.form.value("group") or "people"
     if group not in ("people", "ai"):
         raise FieldError(field="group", found=repr(group), expected="people or ai")
-    switches = {item.name: visit.form.value(item.name) == "yes" for item in fields(Filters)}
-    chosen = Filters(**{**switches, "group": group})  # type: ignore[arg-type]
+    chosen = Filters(group=group, **{name: visit.form.value(name) == "yes" for name in _SWITCHES})
     name = visit.who.project
     with tempfile.TemporaryDirectory() as folder:
         try:
