@@ -129,11 +129,26 @@ def test_the_link_of_one_person_works_once(desk: desks.Desk) -> None:
     assert browser.get("/enter").status_code == 403
 
 
-@pytest.mark.parametrize("onward", ["//elsewhere.example", "https://elsewhere.example", "/\\elsewhere", "x"])
+@pytest.mark.parametrize(
+    "onward",
+    ["//elsewhere.example", "///elsewhere.example", "https://elsewhere.example", "/\\elsewhere", "x"],
+)
 def test_no_link_leads_out_of_the_app(desk: desks.Desk, onward: str) -> None:
     browser = joined(desk)
     found = browser.client.get("/entered", params={"next": onward}, follow_redirects=False)
     assert found.headers["location"] == "/"
+
+
+def test_a_page_without_its_database_says_to_come_again(tmp_path: Path) -> None:
+    where = tmp_path / "gone.db"
+    desk = desks.Desk(where)
+    browser = joined(desk)
+    desk.store.close()
+    where.write_bytes(b"no database " * 1000)
+    found = browser.get("/account")
+    assert found.status_code == 503, found.text
+    assert "not acknowledged" in found.text
+    desk.store.close()
 
 
 def test_a_language_is_chosen_and_kept(desk: desks.Desk) -> None:

@@ -337,9 +337,9 @@ def _answer(store: LabelStore, site: Site, page: Page, request: Request, content
         refuse_other_host(site, request.headers.get("host", ""))
         if page.method != "GET":
             _refuse_other_origin(site, request)
+        session, secret, new_guest = _session_of(store, site, request)
     except UserError as error:
         return refused_outright(request, error)
-    session, secret, new_guest = _session_of(store, site, request)
     visit = Visit(
         store=store,
         site=site,
@@ -517,13 +517,14 @@ def _filled_in(visit: Visit, reason: str) -> dict[str, Any]:
 def local_address(word: str | None, otherwise: str = "/") -> str:
     """An address of this app, or another one where the word leads elsewhere.
 
-    >>> local_address("/label?lang=de"), local_address("https://elsewhere.example"), local_address("//x")
+    >>> local_address("/label?lang=de"), local_address("https://elsewhere.example"), local_address("///x")
     ('/label?lang=de', '/', '/')
     """
-    parts = urlsplit(word or "")
-    plain = word is not None and word.startswith("/") and not parts.netloc and not parts.scheme
-    # A backslash is a stroke to a browser, and a control character is none at all.
-    return word if plain and word is not None and "\\" not in word and word.isprintable() else otherwise
+    # To a browser two strokes or more begin a name, however many; a backslash is a stroke to it, and a control
+    # character is nothing at all.
+    if word is None or not word.startswith("/") or word.startswith("//"):
+        return otherwise
+    return word if "\\" not in word and word.isprintable() else otherwise
 
 
 def _refusal(page: Page, visit: Visit, error: UserError) -> Answer:
