@@ -19,6 +19,7 @@ from plaudit.data.looks import refuses
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
 from plaudit.errors import UserError
+from plaudit.labelling.desk import Lease
 from plaudit.labelling.export import (
     EmptyExportError,
     Filters,
@@ -224,6 +225,47 @@ def test_ratings_are_compared_by_aspect_and_steps_by_step(make_desk: MakeDesk, t
     ]
     found = labelled(make_desk, tmp_path / "steps.db", "steps", steps, labels)
     assert found.agreement[0].percent.value == 0.5
+
+
+def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk: MakeDesk, tmp_path: Path) -> None:
+    anchors = (tuple("one two three four five six seven".split()), ("Poor", "Good"))
+
+    def rated(fig: int) -> Any:
+        layout = {"Pear.": 1, "Fig.": fig, "Car.": 1}
+
+        def points(shown: dict[str, Any]) -> dict[str, Any]:
+            given = {"depth": {"Pear.": 7, "Fig.": 1, "Car.": 6}, "layout": layout}
+            return {"points": {name: [own[text] for text in shown["answers"]] for name, own in given.items()}}
+
+        return points
+
+    found = labelled(
+        make_desk,
+        tmp_path / "labels.db",
+        "rate",
+        FRUITS,
+        [rated(1), rated(2)],
+        aspects=("depth", "layout"),
+        anchors=anchors,
+    )
+    rows = {row.name: row for row in found.agreement}
+    assert rows["depth"].percent.value == 1.0
+    assert rows["layout"].percent.value == pytest.approx(2 / 3)
+    # Of two values in order one is as far from the other as of two without one: AC2 is AC1.
+    assert rows["layout"].gwet.value == pytest.approx((2 / 3 - 5 / 18) / (1 - 5 / 18))
+
+
+def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", tasks=0, ask="rate", repeat=0.5)
+    (person,) = desk.people(1)
+    bodies = [{**FRUITS, "prompt": f"A fruit, {number}?"} for number in range(80)]
+    desk.store.add_tasks("p", bodies, actor="o1")
+    while isinstance(lease := desk.store.next("p", person), Lease):
+        points = [{"Pear.": 5, "Fig.": None, "Car.": 1}[text] for text in lease.shown["answers"]]
+        desk.store.submit("p", person, lease.assignment, f"k{lease.assignment}", {"points": {"overall": points}})
+    (card,) = quality(desk.store, "p").annotators
+    assert card.consistency.n > 0
+    assert card.consistency.value == 1.0
 
 
 def test_written_answers_have_no_agreement_and_the_report_says_so(

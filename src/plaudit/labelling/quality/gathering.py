@@ -270,7 +270,7 @@ class _Gathering:
         if self.project.ask == "rate":
             scores = {**given.get("points", {}), "thumbs": given.get("thumbs", ())}
             return {
-                name: sorted(zip(order, values, strict=False)) if None not in values else str(values)
+                name: sorted(zip(order, values, strict=False))
                 for name, values in scores.items()
             }
         return given.get("labels")
@@ -403,7 +403,12 @@ def _scales(project: Project) -> dict[str, tuple[int, str]]:
         "rate": project.points,
         "steps": len(STEP_WORDS),
     }
-    return {"": (counts.get(project.ask, 1), "ordinal"), "thumbs": (2, "nominal")}
+    # An aspect whose levels have words has as many values as words.
+    rated = {
+        "" if aspect == "overall" else aspect: (project.levels(aspect), "ordinal")
+        for aspect in (project.aspects if project.ask == "rate" else ())
+    }
+    return {"": (counts.get(project.ask, 1), "ordinal"), **rated, "thumbs": (2, "nominal")}
 
 
 def _values(columns: _Columns, categories: int, level: str) -> Values:
