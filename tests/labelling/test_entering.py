@@ -70,6 +70,24 @@ def test_an_invite_a_password_and_the_way_back(desk: desks.Desk) -> None:
     assert (right.status_code, right.url.path) == (200, "/account")
 
 
+def test_a_join_that_is_sent_twice_lets_in_the_same_person(desk: desks.Desk) -> None:
+    invite, browser = desk.store.invite("p", actor="o1"), Browser(desk)
+    page = browser.get(f"/join/{invite}")
+    key = re.search(r'name="key" value="([^"]+)"', page.text)
+    assert key
+    guest, token = dict(browser.client.cookies), browser.token
+    for _ in range(2):
+        # Both clicks are of the page before: its cookie and its token.
+        browser.client.cookies.clear()
+        browser.client.cookies.update(guest)
+        browser.token = token
+        found = browser.post(f"/join/{invite}", name="Ada", password="correct horse battery", key=key[1])
+        assert (found.status_code, found.url.path) == (200, "/label")
+    assert len(desk.store.annotators("p")) == 1
+    browser.client.cookies.clear()
+    assert browser.get(f"/join/{invite}").status_code == 403
+
+
 def test_a_form_without_its_token_shows_what_was_filled_in_and_changes_nothing(desk: desks.Desk) -> None:
     browser = joined(desk)
     browser.token = "0" * 32

@@ -25,7 +25,7 @@ MOST = 200
 
 GATE = threading.Lock()
 """Held from counting failures to writing the next one: many guesses at once would all be under the limit. It
-also keeps a flood of sign-ins from taking 64 MiB each."""
+also keeps a flood of sign-ins, or of people who join, from taking 64 MiB each."""
 _HASHER = PasswordHasher()
 
 _DECORATION = "0123456789!?.,;:*#+-_=@$%&/()<>"

@@ -321,12 +321,13 @@ def _refuse_used(row: Any) -> None:
         raise NotYoursError("this invite was used already; ask for another one", tried_in=row.project)
 
 
-def look_at_invite(look: Transaction, secret: str) -> InviteView:
-    """What an invite is for; refused as a join by it would be."""
+def look_at_invite(look: Transaction, secret: str, key: str | None = None) -> InviteView:
+    """What an invite is for; refused as a join by it, with that key, would be."""
     row = invite_row(look, secret)
     is_panel = look.connection.execute(_PANEL, {"h": row.hash}).first() is not None
-    # By a panel's invite those who joined before come in again.
-    if not is_panel:
+    joined = None if not key else log.by_key(look.connection, row.project, _joining_key(secret, key))
+    # By a panel's invite those who joined before come in again, as does who sends the same join twice.
+    if not is_panel and joined is None:
         _refuse_used(row)
     return InviteView(project=row.project, role=row.role, uses=row.uses, expires=row.expires, panel=is_panel)
 

@@ -71,10 +71,10 @@ class PeopleStore:
         with self.changing() as change:
             return people.end_invite(change, project, invite, actor=actor)
 
-    def look_at_invite(self, secret: str) -> InviteView:
-        """What an invite is for, without using it; refused as a join would be."""
+    def look_at_invite(self, secret: str, key: str | None = None) -> InviteView:
+        """What an invite is for, without using it; refused as a join, with that key, would be."""
         with self.looking() as look:
-            return people.look_at_invite(look, secret)
+            return people.look_at_invite(look, secret, key)
 
     def join(
         self,
@@ -94,7 +94,10 @@ class PeopleStore:
             # Whoever holds no invite makes nobody hash; and never under the writer's lock, as it takes long.
             with self.looking() as look:
                 project = people.invite_row(look, secret).project
-            stored = passwords.hash_password(passwords.checked_password(password, str(name), project))
+            words = passwords.checked_password(password, str(name), project)
+            # One at a time: many who join at once would take 64 MiB each.
+            with passwords.GATE:
+                stored = passwords.hash_password(words)
         with self.changing() as change:
             return people.join(change, secret, name, key, password_hash=stored, participant=participant)
 

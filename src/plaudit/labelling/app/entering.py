@@ -85,7 +85,7 @@ def _look_at_invite(visit: Visit) -> Answer:
 def _join_form(
     visit: Visit, *, name: str, participant: str, key: str, error: FieldError | None = None
 ) -> Shown:
-    invite = visit.store.look_at_invite(visit.path["invite"])
+    invite = visit.store.look_at_invite(visit.path["invite"], key)
     values: dict[str, Any] = {"invite": invite, "name": name, "participant": participant, "key": key}
     project = visit.store.project(invite.project)
     values |= {"error": error, "ask": project.ask, "guidelines": project.guidelines}
@@ -95,7 +95,8 @@ def _join_form(
 def _join(visit: Visit) -> Answer:
     form = visit.form
     name, participant = form.value("name") or "", form.value("participant") or ""
-    invite = visit.store.look_at_invite(visit.path["invite"])
+    # With the form's key: whoever clicks twice has used the invite with the first click.
+    invite = visit.store.look_at_invite(visit.path["invite"], form.value("key"))
     try:
         if not invite.panel and not form.value("password"):
             raise FieldError(field="password", found="nothing", expected="a password to come back with")
