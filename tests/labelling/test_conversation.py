@@ -135,8 +135,9 @@ def test_a_server_that_is_down_costs_nothing(make_desk: MakeDesk, tmp_path: Path
         before = held.desk.store.position()
         with pytest.raises(
             StoreUnavailableError, match="the model that this project talks to does not answer"
-        ):
+        ) as refused:
             held.person.turn(task, "Hello")
+        assert "chatty" not in str(refused.value)
         assert held.desk.store.position() == before
         assert held.person.turns(task) == []
 

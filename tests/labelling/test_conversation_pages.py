@@ -18,6 +18,8 @@ from tests.rewards.server import Server, serving
 def scripted(body: dict[str, Any], _: int) -> tuple[int, bytes]:
     if body["messages"][-1]["content"] == "Be gone.":
         return 500, b""
+    if body["messages"][-1]["content"] == "Half a letter.":
+        return 200, completion("Half H.")[1].replace(b"H.", b"\\ud83d.")
     return completion(f"You said {body['messages'][-1]['content']!r}, draw {body['seed']}.")
 
 
@@ -95,6 +97,23 @@ def stream(browser: Browser, **sent: Any) -> tuple[int, list[Any]]:
     content = {"assignment": form.value("assignment"), "key": f"{form.value('key')}-turn", **sent}
     response = browser.client.post("/label/stream", json=content, headers=headers)
     return response.status_code, [json.loads(line) for line in response.text.splitlines()]
+
+
+def test_half_a_letter_of_the_models_server_is_no_fault(
+    make_desk: MakeDesk, tmp_path: Path, model: Server
+) -> None:
+    _, browser = talking(make_desk, tmp_path, model, "attack")
+    status, parts = stream(browser, message="Half a letter.")
+    assert (status, parts[-1]["answers"]) == (200, ["Half \ufffd."])
+    assert "Half \ufffd." in browser.get("/label").words
+
+
+def test_a_stream_that_fails_says_so_in_the_words_of_the_page(
+    make_desk: MakeDesk, tmp_path: Path, model: Server
+) -> None:
+    _, browser = talking(make_desk, tmp_path, model, "attack")
+    _, parts = stream(browser, message="Be gone.")
+    assert "does not answer just now" in parts[-1]["error"]["message"]
 
 
 def test_answers_come_as_they_are_written_and_are_kept(

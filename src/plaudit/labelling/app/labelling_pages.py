@@ -432,7 +432,7 @@ def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]])
         rest = {name: values for name, values in draft.items() if name != "message"}
         visit.store.draft(*visit.person, assignment, draft_of(rest))
     except UserError as error:
-        yield {"error": error_details(error)}
+        yield {"error": error_details(error) | {"message": _unsent(visit, error).message}}
 
 
 def _choose(visit: Visit) -> Answer:

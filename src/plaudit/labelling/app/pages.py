@@ -555,7 +555,8 @@ def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Resp
         disposition = {"Content-Disposition": f'attachment; filename="{found.name}"'}
         response = Response(found.content, 200, disposition, media_type=found.media_type)
     elif isinstance(found, Stream):
-        lines = (json.dumps(part, ensure_ascii=False).encode() + b"\n" for part in found.parts)
+        # In ASCII: a model's server may cut a letter into halves, which the script puts together again.
+        lines = (json.dumps(part).encode() + b"\n" for part in found.parts)
         response = StreamingResponse(lines, 200, media_type="application/jsonl")
     else:
         # In ASCII: a refusal may repeat half a character, which a script can send and UTF-8 cannot.
