@@ -46,6 +46,7 @@ from plaudit.labelling.app.safety import (
     refusal,
     refuse_scope,
 )
+from plaudit.labelling.people import Identity
 from plaudit.labelling.quality.cache import Reports
 from plaudit.labelling.refusals import NotYoursError
 from plaudit.labelling.store import LabelStore
@@ -118,6 +119,9 @@ def _serving(store: LabelStore, endpoint: Endpoint) -> Callable[[Request], Any]:
 
     async def answer(request: Request) -> Response:
         try:
+            if endpoint.most > MOST_BYTES:
+                # So much is read and held for nobody whose token is not known.
+                await run_in_threadpool(_who, store, request)
             content = await read_body(request, endpoint.most)
             return await run_in_threadpool(_answer, store, endpoint, request, content)
         except UserError as error:
@@ -126,10 +130,16 @@ def _serving(store: LabelStore, endpoint: Endpoint) -> Callable[[Request], Any]:
     return answer
 
 
-def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: bytes) -> Response:
+def _who(store: LabelStore, request: Request) -> Identity:
+    """Whose token a request brings."""
     who = store.identity(bearer_token(request.headers.get("authorization", "")))
     if who is None:
         raise RequestError(401, "this token is unknown, has ended or was revoked; ask for another invite")
+    return who
+
+
+def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: bytes) -> Response:
+    who = _who(store, request)
     try:
         # Before the fields: who may not ask learns nothing of what would be taken.
         refuse_scope(who, endpoint.scope)
