@@ -178,7 +178,10 @@ def test_projects_of_one_store_never_see_each_other(api: Served) -> None:
 def test_what_an_annotator_receives_tells_no_secrets(make_desk: MakeDesk, tmp_path: Path) -> None:
     """Gold, models and others' labels stand in no byte of any answer to an annotator."""
     desk = make_desk(tmp_path / "labels.db", tasks=0, overlap=2, gold_share=0.5, most=3)
-    rows = [pair_body(n, category="sums", metadata={"hidden": "hidden-fact"}) for n in range(6)]
+    rows = [
+        pair_body(n, category="sums", metadata={"hidden": "hidden-fact"}, reference_answer="hidden-fact")
+        for n in range(6)
+    ]
     rows += [pair_body(n, gold={"better": 0}, method="uncertain-method", score=0.25) for n in range(20, 26)]
     desk.store.add_tasks("p", rows, actor="o1")
     received = bytearray()
@@ -417,9 +420,10 @@ def test_an_owner_changes_settings_but_not_where_the_server_reaches(api: Served)
 
 
 def test_reviewers_decide_blind_and_owners_know_names(api: Served) -> None:
+    api.desk.store.add_tasks("p", [pair_body(50, reference_answer="hidden-fact", priority=9.0)], actor="o1")
     ada, bob, cem, dan = (api.person(name) for name in ("Ada", "Bob", "Cem", "Dan"))
     for strength, client in zip((2, -2, 0, 0), (ada, bob, cem, dan), strict=True):
-        for _ in range(4):
+        for _ in range(5):
             task = client.next()["task"]
             if task is None:
                 break
@@ -427,7 +431,8 @@ def test_reviewers_decide_blind_and_owners_know_names(api: Served) -> None:
             client.submit(task["assignment"], {"strength": strength * (1 if first_is_right else -1)})
     queue = api.reviewer.queue()
     assert queue
-    assert "secret-model" not in json.dumps(queue)
+    assert any("50 + 50" in task["body"]["prompt"] for task in queue)
+    assert not any(word in json.dumps(queue) for word in ("secret-model", "hidden-fact", "priority"))
     assert "annotator" not in json.dumps(queue)
     decided = api.reviewer.adjudicate(queue[0]["id"], {"strength": -1}, "guideline-gap", "d1")
     assert api.reviewer.adjudicate(queue[0]["id"], {"strength": -1}, "guideline-gap", "d1") == decided

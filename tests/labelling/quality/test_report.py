@@ -228,7 +228,7 @@ def test_ratings_are_compared_by_aspect_and_steps_by_step(make_desk: MakeDesk, t
 
 
 def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk: MakeDesk, tmp_path: Path) -> None:
-    anchors = (tuple("one two three four five six seven".split()), ("Poor", "Good"))
+    anchors = (tuple("ABCDEFG"), ("Poor", "Good"))
 
     def rated(fig: int) -> Any:
         layout = {"Pear.": 1, "Fig.": fig, "Car.": 1}
@@ -262,7 +262,9 @@ def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDe
     desk.store.add_tasks("p", bodies, actor="o1")
     while isinstance(lease := desk.store.next("p", person), Lease):
         points = [{"Pear.": 5, "Fig.": None, "Car.": 1}[text] for text in lease.shown["answers"]]
-        desk.store.submit("p", person, lease.assignment, f"k{lease.assignment}", {"points": {"overall": points}})
+        desk.store.submit(
+            "p", person, lease.assignment, f"k{lease.assignment}", {"points": {"overall": points}}
+        )
     (card,) = quality(desk.store, "p").annotators
     assert card.consistency.n > 0
     assert card.consistency.value == 1.0

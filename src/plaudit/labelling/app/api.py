@@ -289,7 +289,7 @@ def _queue(call: Call) -> dict[str, Any]:
 
 def _without_sources(body: Mapping[str, Any]) -> dict[str, Any]:
     """A task as a reviewer sees it: blind, so without the models that wrote its answers."""
-    hidden = ("method", "score", "probability", "metadata")
+    hidden = ("method", "score", "probability", "priority", "metadata", "reference_answer")
     candidates = [
         {name: value for name, value in candidate.items() if name != "source"}
         for candidate in body.get("candidates", ())

@@ -7,7 +7,7 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -313,7 +313,7 @@ def _export(visit: Visit) -> Answer:
     group = visit.form.value("group") or "people"
     if group not in ("people", "ai"):
         raise FieldError(field="group", found=repr(group), expected="people or ai")
-    chosen = Filters(group=group, **{name: visit.form.value(name) == "yes" for name in _SWITCHES})
+    chosen = replace(Filters(group=group), **{name: visit.form.value(name) == "yes" for name in _SWITCHES})
     name = visit.who.project
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -520,11 +520,9 @@ def local_address(word: str | None, otherwise: str = "/") -> str:
     >>> local_address("/label?lang=de"), local_address("https://elsewhere.example"), local_address("///x")
     ('/label?lang=de', '/', '/')
     """
-    # To a browser two strokes or more begin a name, however many; a backslash is a stroke to it, and a control
-    # character is nothing at all.
-    if word is None or not word.startswith("/") or word.startswith("//"):
-        return otherwise
-    return word if "\\" not in word and word.isprintable() else otherwise
+    # To a browser two strokes or more begin a name. A backslash is a stroke, and a control character nothing.
+    plain = word is not None and word.startswith("/") and not word.startswith("//")
+    return word if plain and word is not None and "\\" not in word and word.isprintable() else otherwise
 
 
 def _refusal(page: Page, visit: Visit, error: UserError) -> Answer:
@@ -555,7 +553,7 @@ def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Resp
         disposition = {"Content-Disposition": f'attachment; filename="{found.name}"'}
         response = Response(found.content, 200, disposition, media_type=found.media_type)
     elif isinstance(found, Stream):
-        # In ASCII: a model's server may cut a letter into halves, which the script puts together again.
+        # In ASCII: a model's server may cut a letter into halves, which the script joins again.
         lines = (json.dumps(part).encode() + b"\n" for part in found.parts)
         response = StreamingResponse(lines, 200, media_type="application/jsonl")
     else:

@@ -119,10 +119,12 @@ class Reports:
 
     def close(self) -> None:
         """End all children that are at work."""
-        for child in self._children.values():
-            child.kill()
-            child.communicate()
-        self._children.clear()
+        # A thread of a server that ends may still be asking, and would leave a child behind.
+        with self._lock:
+            for child in self._children.values():
+                child.kill()
+                child.communicate()
+            self._children.clear()
 
 
 def start(store: LabelStore, project: str) -> subprocess.Popen[bytes]:

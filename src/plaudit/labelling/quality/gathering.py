@@ -269,10 +269,7 @@ class _Gathering:
             return [sorted(order[place] for place in group) for group in given["groups"]]
         if self.project.ask == "rate":
             scores = {**given.get("points", {}), "thumbs": given.get("thumbs", ())}
-            return {
-                name: sorted(zip(order, values, strict=False))
-                for name, values in scores.items()
-            }
+            return {name: sorted(zip(order, values, strict=False)) for name, values in scores.items()}
         return given.get("labels")
 
     def _add_values(
