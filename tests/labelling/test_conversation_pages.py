@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from plaudit.labelling.app.server import serve_in_background
+from plaudit.labelling.client import LabelClient
 from tests.judges.judges import completion
 from tests.labelling.browsers import Browser, desk_of, given_labels, signed_in
 from tests.labelling.desks import Desk, MakeDesk
@@ -134,3 +139,37 @@ def test_answers_come_as_they_are_written_and_are_kept(
     assert "say first which" in refused[0]["error"]["message"]
     assert stream(browser, message=7)[0] == 422
     assert stream(browser, key=7)[0] == 422
+
+
+def test_a_slow_model_holds_up_nobody_else(make_desk: MakeDesk, tmp_path: Path) -> None:
+    """More people wait for the model than usual requests have threads, and a page comes at once."""
+    answer = threading.Event()
+    waiting = threading.Semaphore(0)
+
+    def slow(body: dict[str, Any], _: int) -> tuple[int, bytes]:
+        waiting.release()
+        answer.wait(60)
+        return completion(f"draw {body['seed']}")
+
+    with serving(slow) as model:
+        address = f"{model.url.removesuffix('/score')}/v1#chatty"
+        desk = desk_of(make_desk, tmp_path, "attack", 50, talks_to=address)
+        with (
+            serve_in_background(desk.store) as server,
+            ThreadPoolExecutor(50) as people,
+            ExitStack() as stack,
+        ):
+            clients = [stack.enter_context(closing(LabelClient(server.url, attempts=1))) for _ in range(45)]
+            invite = desk.store.invite("p", uses=45, actor="o1")
+            sent = list[Future[Any]]()
+            for number, client in enumerate(clients):
+                client.join(invite, f"Person {number}")
+                task = client.next()["task"]
+                sent.append(people.submit(client.turn, task["assignment"], "Hello"))
+            for _ in clients:
+                assert waiting.acquire(timeout=60)
+            with closing(LabelClient(server.url, clients[0].token, attempts=1)) as other:
+                assert other.me()["answered"] == 0
+            assert not any(turn.done() for turn in sent)
+            answer.set()
+            assert all(turn.result(60)["turn"] == 1 for turn in sent)

@@ -265,7 +265,7 @@ def test_while_a_report_is_computed_the_page_says_so_and_then_has_it(office: Off
     assert 'href="/manage/quality">Look again' in page
     # The real child process, however long it takes on a busy machine.
     for child in [*office.reports._children.values()]:
-        child.wait(timeout=300)
+        child.process.wait(timeout=300)
     page = office.reviewer.get("/manage/quality").text
     assert "Krippendorff" in page
     assert "being computed" not in page

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from plaudit.data.labels import ComparedTurn, conversation_before
 from plaudit.data.records import Message, Text, plain_text, turns_of
+from plaudit.errors import UserError
 from plaudit.judges.posting import (
     RetryPolicy,
     TransientError,
@@ -46,7 +49,9 @@ MOST_TOKENS = 512
 ANSWERS = {"talk": 2, "attack": 1}
 """How many answers each kind shows for a message."""
 _TRIES = 3
-_RETRIES = RetryPolicy(seconds=60, attempts=3)
+_RETRIES = RetryPolicy(seconds=60, attempts=2)
+_MOST_SECONDS = 120
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +119,7 @@ def _parts(
         for at, words in in_step(streams):
             answers[at] += words
             yield {"place": at, "words": words}
-    except (TransientError, OSError, http.client.HTTPException):
+    except (UserError, TransientError, OSError, http.client.HTTPException):
         # Whole answers are asked for instead, as often as it takes; they come with the last part.
         answers = []
     if not answers or len({answer.strip() for answer in answers}) < len(answers):
@@ -200,7 +205,10 @@ def _shown(turns: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
 def _ask(place: _Place, assignment: str, message: str) -> list[str]:
     """The server's answers; two that read the same are asked for again, a few times."""
     conversation, answers = _messages(place, message), list[str]()
+    until = time.monotonic() + _MOST_SECONDS
     for draw in range(ANSWERS[place.kind] - 1 + _TRIES):
+        if time.monotonic() > until:
+            raise _unavailable(place.settings, f"{len(answers)} answers after {_MOST_SECONDS} seconds")
         answer = _answer(place.settings, conversation, seed=_seed(place, assignment, draw))
         # The last draw is taken as it is: a model that always says the same must not end the talk.
         is_last = draw == ANSWERS[place.kind] - 2 + _TRIES
@@ -246,13 +254,19 @@ def _stream(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: i
 def _answer(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: int) -> str:
     url, body = _request(settings, messages, seed=seed)
     try:
-        # Not by its name: whoever labels is not to learn which model it is.
         reply = with_retries("it", _RETRIES, lambda: parse_chat_completion(url, post(url, _RETRIES, body)))
-    except UnreachableError as error:
-        raise ModelUnavailableError(
-            f"the model that this project talks to does not answer ({error}); send the message again"
-        ) from error
+    except (UserError, UnreachableError) as error:
+        raise _unavailable(settings, str(error)) from error
     return _with_words(reply.text)
+
+
+def _unavailable(settings: Project, why: str) -> ModelUnavailableError:
+    """What whoever labels reads: neither where the model is nor what it is called; that is the owner's."""
+    _LOG.warning("project %s: %s", settings.name, why)
+    return ModelUnavailableError(
+        "the model that this project talks to does not answer; send the message again, and tell the owner "
+        "where it stays so"
+    )
 
 
 def _with_words(text: str) -> str:

@@ -185,6 +185,8 @@ def _file_engine(path: Path) -> Engine:
     engine = create_engine(
         f"sqlite:///{path}",
         isolation_level="AUTOCOMMIT",
+        # An error's words go to the server's output, which is no place for what people wrote.
+        hide_parameters=True,
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
         **pool,
     )
@@ -203,6 +205,7 @@ def _server_engine(address: str) -> Engine:
         engine = create_engine(
             address,
             isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
             pool_size=CONNECTIONS,
             max_overflow=64,
             connect_args={"timeout": BUSY_SECONDS, **_password(address)},

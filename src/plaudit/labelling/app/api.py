@@ -24,6 +24,7 @@ from plaudit.labelling.app.safety import (
     SWITCH,
     TEXT,
     FieldRule,
+    Lane,
 )
 from plaudit.labelling.desk import Nothing
 from plaudit.labelling.export import Filters, export, snapshot_to_dict
@@ -100,6 +101,8 @@ class Endpoint:
     """Whether the body is JSON lines."""
     most: int = MOST_BYTES
     """The largest body."""
+    lane: Lane = ""
+    """Which threads do it."""
 
 
 def join(store: LabelStore, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -377,7 +380,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         handler=_preferences,
         rules={"declined": _LISTED, "languages": _LISTED, "areas": _LISTED},
     ),
-    Endpoint(method="POST", path="/turn", scope="label", handler=_turn, rules={**_NAMED, "message": TEXT}),
+    Endpoint(
+        method="POST",
+        path="/turn",
+        scope="label",
+        handler=_turn,
+        rules={**_NAMED, "message": TEXT},
+        lane="model",
+    ),
     Endpoint(
         method="POST",
         path="/choose",

@@ -160,15 +160,15 @@ def _end_sessions(visit: Visit) -> Answer:
 PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/", scope="open", handler=_home),
     Page(method="GET", path="/enter", scope="open", handler=_enter),
-    Page(method="POST", path="/enter", scope="open", handler=_sign_in),
+    Page(method="POST", path="/enter", scope="open", handler=_sign_in, lane="password"),
     Page(method="GET", path="/entered", scope="open", handler=_look_for_cookie),
     Page(method="POST", path="/sign-out", scope="any", handler=_leave),
     Page(method="GET", path="/join/{invite}", scope="open", handler=_look_at_invite),
-    Page(method="POST", path="/join/{invite}", scope="open", handler=_join),
+    Page(method="POST", path="/join/{invite}", scope="open", handler=_join, lane="password"),
     Page(method="GET", path="/start/{secret}", scope="open", handler=_start),
     Page(method="POST", path="/language", scope="open", handler=_set_language),
     Page(method="GET", path="/account", scope="any", handler=_account),
-    Page(method="POST", path="/account/password", scope="any", handler=_change_password),
+    Page(method="POST", path="/account/password", scope="any", handler=_change_password, lane="password"),
     Page(method="POST", path="/account/sessions", scope="any", handler=_end_sessions),
 )
 """The pages of coming in and going out."""

@@ -13,10 +13,11 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from starlette.concurrency import run_in_threadpool
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -25,6 +26,8 @@ from plaudit.data.fields import describe_value
 from plaudit.errors import UserError
 from plaudit.labelling.app.render import LANGUAGES, render, words
 from plaudit.labelling.app.safety import (
+    LANES,
+    Lane,
     RequestError,
     error_details,
     parse_json,
@@ -43,6 +46,7 @@ MOST_FORM_BYTES = 8_000_000
 """The largest form: the longest answer, with every letter escaped."""
 MOST_FORM_FIELDS = 2_000
 """How many fields a form may have: nine answers by a hundred aspects leave room."""
+_END = object()
 LANGUAGE_COOKIE = "plaudit-language"
 """The language that a person chose; it tells nothing of the person."""
 _WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?")
@@ -312,6 +316,8 @@ class Page:
     """What is done; a UserError of it becomes a page."""
     script: bool = False
     """Whether a script asks, with JSON, and reads JSON."""
+    lane: Lane = ""
+    """Which threads do it: those of ``model`` or ``password`` where it waits for long."""
     most: int = MOST_FORM_BYTES
     """The largest body."""
 
@@ -327,7 +333,9 @@ def _serving(store: LabelStore, site: Site, page: Page) -> Callable[[Request], A
             content = await read_body(request, page.most)
         except UserError as error:
             return refused_outright(request, error)
-        return await run_in_threadpool(_answer, store, site, page, request, content)
+        return await to_thread.run_sync(
+            partial(_answer, store, site, page, request, content), limiter=LANES[page.lane]
+        )
 
     return answer
 

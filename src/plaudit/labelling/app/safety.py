@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from anyio import CapacityLimiter
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -81,6 +82,17 @@ _TYPE_NAMES = {
     list: "a list",
     dict: "an object",
 }
+
+
+Lane = Literal["", "model", "password"]
+"""Which threads answer: the usual ones, or those of what waits for a model, or for a slow hash."""
+LANES: Mapping[Lane, CapacityLimiter | None] = {
+    "": None,
+    # A slow model holds up those who talk to it, and nobody else.
+    "model": CapacityLimiter(100),
+    "password": CapacityLimiter(8),
+}
+"""How many of each may be at work at once; none for the limit that all usual ones share."""
 
 
 async def read_body(request: Request, most: int) -> bytes:

@@ -9,10 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -36,6 +38,7 @@ from plaudit.labelling.app.headers import WithHeaders
 from plaudit.labelling.app.pages import Page, Site, Solo, page_routes, refused_outright
 from plaudit.labelling.app.render import static_file
 from plaudit.labelling.app.safety import (
+    LANES,
     MOST_BYTES,
     RequestError,
     bearer_token,
@@ -123,7 +126,8 @@ def _serving(store: LabelStore, endpoint: Endpoint) -> Callable[[Request], Any]:
                 # So much is read and held for nobody whose token is not known.
                 await run_in_threadpool(_who, store, request)
             content = await read_body(request, endpoint.most)
-            return await run_in_threadpool(_answer, store, endpoint, request, content)
+            work = partial(_answer, store, endpoint, request, content)
+            return await to_thread.run_sync(work, limiter=LANES[endpoint.lane])
         except UserError as error:
             return refusal(error)
 

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,30 @@ _report = Table(
 )
 _READ = select(_report.c.seq, _report.c.body).where(_report.c.project == bindparam("p"))
 _OUT = delete(_report).where(_report.c.project == bindparam("p"))
+
+
+MOST_SECONDS = 600
+"""A child that computes for longer is ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A process that computes a report.
+
+    Example: ``start(store, "helpful", seq=812).process.poll()``
+    """
+
+    process: subprocess.Popen[bytes]
+    """The process."""
+    seq: int
+    """The position that it was started for."""
+    started: float
+    """When, by a clock that only goes forward."""
+
+    def end(self) -> None:
+        """Kill it, where it is still at work."""
+        self.process.kill()
+        self.process.wait()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +107,7 @@ class Reports:
 
     def __init__(self, store: LabelStore) -> None:
         self._store = store
-        self._children = dict[str, subprocess.Popen[bytes]]()
+        self._children = dict[str, Child]()
         self._failed = dict[str, tuple[int, str]]()
         self._lock = threading.Lock()
 
@@ -95,11 +120,11 @@ class Reports:
     def _get(self, project: str) -> Held:
         report, seq = read_report(self._store, project)
         is_fresh = report is not None and report["seq"] == seq
-        self._reap(project, seq)
+        self._reap(project)
         failed_at, failure = self._failed.get(project, (0, ""))
         # What failed at this position would fail again; the next label is another try.
         if not is_fresh and project not in self._children and failed_at != seq:
-            self._children[project] = start(self._store, project)
+            self._children[project] = start(self._store, project, seq=seq)
         return Held(
             report=report,
             seq=seq,
@@ -108,32 +133,38 @@ class Reports:
             failure=failure if failed_at == seq else "",
         )
 
-    def _reap(self, project: str, seq: int) -> None:
+    def _reap(self, project: str) -> None:
         child = self._children.get(project)
-        if child is None or child.poll() is None:
+        if child is None:
             return
-        words = child.communicate()[1].decode(errors="replace").strip()
+        is_late = time.monotonic() - child.started > MOST_SECONDS
+        if child.process.poll() is None and not is_late:
+            return
+        status = child.process.poll()
+        child.end()
         del self._children[project]
-        if child.returncode:
-            self._failed[project] = (seq, words.rpartition("\n")[2] or f"exit status {child.returncode}")
+        if status is None:
+            self._failed[project] = (child.seq, f"it took more than {MOST_SECONDS} seconds")
+        elif status:
+            why = f"it ended with status {status}; the server's output and `plaudit collect quality` say why"
+            self._failed[project] = (child.seq, why)
 
     def close(self) -> None:
         """End all children that are at work."""
         # A thread of a server that ends may still be asking, and would leave a child behind.
         with self._lock:
             for child in self._children.values():
-                child.kill()
-                child.communicate()
+                child.end()
             self._children.clear()
 
 
-def start(store: LabelStore, project: str) -> subprocess.Popen[bytes]:
+def start(store: LabelStore, project: str, *, seq: int) -> Child:
     """A child process that computes the report of a project and keeps it."""
+    # What it says of a fault goes where the server's own words go: a pipe that nobody reads would stop it.
     child = subprocess.Popen(
         [sys.executable, "-m", "plaudit.labelling.quality"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
     )
     url = store.database.engine.url
     where = store.where if store.database.is_file else url.render_as_string(hide_password=False)
@@ -141,6 +172,4 @@ def start(store: LabelStore, project: str) -> subprocess.Popen[bytes]:
     # Not as words of the command: everybody on the machine could read the database's password there.
     child.stdin.write(json.dumps({"store": where, "project": project}).encode())
     child.stdin.close()
-    # Closed here and now; `communicate` would try to flush it once more.
-    child.stdin = None
-    return child
+    return Child(process=child, seq=seq, started=time.monotonic())
