@@ -282,7 +282,7 @@ def test_best_of_n_asks_the_reward_with_the_answer_of_the_row(models, capsys, tm
         (["--best-of", "4", "--n", "2", "--reward", "exact"], "leave --n out"),
         (["--best-of", "4", "--temperature", "0", "--reward", "exact"], "at temperature 0 all answers"),
         (["--best-of", "4", "--reward", "exactly"], "there is no reward 'exactly'. Did you mean exact?"),
-        (["--best-of", "4", "--reward", "openai:http://127.0.0.1:1/v1#m"], "compares two answers"),
+        (["--best-of", "4", "--reward", "openai:http://127.0.0.1:1/v1#m"], "As a reward it is judge:openai:"),
     ],
 )
 def test_best_of_n_that_cannot_be_is_refused(models, capsys, asked, words):

@@ -156,7 +156,7 @@ def test_a_panels_invite_has_a_code_and_is_ended(office: Office) -> None:
 def test_a_divided_task_is_decided_blind_with_a_reason(office: Office) -> None:
     tasks = office.divide()
     page = office.reviewer.get("/manage/queue").text
-    assert f"{len(tasks)} wait for a decision" in page
+    assert f"{len(tasks)} tasks wait for a decision" in page
     assert "What 4 people chose" in page
     assert "Because of 3 &lt;b&gt;." in page
     assert "A note, number 1." in page

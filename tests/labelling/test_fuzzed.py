@@ -234,7 +234,7 @@ def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk, tmp
                 desk.store.set_standing("p", api.pseudonyms["annotator"], "active", reason="r", actor="o1")
             method, path, body = data.draw(api_requests(endpoint))
             # Erased and revoked people answer nothing more, and the rest is to be asked too.
-            if path.endswith(("/revoke", "/erase")) and api.pseudonyms[client.me()["role"]] in path:
+            if path.endswith(("/revoke", "/erase")) and any(name in path for name in api.pseudonyms.values()):
                 return
             headers = {"Authorization": f"Bearer {client.token}"}
             assert wire.status(method, path, body, headers) < 500, (method, path, body)

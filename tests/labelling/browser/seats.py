@@ -34,8 +34,13 @@ class Seat:
         self.bad_news = list[str]()
         self.asked_for = list[str]()
         self._browser = browser
-        self.context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        self.context.set_default_timeout(10_000)
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            # A colour that is still on its way to another has no contrast that could be measured.
+            reduced_motion="reduce",
+            **options,
+        )
+        self.context.set_default_timeout(30_000)
         self.context.on("console", self._hear_console)
         self.context.on("dialog", self._hear_dialog)
         self.context.on("weberror", lambda error: self.bad_news.append(f"script failed: {error.error}"))
