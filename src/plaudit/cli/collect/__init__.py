@@ -13,6 +13,7 @@ from plaudit.errors import UserError
 
 _EXTRAS = {
     "sqlalchemy": "collect",
+    "anyio": "collect",
     "argon2": "collect",
     "starlette": "collect",
     "uvicorn": "collect",
