@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from starlette.routing import Route
 
 from plaudit.data.fields import describe_value
 from plaudit.errors import UserError
-from plaudit.labelling.app.render import LANGUAGES, render, words
+from plaudit.labelling.app.render import LANGUAGES, best_language, render, words
 from plaudit.labelling.app.safety import (
     LANES,
     Lane,
@@ -49,7 +48,6 @@ MOST_FORM_FIELDS = 2_000
 _END = object()
 LANGUAGE_COOKIE = "plaudit-language"
 """The language that a person chose; it tells nothing of the person."""
-_WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -470,26 +468,6 @@ def _language(request: Request) -> str:
     if chosen in LANGUAGES:
         return chosen
     return best_language(request.headers.get("accept-language", ""))
-
-
-def best_language(accepted: str) -> str:
-    """The language that a browser likes best of those that there are.
-
-    >>> best_language("fr;q=0.9, de-AT;q=0.8, en;q=0.5"), best_language("")
-    ('de', 'en')
-    """
-    liked = list[tuple[float, str]]()
-    for entry in accepted.split(",")[:20]:
-        name, _, weight = entry.partition(";")
-        code = name.strip().lower().partition("-")[0]
-        digits = weight.strip().removeprefix("q=") or "1"
-        # Whatever is no number is liked least: a header is a stranger's.
-        liked.append((float(digits) if _WEIGHT.fullmatch(digits) else 0.0, code))
-    # The sort is stable: of the same weight the first is meant.
-    known = [
-        code for weight, code in sorted(liked, key=lambda pair: -pair[0]) if code in LANGUAGES and weight
-    ]
-    return known[0] if known else "en"
 
 
 def _signed_out(page: Page, visit: Visit) -> Answer:

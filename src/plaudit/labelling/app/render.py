@@ -30,6 +30,7 @@ MEDIA_TYPES: Mapping[str, str] = {
     "svg": "image/svg+xml",
 }
 """The kinds of static files by how their names end."""
+_WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?")
 _MOST_COMPARED = 4_000_000
 _ROLES = ("system", "user", "assistant", "tool")
 # Controls, marks that turn the order of letters round, and tags that nobody sees. The joiners and the marks
@@ -125,6 +126,26 @@ def _in_place(language: str, value: object) -> Markup:
     text = value if isinstance(value, Markup) else escape(visible(str(value)))
     # Set apart, or a Latin word would take the Arabic sentence's colon to its other side.
     return Markup("\u2068{}\u2069").format(text) if language == "ar" else text
+
+
+def best_language(accepted: str) -> str:
+    """The language that a browser likes best of those that there are.
+
+    >>> best_language("fr;q=0.9, de-AT;q=0.8, en;q=0.5"), best_language("")
+    ('de', 'en')
+    """
+    liked = list[tuple[float, str]]()
+    for entry in accepted.split(",")[:20]:
+        name, _, weight = entry.partition(";")
+        code = name.strip().lower().partition("-")[0]
+        digits = weight.strip().removeprefix("q=") or "1"
+        # Whatever is no number is liked least: a header is a stranger's.
+        liked.append((float(digits) if _WEIGHT.fullmatch(digits) else 0.0, code))
+    # The sort is stable: of the same weight the first is meant.
+    known = [
+        code for weight, code in sorted(liked, key=lambda pair: -pair[0]) if code in LANGUAGES and weight
+    ]
+    return known[0] if known else "en"
 
 
 def plural(language: str, n: int) -> str:
