@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 
+from plaudit.labelling.app.pages import form_token
 from plaudit.labelling.app.server import serve_in_background
 from plaudit.labelling.client import LabelClient
+from plaudit.labelling.store import LabelStore
 from tests.judges.judges import completion
 from tests.labelling.browsers import Browser, desk_of, given_labels, signed_in
 from tests.labelling.desks import Desk, MakeDesk
@@ -141,7 +145,22 @@ def test_answers_come_as_they_are_written_and_are_kept(
     assert stream(browser, key=7)[0] == 422
 
 
-def test_a_slow_model_holds_up_nobody_else(make_desk: MakeDesk, tmp_path: Path) -> None:
+def streamer(store: LabelStore, url: str, person: str) -> Callable[[str, str], dict[str, Any]]:
+    """How a page's script says something: the last part of the streamed answer is what `turn` gives."""
+    secret = store.open_session("p", person).secret
+    cookie = {"Cookie": f"plaudit-{urlsplit(url).port}={secret}"}
+    headers = {**cookie, "Origin": url, "X-Form-Token": form_token(secret)}
+
+    def say(assignment: str, message: str) -> dict[str, Any]:
+        content = {"assignment": assignment, "key": f"{assignment}-turn", "message": message}
+        answer = httpx2.post(f"{url}/label/stream", json=content, headers=headers, timeout=60)
+        return json.loads(answer.text.splitlines()[-1])
+
+    return say
+
+
+@pytest.mark.parametrize("by", ["turn", "stream"])
+def test_a_slow_model_holds_up_nobody_else(make_desk: MakeDesk, tmp_path: Path, by: str) -> None:
     """More people wait for the model than usual requests have threads, and a page comes at once."""
     answer = threading.Event()
     waiting = threading.Semaphore(0)
@@ -163,9 +182,10 @@ def test_a_slow_model_holds_up_nobody_else(make_desk: MakeDesk, tmp_path: Path) 
             invite = desk.store.invite("p", uses=45, actor="o1")
             sent = list[Future[Any]]()
             for number, client in enumerate(clients):
-                client.join(invite, f"Person {number}")
+                person = client.join(invite, f"Person {number}")["pseudonym"]
                 task = client.next()["task"]
-                sent.append(people.submit(client.turn, task["assignment"], "Hello"))
+                say = client.turn if by == "turn" else streamer(desk.store, server.url, person)
+                sent.append(people.submit(say, task["assignment"], "Hello"))
             for _ in clients:
                 assert waiting.acquire(timeout=60)
             with closing(LabelClient(server.url, clients[0].token, attempts=1)) as other:

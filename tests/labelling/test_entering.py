@@ -66,6 +66,7 @@ def test_an_invite_a_password_and_the_way_back(desk: desks.Desk) -> None:
     assert browser.get("/account").url.path == "/enter"
     wrong = browser.post("/enter", project="p", name="Ada", password="not this one", next="/account")
     assert (wrong.status_code, "wrong" in wrong.text, 'value="Ada"' in wrong.text) == (403, True, True)
+    assert 'name="next" value="/account"' in wrong.text
     right = browser.post("/enter", project="p", name="Ada", password="correct horse battery", next="/account")
     assert (right.status_code, right.url.path) == (200, "/account")
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -16,7 +16,9 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison
+from plaudit.data.records import Comparison, Ranking, plain_text
+from plaudit.labelling.store import open_store
+from plaudit.world.shipped import base_model_folder
 
 PAIRS = [
     {"prompt": f"What is {n} + {n}?", "chosen": f"It is {2 * n}.", "rejected": f"{2 * n}, I think."}
@@ -116,6 +118,26 @@ def test_what_is_asked_is_told_from_the_rows(tmp_path: Path, rows: list[object],
         assert field in browser.get("/label").text
 
 
+def test_a_model_answers_first_and_only_once(tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "What is 3 plus 4?"}\n{"prompt": "Hello"}\n')
+    words = ("--model", str(base_model_folder()), "--prompts", "prompts.jsonl", "--out", "labels.jsonl")
+    more = ("--answers", "3", "--as", "rank", "--max-tokens", "24")
+    with labelling(tmp_path, *words, *more) as (browser, _):
+        sent = send(browser, **{"place-0": "1", "place-1": "2", "place-2": "2"})
+        assert sent.status_code == 200, sent.text
+    (row,) = read_records(tmp_path / "labels.jsonl").records
+    assert isinstance(row, Ranking)
+    assert len({plain_text(answer) for answer in row.completions}) == 3
+    with labelling(tmp_path, *words, *more), closing(open_store(tmp_path / "labels.db")) as store:
+        assert store.status("solo").wanted == 2
+    # Another draw is other tasks; what was labelled stays.
+    with (
+        labelling(tmp_path, *words, *more, "--seed", "1"),
+        closing(open_store(tmp_path / "labels.db")) as store,
+    ):
+        assert (store.status("solo").wanted, store.status("solo").labels) == (4, 1)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -123,6 +145,10 @@ def test_what_is_asked_is_told_from_the_rows(tmp_path: Path, rows: list[object],
         (["--out", "labels.jsonl"], "either FILE, or --model DIR with --prompts ROWS"),
         (["pairs.jsonl", "--model", "m", "--prompts", "p", "--out", "l.jsonl"], "either FILE, or --model"),
         (["--model", "m", "--out", "l.jsonl"], "--model and --prompts go together"),
+        (
+            ["--model", "m", "--prompts", "pairs.jsonl", "--out", "l.jsonl"],
+            "--model m: there is no such file",
+        ),
         (["none.jsonl", "--out", "l.jsonl"], "none.jsonl"),
         (["pairs.jsonl", "--out", "rows.xml"], "rows.xml"),
         (["pairs.jsonl", "--as", "rank", "--out", "l.jsonl"], "field answers: expected 3 to 9"),

@@ -72,7 +72,8 @@ def _verdicts(look: Transaction, name: str, person: str) -> list[bool | None]:
 def qualification(look: Transaction, name: str, person: str) -> Qualification:
     """A person's own qualification, without what is right."""
     settings, row = look.settings(name), person_row(look, name, person)
-    verdicts = _verdicts(look, name, person)
+    # Pages ask on every task: where nobody has to qualify, a person's labels are not read for it.
+    verdicts = _verdicts(look, name, person) if settings.qualify_n else []
     counted = [verdict for verdict in verdicts if verdict is not None]
     lower = wilson_lower(sum(counted), len(counted))
     state = _state(row, needed=settings.qualify_n, answered=len(verdicts))

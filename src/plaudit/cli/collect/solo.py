@@ -14,6 +14,7 @@ from plaudit.cli.parser import (
     add_row_options,
     given_path,
     integer,
+    model_path,
     positive_integer,
     row_options,
 )
@@ -46,7 +47,7 @@ def _add_options(add: Any) -> None:
     add("--as", dest="ask", choices=_SOLO_KINDS, help="what is asked (default: what the rows are)")
     add("--question", metavar="TEXT", help="what stands above every task")
     add("--guidelines", type=given_path, metavar="FILE", help="a text that says how to judge")
-    add("--model", type=given_path, metavar="DIR", help="in place of FILE: who answers --prompts")
+    add("--model", type=model_path, metavar="DIR", help="in place of FILE: who answers --prompts")
     add("--prompts", type=given_path, metavar="ROWS", help="rows with the prompts that the model answers")
     add("--answers", type=positive_integer, metavar="K", help="answers to each (default: 2; 4 to rank)")
     add("--tasks", type=positive_integer, metavar="N", help="at most so many of the prompts")
@@ -71,11 +72,13 @@ def _label_solo(args: argparse.Namespace) -> None:
     project = _project(args)
     # Read before there is a store: a row that is refused leaves nothing behind.
     intake = None if args.rows is None else _read_rows(args, project)
+    draw = None if args.model is None else _draw_words(args, project.ask)
     with opened_solo(args.out, project) as work:
-        if intake is None:
-            _ask_about_answers(args, work)
-        else:
+        if intake is not None:
             work.people.ask(intake.bodies)
+        # By the draw's name first: who comes back loads no model.
+        elif draw is not None and work.people.requested(draw) is None:
+            work.people.ask(_drawn_bodies(args, project.ask), draw=draw)
         solo = work.door()
 
         def ready(url: str) -> None:
@@ -136,24 +139,20 @@ def _read_rows(args: argparse.Namespace, project: Project) -> Intake:
     return intake
 
 
-def _ask_about_answers(args: argparse.Namespace, work: SoloWork) -> None:
-    draw = _draw_words(args, work.project.ask)
-    # By the draw's name first: who comes back loads no model.
-    if work.people.requested(draw) is None:
-        work.people.ask(_drawn_bodies(args, work.project.ask), draw=draw)
-
-
 def _draw_words(args: argparse.Namespace, ask: str) -> str:
+    """What the answers of a model are known by, with names of the hub looked up."""
+    from plaudit.engine.run_folder import hash_path
+    from plaudit.files import hub
     from plaudit.labelling.log import digest
 
-    names = ("model", "prompts", "answers", "tasks", "temperature", "max_tokens", "seed")
-    # With the time of what is in the folder: a model that was trained on draws anew.
-    stamps = [
-        f"{path.name} {path.stat().st_mtime_ns}"
-        for where in (args.model, args.prompts)
-        for path in sorted(where.iterdir() if where.is_dir() else [where])
-    ]
-    return digest({name: str(getattr(args, name)) for name in names} | {"ask": ask, "stamps": stamps})
+    args.prompts = hub.local_path(args.prompts, "dataset", split=row_options(args).split)
+    for option, path in (("--model", args.model), ("--prompts", args.prompts)):
+        if not path.exists():
+            raise UserError(f"{option} {path}: there is no such file or folder")
+    names = ("answers", "tasks", "temperature", "max_tokens", "seed", "columns", "leave_out")
+    # By content: a folder that was moved draws nothing anew, one that was trained on does.
+    contents = {"model": hash_path(args.model), "prompts": hash_path(args.prompts)}
+    return digest({**contents, "ask": ask, **{name: getattr(args, name) for name in names}})
 
 
 def _drawn_bodies(args: argparse.Namespace, ask: str) -> list[dict[str, Any]]:

@@ -40,8 +40,8 @@ def _enter(visit: Visit) -> Answer:
 
 
 def _sign_in_form(visit: Visit, *, project: str, name: str, error: str = "", status: int = 200) -> Shown:
-    onward = local_address(visit.query.get("next"))
-    values = {"project": project, "name": name, "error": error, "next": onward}
+    onward = visit.query.get("next") or visit.form.value("next")
+    values = {"project": project, "name": name, "error": error, "next": local_address(onward)}
     return Shown(template="enter.html", values=values, status=status)
 
 
@@ -132,13 +132,9 @@ def _set_language(visit: Visit) -> Answer:
     return Sent(to=local_address(visit.form.value("next")), cookies=(chosen,))
 
 
-def _account(visit: Visit) -> Answer:
-    return _account_page(visit)
-
-
-def _account_page(visit: Visit, *, error: FieldError | None = None, done: str = "") -> Shown:
+def _account(visit: Visit, *, error: FieldError | None = None) -> Shown:
     sessions = visit.store.sessions(*visit.person)
-    values = {"sessions": sessions, "error": error, "done": done or visit.query.get("done", "")}
+    values = {"sessions": sessions, "error": error, "done": visit.query.get("done", "")}
     return Shown(template="account.html", values=values, status=200 if error is None else 422)
 
 
@@ -148,7 +144,7 @@ def _change_password(visit: Visit) -> Answer:
             *visit.person, visit.form.need("old_password"), visit.form.need("new_password")
         )
     except FieldError as error:
-        return _account_page(visit, error=error)
+        return _account(visit, error=error)
     return _entered(visit, opened, "/account?done=password")
 
 

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -289,7 +289,7 @@ class Stream:
     Example: ``Stream(parts=iter([{"words": "Hel"}, {"words": "lo"}]))``
     """
 
-    parts: Iterable[Any]
+    parts: Iterator[Any]
     """The parts, each as it comes."""
 
 
@@ -539,9 +539,7 @@ def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Resp
         disposition = {"Content-Disposition": f'attachment; filename="{found.name}"'}
         response = Response(found.content, 200, disposition, media_type=found.media_type)
     elif isinstance(found, Stream):
-        # In ASCII: a model's server may cut a letter into halves, which the script joins again.
-        lines = (json.dumps(part).encode() + b"\n" for part in found.parts)
-        response = StreamingResponse(lines, 200, media_type="application/jsonl")
+        response = StreamingResponse(_lines(found.parts), 200, media_type="application/jsonl")
     else:
         # In ASCII: a refusal may repeat half a character, which a script can send and UTF-8 cannot.
         content = json.dumps(found.value)
@@ -549,6 +547,17 @@ def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Resp
     for cookie in (*cookies, *(found.cookies if isinstance(found, Shown | Sent) else ())):
         _set(response, visit.site, cookie)
     return response
+
+
+async def _lines(parts: Iterator[Any]) -> AsyncIterator[bytes]:
+    """A line for each part, in the threads of what waits for a model; whoever hangs up ends the parts."""
+    try:
+        while (part := await to_thread.run_sync(next, parts, _END, limiter=LANES["model"])) is not _END:
+            # In ASCII: a model's server may cut a letter into halves, which the script joins again.
+            yield json.dumps(part).encode() + b"\n"
+    finally:
+        if isinstance(parts, Generator):
+            parts.close()
 
 
 _MENU: tuple[tuple[str, str, str], ...] = (
