@@ -25,7 +25,9 @@ _EXTRAS = {
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``collect`` with its verbs."""
-    collect = subparsers.add_parser("collect")
+    collect = subparsers.add_parser(
+        "collect", epilog="By yourself, without a verb: plaudit collect FILE --out ROWS"
+    )
     _add_verbs(collect)
     collect.set_defaults(run=run)
 
