@@ -28,9 +28,11 @@ from plaudit.judges.both_ways import both_ways
 from plaudit.judges.cache import ReplyCache, default_cache_folder
 from plaudit.judges.endpoint import endpoint_judge
 from plaudit.judges.jury import assemble
+from plaudit.judges.model_judge import ModelJudge
 from plaudit.judges.money import Purse
 from plaudit.judges.posting import RetryPolicy
 from plaudit.judges.words import JURY, SERVER, SPREAD, HowToAsk, asks_a_model, parse_judge_word
+from plaudit.judges.writing import Writer
 from plaudit.rewards.base import Reward
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.load import load_reward
@@ -51,6 +53,7 @@ PEOPLE = "people"
 _ALLOWED_ARGUMENTS = ("prompt", "first", "second", "reference_answer", "metadata", "seed", "messages")
 _REQUIRED_ARGUMENTS = ("first", "second")
 _TASKS_PER_CALL = 64
+_WRITER_SETTINGS = ("temperature", "max-tokens", "price", "requests", "token-from")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +203,24 @@ def judge_named(word: str, settings: JudgeSettings | None = None) -> Judge:
         return _folder_judge(word, chosen)
     reward = chosen.rewards[GOLD] if word == GOLD else resolve_reward(word)
     return RewardJudge(name=GOLD if word == GOLD else reward.name, reward=reward, noise=chosen.noise)
+
+
+def writer_named(word: str, settings: JudgeSettings | None = None) -> Writer:
+    """The model of a word as a writer: ``openai:URL#model``, ``model:DIR`` or another that is asked in words.
+
+    Its temperature and its most tokens are set behind commas; what the word leaves open is as in `Writer`.
+    """
+    parsed = parse_judge_word(word)
+    if not asks_a_model(word) or word.startswith((JURY, SPREAD)):
+        raise UserError(f"{word} cannot write: name one model, openai:URL#model or model:DIR")
+    for name in parsed.settings:
+        if name.replace("_", "-") not in _WRITER_SETTINGS:
+            raise UserError(f"{word}: a writer has no {name}; there is {', '.join(_WRITER_SETTINGS)}")
+    judge = judge_named(word, settings)
+    assert isinstance(judge, ModelJudge), "whoever is asked in words, and is no jury"
+    ask, names = parsed.how(), {name.replace("-", "_") for name in parsed.settings}
+    given = {name: getattr(ask, name) for name in ("temperature", "max_tokens") if name in names}
+    return Writer(asker=judge.asker, **given)
 
 
 def _model_judge(word: str, settings: JudgeSettings) -> Judge:
