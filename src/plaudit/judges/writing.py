@@ -1,7 +1,7 @@
 """A model that writes what is not a verdict: critiques, revisions, messages that test another model.
 
 It is asked as a judge is (quoted, by wordings with versions, through the same cache and purse), and its reply
-is the text itself. A refusal, a reply that is cut or empty and a server that cannot be reached are told apart.
+is the text itself. A refusal, a reply that is cut or empty and a server that is gone are told apart.
 """
 
 from __future__ import annotations
