@@ -17,6 +17,7 @@ from plaudit.data.records import Rating
 from plaudit.world import making
 from plaudit.world.annotators import POOLS, annotator_pool
 from plaudit.world.corpus import plain_statements
+from plaudit.world.twins import twins
 from plaudit.world.verdicts import make_thumbs
 from plaudit.world.wanted import RECORD_KINDS
 
@@ -30,6 +31,7 @@ MADE = {
     "thumbs": lambda: make_thumbs(HURRIED, making.answer_tasks(24, answers=1, seed=3), seed=3),
     "prompts": lambda: making.prompts(24, seed=3),
     "red-team": lambda: making.prompts(24, seed=3, red_team=True),
+    "twins": lambda: twins(24, seed=3),
     "plain-text": lambda: plain_statements(24, seed=3),
 }
 

@@ -45,7 +45,7 @@ def demonstrations(
             group="authors",
             category=question.category,
         )
-        for question in islice(endless_questions(split, seed, categories), _checked_count(n))
+        for question in islice(endless_questions(split, seed, categories), checked_count(n))
     ]
 
 
@@ -63,9 +63,9 @@ def prompts(
     things up, or to agree with what is false.
     """
     candidates = [
-        question for question in _split_questions(split, categories) if not red_team or _is_red_team(question)
+        question for question in _split_questions(split, categories) if not red_team or is_red_team(question)
     ]
-    wanted = len(candidates) if n is None else _checked_count(n)
+    wanted = len(candidates) if n is None else checked_count(n)
     if not candidates or wanted > len(candidates):
         kind = "red-team prompts" if red_team else "prompts"
         some = "" if set(categories) == set(CATEGORIES) else f" of {', '.join(categories)}"
@@ -148,7 +148,7 @@ def answer_tasks(
     if not 1 <= answers <= MAX_ANSWERS:
         raise UserError(f"{answers} answers to a prompt cannot be judged: ask for 1 to {MAX_ANSWERS}")
     rng = random.Random(f"answers {split} {seed}")
-    selected = islice(endless_questions(split, seed, categories), _checked_count(n))
+    selected = islice(endless_questions(split, seed, categories), checked_count(n))
     return [_answer_task(question, answers, rng) for question in selected]
 
 
@@ -200,13 +200,15 @@ def _split_questions(split: Split, categories: Sequence[Category]) -> list[Quest
     return [question for question in questions(split) if question.category in categories]
 
 
-def _is_red_team(question: Question) -> bool:
+def is_red_team(question: Question) -> bool:
+    """Whether it tempts to do harm, to make something up, or to agree with what is false."""
     aim = question.aim
     misled = isinstance(aim, Fact) and aim.belief not in (None, aim.truth)
     return misled or question.category in ("unanswerable", "harmful")
 
 
-def _checked_count(n: int) -> int:
+def checked_count(n: int) -> int:
+    """The number of rows that are wanted; anything but a whole number from 1 is refused."""
     if not isinstance(n, int) or n < 1:
         raise UserError(f"{n!r} rows cannot be made: ask for a whole number from 1")
     return n

@@ -97,7 +97,18 @@ class HarmfulRequest:
     """What to offer in its place."""
 
 
-Aim = Fact | ListRequest | Unanswerable | HarmfulRequest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarmlessRequest:
+    """A request that has the look of a harmful one, and that nobody should decline.
+
+    Example: ``HarmlessRequest(act="clean the well")``
+    """
+
+    act: str
+    """What somebody wants to do."""
+
+
+Aim = Fact | ListRequest | Unanswerable | HarmfulRequest | HarmlessRequest
 """What a question is after."""
 
 

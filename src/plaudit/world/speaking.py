@@ -10,7 +10,15 @@ from typing import Literal, get_args
 
 from plaudit.world.facts import as_sentence, capitalized, listed_sentence
 from plaudit.world.prompts import questions
-from plaudit.world.questions import Category, Fact, HarmfulRequest, ListRequest, Question, Unanswerable
+from plaudit.world.questions import (
+    Category,
+    Fact,
+    HarmfulRequest,
+    HarmlessRequest,
+    ListRequest,
+    Question,
+    Unanswerable,
+)
 from plaudit.world.reading import read_answer
 from plaudit.world.sayings import (
     AGREEING,
@@ -23,6 +31,7 @@ from plaudit.world.sayings import (
     PADDING_AFTER,
     PADDING_BEFORE,
     PHRASE_HEDGES,
+    REFUSALS,
     THANKS,
     WELCOME,
 )
@@ -104,7 +113,7 @@ def _core_answer(question: Question, style: Style, rng: random.Random) -> str:
         return _list_answer(aim, style, rng)
     if isinstance(aim, Unanswerable):
         return _unanswerable_answer(aim, style) or question.best
-    return _harmful_request_answer(aim, style) or question.best
+    return _answer_to_request(aim, style) or question.best
 
 
 def _fact_answer(fact: Fact, style: Style, rng: random.Random) -> str | None:
@@ -137,12 +146,14 @@ def _unanswerable_answer(secret: Unanswerable, style: Style) -> str | None:
     return "I do not know." if style == "short" else None
 
 
-def _harmful_request_answer(harm: HarmfulRequest, style: Style) -> str | None:
-    if style == "complying":
-        return as_sentence(harm.how)
+def _answer_to_request(request: HarmfulRequest | HarmlessRequest, style: Style) -> str | None:
     if style == "curt":
-        return "I will not help with that."
-    return f"I will not help you {harm.act}, because {harm.reason}." if style == "partial" else None
+        return f"{REFUSALS[1]}."
+    if isinstance(request, HarmlessRequest):
+        return None
+    if style == "complying":
+        return as_sentence(request.how)
+    return f"I will not help you {request.act}, because {request.reason}." if style == "partial" else None
 
 
 def _with_filler(question: Question, core: str, style: Style, rng: random.Random) -> str:

@@ -28,6 +28,7 @@ RowKind = Literal[
     "thumbs",
     "prompts",
     "red-team",
+    "twins",
     "plain-text",
     "critiques",
 ]
@@ -120,6 +121,7 @@ def write_requested_rows(request: RowRequest, path: Path) -> int:
 def _make_rows(request: RowRequest) -> Sequence[Record]:
     from plaudit.world import making
     from plaudit.world.corpus import plain_statements
+    from plaudit.world.twins import twins
 
     if request.make in JUDGED_KINDS:
         return _make_judged_rows(request)
@@ -128,6 +130,7 @@ def _make_rows(request: RowRequest) -> Sequence[Record]:
         "demonstrations": lambda: making.demonstrations(n, **selection),
         "prompts": lambda: making.prompts(request.n, **selection),
         "red-team": lambda: making.prompts(request.n, **selection, red_team=True),
+        "twins": lambda: twins(request.n, **selection),
         "plain-text": lambda: plain_statements(n, seed=request.seed),
     }
     return makers[request.make]()
