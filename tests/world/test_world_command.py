@@ -195,7 +195,7 @@ WRONG = [
     (["annotators", "--n", "0"], "expected 1 or more, got 0"),
     (["gold", "what does the owl eat", "Mice."], "did you mean 'What does the owl eat?'?"),
     (["gold", "hello", "Mice."], "plaudit world make prompts writes them to a file"),
-    ([], "the following arguments are required: make|annotators|annotate|server|gold"),
+    ([], "the following arguments are required: make|annotators|demonstrators|annotate|server|gold"),
 ]
 
 

@@ -26,6 +26,7 @@ from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
 from plaudit.world.annotators import ASPECTS, POOLS, TRUE_ANNOTATOR, Agreement, agreement, annotator_pool
+from plaudit.world.demonstrators import DEMONSTRATORS, WrittenWorth, demonstrator_pool, written_worth
 from plaudit.world.prompts import SPLITS, question_of_prompt, questions
 from plaudit.world.questions import CATEGORIES
 from plaudit.world.shipped import SHIPPED_MODEL_FOLDER, base_model_folder
@@ -146,13 +147,16 @@ ceiling       the accuracy that no reward model can pass on this pool's preferen
 ties          verdicts that prefer nothing
 longer, first how many preferences are for the longer answer, and for the one that is shown first"""
 _POOL_NAMES = ", ".join(POOLS)
+_DEMONSTRATOR_NAMES = ", ".join(DEMONSTRATORS)
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``world make``, ``annotators``, ``annotate``, ``server``, ``gold``, and the verbs about models."""
+    """Add ``world make``, ``annotators``, ``demonstrators``, ``server``, ``gold``, and what is of models."""
     world = subparsers.add_parser("world")
     verbs = world.add_subparsers(
-        dest="world_verb", required=True, metavar="make|annotators|annotate|server|gold|base|build|score"
+        dest="world_verb",
+        required=True,
+        metavar="make|annotators|demonstrators|annotate|server|gold|base|build|score",
     )
     _add_make_verb(verbs)
     judges = verbs.add_parser(
@@ -170,6 +174,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     judges.add_argument("--split", choices=SPLITS, default="test", help="default: test")
     judges.add_argument("--seed", type=integer, default=0, help="default: 0")
+    _add_demonstrators_verb(verbs)
     _add_annotate_verb(verbs)
     _add_server_verb(verbs)
     gold = verbs.add_parser("gold", help="the true utility of an answer, part by part")
@@ -186,6 +191,7 @@ def run(args: argparse.Namespace) -> int:
     verbs: Mapping[str, Callable[[argparse.Namespace], int]] = {
         "make": _make_rows,
         "annotators": _print_annotators,
+        "demonstrators": _print_demonstrators,
         "annotate": _annotate,
         "server": _serve_minds,
         "gold": _print_gold,
@@ -204,6 +210,12 @@ def _add_make_verb(verbs: Subparsers) -> None:
     make.add_argument("--n", type=positive_integer, help="rows (default: 1000; of prompts, all there are)")
     make.add_argument(
         "--annotators", type=_pool_name, metavar="POOL", help=f"who judges: {_POOL_NAMES} (default: crowd)"
+    )
+    make.add_argument(
+        "--demonstrators",
+        type=_demonstrators_name,
+        metavar="POOL",
+        help=f"who writes demonstrations: {_DEMONSTRATOR_NAMES} (default: authors)",
     )
     make.add_argument(
         "--aspect", choices=ASPECTS, metavar="PART", help=f"judge this alone: {', '.join(ASPECTS)}"
@@ -243,6 +255,7 @@ def _make_rows(args: argparse.Namespace) -> int:
         make=args.kind,
         n=args.n,
         annotators=args.annotators,
+        demonstrators=args.demonstrators,
         aspect=args.aspect,
         model=args.model,
         split=args.split,
@@ -268,6 +281,50 @@ def _print_annotators(args: argparse.Namespace) -> int:
         for judge in judges if args.per_person else ():
             print(_agreement_line(agreement(f"  {judge.name}", [judge], pairs)))
     return 0
+
+
+def _add_demonstrators_verb(verbs: Subparsers) -> None:
+    people = verbs.add_parser("demonstrators", help="what the answers that each pool writes are truly worth")
+    add = people.add_argument
+    add(
+        "pools",
+        nargs="*",
+        type=_demonstrators_name,
+        metavar="POOL",
+        help=f"{_DEMONSTRATOR_NAMES} (default: all)",
+    )
+    add("--per-person", action="store_true", help="also show everybody of a pool")
+    add("--n", type=positive_integer, default=400, help="prompts that each of them answers (default: 400)")
+    add("--split", choices=SPLITS, default="train", help="default: train")
+    add("--seed", type=integer, default=0, help="default: 0")
+
+
+def _print_demonstrators(args: argparse.Namespace) -> int:
+    from itertools import islice
+
+    from plaudit.world.making import endless_questions
+
+    prompts_of_split = list(islice(endless_questions(args.split, args.seed), args.n))
+    print(f"{args.n} prompts of the {args.split} split, each answered by all; the best possible is 1")
+    print(f"{'pool':14}{'people':>6}{'true worth':>15}{'perfect':>9}{'words':>7}")
+    for name in args.pools or DEMONSTRATORS:
+        people = demonstrator_pool(name)
+        print(_worth_line(written_worth(name, people, prompts_of_split, seed=args.seed)))
+        for person in people if args.per_person else ():
+            print(_worth_line(written_worth(f"  {person.name}", [person], prompts_of_split, seed=args.seed)))
+    return 0
+
+
+def _worth_line(worth: WrittenWorth) -> str:
+    mean = f"{worth.mean:.3f} ± {worth.error:.3f}"
+    return f"{worth.name:14}{worth.people:>6}{mean:>15}{worth.best:>9.1%}{worth.words:>7.1f}"
+
+
+def _demonstrators_name(word: str) -> str:
+    if word not in DEMONSTRATORS:
+        hint = did_you_mean(word, DEMONSTRATORS) or f"; choose from {_DEMONSTRATOR_NAMES}"
+        raise argparse.ArgumentTypeError(f"there is no {word!r}{hint}")
+    return word
 
 
 def _add_annotate_verb(verbs: Subparsers) -> None:

@@ -22,6 +22,7 @@ from plaudit.data.records import (
 )
 from plaudit.errors import UserError
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
+from plaudit.world.demonstrators import AUTHORS, Demonstrator
 from plaudit.world.prompts import SPLITS, Split, questions
 from plaudit.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.world.speaking import sample_answer
@@ -34,17 +35,19 @@ MAX_TRIES = 2000
 
 
 def demonstrations(
-    n: int, *, split: Split = "train", seed: int = 0, categories: Sequence[Category] = CATEGORIES
+    n: int,
+    people: Sequence[Demonstrator] = AUTHORS,
+    *,
+    split: Split = "train",
+    seed: int = 0,
+    categories: Sequence[Category] = CATEGORIES,
 ) -> list[Demonstration]:
-    """Prompts with the best answer."""
+    """Prompts with an answer by somebody of a pool: the best one, where authors write."""
+    if not people:
+        raise UserError("a pool without demonstrators writes nothing")
+    rng = random.Random(f"whose turn to write {seed}")
     return [
-        Demonstration(
-            prompt=question.messages,
-            completion=assistant_turn(question.best),
-            annotator="author",
-            group="authors",
-            category=question.category,
-        )
+        rng.choice(people).demonstration(question, seed)
         for question in islice(endless_questions(split, seed, categories), checked_count(n))
     ]
 

@@ -17,6 +17,7 @@ from plaudit.data.write import check_output_path, write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN, PolicyWord
 from plaudit.world.annotators import ASPECTS, POOLS, Aspect, annotator_pool
+from plaudit.world.demonstrators import demonstrator_pool
 from plaudit.world.prompts import Split
 from plaudit.world.questions import CATEGORIES, Category
 
@@ -45,6 +46,7 @@ _KINDS_OF_SETTING: Mapping[str, Sequence[str]] = {
     "aspect": JUDGED_KINDS,
     "model": JUDGED_KINDS,
     "answers": ("rankings",),
+    "demonstrators": ("demonstrations",),
     "split": _SPLIT_KINDS,
     "category": _SPLIT_KINDS,
 }
@@ -64,6 +66,8 @@ class RowRequest:
     """How many; none: 1000, and of prompts all that there are."""
     annotators: str | None = None
     """The pool that judges (plaudit world annotators); none: crowd."""
+    demonstrators: str | None = None
+    """The pool that writes demonstrations (plaudit world demonstrators); none: authors, who err never."""
     aspect: Aspect | None = None
     """The part of an answer's worth that they judge alone: helpful, concise …; none: all of it."""
     model: Path | None = None
@@ -90,6 +94,9 @@ class RowRequest:
             raise UserError(f"n must be at least 1, not {self.n}")
         if self.annotators is not None and self.annotators not in POOLS:
             raise UserError(f"there is no pool {self.annotators!r}; choose from {', '.join(POOLS)}")
+        if self.demonstrators is not None:
+            # For its complaint.
+            demonstrator_pool(self.demonstrators)
         if self.aspect is not None and self.aspect not in ASPECTS:
             raise UserError(f"nobody can be asked about {self.aspect!r}; choose from {', '.join(ASPECTS)}")
 
@@ -100,6 +107,7 @@ class RowRequest:
         '8 rows of thumbs by the crowd pool, train split, seed 0'
         """
         judged = f" by the {self.annotators or 'crowd'} pool" if self.make in JUDGED_KINDS else ""
+        judged += f" by the {self.demonstrators} pool" if self.demonstrators else ""
         judged += f", asked what is {self.aspect}" if self.aspect else ""
         split = "" if self.make == "plain-text" else f", {self.split or 'train'} split"
         return f"{rows} rows of {self.make}{judged}{split}, seed {self.seed}"
@@ -127,7 +135,9 @@ def _make_rows(request: RowRequest) -> Sequence[Record]:
         return _make_judged_rows(request)
     n, selection = request.n or 1000, _prompt_selection(request)
     makers: Mapping[str, Callable[[], Sequence[Record]]] = {
-        "demonstrations": lambda: making.demonstrations(n, **selection),
+        "demonstrations": lambda: making.demonstrations(
+            n, demonstrator_pool(request.demonstrators or "authors"), **selection
+        ),
         "prompts": lambda: making.prompts(request.n, **selection),
         "red-team": lambda: making.prompts(request.n, **selection, red_team=True),
         "twins": lambda: twins(request.n, **selection),
