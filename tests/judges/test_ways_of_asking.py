@@ -159,6 +159,33 @@ def test_points_are_means_over_their_log_probs_and_over_the_aspects_of_a_rubric(
         assert first_probability(verdict) == 0.5
 
 
+def test_of_two_answers_points_give_the_chance_that_one_has_more(tmp_path):
+    """Worked by hand; whole numbers alone are a side or a tie."""
+
+    def reply(body: dict[str, Any], _: int) -> tuple[int, bytes]:
+        text = question(body)
+        if "Bark" in text:
+            return completion("2", logprobs=None)
+        return letter_reply("4", {"4": 0.5, "2": 0.3, "1": 0.2} if "Mice" in text else {"4": 0.25, "2": 0.75})
+
+    with serving(reply) as server:
+        asked = judge(server.url, tmp_path, how="points")
+        [soft, tie] = shares(outcomes(asked, [pair("Mice.", "Tea."), pair("Tea.", "Tea!")], 0))
+        # 0.5 · (0.75 + 0.25 / 2) + 0.3 · (0.75 / 2): the first has 4, or it has 2.
+        assert soft == pytest.approx(0.5 * (0.75 + 0.125) + 0.3 * 0.375)
+        assert tie == 0.5
+        [back] = shares(outcomes(asked, [pair("Tea.", "Mice.")], 0))
+        assert isinstance(soft, float)
+        assert back == pytest.approx(1 - soft)
+        [whole] = shares(outcomes(asked, [pair("Bark.", "Bark!")], 0))
+        assert whole == 0.5
+    with serving(lambda body, n: completion("5" if "Mice" in question(body) else "2")) as server:
+        hard = judge(server.url, tmp_path / "hard", how="points")
+        found = shares(outcomes(hard, [pair("Mice.", "Tea."), pair("Tea.", "Bark.")], 0))
+        assert found == [1.0, 0.5]
+        assert hard.notes == ("judge gives no log-probs: points are whole numbers",)
+
+
 def test_a_judge_that_is_given_the_true_answer_says_which_one_is_right(tmp_path):
     task = replace(pair("Mice.", "Bark."), reference_answer="mice")
     with MindServer([Mind(accuracy=1.0)]) as server:

@@ -1,14 +1,19 @@
-"""Code that a user wrote: its modules, by file or by name, and its ends, which are not those of the run."""
+"""Code that a user wrote: its modules, by file or by name, and its functions, called with what they take.
+
+Its ends are not those of the run.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import threading
+import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +21,8 @@ from typing import NoReturn
 
 from plaudit.errors import CommandEnd, UserError
 
+_OLD_ARGUMENTS = {"truth": "reference_answer", "facts": "metadata"}
+"""What arguments were called before; functions that take them are called with them for one release more."""
 _end_process = os._exit
 """Python's own."""
 _guarded = threading.local()
@@ -84,3 +91,83 @@ def _load_file(path: Path) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
+
+
+def accepted_arguments(
+    name: str, function: Callable[..., object], available: tuple[str, ...], *, required: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Which of the available arguments the function takes; one that lacks a required argument is refused.
+
+    >>> accepted_arguments("mine", lambda answer, seed=0: 0, ("prompt", "answer"), required=("answer",))
+    ('answer',)
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name}: it does not say what it takes: {error}") from error
+    by_name = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    old = tuple(name for name, new in _OLD_ARGUMENTS.items() if new in available)
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    mandatory = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind not in several
+    ]
+    unavailable = [
+        this_parameter
+        for this_parameter in mandatory
+        if this_parameter not in (*available, *old)
+        or this_parameter not in [parameter.name for parameter in by_name]
+    ]
+    accepted = tuple(entry.name for entry in by_name if entry.name in (*available, *old))
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        accepted = tuple(dict.fromkeys((*accepted, *available)))
+    missing = [name for name in required if name not in accepted]
+    if unavailable or missing:
+        missing_message = f"it does not take the {' and the '.join(missing)}"
+        message = f"it asks for {', '.join(unavailable)}" if unavailable else missing_message
+        # As other libraries call theirs: once, with lists.
+        listed = {*unavailable} & {"completions", "prompts", "completion_ids", "samples", "outputs"}
+        hint = f" (for one answer at a time: `def f({', '.join(required)}, **rest)`)" if listed else ""
+        raise UserError(f"{name}: {message}; it is called by name with any of {', '.join(available)}{hint}")
+    return accepted
+
+
+def arguments_of(accepted: Sequence[str], available: Mapping[str, object]) -> dict[str, object]:
+    """The arguments that a function accepts, also by the names that they had before.
+
+    >>> arguments_of(("answer", "truth"), {"answer": "4", "reference_answer": "5", "metadata": {}})
+    {'answer': '4', 'truth': '5'}
+    """
+    return {name: available[_OLD_ARGUMENTS.get(name, name)] for name in accepted}
+
+
+def call_user_function(
+    where: str, function: Callable[..., object], arguments: Mapping[str, object]
+) -> object:
+    """The result of a user's function; an exception becomes an error that names where it was called."""
+    with exit_refused(where):
+        try:
+            return function(**arguments)
+        # Nobody knows what it raises.
+        except Exception as error:
+            raise UserError(
+                f"{where}: it raised {type(error).__name__}: {error}{line_in(error, _file_of(function))}"
+            ) from error
+
+
+def _file_of(function: Callable[..., object]) -> str:
+    return getattr(getattr(function, "__code__", None), "co_filename", "")
+
+
+def line_in(error: Exception, file: str) -> str:
+    """The line of a user's file at which an error left it; empty where that is not known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [
+        frame.lineno for frame in frames if file and Path(frame.filename).resolve() == Path(file).resolve()
+    ]
+    return f" ({Path(file).name}, line {lines[-1]})" if lines else ""

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from plaudit.errors import UserError
-from plaudit.judges.cache import Reply, ReplyCache, cache_key
-from plaudit.judges.money import CapReachedError, Estimate, Prices, Purse, estimated_tokens
+from plaudit.judges.cache import Reply, ReplyCache
+from plaudit.judges.ledger import ChatRequest, ReplyLedger
+from plaudit.judges.money import CapReachedError, Estimate, Prices, Purse
 from plaudit.judges.posting import (
     RejectedError,
     RetryPolicy,
@@ -28,7 +29,6 @@ from plaudit.judges.posting import (
     with_retries,
 )
 from plaudit.judges.replies import parse_chat_completion
-from plaudit.judges.wording import Question
 
 UNREACHABLE = "not to be reached"
 """The reason where the server did not answer."""
@@ -44,27 +44,6 @@ LOGPROBS_REFUSED = "log-probs"
 """The reason where the server does not take a request for log-probs."""
 PASSING = (UNREACHABLE, REJECTED, LOGPROBS_REFUSED)
 """Reasons that may be gone when the same is asked again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
-    """A question and how its reply is drawn.
-
-    Example: ``ChatRequest(question=question, words=("A", "B"), max_tokens=8)``
-    """
-
-    question: Question
-    """What is asked."""
-    words: tuple[str, ...] = ()
-    """The words whose log-probs are wanted; none: no log-probs are asked for."""
-    is_word: bool = False
-    """Whether the reply is to be one of these words and nothing else."""
-    temperature: int | float = 0.0
-    """The sampling temperature of the reply."""
-    max_tokens: int = 512
-    """The most tokens of the reply."""
-    seed: int | None = None
-    """What tells one draw of the same question from another."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,41 +118,20 @@ class ChatServer:
 
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
         """What is still to be asked of these, and its cost at most."""
-        by_key = {self.key(request): request for request in requests}
-        cached = {key: reply for key in by_key if (reply := self.cache.find(key)) is not None}
-        left = [request for key, request in by_key.items() if key not in cached]
-        prompt = sum(estimated_tokens(request.question.text("0" * 16)) for request in left)
-        reply = sum(request.max_tokens for request in left)
-        cost = None
-        if self.prices is not None:
-            paid = sum(self._cost(by_key[key], reply)[0] for key, reply in cached.items())
-            cost = paid + self.prices.cost(prompt, reply)
-        return Estimate(
-            questions=len(by_key), cached=len(cached), prompt_tokens=prompt, reply_tokens=reply, cost=cost
-        )
+        return self._ledger.estimate(requests)
 
     def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
         """The tokens and the price of the replies that are on disk."""
-        tokens, price = 0, 0.0
-        for request in requests:
-            reply = self.cache.find(self.key(request))
-            if reply is not None:
-                cost, count = self._cost(request, reply)
-                tokens, price = tokens + count, price + cost
-        return tokens, price
+        return self._ledger.spent(requests)
 
     def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
         """The reply to each, from disk or the server, or why there is none.
 
         By what is asked: the same request twice is asked once.
         """
-        keys = [self.key(request) for request in requests]
+        keys = [self._ledger.key(request) for request in requests]
         by_key = dict(zip(keys, requests, strict=True))
-        known: dict[str, Reply | str] = {}
-        for key, request in by_key.items():
-            if (reply := self.cache.find(key)) is not None:
-                known[key] = reply
-                self.purse.pay(key, *self._cost(request, reply))
+        known: dict[str, Reply | str] = {**self._ledger.known(by_key)}
         missing = {key: request for key, request in by_key.items() if key not in known}
         # What is cached was once accepted, so a rejection now is about its question alone.
         health = _ServerHealth(any_accepted=bool(known))
@@ -190,39 +148,19 @@ class ChatServer:
             raise UserError(f"the judge is down: {health.last_failure}. {progress} where it stopped")
         return [known[key] for key in keys]
 
-    def key(self, request: ChatRequest) -> str:
-        """The hash of everything that a reply depends on."""
-        wanted = {"words": request.words, "seed": request.seed}
-        fields = {
-            "url": self.url,
-            "model": self.model,
-            "wording": request.question.wording.version,
-            "temperature": float(request.temperature),
-            "max_tokens": request.max_tokens,
-            # Without a number, which is drawn for each call and would make every key a new one.
-            "question": request.question.text(),
-        }
-        return cache_key(fields | {name: value for name, value in wanted.items() if value not in ((), None)})
+    @property
+    def _ledger(self) -> ReplyLedger:
+        identity = {"url": self.url, "model": self.model}
+        return ReplyLedger(identity=identity, cache=self.cache, prices=self.prices, purse=self.purse)
 
     def _progress(self, there: int, wanted: int) -> str:
         return f"{there} of {wanted} replies are there, kept in {self.cache.folder}; the same command goes on"
 
-    def _cost(self, request: ChatRequest, reply: Reply) -> tuple[float, int]:
-        """What a reply cost and how many tokens it took; by its length where the server does not count."""
-        prompt, replied = reply.prompt_tokens, reply.reply_tokens
-        prompt = estimated_tokens(request.question.text(reply.number)) if prompt is None else prompt
-        replied = estimated_tokens(reply.text) if replied is None else replied
-        return (0.0 if self.prices is None else self.prices.cost(prompt, replied)), prompt + replied
-
     def _ask(self, key: str, request: ChatRequest, health: _ServerHealth) -> Reply | str:
-        with health.stop_on_error():
-            most = self._most(request)
-            self.purse.reserve(most)
+        with health.stop_on_error(), self._ledger.reserved(request):
             try:
                 reply = with_retries(self.model, self.retry_policy, lambda: self._post(request, health))
-                # Kept before it is counted: whatever stops the run afterwards, no paid reply is lost.
-                self.cache.store(key, reply)
-                self.purse.pay(key, *self._cost(request, reply))
+                self._ledger.store(key, request, reply)
             except UnreachableError as error:
                 health.record_reply(str(error))
                 return UNREACHABLE
@@ -231,15 +169,8 @@ class ChatServer:
                     return LOGPROBS_REFUSED
                 health.record_rejection(error)
                 return TOO_LONG if error.is_too_long else REJECTED
-            finally:
-                self.purse.settle(most)
             health.record_reply(None)
             return reply
-
-    def _most(self, request: ChatRequest) -> float:
-        if self.prices is None:
-            return 0.0
-        return self.prices.cost(estimated_tokens(request.question.text("0" * 16)), request.max_tokens)
 
     def _post(self, request: ChatRequest, health: _ServerHealth) -> Reply:
         if health.is_stopped:

@@ -5,7 +5,8 @@
   where there are no log-probs, by the share of several draws.
 - reasons: a chain of thought, then the letter; the chance is clamped to 0.40–0.60, since reasons make models
   too sure (Bai et al. 2022, arXiv:2212.08073).
-- points: for each answer by itself, by the aspects of a rubric; with log-probs, the mean over them.
+- points: for each answer by itself, by the aspects of a rubric; with log-probs, the mean over them. Of two
+  answers, P(the first has more) + ½ P(as many), which is 0, ½ or 1 where there are whole numbers alone.
 - answer: whether each answer is right, given the true one.
 
 Of pairs both orders are asked and kept, and their mean counts (Wang et al. 2023, arXiv:2305.17926).
@@ -23,10 +24,18 @@ from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.judges.both_ways import verdict_of_orders
 from plaudit.judges.cache import Reply
-from plaudit.judges.chat import LOGPROBS_REFUSED, ChatRequest
+from plaudit.judges.chat import LOGPROBS_REFUSED
+from plaudit.judges.ledger import ChatRequest
 from plaudit.judges.money import Estimate
 from plaudit.judges.replies import parse_verdict, parse_word
-from plaudit.judges.rubric import OVERALL, Aspect, read_rubric, weighted_mean
+from plaudit.judges.rubric import (
+    OVERALL,
+    Aspect,
+    distribution_of_mean,
+    probability_of_more,
+    read_rubric,
+    weighted_mean,
+)
 from plaudit.judges.wording import Question, ShownPair, Wording, pair_question, wording_named
 from plaudit.judges.words import LETTERS, How, HowToAsk
 
@@ -159,12 +168,7 @@ class ModelJudge:
         """What each answer is worth by itself: its points, or the chance that it is right."""
         if self.how not in ("points", "answer"):
             raise UserError(f"{self.name} compares by {self.how}, and has no score for one answer alone")
-        plan = [[self._score_requests(task, answer) for answer in task.answers] for task in tasks]
-        replies = iter(self._odds([request for row in plan for some in row for request in some]))
-        return [
-            [self._score([next(replies) for _ in some]) if some else _no_truth() for some in row]
-            for row in plan
-        ]
+        return [[self._score(some) for some in row] for row in self._score_reads(tasks)]
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate:
         """What is still to be asked about these tasks, and what it costs at most."""
@@ -226,22 +230,36 @@ class ModelJudge:
             return found
         return replace(found, rationale="\n\n".join(read.text for read in (forward, backward)))
 
-    def _by_scores(self, tasks: Sequence[Task]) -> list[Verdict | NoVerdict]:
-        return [self._compared(*row) for row in self.scores(tasks)]
+    def _score_reads(self, tasks: Sequence[Task]) -> list[list[list[_Read]]]:
+        """What was read for each answer of each task; nothing where there is no true answer."""
+        plan = [[self._score_requests(task, answer) for answer in task.answers] for task in tasks]
+        replies = iter(self._odds([request for row in plan for some in row for request in some]))
+        return [[[next(replies) for _ in some] for some in row] for row in plan]
 
-    def _compared(self, first: float | NoVerdict, second: float | NoVerdict) -> Verdict | NoVerdict:
-        """The higher points win; of two chances to be right, half of their difference is added to ½."""
-        for score in (first, second):
+    def _by_scores(self, tasks: Sequence[Task]) -> list[Verdict | NoVerdict]:
+        return [self._compared(first, second) for first, second in self._score_reads(tasks)]
+
+    def _compared(self, first: Sequence[_Read], second: Sequence[_Read]) -> Verdict | NoVerdict:
+        """Of points, the chance that the first has more, and half of that of as many; of two chances to be
+        right, half of their difference is added to ½.
+        """
+        scores = [self._score(reads) for reads in (first, second)]
+        for score in scores:
             if isinstance(score, NoVerdict):
                 return score
-        assert isinstance(first, float)
-        assert isinstance(second, float)
-        gap = first - second
-        share = 0.5 + gap / 2 if self.how == "answer" else 0.5 + 0.5 * ((gap > 0) - (gap < 0))
+        if self.how == "answer":
+            share = 0.5 + (first[0].shares["Yes"] - second[0].shares["Yes"]) / 2
+        else:
+            share = probability_of_more(*(self._points(reads) for reads in (first, second)))
         orders = Orders(forward=share, backward=share)
         found = probable_verdict(share, annotator=self.name, orders=orders)
         unit = "right by" if self.how == "answer" else "points:"
-        return replace(found, rationale=f"{unit} {first:.3g} and {second:.3g}")
+        return replace(found, rationale=f"{unit} {scores[0]:.3g} and {scores[1]:.3g}")
+
+    def _points(self, reads: Sequence[_Read]) -> dict[float, float]:
+        """How likely each number of points is, over all aspects."""
+        shares = [{int(word): share for word, share in read.shares.items()} for read in reads]
+        return distribution_of_mean(shares, self._aspects)
 
     def _score_requests(self, task: Task, answer: Text) -> list[ChatRequest]:
         """The requests that make an answer's score; none where there is no true answer to compare with."""
@@ -276,6 +294,8 @@ class ModelJudge:
         )
 
     def _score(self, reads: Sequence[_Read]) -> float | NoVerdict:
+        if not reads:
+            return NoVerdict(reason=NO_TRUE_ANSWER)
         for read in reads:
             if read.reason is not None:
                 return NoVerdict(reason=read.reason)
@@ -394,10 +414,6 @@ def _share(replies: Sequence[Reply | str], request: ChatRequest) -> _Read:
         return next(read for read in reads if read.reason is not None)
     shares = {word: sum(read.shares[word] for read in sound) / len(sound) for word in request.words}
     return _Read(shares=shares, text=" ".join(read.text.strip() for read in reads))
-
-
-def _no_truth() -> NoVerdict:
-    return NoVerdict(reason=NO_TRUE_ANSWER)
 
 
 def _both_orders(task: Task) -> tuple[ShownPair, ShownPair] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import yaml
@@ -72,6 +73,43 @@ def weighted_mean(values: Sequence[float], aspects: Sequence[Aspect]) -> float:
     """
     total = sum(aspect.weight for aspect in aspects)
     return sum(value * aspect.weight for value, aspect in zip(values, aspects, strict=True)) / total
+
+
+def distribution_of_mean(
+    shares: Sequence[Mapping[int, float]], aspects: Sequence[Aspect]
+) -> dict[float, float]:
+    """How likely each weighted mean is, where each aspect's points are independent of the others'.
+
+    >>> aspects = [Aspect(name=name, description="…") for name in "ab"]
+    >>> distribution_of_mean([{1: 0.5, 2: 0.5}, {1: 1.0}], aspects)
+    {1.0: 0.5, 1.5: 0.5}
+    """
+    total = sum(aspect.weight for aspect in aspects)
+    found = {0.0: 1.0}
+    for own, aspect in zip(shares, aspects, strict=True):
+        added = dict[float, float]()
+        for (value, first), (points, second) in product(found.items(), own.items()):
+            # Of a thousandth, so that any weights of many aspects leave few different values.
+            mean = round(value + points * aspect.weight / total, 3)
+            added[mean] = added.get(mean, 0.0) + first * second
+        found = added
+    return found
+
+
+def probability_of_more(first: Mapping[float, float], second: Mapping[float, float]) -> float:
+    """P(x > y) + ½ P(x = y) of two independent numbers of which each value's chance is given.
+
+    >>> probability_of_more({1.0: 0.5, 4.0: 0.5}, {2.0: 1.0}), probability_of_more({3.0: 1.0}, {3.0: 1.0})
+    (0.5, 0.5)
+    """
+    places = sorted({*first, *second})
+    below, wins = 0.0, 0.0
+    for place in places:
+        equal = second.get(place, 0.0)
+        wins += first.get(place, 0.0) * (below + equal / 2)
+        below += equal
+    # Two of one distribution are a tie to the last digit.
+    return min(round(wins, 12), 1.0)
 
 
 def _aspect(path: Path, number: int, row: object) -> Aspect:

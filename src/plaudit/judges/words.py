@@ -19,8 +19,9 @@ How = Literal["verdict", "letter", "reasons", "points", "answer"]
 for each answer, or whether each is right, given the true answer."""
 HOWS: tuple[How, ...] = get_args(How)
 """Every way to say it."""
-SERVER, LOCAL, JURY, SPREAD = "openai:", "model:", "jury:", "spread:"
-"""What words begin with: a server, a model's folder, several that vote, one of several for each task."""
+SERVER, LOCAL, CALL, JURY, SPREAD = "openai:", "model:", "call:", "jury:", "spread:"
+"""What words begin with: a server, a model's folder, a function, several that vote, one of several for each
+task."""
 LETTERS = ("A", "B")
 """What stands for the answers that are shown first and second."""
 
@@ -134,7 +135,7 @@ def asks_a_model(word: str) -> bool:
     >>> asks_a_model("openai:http://127.0.0.1:8000/v1#small"), asks_a_model("length:1-20")
     (True, False)
     """
-    return word.startswith((SERVER, LOCAL, JURY, SPREAD))
+    return word.startswith((SERVER, LOCAL, CALL, JURY, SPREAD))
 
 
 def parse_judge_address(word: str) -> tuple[str, str]:

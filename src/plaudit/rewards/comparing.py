@@ -24,22 +24,21 @@ from plaudit.data.judging import (
 )
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
+from plaudit.files.user_code import accepted_arguments, arguments_of, call_user_function
 from plaudit.judges.both_ways import both_ways
 from plaudit.judges.cache import ReplyCache, default_cache_folder
+from plaudit.judges.calling import FunctionChat, source_of
 from plaudit.judges.endpoint import endpoint_judge
 from plaudit.judges.jury import assemble
 from plaudit.judges.model_judge import ModelJudge
 from plaudit.judges.money import Purse
 from plaudit.judges.posting import RetryPolicy
-from plaudit.judges.words import JURY, SERVER, SPREAD, HowToAsk, asks_a_model, parse_judge_word
+from plaudit.judges.words import CALL, JURY, SERVER, SPREAD, HowToAsk, asks_a_model, parse_judge_word
 from plaudit.judges.writing import Writer
 from plaudit.rewards.base import Reward
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.load import load_reward
 from plaudit.rewards.registry import (
-    accepted_arguments,
-    arguments_of,
-    call_user_function,
     names_function,
     resolve_function,
     resolve_object,
@@ -212,7 +211,7 @@ def writer_named(word: str, settings: JudgeSettings | None = None) -> Writer:
     """
     parsed = parse_judge_word(word)
     if not asks_a_model(word) or word.startswith((JURY, SPREAD)):
-        raise UserError(f"{word} cannot write: name one model, openai:URL#model or model:DIR")
+        raise UserError(f"{word} cannot write: name one model, openai:URL#model, model:DIR or call:FUNCTION")
     for name in parsed.settings:
         if name.replace("_", "-") not in _WRITER_SETTINGS:
             raise UserError(f"{word}: a writer has no {name}; there is {', '.join(_WRITER_SETTINGS)}")
@@ -229,6 +228,9 @@ def _model_judge(word: str, settings: JudgeSettings) -> Judge:
         cache = ReplyCache(folder=settings.cache or default_cache_folder())
         return endpoint_judge(word, cache, settings.retry_policy, ask=settings.ask, purse=settings.purse)
     parsed = parse_judge_word(word)
+    if word.startswith(CALL):
+        ask = parsed.how(settings.ask)
+        return ModelJudge(asker=function_chat(parsed.place, ask, settings), ask=ask)
     if word.startswith((JURY, SPREAD)):
         path = Path(parsed.place.partition(":")[2])
         # Members give their chances, and those to whom the order of answers means something are asked twice.
@@ -238,6 +240,20 @@ def _model_judge(word: str, settings: JudgeSettings) -> Judge:
     from plaudit.rewards.llm.local_judge import local_judge
 
     return local_judge(word, device=settings.device, dtype=settings.dtype, ask=settings.ask)
+
+
+def function_chat(place: str, ask: HowToAsk, settings: JudgeSettings) -> FunctionChat:
+    """The function of ``call:module:function`` as a model that is asked."""
+    word = place.removeprefix(CALL)
+    return FunctionChat(
+        word=word,
+        function=resolve_function(word),
+        cache=ReplyCache(folder=settings.cache or default_cache_folder()),
+        source=source_of(word),
+        requests_at_once=ask.requests or 1,
+        prices=ask.price,
+        purse=settings.purse,
+    )
 
 
 def _folder_judge(word: str, settings: JudgeSettings) -> Judge:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 import re
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,7 +17,13 @@ from plaudit.data.judging import Task
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.files import hub
-from plaudit.files.user_code import exit_refused, import_user_module
+from plaudit.files.user_code import (
+    accepted_arguments,
+    arguments_of,
+    call_user_function,
+    import_user_module,
+    line_in,
+)
 from plaudit.judges.words import HowToAsk, asks_a_model
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
@@ -28,8 +32,6 @@ from plaudit.rewards.verifiable.exact import PatternReward, exact, length, mathe
 
 _ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "reference_answer", "metadata", "steps", "messages")
 _REQUIRED_ARGUMENTS = ("answer",)
-_OLD_ARGUMENTS = {"truth": "reference_answer", "facts": "metadata"}
-"""What arguments were called before; functions that take them are called with them for one release more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,42 +119,6 @@ class UserFunctionReward:
         return where, call_user_function(where, self.function, arguments_of(accepted, available))
 
 
-def arguments_of(accepted: Sequence[str], available: Mapping[str, object]) -> dict[str, object]:
-    """The arguments that a function accepts, also by the names that they had before.
-
-    >>> arguments_of(("answer", "truth"), {"answer": "4", "reference_answer": "5", "metadata": {}})
-    {'answer': '4', 'truth': '5'}
-    """
-    return {name: available[_OLD_ARGUMENTS.get(name, name)] for name in accepted}
-
-
-def call_user_function(
-    where: str, function: Callable[..., object], arguments: Mapping[str, object]
-) -> object:
-    """The result of a user's function; an exception becomes an error that names where it was called."""
-    with exit_refused(where):
-        try:
-            return function(**arguments)
-        # Nobody knows what it raises.
-        except Exception as error:
-            raise UserError(
-                f"{where}: it raised {type(error).__name__}: {error}{_line_in(error, _file_of(function))}"
-            ) from error
-
-
-def _file_of(function: Callable[..., object]) -> str:
-    return getattr(getattr(function, "__code__", None), "co_filename", "")
-
-
-def _line_in(error: Exception, file: str) -> str:
-    """The line of a user's file at which an error left it; empty where that is not known."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [
-        frame.lineno for frame in frames if file and Path(frame.filename).resolve() == Path(file).resolve()
-    ]
-    return f" ({Path(file).name}, line {lines[-1]})" if lines else ""
-
-
 def _as_numbers(value: object) -> tuple[float, ...] | None:
     """The value as a tuple of floats; None where it is not iterable."""
     # A text is iterable too, letter by letter.
@@ -227,7 +193,7 @@ def names_function(spec: str) -> bool:
     (True, False, False)
     """
     module, _, name = spec.rpartition(":")
-    kinds = (*_PARAMETRISED_REWARDS, *_OTHER_SOURCES, "openai", "model", "jury", "spread")
+    kinds = (*_PARAMETRISED_REWARDS, *_OTHER_SOURCES, "openai", "model", "call", "jury", "spread")
     other = spec.partition(":")[0] in kinds
     return not other and bool(module) and name.isidentifier() and not Path(spec).is_dir()
 
@@ -337,7 +303,7 @@ def resolve_object(spec: str) -> object:
     # Nobody knows what its first lines raise.
     except Exception as error:
         known = isinstance(error, ImportError | SyntaxError | OSError)
-        message = str(error) if known else f"{type(error).__name__}: {error}{_line_in(error, module)}"
+        message = str(error) if known else f"{type(error).__name__}: {error}{line_in(error, module)}"
         raise UserError(f"{spec!r} cannot be imported: {message}{_import_advice(module)}") from error
     if not hasattr(loaded, name):
         raise UserError(f"{spec}: there is no {name!r} in {module}{_near_function(name, loaded)}")
@@ -366,47 +332,3 @@ def _as_function(spec: str, found: object) -> Callable[..., object]:
     if not callable(found):
         raise UserError(f"{spec!r} is a {type(found).__name__}, and a function is needed")
     return found
-
-
-def accepted_arguments(
-    name: str, function: Callable[..., object], available: tuple[str, ...], *, required: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Which of the available arguments the function takes; one that lacks a required argument is refused.
-
-    >>> accepted_arguments("mine", lambda answer, seed=0: 0, ("prompt", "answer"), required=("answer",))
-    ('answer',)
-    """
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{name}: it does not say what it takes: {error}") from error
-    by_name = [
-        parameter
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
-    old = tuple(name for name, new in _OLD_ARGUMENTS.items() if new in available)
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    mandatory = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind not in several
-    ]
-    unavailable = [
-        this_parameter
-        for this_parameter in mandatory
-        if this_parameter not in (*available, *old)
-        or this_parameter not in [parameter.name for parameter in by_name]
-    ]
-    accepted = tuple(entry.name for entry in by_name if entry.name in (*available, *old))
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        accepted = tuple(dict.fromkeys((*accepted, *available)))
-    missing = [name for name in required if name not in accepted]
-    if unavailable or missing:
-        missing_message = f"it does not take the {' and the '.join(missing)}"
-        message = f"it asks for {', '.join(unavailable)}" if unavailable else missing_message
-        # As other libraries call theirs: once, with lists.
-        listed = {*unavailable} & {"completions", "prompts", "completion_ids", "samples", "outputs"}
-        hint = f" (for one answer at a time: `def f({', '.join(required)}, **rest)`)" if listed else ""
-        raise UserError(f"{name}: {message}; it is called by name with any of {', '.join(available)}{hint}")
-    return accepted

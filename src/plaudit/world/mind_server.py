@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from plaudit.errors import UserError
-from plaudit.world.minds import Mind, MindReply, read_question, reply_to
+from plaudit.world.minds import Mind, MindReply, read_question, reply_to, shortened, tokens_of
 
 COMPLETIONS = "/v1/chat/completions"
 """Where it is asked."""
@@ -32,7 +31,6 @@ MOST_BYTES = 4_000_000
 """The longest request."""
 TOP_LOGPROBS = 20
 """The most alternatives that the protocol gives of a token."""
-_TOKEN = re.compile(r"\s*[^\W_]+|\s*[\W_]", re.ASCII)
 _MARKS = {"plain": "{}", "spaced": " {}", "piece": "▁{}", "bold": "{}"}
 
 
@@ -270,21 +268,18 @@ def _completion(counts: Counts, request: _Request) -> dict[str, Any]:
     # Without a seed each repetition draws anew, as with any server.
     draw = request.attempt if seed is None else seed
     reply = reply_to(request.mind, request.text, temperature=request.temperature, draw=draw)
-    text = _written(reply, request.mind)
-    tokens = _TOKEN.findall(text)
     most = request.body.get("max_tokens") or request.body.get("max_completion_tokens")
-    is_cut = reply.cut or (isinstance(most, int) and len(tokens) > most)
-    if isinstance(most, int):
-        tokens = tokens[:most]
-        text = "".join(tokens)
-    message = {"role": "assistant", "content": text}
+    written = replace(reply, text=_written(reply, request.mind))
+    reply = shortened(written, most if isinstance(most, int) else None)
+    tokens = tokens_of(reply.text)
+    message = {"role": "assistant", "content": reply.text}
     if reply.refused:
         message |= {"content": "", "refusal": "I would rather not judge this."}
-    usage = _count(counts, request, len(_TOKEN.findall(request.text)), len(tokens))
+    usage = _count(counts, request, len(tokens_of(request.text)), len(tokens))
     choice = {
         "index": 0,
         "message": message,
-        "finish_reason": "length" if is_cut else "stop",
+        "finish_reason": "length" if reply.cut else "stop",
         "logprobs": {"content": _logprobs(tokens, reply, request)} if request.wants_logprobs else None,
     }
     return {

@@ -17,7 +17,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -81,6 +81,27 @@ class Mind:
         """Refuse what cannot be."""
         for fault in _faults(self):
             raise UserError(f"mind {self.name}: {fault}")
+
+    def __call__(
+        self,
+        question: str,
+        *,
+        temperature: float = 0.0,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+        words: Sequence[str] = (),
+    ) -> dict[str, object]:
+        """The reply to a question in this process, as a function behind ``call:`` gives it.
+
+        Nothing fails on the way and nothing is waited for: faults, delays and spellings are of a server.
+
+        >>> Mind()("What is this?")["text"]
+        'What am I to say?'
+        """
+        reply = shortened(reply_to(self, question, temperature=temperature, draw=seed), max_tokens)
+        odds = {word: share for word, share in reply.odds.items() if word in words}
+        known = {"odds": odds} if odds and self.logprobs else {}
+        return {"text": reply.text, "refused": reply.refused, "cut": reply.cut, **known}
 
     @property
     def spread(self) -> float:
@@ -182,6 +203,7 @@ class MindReply:
     """Whether it breaks off."""
 
 
+_TOKEN = re.compile(r"\s*[^\W_]+|\s*[\W_]", re.ASCII)
 _SPEAKERS = ("System", "User", "Assistant", "Tool")
 
 
@@ -231,6 +253,23 @@ def reply_to(mind: Mind, text: str, *, temperature: float, draw: object) -> Mind
         return form(mind, parsed, lambda odds: _chosen(mind, parsed, odds, temperature, draw))
     except UserError:
         return MindReply(text="I do not know the place that this is about.")
+
+
+def tokens_of(text: str) -> list[str]:
+    """The tokens of a mind's reply: words with the blank before them, and signs."""
+    return _TOKEN.findall(text)
+
+
+def shortened(reply: MindReply, most: int | None) -> MindReply:
+    """A reply of at most so many tokens, which breaks off where it has more.
+
+    >>> shortened(MindReply(text="Mice, I think."), 3)
+    MindReply(text='Mice, I', odds={}, refused=False, cut=True)
+    """
+    tokens = tokens_of(reply.text)
+    if most is None or len(tokens) <= most:
+        return reply
+    return replace(reply, text="".join(tokens[:most]), cut=True)
 
 
 def _unreadable(mind: Mind, parsed: ParsedQuestion) -> MindReply:
@@ -431,3 +470,7 @@ def _tempts(question: Question) -> bool:
     return question.category in ("harmful", "unanswerable") or (
         isinstance(aim, Fact) and aim.belief not in (None, aim.truth)
     )
+
+
+mind = Mind()
+"""A mind as it is where nothing is set: the model of ``call:plaudit.world.minds:mind``."""

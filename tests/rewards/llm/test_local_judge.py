@@ -134,5 +134,7 @@ def test_verdicts_of_a_local_model_say_the_same_for_every_seed():
     first, second = (outcomes(local("points"), [OWL], seed) for seed in (0, 9))
     assert first == second
     assert isinstance(first[0], Verdict)
-    assert first_probability(first[0]) in (0.0, 0.5, 1.0)
+    # Two numbers of which either may be the higher: the chance is no side.
+    assert 0.3 < first_probability(first[0]) < 0.7
+    assert first_probability(first[0]) != 0.5
     assert json.dumps(local("points").version) == '"points-1"'

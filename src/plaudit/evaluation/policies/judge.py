@@ -15,10 +15,13 @@ from plaudit.evaluation.policies.result import Contest
 from plaudit.evaluation.policies.win_rate import ContestNames, JudgedPair, contest_result
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Resampling
+from plaudit.files.user_code import accepted_arguments
 from plaudit.judges.both_ways import BothWays
+from plaudit.judges.calling import ARGUMENTS
 from plaudit.judges.jury import Jury, Spread, read_jury
 from plaudit.judges.model_judge import ModelJudge
 from plaudit.judges.words import (
+    CALL,
     JURY,
     LOCAL,
     SERVER,
@@ -31,6 +34,7 @@ from plaudit.models.load import architectures
 from plaudit.rewards.base import Reward
 from plaudit.rewards.comparing import GOLD, JudgeSettings, in_both_orders, judge_named
 from plaudit.rewards.load import check_reward, loaded_model_folders, model_folder
+from plaudit.rewards.registry import resolve_function
 
 
 def check_judge(spec: str, *, has_gold: bool) -> None:
@@ -54,6 +58,8 @@ def _check_model_judge(spec: str) -> None:
         parse_judge_address(parsed.place)
     elif spec.startswith(LOCAL) and not model_folder(Path(place)).is_dir():
         raise UserError(f"{spec}: there is no folder {place}; name that of a chat model")
+    elif spec.startswith(CALL):
+        accepted_arguments(place, resolve_function(place), ARGUMENTS, required=ARGUMENTS[:1])
     elif spec.startswith((JURY, SPREAD)):
         for member in read_jury(Path(place)).members:
             if member.judge.startswith((JURY, SPREAD)):
