@@ -56,6 +56,15 @@ def test_inspect_counts_measures_and_shows(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == [source]
 
 
+def test_inspect_tells_how_far_the_two_answers_of_pairs_differ(tmp_path, capsys):
+    changed = {**PAIR, "chosen": "Mice and voles.", "rejected": "Mice and seeds."}
+    main(["data", "inspect", str(write(tmp_path / "pairs.jsonl", changed, changed))])
+    assert (
+        "pairs       60% of words shared (token Jaccard), 4 characters apart (27% of the longer text); "
+        "medians of 2 pairs"
+    ) in capsys.readouterr().out.splitlines()
+
+
 def test_inspect_looks_at_no_more_than_it_was_told_to(tmp_path, capsys):
     source = write(tmp_path / "pairs.jsonl", *[PAIR] * 10)
     assert main(["data", "inspect", str(source), "--limit", "4"]) == 0

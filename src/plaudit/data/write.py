@@ -18,6 +18,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, Literal
 
+from plaudit.data.edits import PairDifferences
 from plaudit.data.fields import Problem, shorten
 from plaudit.data.files import file_ending
 from plaudit.data.formats.layout import TOOLS_FIELD, ReadOptions
@@ -316,6 +317,8 @@ class DataSummary:
     """The number of words of each text, by field."""
     character_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     """The number of characters of each text, by field."""
+    differences: PairDifferences = field(default_factory=PairDifferences)
+    """How far the chosen and the rejected answers of comparisons differ."""
     duplicates: int = 0
     """Records that say the same as an earlier one."""
     problems: Counter[str] = field(default_factory=Counter[str])
@@ -378,6 +381,7 @@ def summary_text(summary: DataSummary) -> str:
         *(f"left out    {count} × {reason}" for reason, count in summary.left_out.items()),
         "",
         *_length_lines(summary.word_lengths, summary.character_lengths),
+        *([f"pairs       {pairs}"] if (pairs := summary.differences.sentence) else []),
     ]
     return "\n".join([*lines, *(line for record in summary.first_records for line in _record_lines(record))])
 
@@ -389,6 +393,8 @@ def _count_record(summary: DataSummary, record: Record, digests: set[bytes]) -> 
         content = plain_text(text)
         summary.word_lengths.setdefault(name, []).append(len(content.split()))
         summary.character_lengths.setdefault(name, []).append(len(content))
+    if isinstance(record, Comparison):
+        summary.differences.add(plain_text(record.chosen), plain_text(record.rejected))
     # Without the origin, in which any two copies differ.
     record_json = json.dumps(record_to_dict(replace(record, origin="")), default=str)
     # Sixteen bytes of each record are kept in memory, and not its text.

@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from markupsafe import Markup
 
+from plaudit.data.edits import split_words
 from plaudit.engine.sinks.files import METRICS_FILE
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.diversity import split_words
 from plaudit.evaluation.policies.result import (
     FIGURES_FILE,
     PolicyAnswer,

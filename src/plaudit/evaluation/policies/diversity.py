@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from plaudit.data.edits import split_words
 from plaudit.evaluation.policies.result import Diversity
 
 TOO_SHORT_SHARE = 0.1
 """The share of a policy's answers that may be too short for the common length."""
 MAX_BLEU_PAIRS = 1000
 """Pairs of answers that BLEU is asked about, at most; of more, so many are drawn with a fixed seed."""
-_WORD = re.compile(r"\w+|[^\w\s]")
 
 AnswersByPrompt = Mapping[str, Sequence[str]]
 """What a policy said to each prompt."""
-
-
-def split_words(text: str) -> list[str]:
-    """Words and marks, each by itself.
-
-    >>> split_words("Mice, mostly.")
-    ['Mice', ',', 'mostly', '.']
-    """
-    return _WORD.findall(text)
 
 
 def common_word_count(policies: Iterable[AnswersByPrompt]) -> int:
@@ -69,8 +59,8 @@ def measure_diversity(answers_by_prompt: AnswersByPrompt, words: int) -> Diversi
     return Diversity(
         words=words,
         answers=len(cut_answers),
-        distinct_1=_distinct_n(cut_answers, 1),
-        distinct_2=_distinct_n(cut_answers, 2),
+        distinct_1=distinct_n(cut_answers, 1),
+        distinct_2=distinct_n(cut_answers, 2),
         self_bleu=_mean_self_bleu(cut, within=False),
         self_bleu_within=_mean_self_bleu(cut, within=True),
         unique=len(set(texts)) / len(texts) if texts else 0.0,
@@ -82,7 +72,12 @@ def measure_diversity(answers_by_prompt: AnswersByPrompt, words: int) -> Diversi
     )
 
 
-def _distinct_n(answers: Sequence[Sequence[str]], n: int) -> float | None:
+def distinct_n(answers: Sequence[Sequence[str]], n: int) -> float | None:
+    """Unlike n-grams over all n-grams of answers that are split into words; None where there are none.
+
+    >>> distinct_n([["mice", "and", "voles"], ["mice", "and", "seeds"]], 2)
+    0.75
+    """
     grams = [tuple(tokens[at : at + n]) for tokens in answers for at in range(len(tokens) - n + 1)]
     return len(set(grams)) / len(grams) if grams else None
 
