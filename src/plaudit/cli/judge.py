@@ -60,25 +60,27 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--n", type=positive_integer, metavar="N", help="at most so many pairs or prompts, by chance")
     add("--seed", type=integer, default=0, help="of chance (default: 0)")
     add("--bootstrap", type=positive_integer, default=1000, help="of --card's intervals (default: 1000)")
-    _add_model_options(judge)
-    _add_money_options(judge)
+    add_model_options(judge, "judge two answers of it to each prompt of ROWS")
+    add_money_options(judge)
     add("--store", metavar="FILE", help="also keep each judgement as an event in this label store")
     add("--project", default="ai", metavar="NAME", help="of --store (default: ai)")
     add_row_options(add)
     judge.set_defaults(run=run)
 
 
-def _add_model_options(judge: argparse.ArgumentParser) -> None:
-    add = judge.add_argument
-    add("--model", type=model_path, metavar="DIR", help="judge two answers of it to each prompt of ROWS")
+def add_model_options(parser: argparse.ArgumentParser, use: str) -> None:
+    """Add the options of the model whose answers are drawn; ``use`` says what they are drawn for."""
+    add = parser.add_argument
+    add("--model", type=model_path, metavar="DIR", help=use)
     add("--temperature", type=float, default=1.0, help="of --model's answers (default: 1)")
     add("--max-tokens", type=positive_integer, default=64, help="of --model's answers (default: 64)")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
 
 
-def _add_money_options(judge: argparse.ArgumentParser) -> None:
-    add = judge.add_argument
+def add_money_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what asking models may cost, and of how servers are asked."""
+    add = parser.add_argument
     add("--most-money", type=float, metavar="X", help="stop before more is spent; needs prices")
     add("--price", metavar="IN/OUT", help="of a million tokens, questions/replies, as in 0.15/0.6")
     add("--estimate", action="store_true", help="say what it will cost, and ask nothing")

@@ -32,6 +32,7 @@ _VERBS: Mapping[str, tuple[str, str]] = {
     "prove": ("prove", "preference losses and policy optimisation beside what is exact"),
     "push": ("push", "bring the model of a run to the Hugging Face hub, with a card"),
     "report": ("report", "write the page of a run again, or one that compares several"),
+    "revise": ("revise", "answers criticised and written anew by a model: demonstrations, and pairs"),
     "run": ("run", "the whole of RLHF in one command: stages from rows to a report"),
     "sample": ("sample", "let models answer prompts"),
     "train": ("train", "learn from rows"),

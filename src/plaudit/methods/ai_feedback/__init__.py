@@ -1,0 +1,1 @@
+"""Rows by models: answers that are judged, revised, and attacked."""

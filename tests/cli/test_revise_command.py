@@ -1,0 +1,137 @@
+"""``plaudit revise`` from prompts or answers to demonstrations, pairs, steps and figures; its refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plaudit.cli.main import main
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison, Demonstration
+from plaudit.world.mind_server import MindServer
+from plaudit.world.minds import Mind
+from plaudit.world.shipped import base_model_folder
+
+
+@pytest.fixture
+def server():
+    with MindServer([Mind(price="10/30", accuracy=0.9), Mind(name="shy", refusals=1.0)]) as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, capsys) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for kind, n in (("comparisons", 15), ("prompts", 12)):
+        assert main(["world", "make", kind, "--n", str(n), "--out", f"{kind}.jsonl"]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def run(capsys: Any, *words: object) -> str:
+    assert main(["revise", *map(str, words)]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: Any, *words: object) -> str:
+    assert main(["revise", *map(str, words)]) == 2
+    return capsys.readouterr().err
+
+
+def by(server: MindServer, model: str = "world") -> str:
+    return f"openai:{server.url}#{model}"
+
+
+def lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_answers_of_rows_become_demonstrations_pairs_steps_and_figures(capsys, folder, server):
+    where = ("--out", "rows.jsonl", "--pairs", "p.jsonl", "--steps", "s.jsonl", "--figures", "f.json")
+    asked = (
+        *("comparisons.jsonl", "--by", by(server), "--constitution", "ours"),
+        *("--rounds", 2, "--price", "10/30"),
+    )
+    assert "at most in all" in run(capsys, *asked, "--estimate")
+    assert server.counts.requests == 0
+    out = run(capsys, *asked, *where)
+    rows = [row for row in read_records("rows.jsonl").records if isinstance(row, Demonstration)]
+    pairs = [row for row in read_records("p.jsonl").records if isinstance(row, Comparison)]
+    steps, figures = lines("s.jsonl"), json.loads(Path("f.json").read_text())
+    assert len(rows) == len(pairs) == figures["outcomes"]["revised"] == figures["after"]["answers"] > 10
+    assert {row.annotator for row in rows} == {figures["by"]}
+    assert len(steps) == sum(figures["outcomes"].values()) == 30
+    assert all(len({step["principle"] for step in row["rounds"]}) == 2 for row in steps)
+    assert figures["price"] == pytest.approx(server.counts.price)
+    assert "refusals" in out
+    assert "spent in all" in out
+    again = run(capsys, *asked, *where)
+    assert server.counts.requests == 4 * 30
+    assert server.counts.requests == requests
+    assert again.splitlines()[2:] == out.splitlines()[2:]
+
+
+def test_the_answers_of_a_model_are_revised_and_those_that_are_cut_are_not(capsys, folder, server):
+    asked = ("prompts.jsonl", "--model", base_model_folder(), "--by", by(server), "--out", "rows.jsonl")
+    out = run(capsys, *asked, "--max-tokens", 8, "--n", 10)
+    [line] = [line for line in out.splitlines() if line.startswith("not to be revised")]
+    cut = int(line.split(": ")[1].split()[0])
+    assert line.endswith(" cut off")
+    assert 0 < cut < 10
+    assert server.counts.requests == 2 * (10 - cut)
+
+
+def test_a_reviser_that_is_the_revised_model_is_named(capsys, folder):
+    model = base_model_folder()
+    out = run(capsys, "prompts.jsonl", "--model", model, "--by", f"model:{model},max-tokens=8", "--estimate")
+    assert "revises answers of its own" in out
+
+
+def test_what_cannot_be_revised_is_refused_in_words(capsys, folder, server):
+    some = ("prompts.jsonl", "--by", by(server))
+    out = ("--out", "rows.jsonl")
+    assert "say where the rows go" in refused(capsys, *some)
+    assert "these rows are prompts alone: name the model" in refused(capsys, *some, *out)
+    pairs = ("comparisons.jsonl", *out, "--by")
+    assert "cannot write: name one model" in refused(capsys, *pairs, "length:1-20")
+    assert "cannot write: name one model" in refused(capsys, *pairs, "jury:three.yaml")
+    for rounds in ("0", "5"):
+        assert "expected 1 to 4" in refused(capsys, *pairs, by(server), "--rounds", rounds)
+    assert "one round that changes little" in refused(
+        capsys, *pairs, by(server), "--rounds", "2", "--minimal"
+    )
+    Path("bare.yaml").write_text("- {id: one, choose: a, critique: b}\n")
+    refusal = refused(capsys, *pairs, by(server), "--constitution", "bare.yaml")
+    assert "bare.yaml, principle 1 (one): revise is missing" in refusal
+    Path("no-rows.jsonl").write_text('{"poem": "Roses."}\n')
+    assert "no-rows.jsonl" in refused(capsys, "no-rows.jsonl", *out, "--by", by(server))
+    assert "no answer was revised" in refused(capsys, *pairs, by(server, "shy"))
+    assert "its prices are not known" in refused(capsys, *pairs, by(server), "--most-money", "1")
+    assert not Path("rows.jsonl").exists()
+    assert server.counts.requests == 30
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice(folder, capsys):
+    with MindServer([Mind(delay=0.3)]) as slow:
+        words = ["revise", "comparisons.jsonl", "--by", by(slow), "--requests", "2", "--out", "rows.jsonl"]
+        process = subprocess.Popen([sys.executable, "-m", "plaudit", *words], env={**os.environ})
+        while slow.counts.to_json()["replies"] < 8:
+            time.sleep(0.05)
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        # What was under way when it was killed is the only thing that may be asked again.
+        assert main(words) == 0
+        counts = slow.counts.to_json()
+    assert counts["replied_twice"] <= 2
+    assert counts["questions"] == 60
