@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _EPILOG = """\
 by       openai:http://host:port/v1#model   a model behind a server
          model:DIR                          a chat model on this machine
+         call:module:function               a Python function that replies to a question
 settings behind commas: openai:http://host:port/v1#model,temperature=0.7,max-tokens=256,price=0.15/0.6
 
 Each round asks for a critique of the answer, and then for the answer anew. Revisions that change nothing, are
