@@ -113,6 +113,8 @@ class Verdict:
     """What was said in either order, where both were asked."""
     rationale: str | None = None
     """The judge's own words, where it gave any."""
+    principles: tuple[str, ...] = ()
+    """The principles of a constitution by which it judged."""
 
     def __post_init__(self) -> None:
         for error in _verdict_errors(self):

@@ -35,10 +35,9 @@ from plaudit.data.judging import (
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.judges.chat import PASSING
+from plaudit.judges.pooling import pooled_verdict
 from plaudit.judges.words import JURY
 
-MOST_SURE = 0.99
-"""What a member is taken to be sure of at most: a certain one would outvote all others together."""
 NO_MAJORITY = "no verdict of most of the jury"
 """The reason where members with half of the weight or more say nothing."""
 FLIPS = 0.25
@@ -131,10 +130,8 @@ class Jury:
             silent = [outcome.reason for outcome in row if isinstance(outcome, NoVerdict)]
             # Where a member was not to be reached, the jury may say something when it is asked again.
             return NoVerdict(reason=next((why for why in silent if why in PASSING), NO_MAJORITY))
-        share = _mean_of_odds([(weight, first_probability(outcome)) for weight, outcome in voices])
         parts = ", ".join(f"{outcome.annotator} {first_probability(outcome):.2f}" for _, outcome in voices)
-        found = probable_verdict(share, annotator=self.name, orders=_joined_orders(voices))
-        return replace(found, rationale=parts)
+        return replace(pooled_verdict(voices, annotator=self.name), rationale=parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,35 +252,12 @@ def _refuse_unknown(where: str, row: Mapping[object, object], known: Sequence[st
             raise UserError(f"{where}: nothing is called {name!r}{did_you_mean(str(name), known)}")
 
 
-def _mean_of_odds(voices: Sequence[tuple[float, float]]) -> float:
-    total = sum(weight for weight, _ in voices)
-    mean = sum(weight * _log_odds(share) for weight, share in voices) / total
-    return 0.5 * (1 + math.tanh(mean / 2))
-
-
-def _log_odds(share: float) -> float:
-    bounded = min(max(share, 1 - MOST_SURE), MOST_SURE)
-    return math.log(bounded / (1 - bounded))
-
-
-def _joined_orders(voices: Sequence[tuple[float, Verdict]]) -> Orders | None:
-    """Both orders of the jury, where every member has both."""
-    both = [(weight, outcome.orders) for weight, outcome in voices]
-    sides = [
-        [(weight, side) for weight, orders in both if orders and (side := getattr(orders, name)) is not None]
-        for name in ("forward", "backward")
-    ]
-    if not all(len(side) == len(voices) for side in sides):
-        return None
-    return Orders(forward=_mean_of_odds(sides[0]), backward=_mean_of_odds(sides[1]))
-
-
 def _flipped(verdict: Verdict) -> Verdict:
     orders = verdict.orders
     if orders is not None and orders.forward is not None and orders.backward is not None:
         orders = Orders(forward=1 - orders.forward, backward=1 - orders.backward)
     found = probable_verdict(1 - first_probability(verdict), annotator=verdict.annotator, orders=orders)
-    return replace(found, rationale=verdict.rationale)
+    return replace(found, rationale=verdict.rationale, principles=verdict.principles)
 
 
 def _draw(seed: int | str, what: str, task: Task) -> float:

@@ -10,6 +10,10 @@
 - answer: whether each answer is right, given the true one.
 
 Of pairs both orders are asked and kept, and their mean counts (Wang et al. 2023, arXiv:2305.17926).
+
+With a constitution each task is judged by principles that a hash draws: of the prompt for points, so that all
+answers to it are judged alike, and of prompt and answers for pairs. The log-odds of several are averaged, or
+their points.
 """
 
 from __future__ import annotations
@@ -17,18 +21,30 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Protocol
 
-from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, probable_verdict, verdicts_only
+from plaudit.data.judging import (
+    NoVerdict,
+    Orders,
+    Task,
+    Verdict,
+    first_probability,
+    probable_verdict,
+    verdicts_only,
+)
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.judges.both_ways import verdict_of_orders
 from plaudit.judges.cache import Reply
 from plaudit.judges.chat import LOGPROBS_REFUSED
+from plaudit.judges.constitution import Principle
 from plaudit.judges.ledger import ChatRequest
 from plaudit.judges.money import Estimate
+from plaudit.judges.pooling import pooled_verdict
 from plaudit.judges.replies import parse_verdict, parse_word
 from plaudit.judges.rubric import (
+    BY_PRINCIPLE,
     OVERALL,
     Aspect,
     distribution_of_mean,
@@ -101,8 +117,6 @@ class ModelJudge:
     """How the model is reached."""
     ask: HowToAsk = field(default_factory=HowToAsk)
     """How it is asked."""
-    principle: str | None = None
-    """What counts, in place of the wording's own words."""
     _logprobs: _Logprobs = field(default_factory=_Logprobs, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -122,8 +136,8 @@ class ModelJudge:
 
     @property
     def version(self) -> str:
-        """What its judgements hang on besides the model: the way to ask, wording, principle, rubric, and
-        settings that are not the usual ones.
+        """What its judgements hang on besides the model: the way to ask, wording, constitution with the
+        number of its principles, rubric, preamble, and settings that are not the usual ones.
         """
         # A temperature that was fitted on clamped chances, or points of 7, are of another judge.
         usual = HowToAsk()
@@ -132,11 +146,14 @@ class ModelJudge:
             for name in _SETTINGS_THAT_COUNT[self.how]
             if getattr(self.ask, name) != getattr(usual, name)
         ]
-        if self.principle is not None or self.ask.rubric is not None:
-            rubric = (f"{a.name}/{a.description}/{a.weight}" for a in self._aspects)
-            own = [self.principle or "", *rubric, *own]
+        if self.ask.rubric is not None:
+            own = ["", *(f"{a.name}/{a.description}/{a.weight}" for a in self._aspects), *own]
+        if self.ask.preamble is not None:
+            own.append(f"preamble={self.ask.preamble}")
         tail = hashlib.sha256("\n".join(own).encode()).hexdigest()[:6]
-        return f"{self.how}-{self._wording.version}{f'-{tail}' if own else ''}"
+        file = self.ask.constitution
+        principles = "" if file is None else f"-c{file.version}x{self.ask.drawn_principles}"
+        return f"{self.how}-{self._wording.version}{principles}{f'-{tail}' if own else ''}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -161,14 +178,20 @@ class ModelJudge:
         orders = [_both_orders(task) for task in tasks]
         differ = [task for task, both in zip(tasks, orders, strict=True) if both is not None]
         by_scores = self.how in ("points", "answer")
-        found = iter(self._by_scores(differ) if by_scores else self._by_orders(differ))
+        cases = [self._cases(task) for task in differ]
+        every = [case for row in cases for case in row]
+        parts = iter(self._by_scores(every) if by_scores else self._by_orders(every))
+        found = iter([self._joined([next(parts) for _ in row]) for row in cases])
         return [self._tie() if both is None else next(found) for both in orders]
 
     def scores(self, tasks: Sequence[Task]) -> list[list[float | NoVerdict]]:
         """What each answer is worth by itself: its points, or the chance that it is right."""
         if self.how not in ("points", "answer"):
             raise UserError(f"{self.name} compares by {self.how}, and has no score for one answer alone")
-        return [[self._score(some) for some in row] for row in self._score_reads(tasks)]
+        cases = [self._cases(task) for task in tasks]
+        rows = iter(self._score_reads([case for own in cases for case in own]))
+        found = [[[self._score(some) for some in next(rows)] for _ in own] for own in cases]
+        return [_mean_scores(by_each) for by_each in found]
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate:
         """What is still to be asked about these tasks, and what it costs at most."""
@@ -184,36 +207,65 @@ class ModelJudge:
 
     def _requests(self, task: Task) -> list[ChatRequest]:
         """All that is asked about a task."""
+        return [request for case in self._cases(task) for request in self._case_requests(case)]
+
+    def _case_requests(self, case: _Case) -> list[ChatRequest]:
         if self.how in ("points", "answer"):
-            return [request for answer in task.answers for request in self._score_requests(task, answer)]
-        return [self._pair_request(pair) for pair in _both_orders(task) or ()]
+            return [request for answer in case.task.answers for request in self._score_requests(case, answer)]
+        return [self._pair_request(case, pair) for pair in _both_orders(case.task) or ()]
 
     @property
     def _wording(self) -> Wording:
-        return wording_named(self.how)
+        wording = wording_named(self.how)
+        if self.ask.preamble is None:
+            return wording
+        return replace(wording, introduction=f"{self.ask.preamble}\n\n{wording.introduction}")
 
     @property
     def _aspects(self) -> Sequence[Aspect]:
-        return OVERALL if self.ask.rubric is None else read_rubric(self.ask.rubric)
+        if self.ask.rubric is not None:
+            return read_rubric(self.ask.rubric)
+        return OVERALL if self.ask.constitution is None else BY_PRINCIPLE
 
-    @property
-    def _fill(self) -> dict[str, str]:
-        return {} if self.principle is None else {"principle": self.principle}
+    def _cases(self, task: Task) -> list[_Case]:
+        """A task by each principle that is drawn for it; the task as it is where there is no constitution."""
+        file = self.ask.constitution
+        if file is None:
+            return [_Case(task=task)]
+        # Points of answers to one prompt are compared with each other, wherever the answers are met.
+        answers = () if self.how == "points" else sorted(map(plain_text, task.answers))
+        key = "\0".join([plain_text(task.prompt), *answers])
+        drawn = file.drawn(key, category=task.category, count=self.ask.drawn_principles)
+        return [_Case(task=task, principle=principle) for principle in drawn]
+
+    def _joined(self, parts: Sequence[Verdict | NoVerdict]) -> Verdict | NoVerdict:
+        """The outcomes by each principle as one, where most of them have a verdict."""
+        if len(parts) == 1:
+            return parts[0]
+        voices = [(1.0, part) for part in parts if isinstance(part, Verdict)]
+        if 2 * len(voices) <= len(parts):
+            return next(part for part in parts if isinstance(part, NoVerdict))
+        words = (
+            f"{', '.join(part.principles)} {first_probability(part):.2f}: {part.rationale}"
+            for _, part in voices
+        )
+        return replace(pooled_verdict(voices, annotator=self.name), rationale="\n\n".join(words))
 
     def _tie(self) -> Verdict:
         return probable_verdict(0.5, annotator=self.name, orders=Orders(forward=0.5, backward=0.5))
 
-    def _by_orders(self, tasks: Sequence[Task]) -> list[Verdict | NoVerdict]:
-        pairs = [pair for task in tasks for pair in _both_orders(task) or ()]
-        requests = [self._pair_request(pair) for pair in pairs]
+    def _by_orders(self, cases: Sequence[_Case]) -> list[Verdict | NoVerdict]:
+        requests = [
+            self._pair_request(case, pair) for case in cases for pair in _both_orders(case.task) or ()
+        ]
         shares = self._odds(requests) if self.how == "letter" else self._read(requests)
-        both = zip(shares[::2], shares[1::2], strict=True)
-        return [self._outcome(forward, backward) for forward, backward in both]
+        both = zip(cases, shares[::2], shares[1::2], strict=True)
+        return [case.marked(self._outcome(forward, backward)) for case, forward, backward in both]
 
-    def _pair_request(self, pair: ShownPair) -> ChatRequest:
+    def _pair_request(self, case: _Case, pair: ShownPair) -> ChatRequest:
         is_letter = self.how == "letter"
         return ChatRequest(
-            question=pair_question(self._wording, pair, self._fill),
+            question=pair_question(self._wording, pair, case.fill),
             words=() if self.how == "verdict" else LETTERS,
             is_word=is_letter,
             temperature=self.ask.temperature,
@@ -230,14 +282,15 @@ class ModelJudge:
             return found
         return replace(found, rationale="\n\n".join(read.text for read in (forward, backward)))
 
-    def _score_reads(self, tasks: Sequence[Task]) -> list[list[list[_Read]]]:
+    def _score_reads(self, cases: Sequence[_Case]) -> list[list[list[_Read]]]:
         """What was read for each answer of each task; nothing where there is no true answer."""
-        plan = [[self._score_requests(task, answer) for answer in task.answers] for task in tasks]
+        plan = [[self._score_requests(case, answer) for answer in case.task.answers] for case in cases]
         replies = iter(self._odds([request for row in plan for some in row for request in some]))
         return [[[next(replies) for _ in some] for some in row] for row in plan]
 
-    def _by_scores(self, tasks: Sequence[Task]) -> list[Verdict | NoVerdict]:
-        return [self._compared(first, second) for first, second in self._score_reads(tasks)]
+    def _by_scores(self, cases: Sequence[_Case]) -> list[Verdict | NoVerdict]:
+        rows = zip(cases, self._score_reads(cases), strict=True)
+        return [case.marked(self._compared(first, second)) for case, (first, second) in rows]
 
     def _compared(self, first: Sequence[_Read], second: Sequence[_Read]) -> Verdict | NoVerdict:
         """Of points, the chance that the first has more, and half of that of as many; of two chances to be
@@ -261,20 +314,20 @@ class ModelJudge:
         shares = [{int(word): share for word, share in read.shares.items()} for read in reads]
         return distribution_of_mean(shares, self._aspects)
 
-    def _score_requests(self, task: Task, answer: Text) -> list[ChatRequest]:
+    def _score_requests(self, case: _Case, answer: Text) -> list[ChatRequest]:
         """The requests that make an answer's score; none where there is no true answer to compare with."""
         blocks = (("Answer", plain_text(answer)),)
         if self.how == "answer":
-            if task.reference_answer is None:
+            if case.task.reference_answer is None:
                 return []
-            blocks = (*blocks, ("True answer", task.reference_answer))
-            return [self._word_request(task, blocks, self._fill, YES_NO)]
+            blocks = (*blocks, ("True answer", case.task.reference_answer))
+            return [self._word_request(case.task, blocks, case.fill, YES_NO)]
         words = tuple(str(number) for number in range(1, self.ask.points + 1))
         return [
             self._word_request(
-                task,
+                case.task,
                 blocks,
-                self._fill
+                case.fill
                 | {"aspect": aspect.name, "description": aspect.description, "points": str(self.ask.points)},
                 words,
             )
@@ -377,6 +430,25 @@ class ModelJudge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A task with the principle that it is judged by."""
+
+    task: Task
+    principle: Principle | None = None
+
+    @property
+    def fill(self) -> dict[str, str]:
+        """What stands in place of the wording's own words."""
+        return {} if self.principle is None else {"principle": self.principle.choose}
+
+    def marked(self, outcome: Verdict | NoVerdict) -> Verdict | NoVerdict:
+        """A verdict with the name of the principle."""
+        if self.principle is None or isinstance(outcome, NoVerdict):
+            return outcome
+        return replace(outcome, principles=(self.principle.id,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
     """What was read of replies: the share of each word, or why there is none."""
 
@@ -414,6 +486,16 @@ def _share(replies: Sequence[Reply | str], request: ChatRequest) -> _Read:
         return next(read for read in reads if read.reason is not None)
     shares = {word: sum(read.shares[word] for read in sound) / len(sound) for word in request.words}
     return _Read(shares=shares, text=" ".join(read.text.strip() for read in reads))
+
+
+def _mean_scores(rows: Sequence[Sequence[float | NoVerdict]]) -> list[float | NoVerdict]:
+    """The mean over principles of what each answer is worth by it, where all of them have a score."""
+    found = list[float | NoVerdict]()
+    for scores in zip(*rows, strict=True):
+        missing = next((score for score in scores if isinstance(score, NoVerdict)), None)
+        known = [score for score in scores if not isinstance(score, NoVerdict)]
+        found.append(fmean(known) if missing is None else missing)
+    return found
 
 
 def _both_orders(task: Task) -> tuple[ShownPair, ShownPair] | None:

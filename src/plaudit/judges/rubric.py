@@ -47,6 +47,10 @@ OVERALL = (
     ),
 )
 """What points are given for where nobody says it."""
+BY_PRINCIPLE = (
+    Aspect(name="what is said above", description="how far the answer is as it says that the better one is."),
+)
+"""What points are given for where a principle of a constitution says it."""
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
+from plaudit.judges.constitution import Constitution, constitution_named
 from plaudit.judges.money import Prices, parse_prices
 from plaudit.judges.posting import parse_url
 
@@ -48,6 +49,12 @@ class HowToAsk:
     """The most points that an answer is given; the fewest are 1."""
     rubric: Path | None = None
     """A file of aspects with their weights; None: the answer as a whole."""
+    constitution: Constitution | None = None
+    """The principles that say what counts; None: the wording's own words."""
+    principles: int | Literal["all"] = 1
+    """How many of them are drawn for a task; the log-odds of several are averaged."""
+    preamble: str | None = None
+    """What stands above the question: examples, say."""
     price: Prices | None = None
     """What a million tokens cost."""
     requests: int | None = None
@@ -63,6 +70,36 @@ class HowToAsk:
             raise UserError("draws, max-tokens and requests are at least 1, points 2 to 9 (one digit)")
         if not 0 <= self.temperature < math.inf or not 0 <= self.clamp <= 0.5:
             raise UserError("temperature is 0 or more, clamp from 0 to 0.5")
+        self._refuse_constitution()
+
+    @property
+    def drawn_principles(self) -> int:
+        """How many principles a task is judged by at most; 0 without a constitution."""
+        if self.constitution is None:
+            return 0
+        return len(self.constitution.principles) if self.principles == "all" else self.principles
+
+    def _refuse_constitution(self) -> None:
+        """Refuse principles without a constitution, more than it has, and a way to ask that has no use for
+        them.
+        """
+        if self.constitution is None:
+            if self.principles != 1:
+                raise UserError(
+                    f"principles={self.principles} are of a constitution: constitution=FILE, or ours"
+                )
+            return
+        there = len(self.constitution.principles)
+        if self.principles != "all" and not 1 <= self.principles <= there:
+            raise UserError(
+                f"principles={self.principles}: {self.constitution.name} has {there}; give 1 to {there}, or "
+                "all"
+            )
+        if self.how == "answer":
+            raise UserError(
+                "how=answer compares with the true answer, and a constitution says what is better; leave one "
+                "of them out"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +132,31 @@ class JudgeWord:
             raise UserError(f"{self.place}: {error}") from error
 
 
+def parse_principles(word: str) -> int | Literal["all"]:
+    """How many principles are drawn for a task, or all.
+
+    >>> parse_principles("3"), parse_principles("all")
+    (3, 'all')
+    """
+    if word == "all":
+        return "all"
+    try:
+        return int(word)
+    except ValueError as error:
+        raise UserError(f"principles={word}: expected a number, or all") from error
+
+
+def read_preamble(word: str) -> str:
+    """The text of a file that stands above every question."""
+    try:
+        text = Path(word).read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UserError(f"preamble={word}: cannot be read as a text: {error}") from error
+    if not text:
+        raise UserError(f"preamble={word}: there is nothing in it")
+    return text
+
+
 _CONVERTERS: Mapping[str, Callable[[str], object]] = {
     "how": str,
     "draws": int,
@@ -103,6 +165,9 @@ _CONVERTERS: Mapping[str, Callable[[str], object]] = {
     "clamp": float,
     "points": int,
     "rubric": Path,
+    "constitution": constitution_named,
+    "principles": parse_principles,
+    "preamble": read_preamble,
     "price": parse_prices,
     "requests": int,
     "token_from": str,

@@ -155,6 +155,7 @@ def _body(item: Judged, judging: Judging, order: list[int]) -> dict[str, Any]:
         "orders": None if orders is None else [orders.forward, orders.backward],
         "text": outcome.rationale if is_verdict else None,
         "reason": None if is_verdict else outcome.reason,
+        "principles": [*outcome.principles] if is_verdict else [],
         **item.cost,
     }
 

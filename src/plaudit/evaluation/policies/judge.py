@@ -117,7 +117,7 @@ def agreement_with_people(
     decided = [pair for pair in pairs if pair.p_first != 0.5]
     duels = [(pair, *(pair.answers if pair.p_first > 0.5 else pair.answers[::-1])) for pair in decided]
     tasks = [
-        EvaluationPrompt(prompt=pair.prompt).task(((preferred, True), (other, True)))
+        EvaluationPrompt(prompt=pair.prompt, category=pair.category).task(((preferred, True), (other, True)))
         for pair, preferred, other in duels
     ]
     judged = tuple(

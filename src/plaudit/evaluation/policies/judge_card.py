@@ -152,7 +152,7 @@ def calibrated(found: Verdict | NoVerdict, temperature: float) -> Verdict | NoVe
     share = min(max(first_probability(found), 1 - SURE_MOST), SURE_MOST)
     scaled = 0.5 * (1 + math.tanh(math.log(share / (1 - share)) / temperature / 2))
     verdict = probable_verdict(scaled, annotator=found.annotator, orders=found.orders)
-    return replace(verdict, rationale=found.rationale)
+    return replace(verdict, rationale=found.rationale, principles=found.principles)
 
 
 def write_card(card: JudgeCard, path: Path) -> None:
@@ -282,7 +282,15 @@ def _ceiling_value(ceiling: Ceiling) -> float | None:
 def _member_errors(judge: Judge, duels: Sequence[JudgedPair]) -> dict[str, float | None]:
     if not isinstance(judge, Jury):
         return {}
-    tasks = [Task(prompt=duel.prompt, answers=(duel.mine, duel.theirs), ended=(True, True)) for duel in duels]
+    tasks = [
+        Task(
+            prompt=duel.prompt,
+            answers=(duel.mine, duel.theirs),
+            ended=(True, True),
+            category=duel.category,
+        )
+        for duel in duels
+    ]
     errors: dict[str, Sequence[bool | None]] = {
         f"{number} {member.name}": [_is_wrong(outcome) for outcome in row]
         for number, (member, row) in enumerate(
