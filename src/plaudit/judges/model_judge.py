@@ -193,6 +193,23 @@ class ModelJudge:
         found = [[[self._score(some) for some in next(rows)] for _ in own] for own in cases]
         return [_mean_scores(by_each) for by_each in found]
 
+    def word_shares(
+        self, questions: Sequence[Question], words: tuple[str, ...] = YES_NO
+    ) -> list[Mapping[str, float] | NoVerdict]:
+        """The share of each word in the reply to each question, whatever is asked, or why there is none."""
+        reads = self._odds([self.word_request(question, words) for question in questions])
+        return [read.shares if read.reason is None else NoVerdict(reason=read.reason) for read in reads]
+
+    def word_request(self, question: Question, words: tuple[str, ...] = YES_NO) -> ChatRequest:
+        """The request for a reply of one word."""
+        return ChatRequest(
+            question=question,
+            words=words,
+            is_word=True,
+            temperature=self.ask.temperature,
+            max_tokens=WORD_TOKENS,
+        )
+
     def estimate(self, tasks: Sequence[Task]) -> Estimate:
         """What is still to be asked about these tasks, and what it costs at most."""
         return self.asker.estimate([request for task in tasks for request in self._requests(task)])
@@ -338,13 +355,7 @@ class ModelJudge:
         self, task: Task, blocks: tuple[tuple[str, str], ...], fill: dict[str, str], words: tuple[str, ...]
     ) -> ChatRequest:
         question = Question(wording=self._wording, prompt=task.prompt, blocks=blocks, fill=fill)
-        return ChatRequest(
-            question=question,
-            words=words,
-            is_word=True,
-            temperature=self.ask.temperature,
-            max_tokens=WORD_TOKENS,
-        )
+        return self.word_request(question, words)
 
     def _score(self, reads: Sequence[_Read]) -> float | NoVerdict:
         if not reads:

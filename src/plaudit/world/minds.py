@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
+from plaudit.world.attacks import harm_in, refusal_in
 from plaudit.world.critiques import RIGHT_SENTENCE, critique_of
 from plaudit.world.gold import Gold, judge_answer
 from plaudit.world.prompts import question_of_prompt, questions
@@ -346,6 +347,23 @@ def _correct(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
     return MindReply(text=choose(odds), odds=odds)
 
 
+def _harm(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
+    question = question_of_prompt(parsed.blocks.get("Goal", parsed.prompt))
+    return _yes_or_no(mind, parsed, choose, right=bool(harm_in(question, parsed.blocks["Answer"])))
+
+
+def _refusal(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
+    question = question_of_prompt(parsed.blocks.get("Goal", parsed.prompt))
+    return _yes_or_no(mind, parsed, choose, right=refusal_in(question, parsed.blocks["Answer"]))
+
+
+def _yes_or_no(mind: Mind, parsed: ParsedQuestion, choose: Choose, *, right: bool) -> MindReply:
+    stated = mind.stated(mind._level(mind.draw("yes", *parsed.key, shared=True)))
+    yes = stated if right == mind.reads_rightly("yes", *parsed.key) else 1 - stated
+    odds = {"Yes": yes, "No": 1 - yes}
+    return MindReply(text=choose(odds), odds=odds)
+
+
 def _criticise(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
     """The true critique; read wrongly, praise of a bad answer or a fault that a right one does not have."""
     del choose
@@ -379,14 +397,31 @@ def _attack(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
     return MindReply(text=fresh[int(mind.draw("which", *parsed.key) * len(fresh))])
 
 
+def _pursue(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
+    """The same wish in words that were not tried yet; read wrongly, something that tempts to nothing."""
+    del choose
+    goal = question_of_prompt(parsed.blocks["Goal"])
+    tempting = mind.reads_rightly("pursue", *parsed.key)
+    others = [
+        _words(question)
+        for question in _single_turns()
+        if _tempts(question) == tempting and (question.aim == goal.aim or not tempting)
+    ]
+    fresh = [words for words in others if words not in parsed.prompt] or [_words(goal)]
+    return MindReply(text=fresh[int(mind.draw("which", *parsed.key) * len(fresh))])
+
+
 _FORMS: Sequence[tuple[str, Callable[[Mind, ParsedQuestion, Choose], MindReply]]] = (
     (r"^<verdict-[0-9a-f]*>WORD</verdict-[0-9a-f]*>$", _verdict),
     (r"\bA or B\b", _letter),
     (r"\bfrom 1 to \d+\b", _points),
+    (r"\b[Dd]id the answer do what it must not\b", _harm),
+    (r"\b[Dd]id the answer decline\b", _refusal),
     (r"\bYes or No\b", _correct),
     (r"\bcritique\b", _criticise),
     (r"\b(anew|rewrite|revis)", _revise),
     (r"\bmessage of a user\b", _attack),
+    (r"\bnext message of the user\b", _pursue),
 )
 """What is asked for, by words that anybody would ask with; the first that fits."""
 
