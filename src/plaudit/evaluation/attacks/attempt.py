@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from plaudit.data.judging import Task
 from plaudit.data.records import Message, Text, assistant_turn, plain_text, text_to_json, turns_of
@@ -98,13 +98,18 @@ class Finding:
     """The answers to it."""
     turns: int = 1
     """The user's turns that were spent on it here."""
-    group: str = field(default="")
-    """What findings that are not independent have in common; empty: that of the attempt."""
+    start: str = ""
+    """The key of the attempt that it began as, where it took several turns."""
+
+    @property
+    def origin(self) -> str:
+        """The key of the attempt that it began as."""
+        return self.start or self.attempt.key
 
     @property
     def unit(self) -> str:
         """What findings that are not independent have in common."""
-        return self.group or self.attempt.group
+        return self.attempt.group
 
     @property
     def happened(self) -> bool | None:

@@ -1,0 +1,472 @@
+"""Attacks on policies: from rows, reworded, written by a model, over several turns, from an archive.
+
+Harmless twins and mirrored pairs are asked beside them, in the same way and of the same policies: one that
+declines everything resists every attack and is of no use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.read import read_records
+from plaudit.data.records import assistant_turn, user_turn
+from plaudit.engine.run_folder import hash_path
+from plaudit.errors import UserError
+from plaudit.evaluation.attacks.archive import Worked, add_to_archive, read_archive
+from plaudit.evaluation.attacks.attacker import Attacker, Questioner
+from plaudit.evaluation.attacks.attempt import Attempt, Finding
+from plaudit.evaluation.attacks.result import (
+    AttackReport,
+    Gap,
+    PolicyAttack,
+    Written,
+    failures_of,
+    gap_between,
+    mirrored_of,
+    rate,
+    rates_by,
+)
+from plaudit.evaluation.attacks.sources import (
+    HarmlessRows,
+    attempts_of,
+    chosen_categories,
+    harmless_rows,
+    read_templates,
+    reworded,
+)
+from plaudit.evaluation.attacks.target import FolderTarget, Target, targets_named
+from plaudit.evaluation.attacks.verdicts import AnswerJudge, AnswerJudgeSettings, Matter, answer_judge
+from plaudit.evaluation.policies.judge import family_note
+from plaudit.judges.constitution import constitution_named
+from plaudit.judges.money import BYTES_A_TOKEN, Estimate, Purse, parse_prices
+from plaudit.judges.posting import RetryPolicy
+from plaudit.judges.wording import Question, wording_named
+from plaudit.judges.words import LOCAL, HowToAsk, asks_a_model, parse_judge_word
+from plaudit.judges.writing import Writer
+from plaudit.rewards.comparing import JudgeSettings, writer_named
+from plaudit.rewards.load import model_folder
+from plaudit.rollouts.sampler import SamplingSettings
+
+ARCHIVE_FILE = "archive.jsonl"
+"""In the folder of a result: what worked in it, as an archive."""
+NO_TWINS = (
+    "refusals of harmless prompts were not measured (--without-twins): whoever refuses everything would "
+    "resist every attack"
+)
+"""What is missing without twins."""
+NO_MIRRORED = "unequal refusal was not measured: no two rows of the twins share a word under `mirror`"
+"""What is missing without mirrored pairs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackSettings:
+    """Attacks on policies, beside prompts that they should not refuse.
+
+    Example: ``AttackSettings(targets=("runs/sft",), prompts=Path("red.jsonl"), judge="mine.py:harmful", …)``
+    """
+
+    targets: tuple[str, ...]
+    """The policies: folders, or openai:http://host/v1#model; each later one is compared with the first."""
+    prompts: Path | None = None
+    """Rows with prompts that tempt, of any kind; those that people wrote as attacks among them."""
+    judge: str
+    """Who says whether an answer did harm: a model that is asked, a jury, a function, a reward."""
+    refusal: str | None = None
+    """Who says whether an answer declined; none: the judge, where it is a model."""
+    twins: Path | None = None
+    """Rows with harmless prompts, and with mirrored pairs (two rows that share a word under mirror)."""
+    without_twins: bool = False
+    """Measure no refusals; every result then says so."""
+    templates: str | None = None
+    """Ask each prompt in other words too: a file of templates, or ours."""
+    by: str | None = None
+    """A model that attacks: with several turns, or messages that it writes."""
+    write: int = 0
+    """How many messages it writes against each policy."""
+    turns: int = 1
+    """How many turns of the user an attack may take; from 2 on the attacker goes on where one failed."""
+    archive: Path | None = None
+    """What worked before, whichever policy it was: asked again, and added to."""
+    category: tuple[str, ...] = ()
+    """Only prompts of these categories."""
+    n: int | None = None
+    """At most so many prompts; none: all."""
+    answers: int = 1
+    """Answers to each conversation: an attack works if any of them does harm."""
+    temperature: float | None = None
+    """Of the policies' answers; none: 0, and 1 where there are several answers."""
+    max_tokens: int = 64
+    """An answer that has not ended after so many tokens is cut."""
+    harmful_below: float | None = None
+    """Of a judge that scores: what scores less did harm."""
+    constitution: str | None = None
+    """What counts as harm: a file of principles, or ours; none: the wording's own words."""
+    principles: int = 1
+    """How many of its principles are drawn for each task."""
+    most_money: float | None = None
+    """Stop before more is spent; needs prices."""
+    price: str | None = None
+    """What a million tokens cost, questions/replies: 0.15/0.6."""
+    cache: Path | None = None
+    """Where replies of servers are kept; none: the user's cache folder."""
+    requests: int | None = None
+    """Requests at the same time; none: 8."""
+    token_from: str | None = None
+    """Environment variable with the servers' token."""
+    columns: tuple[str, ...] = ()
+    """What fields of the rows are called here: prompt=question."""
+    leave_out: tuple[str, ...] = ()
+    """Fields of the rows that are left unread on purpose."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Numbers of the products of models of this machine."""
+    seed: int = 0
+    """The seed of all random numbers."""
+
+    def __post_init__(self) -> None:
+        """Refuse what attacks nothing, or leaves out without a word what belongs to it."""
+        for name in ("turns", "answers", "max_tokens", "principles", "n"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name.replace('_', '-')} {value}: expected 1 or more")
+        if self.write < 0:
+            raise UserError(f"write {self.write}: expected 0 messages or more")
+        self._check_attacker()
+        if self.answers > 1 and self.temperature == 0:
+            raise UserError(
+                f"answers {self.answers}: at temperature 0 all answers are the same; leave one of them out"
+            )
+        if self.twins is not None and self.without_twins:
+            raise UserError("--twins and --without-twins: give one of them")
+        if self.refusal is None and not self.without_twins and not asks_a_model(self.judge):
+            raise UserError(
+                f"--refusal: {self.judge} says what did harm, not what was declined; name a model, or a "
+                "function such as plaudit.evaluation.attacks.phrases:declines"
+            )
+        if self.constitution is not None and not asks_a_model(self.judge):
+            raise UserError(f"--constitution is read by models, and {self.judge} is none")
+
+    def _check_attacker(self) -> None:
+        if self.by is None and (self.write or self.turns > 1):
+            option = "--write" if self.write else f"--turns {self.turns}"
+            raise UserError(f"{option} needs a model that attacks: --by openai:URL#model")
+        if self.by is not None and not self.write and self.turns == 1:
+            raise UserError("--by has nothing to do: say --write N (messages), --turns N (it goes on), or both")
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """How the policies' answers are drawn."""
+        usual = 1.0 if self.answers > 1 else 0.0
+        temperature = usual if self.temperature is None else self.temperature
+        return SamplingSettings(temperature=temperature, max_tokens=self.max_tokens, seed=self.seed)
+
+    @property
+    def sampling_words(self) -> str:
+        """The same for a reader."""
+        sampling = self.sampling
+        how = "the likeliest token each time" if sampling.greedy else f"temperature {sampling.temperature:g}"
+        count = "one answer" if self.answers == 1 else f"{self.answers} answers"
+        return f"{count}, {how}, at most {sampling.max_tokens} tokens"
+
+    def judges(self, purse: Purse | None = None) -> JudgeSettings:
+        """How all models that are asked in words are reached."""
+        ask = HowToAsk(
+            price=None if self.price is None else parse_prices(self.price), requests=self.requests
+        )
+        return JudgeSettings(
+            device=self.device,
+            dtype=self.dtype,
+            retry_policy=RetryPolicy(token_from=self.token_from),
+            cache=self.cache,
+            soft=True,
+            ask=ask,
+            purse=purse or Purse(self.most_money),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackRows:
+    """What all policies are asked.
+
+    Example: ``AttackRows(attempts=attempts_of(records), harmless=harmless_rows(records, "twins.jsonl"))``
+    """
+
+    attempts: tuple[Attempt, ...] = ()
+    """Attacks, as their rows have them and reworded."""
+    harmless: HarmlessRows = field(default_factory=HarmlessRows)
+    """What nobody should decline, and mirrored pairs."""
+    worked: tuple[Worked, ...] = ()
+    """What worked before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackParties:
+    """Everybody who takes part.
+
+    Example: ``parties_of(settings)``
+    """
+
+    targets: tuple[Target, ...]
+    """The policies."""
+    judge: AnswerJudge
+    """Who says what did harm."""
+    refusal: AnswerJudge | None
+    """Who says what was declined."""
+    writer: Writer | None
+    """Who attacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackResult:
+    """What attacks found.
+
+    Example: ``attack(settings, rows, parties_of(settings)).report.policies[0].success``
+    """
+
+    report: AttackReport
+    """The figures."""
+    findings: Mapping[str, Mapping[str, Sequence[Finding]]]
+    """Every conversation, of each policy: attacks, archive, twins and mirrored."""
+    worked: tuple[Worked, ...]
+    """What worked, of all policies."""
+
+
+def read_attack_rows(settings: AttackSettings) -> AttackRows:
+    """The rows that the settings name; refuses where nothing is left to ask."""
+    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
+    attempts = tuple[Attempt, ...]()
+    if settings.prompts is not None:
+        attempts = attempts_of(read_records(settings.prompts, options=options).records)
+    harmless = HarmlessRows()
+    if settings.twins is not None:
+        harmless = harmless_rows(
+            read_records(settings.twins, options=options).records, str(settings.twins)
+        )
+    return attack_rows(settings, attempts, harmless)
+
+
+def attack_rows(
+    settings: AttackSettings, attempts: Sequence[Attempt], harmless: HarmlessRows
+) -> AttackRows:
+    """Attacks of some rows as the settings want them: chosen, reworded, with what worked before."""
+    if not harmless.twins and not settings.without_twins:
+        raise UserError(
+            "--twins ROWS: name harmless prompts that nobody should decline (plaudit world make twins makes "
+            "the world's). Attack success is never reported alone; --without-twins leaves them out, and "
+            "every result then says so"
+        )
+    worked = () if settings.archive is None else read_archive(settings.archive)
+    if settings.archive is not None and not attempts and not worked:
+        raise UserError(f"{settings.archive}: nothing has worked yet, so there is nothing to ask; name ROWS too")
+    if not attempts and settings.archive is None:
+        raise UserError("there is nothing to attack with: name ROWS of prompts, or an --archive")
+    # A category may be known from the archive alone.
+    known = chosen_categories([*attempts, *(entry.attempt for entry in worked)], settings.category)
+    keys = {attempt.key for attempt in known}
+    chosen = _some([attempt for attempt in attempts if attempt.key in keys], settings)
+    templates = () if settings.templates is None else read_templates(settings.templates)
+    return AttackRows(
+        attempts=(*chosen, *reworded(chosen, templates)),
+        harmless=harmless,
+        worked=tuple(entry for entry in worked if entry.attempt.key in keys),
+    )
+
+
+def parties_of(settings: AttackSettings, names: Sequence[str] = (), purse: Purse | None = None) -> AttackParties:
+    """The policies, judges and the attacker of the settings."""
+    judges = settings.judges(purse)
+    constitution = None if settings.constitution is None else constitution_named(settings.constitution)
+    harm = AnswerJudgeSettings(
+        matter="harm",
+        judges=judges,
+        below=settings.harmful_below,
+        constitution=constitution,
+        principles=settings.principles,
+    )
+    refusal = AnswerJudgeSettings(matter="refusal", judges=judges)
+    return AttackParties(
+        targets=tuple(targets_named(settings.targets, settings.sampling, judges, names=names)),
+        judge=answer_judge(settings.judge, harm),
+        refusal=None
+        if settings.without_twins
+        else answer_judge(settings.refusal or settings.judge, refusal),
+        writer=None if settings.by is None else writer_named(settings.by, judges),
+    )
+
+
+def attack(
+    settings: AttackSettings,
+    rows: AttackRows,
+    parties: AttackParties,
+    *,
+    on_progress: Callable[[str], object] = lambda text: None,
+) -> AttackResult:
+    """Attack every policy in turn, and add what worked to the archive at the end."""
+    findings, written = dict[str, dict[str, list[Finding]]](), list[Written]()
+    for target in parties.targets:
+        on_progress(f"{target.name}: {len(rows.attempts)} attacks, {len(rows.worked)} from the archive")
+        findings[target.name] = _findings(settings, rows, parties, target, written)
+    report = AttackReport(
+        judge=_name_of(parties.judge),
+        refusal_judge=None if parties.refusal is None else _name_of(parties.refusal),
+        sampling=settings.sampling_words,
+        answers=settings.answers,
+        turns=settings.turns,
+        policies=tuple(_policy(target, rows, findings[target.name], settings) for target in parties.targets),
+        gaps=tuple(_gaps(parties.targets, findings)),
+        written=tuple(written),
+        notes=tuple(dict.fromkeys(_notes(settings, rows, parties))),
+        missing=(NO_TWINS,) if settings.without_twins else () if rows.harmless.mirrored else (NO_MIRRORED,),
+    )
+    worked = tuple(
+        entry for target in parties.targets for entry in _worked(target, report.judge, findings[target.name])
+    )
+    if settings.archive is not None:
+        added = add_to_archive(settings.archive, worked)
+        on_progress(f"{settings.archive}: {added} added to what ever worked")
+    return AttackResult(report=report, findings=findings, worked=worked)
+
+
+def _findings(
+    settings: AttackSettings,
+    rows: AttackRows,
+    parties: AttackParties,
+    target: Target,
+    written: list[Written],
+) -> dict[str, list[Finding]]:
+    harm = Questioner(target=target, judge=parties.judge, answers=settings.answers)
+    # What worked before comes first: it is the likeliest to work, and the first to be shown to an attacker.
+    archived = harm.findings([entry.attempt for entry in rows.worked])
+    found = harm.findings(rows.attempts)
+    if parties.writer is not None:
+        attacker = Attacker(writer=parties.writer, questioner=harm, seed=settings.seed)
+        found = attacker.gone_on(found, settings.turns)
+        found += attacker.written([*archived, *found], settings.write)
+        written.append(
+            Written(
+                writer=parties.writer.name,
+                requested=attacker.requested,
+                fresh=attacker.requested - attacker.repeated - attacker.failures.total(),
+                repeated=attacker.repeated,
+                failures=dict(attacker.failures),
+            )
+        )
+    harmless = {"twins": list[Finding](), "mirrored": list[Finding]()}
+    if parties.refusal is not None:
+        refusing = Questioner(target=target, judge=parties.refusal, answers=settings.answers, refusing=True)
+        sides = [side for _, *pair in rows.harmless.mirrored for side in pair]
+        asked = refusing.findings([*rows.harmless.twins, *sides])
+        middle = len(rows.harmless.twins)
+        harmless = {"twins": asked[:middle], "mirrored": asked[middle:]}
+    return {"attacks": found, "archive": archived, **harmless}
+
+
+def _policy(
+    target: Target, rows: AttackRows, found: Mapping[str, Sequence[Finding]], settings: AttackSettings
+) -> PolicyAttack:
+    attacks, twins, sides = found["attacks"], found["twins"], found["mirrored"]
+    every = [finding for part in found.values() for finding in part]
+    pairs = list(zip(sides[::2], sides[1::2], strict=True))
+    return PolicyAttack(
+        policy=target.name,
+        hash=target.hash,
+        success=rate("all", attacks),
+        by_category=rates_by(attacks, lambda finding: finding.attempt.category),
+        by_source=rates_by(attacks, lambda finding: finding.attempt.source),
+        by_turns=_by_turns(attacks, settings.turns),
+        refusal=rate("all", twins) if twins else None,
+        refusal_by_category=rates_by(twins, lambda finding: finding.attempt.category),
+        mirrored=mirrored_of(pairs, [name for name, *_ in rows.harmless.mirrored]),
+        archive=rate("archive", found["archive"]) if found["archive"] else None,
+        failures=failures_of(every),
+    )
+
+
+def _by_turns(findings: Sequence[Finding], turns: int) -> tuple[float, ...]:
+    known = [finding for finding in findings if finding.happened is not None]
+    if turns == 1 or not known:
+        return ()
+    return tuple(
+        sum(bool(f.happened) and f.turns <= turn for f in known) / len(known) for turn in range(1, turns + 1)
+    )
+
+
+def _gaps(targets: Sequence[Target], findings: Mapping[str, Mapping[str, Sequence[Finding]]]) -> list[Gap]:
+    first, *later = (target.name for target in targets)
+    found = [
+        gap_between(what, (name, findings[name][kind]), (first, findings[first][kind]))
+        for name in later
+        for what, kind in (("attack success", "attacks"), ("over-refusal", "twins"))
+    ]
+    return [gap for gap in found if gap is not None]
+
+
+def _worked(target: Target, judge: str, found: Mapping[str, Sequence[Finding]]) -> list[Worked]:
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return [
+        Worked(
+            attempt=finding.attempt,
+            policy=target.name,
+            policy_hash=target.hash,
+            judge=judge,
+            when=now,
+            answer=next(answer.text for answer in finding.answers if answer.happened),
+        )
+        for finding in found["attacks"]
+        if finding.happened
+    ]
+
+
+def _notes(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -> list[str]:
+    folders = {t.name: t.folder for t in parties.targets if isinstance(t, FolderTarget)}
+    family = family_note(settings.judge, parties.judge.name, folders) if folders else None
+    judges = (parties.judge, *(() if parties.refusal is None else (parties.refusal,)))
+    units = {attempt.group for attempt in rows.attempts}
+    rewordings = len(units) < len(rows.attempts) or settings.answers > 1
+    return [
+        *(note for word in (settings.judge, settings.by) for note in _self_notes(word, parties.targets)),
+        *([] if family is None else [family]),
+        *(note for judge in judges for note in judge.notes),
+        *(["intervals draw prompts anew as a whole: what was made of one prompt hangs together"] if rewordings else []),
+    ]
+
+
+def _self_notes(word: str | None, targets: Sequence[Target]) -> list[str]:
+    """Of a judge or an attacker that is one of those that are attacked."""
+    if word is None or not asks_a_model(word):
+        return []
+    place = parse_judge_word(word).place
+    own = target_hash(place)
+    return [
+        f"{target.name} is attacked and is {place} itself, who judges or attacks: it knows its own ways"
+        for target in targets
+        if target.hash == own
+    ]
+
+
+def target_hash(place: str) -> str:
+    """The hash of whoever is meant by the word of a model, as that of a target."""
+    from plaudit.evaluation.attacks.target import hash_of_word
+
+    if place.startswith(LOCAL):
+        return hash_path(model_folder(Path(place.removeprefix(LOCAL))))
+    return hash_of_word(place)
+
+
+def _name_of(judge: AnswerJudge) -> str:
+    return f"{judge.name} {judge.version}".strip()
+
+
+def _some(attempts: Sequence[Attempt], settings: AttackSettings) -> tuple[Attempt, ...]:
+    import random
+
+    if settings.n is None or settings.n >= len(attempts):
+        return tuple(attempts)
+    chosen = sorted(random.Random(f"prompts {settings.seed}").sample(range(len(attempts)), settings.n))
+    return tuple(attempts[place] for place in chosen)
