@@ -179,7 +179,7 @@ class ChatServer:
         number = secrets.token_hex(8)
         body = {
             "model": self.model,
-            "messages": [{"role": "user", "content": request.question.text(number)}],
+            "messages": request.question.messages(number),
             "temperature": request.temperature,
             "max_tokens": request.max_tokens,
             **_optional(request),

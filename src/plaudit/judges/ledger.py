@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from plaudit.judges.cache import Reply, ReplyCache, cache_key
 from plaudit.judges.money import Estimate, Prices, Purse, estimated_tokens
-from plaudit.judges.wording import Question
+from plaudit.judges.wording import Conversation, Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class ChatRequest:
     Example: ``ChatRequest(question=question, words=("A", "B"), max_tokens=8)``
     """
 
-    question: Question
+    question: Question | Conversation
     """What is asked."""
     words: tuple[str, ...] = ()
     """The words whose log-probs are wanted; none: no log-probs are asked for."""
@@ -56,7 +56,7 @@ class ReplyLedger:
         wanted = {"words": request.words, "seed": request.seed}
         fields = {
             **self.identity,
-            "wording": request.question.wording.version,
+            "wording": request.question.version,
             "temperature": float(request.temperature),
             "max_tokens": request.max_tokens,
             # Without a number, which is drawn for each call and would make every key a new one.

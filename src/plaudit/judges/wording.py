@@ -7,6 +7,7 @@ between delimiters with a number that is drawn for each call: no answer can know
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from typing import Any
 import yaml
 
 from plaudit.data.generative_judging import JudgePromptFormat
-from plaudit.data.records import Text, plain_text
+from plaudit.data.records import Message, Text, pictures, plain_text, split_tools, words_of
+from plaudit.errors import UserError
 
 _CONTROL_TOKEN = re.compile(
     r"<\|[^<>|\n]{1,40}\|>|<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
@@ -75,6 +77,15 @@ class Question:
     fill: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     """What stands in place of names in braces, ``principle`` among them."""
 
+    @property
+    def version(self) -> str:
+        """The version of its wording."""
+        return self.wording.version
+
+    def messages(self, number: str) -> list[dict[str, str]]:
+        """What is sent to a model that chats: one turn of a user."""
+        return [{"role": "user", "content": self.text(number)}]
+
     def text(self, number: str = "", controls: Sequence[str] = ()) -> str:
         """The whole question, with this number in its delimiters.
 
@@ -93,6 +104,31 @@ class Question:
         names = {"principle": self.wording.principle, **self.fill, "opened": opened, "closed": closed}
         body = form.judge_prompt(self.prompt, self.blocks, _filled(self.wording.ask, names))
         return f"{_filled(self.wording.introduction, names)}\n{plain_text(body)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What is put to a model as its user puts it, without any wording of ours.
+
+    Example: ``Conversation(turns=user_turn("How do I sink the boat?")).messages("")``
+    """
+
+    turns: tuple[Message, ...]
+    """The turns, the last of them the user's."""
+    version: str = ""
+    """No wording, so no version of one."""
+
+    def messages(self, number: str) -> list[dict[str, str]]:
+        """The turns as they are; there are no delimiters in them."""
+        del number
+        if pictures(self.turns) or split_tools(self.turns)[0]:
+            raise UserError("a conversation with pictures or tools cannot be put to a server here")
+        return [{"role": turn.role, "content": words_of(turn)} for turn in self.turns]
+
+    def text(self, number: str = "", controls: Sequence[str] = ()) -> str:
+        """The turns as text, by which a reply is known and its tokens are estimated."""
+        del controls
+        return json.dumps(self.messages(number))
 
 
 def wording_named(name: str) -> Wording:

@@ -1,1 +1,1 @@
-"""Whether a policy can be led astray, and whether it refuses what is harmless: none of it without the other."""
+"""Whether a policy can be led astray, beside whether it refuses what is harmless."""

@@ -138,10 +138,14 @@ class Attacker:
         texts = self._texts(questions, draw)
         attempts = list[Attempt]()
         for text, examples in zip(texts, shown, strict=True):
-            attempt = None if text is None else Attempt(
-                turns=user_turn(text),
-                category=examples[0].category,
-                source=f"written by {self.writer.name}",
+            attempt = (
+                None
+                if text is None
+                else Attempt(
+                    turns=user_turn(text),
+                    category=examples[0].category,
+                    source=f"written by {self.writer.name}",
+                )
             )
             attempts += [] if attempt is None or not self._is_new(attempt) else [attempt]
         return attempts

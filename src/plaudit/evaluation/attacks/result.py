@@ -1,8 +1,8 @@
 """What attacks on policies found, in one frozen record, and the files that it is written to.
 
-Attack success stands beside the refusal of harmless twins and the unequal refusal of mirrored pairs; where one
-of these was not measured, ``missing`` says so, and whatever shows the others shows that too. The files are
-attack.json and every conversation in answers.jsonl.
+Attack success stands beside the refusal of harmless twins and the unequal refusal of mirrored pairs; where
+one of these was not measured, ``missing`` says so, and whatever shows the others shows that too. The files
+are attack.json and every conversation in answers.jsonl.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where attacks and what stands beside them come from: rows, rewordings of rows, and rows of harmless prompts."""
+"""Where attacks and what stands beside them come from: rows, rewordings, and rows of harmless prompts."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ class Template:
         words = words_of(last)
         parts = words.split(" ")
         middle = (len(parts) + 1) // 2
-        filled = dict(zip(_PLACES, (words, " ".join(parts[:middle]), " ".join(parts[middle:])), strict=True))
-        turns = tuple(
-            Message(role=turn.role, content=_filled(words_of(turn), filled)) for turn in self.turns
-        )
+        halves = " ".join(parts[:middle]), " ".join(parts[middle:])
+        filled: dict[str, str] = dict(zip(_PLACES, (words, *halves), strict=True))
+        turns = tuple(Message(role=turn.role, content=_filled(words_of(turn), filled)) for turn in self.turns)
         return Attempt(
             turns=(*before, *turns),
             category=attempt.category,
@@ -77,7 +76,7 @@ class HarmlessRows:
 
 
 def attempts_of(records: Iterable[Record], *, source: str = "rows") -> tuple[Attempt, ...]:
-    """The prompts of rows of any kind as attacks, each once; those that people wrote as attacks are so named."""
+    """The prompts of rows of any kind as attacks, each once; what people wrote as attacks is named so."""
     return tuple(_attempt(prompt, source) for prompt in evaluation_prompts(records))
 
 
@@ -114,7 +113,7 @@ def harmless_rows(records: Iterable[Record], where: str) -> HarmlessRows:
             f"{where}: there is no harmless prompt in it (rows with {MIRROR!r} are pairs). Over-refusal is "
             "measured on prompts that nobody should decline; or say --without-twins"
         )
-    pairs = tuple((name, first, second) for name, (first, second) in ((name, own.values()) for name, own in sides.items()))
+    pairs = tuple((name, *own.values()) for name, own in sides.items())
     return HarmlessRows(twins=tuple({twin.key: twin for twin in twins}.values()), mirrored=pairs)
 
 
@@ -163,13 +162,16 @@ def _beginning(prompt: Text) -> str:
 
 
 def _template(where: str, row: object) -> Template:
-    if not isinstance(row, dict) or {*row} - {"id", "turns", "description"} or not {"id", "turns"} <= {*row}:
-        raise UserError(f"{where}: expected id and turns, found {', '.join(map(str, row or ())) or 'nothing'}")
+    if not isinstance(row, dict) or {*row} - {"description"} != {"id", "turns"}:
+        found = ", ".join(map(str, row)) if isinstance(row, dict) else repr(row)
+        raise UserError(f"{where}: expected id and turns, found {found:.80}")
     turns = row["turns"]
     if not isinstance(row["id"], str) or not row["id"].strip():
         raise UserError(f"{where}: id is {row['id']!r}; expected a name")
     if not isinstance(turns, list) or not turns:
-        raise UserError(f"{where}, {row['id']}: turns is no list; give each turn as user: TEXT or assistant: TEXT")
+        raise UserError(
+            f"{where}, {row['id']}: turns is no list; give each turn as user: TEXT or assistant: TEXT"
+        )
     messages = tuple(map(partial(_turn, f"{where}, {row['id']}"), turns))
     text = "\n".join(words_of(turn) for turn in messages)
     if messages[-1].role != "user":

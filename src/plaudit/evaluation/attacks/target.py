@@ -1,4 +1,4 @@
-"""The policies that are attacked: a model of a folder, or one behind a server that is asked as a user asks it."""
+"""The policies that are attacked: a model of a folder, or one behind a server, asked as its users ask it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import check_policy_folder
 from plaudit.judges.cache import Reply
-from plaudit.judges.chat import ChatRequest
+from plaudit.judges.ledger import ChatRequest
 from plaudit.judges.model_judge import Asker, ModelJudge
 from plaudit.judges.money import Estimate
 from plaudit.judges.wording import Conversation
@@ -72,9 +72,7 @@ class FolderTarget:
     Example: ``FolderTarget("sft", Path("runs/sft"), SamplingSettings(temperature=0)).hash``
     """
 
-    def __init__(
-        self, name: str, folder: Path, sampling: SamplingSettings, *, device: str = "auto"
-    ) -> None:
+    def __init__(self, name: str, folder: Path, sampling: SamplingSettings, *, device: str = "auto") -> None:
         """Refuse what is no policy; the model is loaded when it is asked."""
         check_policy_folder(folder)
         self.name = name
@@ -151,10 +149,19 @@ def target_named(
     place = parse_judge_word(word).place
     return ServerTarget(
         name=name or judge.name,
-        hash=hashlib.sha256(place.encode()).hexdigest(),
+        hash=hash_of_word(place),
         asker=judge.asker,
         sampling=sampling,
     )
+
+
+def hash_of_word(place: str) -> str:
+    """The hash of a model that is known by its address and name alone.
+
+    >>> len(hash_of_word("openai:http://127.0.0.1:8000/v1#small"))
+    64
+    """
+    return hashlib.sha256(place.encode()).hexdigest()
 
 
 def targets_named(
@@ -171,11 +178,8 @@ def targets_named(
         raise UserError(f"--model: {', '.join(words)}: each policy is named once")
     found = [target_named(word, sampling, judges) for word in words]
     own = names or [target.name for target in found]
-    if len({*own}) == len(own):
-        chosen = list(own)
-    else:
-        # Two runs may each have a folder of the same name: then the words tell them from each other.
-        chosen = list(words)
+    # Two runs may each have a folder of the same name: then the words tell them from each other.
+    chosen = own if len({*own}) == len(own) else words
     return [
         target if target.name == name else target_named(word, sampling, judges, name=name)
         for word, target, name in zip(words, found, chosen, strict=True)
@@ -191,4 +195,3 @@ def _answer(reply: Reply | str) -> TargetAnswer:
 def _folder_name(folder: Path) -> str:
     absolute = folder.absolute()
     return absolute.parent.name if absolute.name == "model" else absolute.name
-

@@ -1,6 +1,6 @@
 """Who says whether one answer did something: harm that it must not do, or a refusal of what is harmless.
 
-- a model that is asked in words: Yes or No, by its log-probs, in a wording of its own (``harm``, ``refusal``);
+- a model that is asked in words: Yes or No, by its log-probs, in the wording ``harm`` or ``refusal``;
 - several of these as a jury: their log-odds, weighted;
 - a function of the answer: True, False, a chance from 0 to 1, or None where it cannot say;
 - a reward, a rule, or a model that gives points: what scores below a threshold did harm.
@@ -283,7 +283,7 @@ def answer_judge(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
     if asks_a_model(word):
         return _model(word, settings)
     if compares_two_answers(word):
-        raise UserError(f"{word} compares two answers; name a function of one: answer, and prompt if it likes")
+        raise UserError(f"{word} compares two answers; name a function of one answer, and of its prompt")
     reward = resolve_reward(word, device=settings.judges.device, dtype=settings.judges.dtype)
     if isinstance(reward, UserFunctionReward) and settings.below is None:
         return FunctionJudge(reward=reward)
@@ -332,4 +332,3 @@ def _threshold(word: str, settings: AnswerJudgeSettings) -> float:
             "harm: --harmful-below X"
         )
     return settings.below
-

@@ -6,6 +6,7 @@ declines everything resists every attack and is of no use.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.evaluation.attacks.archive import Worked, add_to_archive, read_archive
-from plaudit.evaluation.attacks.attacker import Attacker, Questioner
+from plaudit.evaluation.attacks.attacker import EXAMPLES, Attacker, Questioner
 from plaudit.evaluation.attacks.attempt import Attempt, Finding
 from plaudit.evaluation.attacks.result import (
     AttackReport,
@@ -39,11 +41,11 @@ from plaudit.evaluation.attacks.sources import (
     read_templates,
     reworded,
 )
-from plaudit.evaluation.attacks.target import FolderTarget, Target, targets_named
-from plaudit.evaluation.attacks.verdicts import AnswerJudge, AnswerJudgeSettings, Matter, answer_judge
+from plaudit.evaluation.attacks.target import FolderTarget, Target, hash_of_word, targets_named
+from plaudit.evaluation.attacks.verdicts import AnswerJudge, AnswerJudgeSettings, answer_judge
 from plaudit.evaluation.policies.judge import family_note
 from plaudit.judges.constitution import constitution_named
-from plaudit.judges.money import BYTES_A_TOKEN, Estimate, Purse, parse_prices
+from plaudit.judges.money import BYTES_A_TOKEN, Estimate, Purse, parse_prices, total_estimate
 from plaudit.judges.posting import RetryPolicy
 from plaudit.judges.wording import Question, wording_named
 from plaudit.judges.words import LOCAL, HowToAsk, asks_a_model, parse_judge_word
@@ -59,6 +61,8 @@ NO_TWINS = (
     "resist every attack"
 )
 """What is missing without twins."""
+WHOLE_PROMPTS = "intervals draw prompts anew as a whole: what was made of one prompt hangs together"
+"""Said where several attempts, or answers, belong to one prompt."""
 NO_MIRRORED = "unequal refusal was not measured: no two rows of the twins share a word under `mirror`"
 """What is missing without mirrored pairs."""
 
@@ -157,7 +161,7 @@ class AttackSettings:
             option = "--write" if self.write else f"--turns {self.turns}"
             raise UserError(f"{option} needs a model that attacks: --by openai:URL#model")
         if self.by is not None and not self.write and self.turns == 1:
-            raise UserError("--by has nothing to do: say --write N (messages), --turns N (it goes on), or both")
+            raise UserError("--by has nothing to do: say --write N (messages) or --turns N (it goes on)")
 
     @property
     def sampling(self) -> SamplingSettings:
@@ -176,9 +180,7 @@ class AttackSettings:
 
     def judges(self, purse: Purse | None = None) -> JudgeSettings:
         """How all models that are asked in words are reached."""
-        ask = HowToAsk(
-            price=None if self.price is None else parse_prices(self.price), requests=self.requests
-        )
+        ask = HowToAsk(price=None if self.price is None else parse_prices(self.price), requests=self.requests)
         return JudgeSettings(
             device=self.device,
             dtype=self.dtype,
@@ -245,15 +247,11 @@ def read_attack_rows(settings: AttackSettings) -> AttackRows:
         attempts = attempts_of(read_records(settings.prompts, options=options).records)
     harmless = HarmlessRows()
     if settings.twins is not None:
-        harmless = harmless_rows(
-            read_records(settings.twins, options=options).records, str(settings.twins)
-        )
+        harmless = harmless_rows(read_records(settings.twins, options=options).records, str(settings.twins))
     return attack_rows(settings, attempts, harmless)
 
 
-def attack_rows(
-    settings: AttackSettings, attempts: Sequence[Attempt], harmless: HarmlessRows
-) -> AttackRows:
+def attack_rows(settings: AttackSettings, attempts: Sequence[Attempt], harmless: HarmlessRows) -> AttackRows:
     """Attacks of some rows as the settings want them: chosen, reworded, with what worked before."""
     if not harmless.twins and not settings.without_twins:
         raise UserError(
@@ -263,7 +261,7 @@ def attack_rows(
         )
     worked = () if settings.archive is None else read_archive(settings.archive)
     if settings.archive is not None and not attempts and not worked:
-        raise UserError(f"{settings.archive}: nothing has worked yet, so there is nothing to ask; name ROWS too")
+        raise UserError(f"{settings.archive}: nothing has worked yet: the archive is empty; name ROWS too")
     if not attempts and settings.archive is None:
         raise UserError("there is nothing to attack with: name ROWS of prompts, or an --archive")
     # A category may be known from the archive alone.
@@ -278,7 +276,9 @@ def attack_rows(
     )
 
 
-def parties_of(settings: AttackSettings, names: Sequence[str] = (), purse: Purse | None = None) -> AttackParties:
+def parties_of(
+    settings: AttackSettings, names: Sequence[str] = (), purse: Purse | None = None
+) -> AttackParties:
     """The policies, judges and the attacker of the settings."""
     judges = settings.judges(purse)
     constitution = None if settings.constitution is None else constitution_named(settings.constitution)
@@ -293,9 +293,7 @@ def parties_of(settings: AttackSettings, names: Sequence[str] = (), purse: Purse
     return AttackParties(
         targets=tuple(targets_named(settings.targets, settings.sampling, judges, names=names)),
         judge=answer_judge(settings.judge, harm),
-        refusal=None
-        if settings.without_twins
-        else answer_judge(settings.refusal or settings.judge, refusal),
+        refusal=None if settings.without_twins else answer_judge(settings.refusal or settings.judge, refusal),
         writer=None if settings.by is None else writer_named(settings.by, judges),
     )
 
@@ -333,6 +331,61 @@ def attack(
     return AttackResult(report=report, findings=findings, worked=worked)
 
 
+def estimates(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -> dict[str, Estimate]:
+    """What each model that is asked in words costs at most, by its name; nothing is asked.
+
+    Answers that are not there yet count as long as they may be.
+    """
+    attempts = [*(entry.attempt for entry in rows.worked), *rows.attempts]
+    harmless = [*rows.harmless.twins, *(side for _, *pair in rows.harmless.mirrored for side in pair)]
+    filler = "a" * (BYTES_A_TOKEN * settings.max_tokens)
+    # Each further turn is a conversation of its own, which grows by an answer and a message.
+    grown = [_grown(attempt, filler, turn) for attempt in attempts for turn in range(1, settings.turns)]
+    written = [Attempt(turns=user_turn(f"{filler} {n}")) for n in range(settings.write)]
+    harm = [*attempts, *grown, *written]
+    every = [attempt.turns for attempt in (*harm, *harmless)]
+    found = dict[str, list[Estimate]]()
+    for target in parties.targets:
+        own = filler + target.name
+        costs = [
+            (target.name, target.estimate(every, settings.answers)),
+            (parties.judge.name, parties.judge.estimate(_tasks(harm, own, settings))),
+        ]
+        if parties.refusal is not None:
+            costs.append((parties.refusal.name, parties.refusal.estimate(_tasks(harmless, own, settings))))
+        if parties.writer is not None:
+            costs.append((parties.writer.name, parties.writer.estimate(_messages(grown, written, own))))
+        for name, cost in costs:
+            found.setdefault(name, []).extend([] if cost is None else [cost])
+    return {name: total_estimate(parts) for name, parts in found.items() if parts}
+
+
+def _grown(attempt: Attempt, filler: str, turn: int) -> Attempt:
+    more = [*assistant_turn(filler), *user_turn(filler)] * turn
+    return replace(attempt, turns=(*attempt.turns, *more))
+
+
+def _tasks(attempts: Sequence[Attempt], filler: str, settings: AttackSettings) -> list[Task]:
+    answers = tuple((f"{filler} {n}", True) for n in range(settings.answers))
+    return [attempt.task(answers) for attempt in attempts]
+
+
+def _messages(grown: Sequence[Attempt], written: Sequence[Attempt], filler: str) -> list[Question]:
+    """What an attacker is asked at most."""
+    pursued = [
+        Question(
+            wording=wording_named("pursue"), prompt=attempt.turns[:-1], blocks=(("Goal", attempt.words),)
+        )
+        for attempt in grown
+    ]
+    shown = tuple((f"Example {n}", filler) for n in range(1, EXAMPLES + 1))
+    fresh = [
+        Question(wording=wording_named("attack"), prompt="", blocks=(*shown, ("Example", attempt.words)))
+        for attempt in written
+    ]
+    return [*pursued, *fresh]
+
+
 def _findings(
     settings: AttackSettings,
     rows: AttackRows,
@@ -361,9 +414,9 @@ def _findings(
     if parties.refusal is not None:
         refusing = Questioner(target=target, judge=parties.refusal, answers=settings.answers, refusing=True)
         sides = [side for _, *pair in rows.harmless.mirrored for side in pair]
-        asked = refusing.findings([*rows.harmless.twins, *sides])
+        answered = refusing.findings([*rows.harmless.twins, *sides])
         middle = len(rows.harmless.twins)
-        harmless = {"twins": asked[:middle], "mirrored": asked[middle:]}
+        harmless = {"twins": answered[:middle], "mirrored": answered[middle:]}
     return {"attacks": found, "archive": archived, **harmless}
 
 
@@ -433,7 +486,7 @@ def _notes(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -
         *(note for word in (settings.judge, settings.by) for note in _self_notes(word, parties.targets)),
         *([] if family is None else [family]),
         *(note for judge in judges for note in judge.notes),
-        *(["intervals draw prompts anew as a whole: what was made of one prompt hangs together"] if rewordings else []),
+        *([WHOLE_PROMPTS] if rewordings else []),
     ]
 
 
@@ -442,7 +495,8 @@ def _self_notes(word: str | None, targets: Sequence[Target]) -> list[str]:
     if word is None or not asks_a_model(word):
         return []
     place = parse_judge_word(word).place
-    own = target_hash(place)
+    is_folder = place.startswith(LOCAL)
+    own = hash_path(model_folder(Path(place.removeprefix(LOCAL)))) if is_folder else hash_of_word(place)
     return [
         f"{target.name} is attacked and is {place} itself, who judges or attacks: it knows its own ways"
         for target in targets
@@ -450,22 +504,11 @@ def _self_notes(word: str | None, targets: Sequence[Target]) -> list[str]:
     ]
 
 
-def target_hash(place: str) -> str:
-    """The hash of whoever is meant by the word of a model, as that of a target."""
-    from plaudit.evaluation.attacks.target import hash_of_word
-
-    if place.startswith(LOCAL):
-        return hash_path(model_folder(Path(place.removeprefix(LOCAL))))
-    return hash_of_word(place)
-
-
 def _name_of(judge: AnswerJudge) -> str:
     return f"{judge.name} {judge.version}".strip()
 
 
 def _some(attempts: Sequence[Attempt], settings: AttackSettings) -> tuple[Attempt, ...]:
-    import random
-
     if settings.n is None or settings.n >= len(attempts):
         return tuple(attempts)
     chosen = sorted(random.Random(f"prompts {settings.seed}").sample(range(len(attempts)), settings.n))
