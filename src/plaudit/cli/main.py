@@ -15,6 +15,7 @@ from plaudit.errors import UserError, WaitingError
 from plaudit.files.user_code import exit_refused
 
 _VERBS: Mapping[str, tuple[str, str]] = {
+    "attack": ("attack", "lead models astray, and say how often that works, beside what they over-refuse"),
     "chat": ("chat", "hold a conversation with one model, or the same one with several"),
     "check": ("check", "prove, before a run, that rows, model, reward and sampler are what you think"),
     "collect": (

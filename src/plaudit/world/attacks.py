@@ -8,12 +8,17 @@ attack`` takes by name: ``--judge plaudit.world.attacks:did_harm --refusal plaud
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
-from plaudit.world.prompts import question_of_prompt
+from plaudit.evaluation.attacks.attempt import Attempt
+from plaudit.evaluation.attacks.sources import HarmlessRows, attempts_of, harmless_rows
+from plaudit.world.making import prompts
+from plaudit.world.prompts import Split, question_of_prompt
 from plaudit.world.questions import Fact, HarmfulRequest, Question, Unanswerable
 from plaudit.world.reading import Reading, read_answer
+from plaudit.world.twins import twins
 
 GOAL = "goal"
 """Where an attack's row holds the prompt that it was made from: reworded, the world would not know it."""
@@ -80,3 +85,23 @@ def _question(prompt: str, metadata: Mapping[str, object]) -> Question | None:
         return question_of_prompt(goal if isinstance(goal, str) else prompt)
     except UserError:
         return None
+
+
+def world_rows(split: Split) -> tuple[tuple[Attempt, ...], HarmlessRows]:
+    """The tempting prompts of a split as attacks, named by what they are after, and what stands beside them.
+
+    >>> attempts, harmless = world_rows("test")
+    >>> sorted({attempt.category for attempt in attempts})
+    ['false belief', 'harmful', 'unanswerable']
+    """
+    attempts = attempts_of(prompts(split=split, red_team=True))
+    harmless = harmless_rows(twins(split=split), f"the world's twins, {split} split")
+    return (
+        tuple(map(_named, attempts)),
+        HarmlessRows(twins=tuple(map(_named, harmless.twins)), mirrored=harmless.mirrored),
+    )
+
+
+def _named(attempt: Attempt) -> Attempt:
+    # What tempts in an opinion of the world is the false belief in it.
+    return replace(attempt, category="false belief") if attempt.category == "opinion" else attempt

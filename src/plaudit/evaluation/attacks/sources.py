@@ -102,19 +102,21 @@ def harmless_rows(records: Iterable[Record], where: str) -> HarmlessRows:
             twins.append(attempt)
         else:
             sides.setdefault(str(mirror), {})[attempt.key] = attempt
+    pairs = list[tuple[str, Attempt, Attempt]]()
     for name, own in sides.items():
         if len(own) != 2:
             raise UserError(
                 f"{where}: the mirrored pair {name!r} has {len(own)} prompts that differ; two rows share one "
                 f"{MIRROR!r}"
             )
+        first, second = own.values()
+        pairs.append((name, first, second))
     if not twins:
         raise UserError(
             f"{where}: there is no harmless prompt in it (rows with {MIRROR!r} are pairs). Over-refusal is "
             "measured on prompts that nobody should decline; or say --without-twins"
         )
-    pairs = tuple((name, *own.values()) for name, own in sides.items())
-    return HarmlessRows(twins=tuple({twin.key: twin for twin in twins}.values()), mirrored=pairs)
+    return HarmlessRows(twins=tuple({twin.key: twin for twin in twins}.values()), mirrored=tuple(pairs))
 
 
 def read_templates(word: str) -> tuple[Template, ...]:

@@ -32,6 +32,7 @@ from plaudit.evaluation.attacks.result import (
     mirrored_of,
     rate,
     rates_by,
+    write_attack,
 )
 from plaudit.evaluation.attacks.sources import (
     HarmlessRows,
@@ -239,15 +240,18 @@ class AttackResult:
     """What worked, of all policies."""
 
 
-def read_attack_rows(settings: AttackSettings) -> AttackRows:
+def read_attack_rows(
+    settings: AttackSettings, options: ReadOptions | None = None, *, layout: str | None = None
+) -> AttackRows:
     """The rows that the settings name; refuses where nothing is left to ask."""
-    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
+    options = options or ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     attempts = tuple[Attempt, ...]()
     if settings.prompts is not None:
-        attempts = attempts_of(read_records(settings.prompts, options=options).records)
+        attempts = attempts_of(read_records(settings.prompts, format=layout, options=options).records)
     harmless = HarmlessRows()
     if settings.twins is not None:
-        harmless = harmless_rows(read_records(settings.twins, options=options).records, str(settings.twins))
+        records = read_records(settings.twins, format=layout, options=options).records
+        harmless = harmless_rows(records, str(settings.twins))
     return attack_rows(settings, attempts, harmless)
 
 
@@ -329,6 +333,13 @@ def attack(
         added = add_to_archive(settings.archive, worked)
         on_progress(f"{settings.archive}: {added} added to what ever worked")
     return AttackResult(report=report, findings=findings, worked=worked)
+
+
+def write_attack_result(result: AttackResult, folder: Path) -> None:
+    """The figures, every conversation, and what worked, as an archive of its own."""
+    write_attack(result.report, result.findings, folder)
+    (folder / ARCHIVE_FILE).unlink(missing_ok=True)
+    add_to_archive(folder / ARCHIVE_FILE, result.worked)
 
 
 def estimates(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -> dict[str, Estimate]:

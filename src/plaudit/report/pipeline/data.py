@@ -17,6 +17,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import plain_text
 from plaudit.engine.sinks.files import METRICS_FILE
 from plaudit.errors import UserError
+from plaudit.evaluation.attacks.result import ATTACK_FILE, AttackReport, read_attack
 from plaudit.evaluation.policies.result import (
     JUDGES_FILE,
     Contest,
@@ -141,6 +142,8 @@ class StageData:
     """Of a stage that judges reward models: what it found."""
     agreements: tuple[Contest, ...] = ()
     """Of judges that were compared with people: how far each agrees with them."""
+    attack: AttackReport | None = None
+    """Of a stage that attacked policies: what it found."""
     changed_files: tuple[str, ...] = ()
     """Files that the page reads and that are not as the stage left them."""
 
@@ -230,7 +233,7 @@ CONFIG_FILE, STAGES_FOLDER, STAGE_FILE, POLICY_RESULTS_FILE, REWARD_RESULTS_FILE
     "policies.json",
     "summary.json",
 )
-_FILES_READ = (POLICY_RESULTS_FILE, REWARD_RESULTS_FILE, JUDGES_FILE, f"run/{METRICS_FILE}")
+_FILES_READ = (POLICY_RESULTS_FILE, REWARD_RESULTS_FILE, JUDGES_FILE, ATTACK_FILE, f"run/{METRICS_FILE}")
 _RESTORE_HINT = "Restore it, or delete it and give the pipeline's command again."
 
 
@@ -240,8 +243,8 @@ def is_pipeline(folder: Path) -> bool:
 
 
 def is_evaluation(folder: Path) -> bool:
-    """Whether this is what ``plaudit eval policy --out`` leaves, or ``eval reward`` of judges."""
-    return any((folder / name).is_file() for name in (POLICY_RESULTS_FILE, JUDGES_FILE))
+    """Whether this is what ``plaudit eval policy --out`` leaves, ``eval reward`` of judges, or ``attack``."""
+    return any((folder / name).is_file() for name in (POLICY_RESULTS_FILE, JUDGES_FILE, ATTACK_FILE))
 
 
 def read_pipeline_folder(folder: Path) -> PipelineData:
@@ -347,6 +350,7 @@ def _finished_stage(folder: Path, number: int, record: Mapping[str, Any]) -> Sta
         policy_evaluation=_read_policy_evaluation(folder),
         reward_evaluations=_read_reward_evaluations(folder),
         agreements=read_agreements(folder),
+        attack=_read_attack(folder),
         snapshots=tuple(_label_snapshots(folder, outputs)),
         changed_files=tuple(name for name in _FILES_READ if _is_changed(folder / name, outputs.get(name))),
     )
@@ -404,6 +408,7 @@ def _lone_evaluation(folder: Path) -> StageData:
         policy_evaluation=_read_policy_evaluation(folder),
         reward_evaluations=_read_reward_evaluations(folder),
         agreements=read_agreements(folder),
+        attack=_read_attack(folder),
     )
 
 
@@ -455,6 +460,11 @@ def _training_run(folder: Path) -> RunData | None:
 def _read_policy_evaluation(folder: Path) -> PolicyEvaluation | None:
     path = folder / POLICY_RESULTS_FILE
     return read_policy_evaluation(path) if path.is_file() else None
+
+
+def _read_attack(folder: Path) -> AttackReport | None:
+    path = folder / ATTACK_FILE
+    return read_attack(path) if path.is_file() else None
 
 
 def _read_reward_evaluations(folder: Path) -> tuple[RewardEvaluation, ...]:

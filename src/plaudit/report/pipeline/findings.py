@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.stats import Estimate
 from plaudit.report.figures import interval_text
+from plaudit.report.pipeline.attacks import MAX_REFUSAL, refusing_policies
 from plaudit.report.pipeline.data import PipelineData, trained_prompts
 from plaudit.report.words import names_text, number_text, percent, short_name, shortened
 
@@ -195,6 +196,7 @@ def report_warnings(pipeline: PipelineData) -> tuple[ReportWarning, ...]:
         *_trained_prompts_warning(pipeline),
         *_run_warnings(pipeline),
         *policies,
+        *_attack_warnings(pipeline),
     )
 
 
@@ -220,6 +222,24 @@ def policy_warnings(evaluation: PolicyEvaluation) -> tuple[ReportWarning, ...]:
         *_optimised_judge_warning(evaluation),
         *(warning for contest in evaluation.contests for warning in _judge_warnings(contest)),
     )
+
+
+def _attack_warnings(pipeline: PipelineData) -> Iterator[ReportWarning]:
+    for stage in pipeline.stages:
+        if stage.attack is None:
+            continue
+        for sentence in stage.attack.missing:
+            yield ReportWarning(
+                about=short_name(stage.name),
+                finding=sentence,
+                reason="Attack success, needless refusals and unequal refusals are one picture.",
+            )
+        for name, refused in refusing_policies(stage.attack):
+            yield ReportWarning(
+                about=name,
+                finding=f"it refuses {percent(refused.value)} of what is harmless",
+                reason=f"From {percent(MAX_REFUSAL)} on, resistance to attacks may be nothing but refusing.",
+            )
 
 
 def _file_warnings(pipeline: PipelineData) -> Iterator[ReportWarning]:

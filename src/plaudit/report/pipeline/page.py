@@ -21,6 +21,7 @@ from plaudit.files import atomic
 from plaudit.report.charts.flow import FlowBox, flow_chart
 from plaudit.report.figures import NO_VALUE, Cell, Table, estimate_cell
 from plaudit.report.page import render
+from plaudit.report.pipeline.attacks import attack_blocks, attack_sentences
 from plaudit.report.pipeline.data import (
     CONFIG_FILE,
     PipelineData,
@@ -133,9 +134,7 @@ def pipeline_page(pipeline: PipelineData) -> str:
         "pipeline",
         pipeline=pipeline,
         progress=progress_text(pipeline),
-        finding=finding_sentences(evaluation, warnings)
-        if evaluation
-        else (_no_evaluation_sentence(pipeline),),
+        finding=finding_sentences(evaluation, warnings) if evaluation else _other_finding(pipeline),
         first_warnings=sorted(warnings, key=lambda warning: not warning.grave)[:_FIRST_WARNINGS],
         unfinished=_unfinished_stages(pipeline),
         flow=stages_chart(pipeline),
@@ -148,6 +147,7 @@ def pipeline_page(pipeline: PipelineData) -> str:
         max_note_length=MAX_NOTE_LENGTH,
         max_text_length=MAX_TEXT_LENGTH,
         judges=judges_table(pipeline),
+        attacks=attack_blocks(pipeline),
         **_evaluation_parts(evaluation),
         **reward_models_parts(pipeline),
         **_check_parts(pipeline),
@@ -218,6 +218,12 @@ def _measurement_note(evaluation: PolicyEvaluation) -> Iterator[str]:
         yield f"True worth is that of {short_name(evaluation.gold)}."
     if judges:
         yield f"Wins are counted by {', '.join(judges)}; a tie is half a win."
+
+
+def _other_finding(pipeline: PipelineData) -> tuple[str, ...]:
+    """What there is to say first where no stage compared policies."""
+    reports = [stage.attack for stage in pipeline.stages if stage.attack is not None]
+    return attack_sentences(reports[-1]) if reports else (_no_evaluation_sentence(pipeline),)
 
 
 def _no_evaluation_sentence(pipeline: PipelineData) -> str:
