@@ -290,8 +290,10 @@ class _StageReader:
 
 
 def _absolute_store(settings: FlatSettings) -> FlatSettings:
-    """The file of a label store, as it can be opened from any folder."""
-    named = {key: settings[key] for key in ("store", "loop.store") if isinstance(settings.get(key), str)}
+    """The file of a label store, or of an archive of attacks, as it can be opened from any folder."""
+    named = {
+        key: settings[key] for key in ("store", "loop.store", "archive") if isinstance(settings.get(key), str)
+    }
     return {key: str(Path(word).absolute()) for key, word in named.items() if "://" not in word}
 
 

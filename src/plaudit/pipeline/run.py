@@ -27,6 +27,7 @@ from plaudit.evaluation.policies.generate import prompted_context
 from plaudit.evaluation.policies.judge import check_judge
 from plaudit.files import atomic, lock
 from plaudit.labelling.waiting import STORE_FILE, Wait, refuse_without_database
+from plaudit.methods.ai_feedback.attacking import AttackSettings, check_files
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import PEOPLE, LoopConfig, RlhfConfig, resolve_settings
 from plaudit.methods.iterative.rlhf import policy_config, rlhf_round
@@ -221,6 +222,7 @@ _VALIDATORS: Mapping[type, Callable[[str, Any], object]] = {
     RlhfConfig: _validate_rlhf,
     EvaluateSettings: _validate_evaluation,
     CollectSettings: lambda _, settings: validate_collecting(settings),
+    AttackSettings: lambda _, settings: check_files(settings),
 }
 """What refuses the settings that an algorithm does not read."""
 

@@ -14,6 +14,7 @@ from plaudit.data.write import RowsSettings
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.files import hub
+from plaudit.methods.ai_feedback.attacking import AttackSettings
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
 from plaudit.pipeline.collecting import CollectSettings
 from plaudit.rewards.combine.request import CombineSettings
@@ -72,6 +73,12 @@ PROMPTED_PARTS: Mapping[str, tuple[ResultType, ...]] = {"folder": _MODEL, "shots
 PROMPTED = "prompted"
 """Under this name the inputs of a stage have what the words of its prompted policies name."""
 _COMBINED = {**dict.fromkeys(("policy", "reference"), _MODEL), "members": _REWARD, "normalise": _ROWS}
+_ATTACKED: Mapping[str, tuple[ResultType, ...]] = {
+    "targets": _MODEL,
+    **dict.fromkeys(("prompts", "twins"), _ROWS),
+    **dict.fromkeys(("judge", "refusal"), _REWARD),
+    **dict.fromkeys(("by", "templates", "constitution"), ()),
+}
 _JUDGED = {"models": _REWARD, "data": _ROWS}
 _COLLECTED = {"model": _MODEL, "prompts": _ROWS, "data": _ROWS, "project": ()}
 KINDS_WITHOUT_TRAINING = (
@@ -84,6 +91,7 @@ KINDS_WITHOUT_TRAINING = (
     StageKind(
         name="judge-reward", produces="evaluation", settings=JudgeRewardSettings, accepts=_JUDGED, weight=10
     ),
+    StageKind(name="attack", produces="evaluation", settings=AttackSettings, accepts=_ATTACKED, weight=20),
     StageKind(
         name="collect",
         produces="rows",
@@ -261,9 +269,12 @@ def file_in_word(word: str) -> Path | None:
 
 
 _PATH_SETTINGS = ("policies", "policy", "against", "members")
-_JUDGE_SETTINGS = ("judge", "models")
+_JUDGE_SETTINGS = ("judge", "models", "refusal", "by")
 """These take whoever compares two answers, beside those who score one."""
-_NO_REWARD_SETTINGS = ("held_out", "model", "comparisons", *_PATH_SETTINGS)
+_NO_REWARD_SETTINGS = (
+    *("held_out", "model", "comparisons", "targets", "templates", "constitution"),
+    *_PATH_SETTINGS,
+)
 
 
 def absolute_word(word: str, setting: Setting, names: HubNames, *, rows: bool) -> str:

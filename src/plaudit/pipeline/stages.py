@@ -18,6 +18,13 @@ from plaudit.evaluation.policies.generate import Contestant, prompted_policy
 from plaudit.evaluation.policies.result import write_agreements, write_policy_evaluation
 from plaudit.files import atomic, exact_json
 from plaudit.labelling.waiting import WAIT_FILE, Wait
+from plaudit.methods.ai_feedback.attacking import (
+    AttackSettings,
+    attack,
+    parties_of,
+    read_attack_rows,
+    write_attack_result,
+)
 from plaudit.methods.registry import run_method
 from plaudit.methods.run import CHECKS_FILE
 from plaudit.pipeline.collecting import CollectSettings, Place, collect
@@ -34,6 +41,7 @@ from plaudit.pipeline.store import (
     set_aside,
 )
 from plaudit.planner.fit import memory_checked_first
+from plaudit.report.pipeline.attacks import attack_sentences
 from plaudit.report.reward_models.page import write_reward_evaluations
 from plaudit.report.words import with_minus
 from plaudit.rewards.combine.request import CombineSettings, write_combination, write_implicit
@@ -275,6 +283,22 @@ def _judge_rewards(
     return StageResult(sentences=(figures or "no verdict on any pair", *found.notes), command=command)
 
 
+def _attack(settings: AttackSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
+    """Policies attacked beside what they should not refuse, as ``plaudit attack`` does."""
+    # A model on a server is called by its name there.
+    words = stage.inputs["targets"]
+    names = [word.rpartition("#")[2] if "://" in word else context.display_name(word) for word in words]
+    rows, parties = read_attack_rows(settings), parties_of(settings, names)
+    result = attack(settings, rows, parties, on_progress=print)
+    write_attack_result(result, out)
+    options = {**_options(settings, "targets", "prompts"), "model": settings.targets}
+    prompts = () if settings.prompts is None else (settings.prompts,)
+    command = command_line("plaudit attack", *prompts, **options, out=out)
+    report = result.report
+    sentences = (" ".join(attack_sentences(report)), *report.missing, *report.notes)
+    return StageResult(sentences=sentences, command=command)
+
+
 def _collect(settings: CollectSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
     """Answers judged by people, who are waited for, or by simulated ones."""
     place = Place(
@@ -297,6 +321,7 @@ _ACTIONS: Mapping[str, Callable[..., StageResult]] = {
     "combine": _combine,
     "evaluate": _evaluate,
     "judge-reward": _judge_rewards,
+    "attack": _attack,
     "collect": _collect,
 }
 """The kinds that train nothing; each gets its settings, its folder, the stage and the pipeline."""

@@ -240,6 +240,15 @@ class AttackResult:
     """What worked, of all policies."""
 
 
+def check_files(settings: AttackSettings) -> None:
+    """Refuse templates, a constitution and prices that cannot be read, before anything else runs."""
+    if settings.templates is not None:
+        read_templates(settings.templates)
+    if settings.constitution is not None:
+        constitution_named(settings.constitution)
+    settings.judges()
+
+
 def read_attack_rows(
     settings: AttackSettings, options: ReadOptions | None = None, *, layout: str | None = None
 ) -> AttackRows:
