@@ -19,7 +19,7 @@ def pooled_verdict(voices: Sequence[tuple[float, Verdict]], *, annotator: str) -
     >>> first_probability(pooled_verdict(voices, annotator="both"))
     0.75
     """
-    share = _mean_of_odds([(weight, first_probability(verdict)) for weight, verdict in voices])
+    share = mean_of_odds([(weight, first_probability(verdict)) for weight, verdict in voices])
     found = probable_verdict(share, annotator=annotator, orders=_pooled_orders(voices))
     principles = (name for _, verdict in voices for name in verdict.principles)
     return replace(found, principles=tuple(dict.fromkeys(principles)))
@@ -34,10 +34,15 @@ def _pooled_orders(voices: Sequence[tuple[float, Verdict]]) -> Orders | None:
     ]
     if not all(len(side) == len(voices) for side in sides):
         return None
-    return Orders(forward=_mean_of_odds(sides[0]), backward=_mean_of_odds(sides[1]))
+    return Orders(forward=mean_of_odds(sides[0]), backward=mean_of_odds(sides[1]))
 
 
-def _mean_of_odds(voices: Sequence[tuple[float, float]]) -> float:
+def mean_of_odds(voices: Sequence[tuple[float, float]]) -> float:
+    """σ of the mean of the log-odds of chances, each with its weight before it.
+
+    >>> round(mean_of_odds([(1.0, 0.9), (1.0, 0.5)]), 6)
+    0.75
+    """
     total = sum(weight for weight, _ in voices)
     mean = sum(weight * _log_odds(share) for weight, share in voices) / total
     return 0.5 * (1 + math.tanh(mean / 2))

@@ -9,9 +9,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -19,11 +18,12 @@ from plaudit.data.judging import NO_VERDICT, NoVerdict, Task
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.judges.constitution import Constitution
-from plaudit.judges.jury import MOST_SURE, NO_MAJORITY, read_jury
+from plaudit.judges.jury import NO_MAJORITY, read_jury
 from plaudit.judges.model_judge import ModelJudge
 from plaudit.judges.money import Estimate, total_estimate
+from plaudit.judges.pooling import mean_of_odds
 from plaudit.judges.wording import Question, wording_named
-from plaudit.judges.words import JURY, SPREAD, HowToAsk, asks_a_model, parse_judge_word
+from plaudit.judges.words import JURY, SPREAD, asks_a_model, parse_judge_word
 from plaudit.rewards.base import Reward, checked_scores
 from plaudit.rewards.comparing import GOLD, PEOPLE, JudgeSettings, compares_two_answers, judge_named
 from plaudit.rewards.registry import UserFunctionReward, resolve_reward
@@ -159,13 +159,10 @@ class AnswerJury:
         return total_estimate(parts) if parts else None
 
     def _together(self, shares: Sequence[Share]) -> Share:
-        known = [(s, w) for s, w in zip(shares, self.weights, strict=True) if not isinstance(s, NoVerdict)]
-        weight = sum(w for _, w in known)
-        if 2 * weight <= sum(self.weights):
+        known = [(w, s) for s, w in zip(shares, self.weights, strict=True) if not isinstance(s, NoVerdict)]
+        if 2 * sum(w for w, _ in known) <= sum(self.weights):
             return NoVerdict(reason=NO_MAJORITY)
-        clamped = ((min(max(share, 1 - MOST_SURE), MOST_SURE), w) for share, w in known)
-        log_odds = sum(w * math.log(share / (1 - share)) for share, w in clamped) / weight
-        return 1 / (1 + math.exp(-log_odds))
+        return mean_of_odds(known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,22 +298,23 @@ def _jury(word: str, settings: AnswerJudgeSettings) -> AnswerJury:
 
 
 def _model(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
-    how = parse_judge_word(word).how(HowToAsk(how="answer")).how
-    if how not in ("answer", "points"):
+    ask = parse_judge_word(word).how(settings.judges.ask)
+    if ask.how not in (None, "answer", "points"):
         raise UserError(
-            f"{word}: {how} compares two answers. Leave how out (Yes or No by log-probs), or give points: "
+            f"{word}: {ask.how} compares two answers. Leave how out (Yes or No by log-probs), or say "
             "how=points with --harmful-below"
         )
-    base = replace(settings.judges.ask, how=settings.judges.ask.how or "answer")
-    judge = judge_named(word, replace(settings.judges, ask=base))
+    judge = judge_named(word, settings.judges)
     assert isinstance(judge, ModelJudge), "whoever is asked in words, and is no jury"
-    if how == "points":
+    if ask.how == "points":
         return ScoreJudge(reward=judge, below=_threshold(word, settings))
+    # Principles say what is harmful, and nothing of what it is to decline.
+    constitution = (ask.constitution or settings.constitution) if settings.matter == "harm" else None
     return YesNoJudge(
         judge=judge,
         matter=settings.matter,
-        constitution=settings.constitution,
-        principles=settings.principles,
+        constitution=constitution,
+        principles=settings.principles if ask.constitution is None else ask.drawn_principles,
     )
 
 

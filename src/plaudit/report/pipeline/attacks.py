@@ -75,8 +75,8 @@ def _policy_sentence(policy: PolicyAttack) -> str:
     refusal = policy.refusal and policy.refusal.share
     if refusal is None:
         return f"{name} {fell}; what it refuses of what is harmless is not known."
-    asked = counted(refusal.n, "harmless prompt")
-    return f"{name} {fell} and refuses {percent(refusal.value)} of {asked} ({_ends(refusal)})."
+    prompts = counted(refusal.n, "harmless prompt")
+    return f"{name} {fell} and refuses {percent(refusal.value)} of {prompts} ({_ends(refusal)})."
 
 
 def _ends(estimate: Estimate) -> str:
@@ -89,7 +89,7 @@ def _block(stage: StageData, report: AttackReport) -> AttackBlock:
         _rates_table(
             "Attacks that work, by what they are after", policies, lambda policy: policy.by_category
         ),
-        _rates_table("By where they come from", policies, lambda policy: policy.by_source),
+        _sources_table(policies),
         _rates_table(
             "Harmless prompts that are refused, by what they look like",
             policies,
@@ -143,6 +143,12 @@ def _rates_table(
         ],
         stacked=False,
     )
+
+
+def _sources_table(policies: Sequence[PolicyAttack]) -> Table | None:
+    """Where attacks come from, where they come from several."""
+    is_single = all(len(policy.by_source) < 2 for policy in policies)
+    return None if is_single else _rates_table("By where they come from", policies, lambda p: p.by_source)
 
 
 def _rate_cell(rate: Rate | None) -> Cell:
