@@ -48,6 +48,8 @@ class Lab:
     """Where all of it lies."""
     device: str = "cpu"
     """Where models learn and answer."""
+    seeds: int | None = None
+    """Runs of each kind, of studies that have a choice; None: as many as the study names."""
 
     def sampler(self, model: Path) -> LocalSampler:
         """A model of the laboratory, ready to answer."""

@@ -17,9 +17,10 @@ def run_studies(about: str | None, studies: Mapping[str, Callable[[Lab], Table]]
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="where runs and tables lie")
     parser.add_argument("--device", default="cpu", help="where models learn and answer (default: cpu)")
+    parser.add_argument("--seeds", type=int, help="runs of each kind, where a study is of several")
     parser.add_argument("--only", nargs="+", choices=studies, default=list(studies))
     args = parser.parse_args()
-    lab = Lab(folder=args.out, device=args.device)
+    lab = Lab(folder=args.out, device=args.device, seeds=args.seeds)
     for name in args.only:
         found = table(studies[name](lab))
         (args.out / f"{name}.md").write_text(found, encoding="utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import (
+    constitutional,
     lab,
     policy_lab,
     preference_lab,
@@ -108,3 +109,34 @@ def test_studies_of_policies_print_their_tables(
     ppo = [row for row in policies if row.startswith("| PPO ")]
     assert ppo[0].split(" | ")[1] == betas[2].split(" | ")[1], "the same run in both tables"
     assert "PPO by the coefficient" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_study_of_constitutional_ai_prints_its_tables_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"TAUGHT": 64, "SHOWN": 40, "DRAFTS": 1, "PAIRS": 40, "TESTED": 16}.items():
+        monkeypatch.setattr(constitutional, name, value)
+    monkeypatch.setattr(
+        constitutional,
+        "TEACHINGS",
+        {"usual": constitutional.Teaching(), "half": constitutional.Teaching(halved=True)},
+    )
+    monkeypatch.setattr(sys, "argv", ["constitutional", "--out", str(tmp_path), "--seeds", "1"])
+    studies.run_studies(constitutional.__doc__, constitutional.STUDIES)
+    first = capsys.readouterr().out
+    rows = {
+        name: [line.split(" | ")[0] for line in (tmp_path / f"{name}.md").read_text("utf-8").splitlines()[2:]]
+        for name in constitutional.STUDIES
+    }
+    assert rows == {
+        "rounds": ["| as they were", "| after a round", "| after two"],
+        "stages": ["| helpful-only", "| SFT on revisions", "| then DPO on a judge's labels"],
+        "clair": ["| revised (CLAIR)", "| judged"],
+        "failures": ["| usual", "| half"],
+    }
+    weights = made(tmp_path)
+    assert len(weights) == 7, "two that revise, the helpful-only start, SFT, DPO, and APO-zero twice"
+    studies.run_studies(constitutional.__doc__, constitutional.STUDIES)
+    assert capsys.readouterr().out == first
+    assert made(tmp_path) == weights

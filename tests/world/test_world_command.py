@@ -17,6 +17,7 @@ from plaudit.data.records import Rating
 from plaudit.world import making
 from plaudit.world.annotators import POOLS, annotator_pool
 from plaudit.world.corpus import plain_statements
+from plaudit.world.revisions import helpful_only, revisions
 from plaudit.world.twins import twins
 from plaudit.world.verdicts import make_thumbs
 from plaudit.world.wanted import RECORD_KINDS
@@ -33,6 +34,8 @@ MADE = {
     "red-team": lambda: making.prompts(24, seed=3, red_team=True),
     "twins": lambda: twins(24, seed=3),
     "plain-text": lambda: plain_statements(24, seed=3),
+    "helpful-only": lambda: helpful_only(24, seed=3),
+    "revisions": lambda: revisions(24, seed=3),
 }
 
 

@@ -31,6 +31,8 @@ RowKind = Literal[
     "red-team",
     "twins",
     "plain-text",
+    "helpful-only",
+    "revisions",
     "critiques",
 ]
 """What can be made."""
@@ -129,6 +131,7 @@ def write_requested_rows(request: RowRequest, path: Path) -> int:
 def _make_rows(request: RowRequest) -> Sequence[Record]:
     from plaudit.world import making
     from plaudit.world.corpus import plain_statements
+    from plaudit.world.revisions import helpful_only, revisions
     from plaudit.world.twins import twins
 
     if request.make in JUDGED_KINDS:
@@ -142,6 +145,8 @@ def _make_rows(request: RowRequest) -> Sequence[Record]:
         "red-team": lambda: making.prompts(request.n, **selection, red_team=True),
         "twins": lambda: twins(request.n, **selection),
         "plain-text": lambda: plain_statements(n, seed=request.seed),
+        "helpful-only": lambda: helpful_only(n, **selection),
+        "revisions": lambda: revisions(n, **selection),
     }
     return makers[request.make]()
 
