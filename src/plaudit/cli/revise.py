@@ -10,7 +10,8 @@ from plaudit.cli.parser import Subparsers, add_row_options, given_path, integer,
 from plaudit.errors import UserError
 
 if TYPE_CHECKING:
-    from plaudit.methods.ai_feedback.revising import ReviseSettings, Revising, RevisionFiles
+    from plaudit.methods.ai_feedback.revised_rows import Revising, RevisionFiles
+    from plaudit.methods.ai_feedback.revising import ReviseSettings
 
 _EPILOG = """\
 by       openai:http://host:port/v1#model   a model behind a server
@@ -48,7 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Revise, or say what it will cost."""
-    from plaudit.methods.ai_feedback.revising import prepare_revising, revision_figures, write_revisions
+    from plaudit.methods.ai_feedback.revised_rows import prepare_revising, revision_figures, write_revisions
 
     files = _files(args)
     if files.demonstrations is None and files.pairs is None and not args.estimate:
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _files(args: argparse.Namespace) -> RevisionFiles:
     from plaudit.data.write import check_output_path
-    from plaudit.methods.ai_feedback.revising import RevisionFiles
+    from plaudit.methods.ai_feedback.revised_rows import RevisionFiles
 
     for path in (args.out, args.pairs):
         if path is not None:

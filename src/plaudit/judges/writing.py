@@ -17,6 +17,9 @@ from plaudit.judges.chat import ChatRequest
 from plaudit.judges.model_judge import CUT, REFUSED, UNREADABLE, Asker
 from plaudit.judges.money import Estimate
 from plaudit.judges.wording import Question, Wording
+from plaudit.judges.words import JURY, SPREAD, asks_a_model, parse_judge_word
+
+_SETTINGS = ("temperature", "max-tokens", "price", "requests", "token-from")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,3 +106,13 @@ class Writer:
             return NoVerdict(reason=UNREADABLE)
         tokens, price = self.asker.spent([request])
         return Written(text=text, tokens=tokens, price=price)
+
+
+def check_writer(word: str) -> None:
+    """Refuse the word of who cannot write, and settings of judges alone, before anything is loaded."""
+    parsed = parse_judge_word(word)
+    if not asks_a_model(word) or word.startswith((JURY, SPREAD)):
+        raise UserError(f"{word} cannot write: name one model, openai:URL#model, model:DIR or call:FUNCTION")
+    for name in parsed.settings:
+        if name.replace("_", "-") not in _SETTINGS:
+            raise UserError(f"{word}: a writer has no {name}; there is {', '.join(_SETTINGS)}")

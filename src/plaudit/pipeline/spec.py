@@ -15,6 +15,7 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.files import hub
 from plaudit.methods.ai_feedback.attacking import AttackSettings
+from plaudit.methods.ai_feedback.revising import ReviseSettings
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
 from plaudit.pipeline.collecting import CollectSettings
 from plaudit.rewards.combine.request import CombineSettings
@@ -79,6 +80,10 @@ _ATTACKED: Mapping[str, tuple[ResultType, ...]] = {
     **dict.fromkeys(("judge", "refusal"), _REWARD),
     **dict.fromkeys(("by", "templates", "constitution"), ()),
 }
+_REVISED: Mapping[str, tuple[ResultType, ...]] = {
+    **{"model": _MODEL, "prompts": _ROWS, "data": _ROWS},
+    **dict.fromkeys(("by", "constitution", "marks"), ()),
+}
 _JUDGED = {"models": _REWARD, "data": _ROWS}
 _COLLECTED = {"model": _MODEL, "prompts": _ROWS, "data": _ROWS, "project": ()}
 KINDS_WITHOUT_TRAINING = (
@@ -92,6 +97,7 @@ KINDS_WITHOUT_TRAINING = (
         name="judge-reward", produces="evaluation", settings=JudgeRewardSettings, accepts=_JUDGED, weight=10
     ),
     StageKind(name="attack", produces="evaluation", settings=AttackSettings, accepts=_ATTACKED, weight=20),
+    StageKind(name="revise", produces="rows", settings=ReviseSettings, accepts=_REVISED, weight=10),
     StageKind(
         name="collect",
         produces="rows",
@@ -272,7 +278,7 @@ _PATH_SETTINGS = ("policies", "policy", "against", "members")
 _JUDGE_SETTINGS = ("judge", "models", "refusal", "by")
 """These take whoever compares two answers, beside those who score one."""
 _NO_REWARD_SETTINGS = (
-    *("held_out", "model", "comparisons", "targets", "templates", "constitution"),
+    *("held_out", "model", "comparisons", "targets", "templates", "constitution", "marks"),
     *_PATH_SETTINGS,
 )
 

@@ -25,6 +25,13 @@ from plaudit.methods.ai_feedback.attacking import (
     read_attack_rows,
     write_attack_result,
 )
+from plaudit.methods.ai_feedback.revised_rows import (
+    RevisionFiles,
+    prepare_revising,
+    revision_figures,
+    write_revisions,
+)
+from plaudit.methods.ai_feedback.revising import ReviseSettings
 from plaudit.methods.registry import run_method
 from plaudit.methods.run import CHECKS_FILE
 from plaudit.pipeline.collecting import CollectSettings, Place, collect
@@ -299,6 +306,22 @@ def _attack(settings: AttackSettings, out: Path, stage: Stage, context: Pipeline
     return StageResult(sentences=sentences, command=command)
 
 
+def _revise(settings: ReviseSettings, out: Path, *_: object) -> StageResult:
+    """Answers criticised and written anew, as ``plaudit revise`` does; rows of the kind that is not given
+    lie beside those that are.
+    """
+    revising = prepare_revising(settings)
+    revisions = revising.run()
+    figures = revision_figures(revising, revisions, settings.marks)
+    write_revisions(revising, revisions, figures, RevisionFiles.in_folder(out, settings.give))
+    lines = [*revising.notes, *figures.lines()]
+    print("\n".join(lines))
+    options = _options(settings, "data", "prompts", "give")
+    options["out" if settings.give == "demonstrations" else "pairs"] = out / "rows.jsonl"
+    command = command_line("plaudit revise", settings.data or settings.prompts, **options)
+    return StageResult(sentences=(*revising.notes, *figures.sentences), command=command)
+
+
 def _collect(settings: CollectSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
     """Answers judged by people, who are waited for, or by simulated ones."""
     place = Place(
@@ -322,6 +345,7 @@ _ACTIONS: Mapping[str, Callable[..., StageResult]] = {
     "evaluate": _evaluate,
     "judge-reward": _judge_rewards,
     "attack": _attack,
+    "revise": _revise,
     "collect": _collect,
 }
 """The kinds that train nothing; each gets its settings, its folder, the stage and the pipeline."""

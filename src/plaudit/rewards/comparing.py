@@ -34,7 +34,7 @@ from plaudit.judges.model_judge import ModelJudge
 from plaudit.judges.money import Purse
 from plaudit.judges.posting import RetryPolicy
 from plaudit.judges.words import CALL, JURY, SERVER, SPREAD, HowToAsk, asks_a_model, parse_judge_word
-from plaudit.judges.writing import Writer
+from plaudit.judges.writing import Writer, check_writer
 from plaudit.rewards.base import Reward
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.load import load_reward
@@ -52,7 +52,6 @@ PEOPLE = "people"
 _ALLOWED_ARGUMENTS = ("prompt", "first", "second", "reference_answer", "metadata", "seed", "messages")
 _REQUIRED_ARGUMENTS = ("first", "second")
 _TASKS_PER_CALL = 64
-_WRITER_SETTINGS = ("temperature", "max-tokens", "price", "requests", "token-from")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +208,8 @@ def writer_named(word: str, settings: JudgeSettings | None = None) -> Writer:
 
     Its temperature and its most tokens are set behind commas; what the word leaves open is as in `Writer`.
     """
+    check_writer(word)
     parsed = parse_judge_word(word)
-    if not asks_a_model(word) or word.startswith((JURY, SPREAD)):
-        raise UserError(f"{word} cannot write: name one model, openai:URL#model, model:DIR or call:FUNCTION")
-    for name in parsed.settings:
-        if name.replace("_", "-") not in _WRITER_SETTINGS:
-            raise UserError(f"{word}: a writer has no {name}; there is {', '.join(_WRITER_SETTINGS)}")
     judge = judge_named(word, settings)
     assert isinstance(judge, ModelJudge), "whoever is asked in words, and is no jury"
     ask, names = parsed.how(), {name.replace("-", "_") for name in parsed.settings}

@@ -33,11 +33,10 @@ from plaudit.judges.constitution import Constitution, Principle
 from plaudit.judges.money import BYTES_A_TOKEN, Estimate, total_estimate
 from plaudit.judges.wording import Question, Wording, wording_named
 from plaudit.judges.writing import Writer, Written
+from plaudit.methods.ai_feedback.revising import check_rounds
 from plaudit.methods.judged_rows import GROUP
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 
-MOST_ROUNDS = 4
-"""The most rounds of critique and revision."""
 CUT_ANSWER = "cut off"
 """The reason where an answer did not come to an end: half a sentence is no answer to revise."""
 EMPTY_ANSWER = "empty"
@@ -94,10 +93,7 @@ class RevisionPlan:
 
     def __post_init__(self) -> None:
         """Refuse rounds that cannot be."""
-        if not 1 <= self.rounds <= MOST_ROUNDS:
-            raise UserError(f"rounds {self.rounds}: expected 1 to {MOST_ROUNDS}")
-        if self.minimal and self.rounds > 1:
-            raise UserError(f"minimal is one round that changes little; leave out rounds {self.rounds}")
+        check_rounds(self.rounds, minimal=self.minimal)
 
     @property
     def critique(self) -> Wording:
