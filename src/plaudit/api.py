@@ -323,16 +323,16 @@ def run(
     """Run a pipeline, from rows to a report; a stage that is finished is kept.
 
     ``plaudit.run("pipeline.yaml", settings={"dpo.beta": 0.2}, only=["dpo"])``. Without a config it is the
-    embedded world's own.
+    embedded world's own; ``"constitutional"`` is another that comes with plaudit.
     """
-    from plaudit.pipeline.read import DEFAULT_CONFIG, read_pipeline
+    from plaudit.pipeline.read import config_path, read_pipeline
     from plaudit.pipeline.run import StageSelection, run_pipeline
     from plaudit.pipeline.store import read_hub_names
     from plaudit.report.pipeline.data import read_pipeline_folder
     from plaudit.report.pipeline.page import write_report, write_summary
 
     changes = [f"{name}={json.dumps(plain_setting(value, name))}" for name, value in (settings or {}).items()]
-    path = DEFAULT_CONFIG if config is None else Path(config)
+    path = config_path(config)
 
     def recorded(name: str) -> dict[str, str]:
         return {} if fresh else read_hub_names(Path(out or Path("runs") / name))

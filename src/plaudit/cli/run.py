@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.errors import UserError, WaitingError
-from plaudit.pipeline.read import DEFAULT_CONFIG
+from plaudit.pipeline.read import SHIPPED, config_path
 
 if TYPE_CHECKING:
     from plaudit.pipeline.run import Attendant, ProgressReporter, StageSelection, StoppedError
@@ -64,7 +64,12 @@ def copy_config(config: Path, target: Path) -> None:
 _EPILOG = """\
 Without CONFIG the embedded world's own pipeline runs: fine-tuning, comparisons, a reward model, DPO, GRPO
 and PPO, their evaluation and a report, in some minutes on two cores. A finished stage is kept until its
-settings or something above it changes; the same command goes on where it was stopped. docs/run.md"""
+settings or something above it changes; the same command goes on where it was stopped. docs/run.md
+
+Pipelines that come with plaudit are named by a word, where no such file exists:
+  default          the above
+  constitutional   from a base model, prompts and a constitution alone: revisions, fine-tuning on them,
+                   comparisons by the constitution, a reward, a policy; docs/constitutional.md"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -75,7 +80,13 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog=_EPILOG,
     )
     add = run_parser.add_argument
-    add("config", nargs="?", type=Path, metavar="CONFIG", help="YAML with stages (default: the world's own)")
+    add(
+        "config",
+        nargs="?",
+        type=Path,
+        metavar="CONFIG",
+        help="YAML with stages, or a word (default: the world's own)",
+    )
     add("--out", type=Path, metavar="DIR", help="where all of it lies (default: runs/ and the config's name)")
     add("--from", dest="begin", metavar="STAGE", help="run this stage and all below it again")
     add(
@@ -93,7 +104,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add("--dry-run", action="store_true", help="say what would run, why, and what it costs")
     add("--trace", metavar="STAGE", help="print where the result of a stage comes from, and run nothing")
-    add("--show-default", action="store_true", help="print the pipeline that runs without CONFIG")
+    add("--show-default", action="store_true", help="print the pipeline of the word, or that without CONFIG")
     add("--write", type=Path, metavar="FILE", help="write that pipeline to a file, to be changed")
     run_parser.set_defaults(run=run)
 
@@ -101,7 +112,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the pipeline, and print what came of it."""
     if args.show_default or args.write is not None:
-        return _show_default(args.write)
+        return _show_shipped(args.config, args.write)
     refuse_torchrun("run")
     from plaudit.pipeline.read import read_pipeline
     from plaudit.pipeline.store import read_hub_names
@@ -110,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
         return args.out or _default_folder(args.config, name)
 
     pipeline = read_pipeline(
-        args.config or DEFAULT_CONFIG,
+        config_path(args.config),
         changes=args.set,
         seed=args.seed,
         device=args.device,
@@ -161,12 +172,16 @@ def _default_folder(config: Path | None, name: str) -> Path:
     return Path("runs") / name
 
 
-def _show_default(target: Path | None) -> int:
+def _show_shipped(config: Path | None, target: Path | None) -> int:
+    word = "default" if config is None else str(config)
+    if word not in SHIPPED:
+        raise UserError(f"{word}: comes not with plaudit; there is {', '.join(SHIPPED)}")
     if target is None:
-        print(DEFAULT_CONFIG.read_text("utf-8"), end="")
+        print(SHIPPED[word].read_text("utf-8"), end="")
         return 0
-    copy_config(DEFAULT_CONFIG, target)
-    print(f"{target}: the world's pipeline; plaudit run {target} runs it")
+    copy_config(SHIPPED[word], target)
+    own = "the world's pipeline" if word == "default" else f"the pipeline {word}"
+    print(f"{target}: {own}; plaudit run {target} runs it")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,25 @@ from plaudit.world.wanted import EvaluateSettings
 
 DEFAULT_CONFIG = Path(__file__).with_name("default.yaml")
 """The YAML file of the pipeline that runs without a CONFIG."""
+SHIPPED = {"default": DEFAULT_CONFIG, "constitutional": Path(__file__).with_name("constitutional.yaml")}
+"""The pipelines that come with plaudit, by the words that name them."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _STAGES_EXAMPLE = "stages: [{sft: {do: sft, model: $model, data: rows.jsonl}}, …]"
 _ARTICLES = {"rows": "rows", "groups": "groups", "evaluation": "an evaluation"}
 
 FlatSettings = dict[str, Any]
 """The settings of a stage by their whole names: ``policy.beta``."""
+
+
+def config_path(config: str | PathLike[str] | None) -> Path:
+    """The file of a pipeline: as it is named, or one that comes with plaudit where no such file exists.
+
+    >>> config_path("constitutional").name, config_path("own.yaml").name, config_path(None).name
+    ('constitutional.yaml', 'own.yaml', 'default.yaml')
+    """
+    if config is None:
+        return DEFAULT_CONFIG
+    return Path(config) if Path(config).exists() else SHIPPED.get(str(config), Path(config))
 
 
 def read_pipeline(

@@ -1,4 +1,4 @@
-"""What ``plaudit revise`` does: answers of rows or of a model are revised, and files and figures come of it."""
+"""What ``plaudit revise`` does: answers are revised, and rows, steps and figures come of it as files."""
 
 from __future__ import annotations
 
