@@ -29,7 +29,7 @@ from plaudit.judges.constitution import read_constitution
 from plaudit.judges.writing import Writer
 from plaudit.methods.ai_feedback.rounds import Draft, Revised, RevisionPlan, Revisions, revise_drafts
 from plaudit.methods.config import SampleSettings, SftConfig
-from plaudit.methods.judged_rows import drawn_tasks, judged_rows
+from plaudit.methods.ai_feedback.judged_rows import drawn_tasks, judged_rows
 from plaudit.methods.preference.config import preference_config_type
 from plaudit.methods.supervised.run import sft
 from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named, writer_named

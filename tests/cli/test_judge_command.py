@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Rating
+from plaudit.judges.constitution import constitution_named
 from plaudit.labelling.export import EmptyExportError, Filters, export
 from plaudit.labelling.store import open_store
+from plaudit.rewards.registry import resolve_reward
 from plaudit.world.mind_server import MindServer
 from plaudit.world.minds import Mind
 from plaudit.world.shipped import base_model_folder
@@ -279,3 +282,70 @@ def test_judgements_of_several_have_their_members_cost(capsys, folder, server, w
         bodies = [event.body for event in store.events() if event.kind == "judged"]
     tokens = sum(body["tokens"] for body in bodies if body)
     assert tokens == sum(server.counts.tokens.values())
+
+
+def test_a_constitution_judges_and_which_principle_decided_is_kept_in_the_store(capsys, folder, server):
+    text = run(
+        capsys,
+        *("pairs.jsonl", "--by", by(server), "--constitution", "ours", "--principles", "2", "--n", "12"),
+        *("--out", "ai.jsonl", "--store", "labels.db", "--price", "10/30"),
+    )
+    ours = constitution_named("ours")
+    version = f"letter-1-c{ours.version}x2"
+    # Of two principles for each pair, each in both orders.
+    assert "48 questions" in text
+    assert f"12 judgements by world@{version} in ai" in text
+    with closing(open_store("labels.db")) as store:
+        bodies = [event.body for event in store.events() if event.kind == "judged" and event.body]
+    assert len(bodies) == 12
+    assert all(len(body["principles"]) == 2 for body in bodies)
+    assert {body["sampling"]["constitution"] for body in bodies} == {ours.version}
+    assert {row.annotator for row in comparisons("ai.jsonl")} == {f"world@{version}"}
+    before = server.counts.requests
+    word = f"{by(server)},constitution=ours,principles=2"
+    run(capsys, "pairs.jsonl", "--by", word, "--n", "12", "--out", "same.jsonl")
+    assert server.counts.requests == before
+    stored, written = (
+        {(row.prompt, row.chosen, row.rejected, round(row.probability or 0, 6)) for row in comparisons(path)}
+        for path in ("ai.jsonl", "same.jsonl")
+    )
+    assert stored == written
+
+
+def test_points_by_a_constitution_and_a_reward_of_it_ask_by_the_same_principle(capsys, folder, server):
+    assert main(["world", "make", "demonstrations", "--n", "10", "--out", "demos.jsonl"]) == 0
+    word = f"{by(server)},constitution=ours,how=points"
+    run(capsys, "demos.jsonl", "--by", word, "--out", "points.jsonl")
+    rated = [row for row in read_records("points.jsonl").records if isinstance(row, Rating)]
+    assert len(rated) == 10
+    reward = resolve_reward(f"judge:{word}")
+    before = server.counts.requests
+    tasks = [Task(prompt=row.prompt, answers=(row.completion,), ended=(True,)) for row in rated]
+    assert [score for [score] in reward.scores(tasks)] == pytest.approx([row.score for row in rated])
+    assert server.counts.requests == before
+
+
+def test_pairs_far_down_the_file_are_compared_and_single_answers_beside_them_are_not_rated(
+    capsys, folder, server
+):
+    assert main(["world", "make", "demonstrations", "--n", "60", "--out", "demos.jsonl"]) == 0
+    lines = Path("demos.jsonl").read_text().splitlines() + Path("pairs.jsonl").read_text().splitlines()[:3]
+    Path("mixed.jsonl").write_text("\n".join(lines) + "\n")
+    run(capsys, "mixed.jsonl", "--by", by(server), "--how", "points", "--out", "ai.jsonl")
+    assert len(comparisons("ai.jsonl")) == len(read_records("ai.jsonl").records) == 3
+
+
+def test_what_is_wrong_with_a_constitution_is_told_before_anything_is_asked(capsys, folder, server):
+    asked = ("pairs.jsonl", "--by", by(server), "--out", "ai.jsonl")
+    Path("own.yaml").write_text("- {id: calm, choose: a, critique: b}")
+    Path("narrow.yaml").write_text("- {id: calm, choose: a, critique: b, revise: c, categories: [poems]}")
+    for words, message in (
+        (("--constitution", "own.yaml"), "own.yaml, principle 1 (calm): revise is missing"),
+        (("--constitution", "ours", "--principles", "0"), "principles=0: ours has 16; give 1 to 16, or all"),
+        (("--principles", "3"), "principles=3 are of a constitution"),
+        (("--constitution", "narrow.yaml"), "narrow.yaml: no principle fits the category '"),
+        (("--constitution", "ours", "--how", "answer"), "how=answer compares with the true answer"),
+        (("--preamble", "none.txt"), "none.txt: cannot be read as a text"),
+    ):
+        assert message in refused(capsys, *asked, *words)
+    assert server.counts.requests == 0

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import random
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import (
     Subparsers,
@@ -23,13 +20,9 @@ from plaudit.errors import UserError
 from plaudit.judges.words import HOWS
 
 if TYPE_CHECKING:
-    from plaudit.data.judging import Judge, NoVerdict, Task, Verdict
-    from plaudit.data.records import Record
-    from plaudit.judges.model_judge import ModelJudge
-    from plaudit.judges.money import Purse
-    from plaudit.labelling.judging import Judging
-    from plaudit.methods.judged_rows import JudgedRows
-    from plaudit.rewards.comparing import JudgeSettings
+    from plaudit.data.judging import NoVerdict, Task, Verdict
+    from plaudit.evaluation.reward_models.pairs import ScoredPair
+    from plaudit.methods.ai_feedback.judging import JudgeRowsSettings, RowJudging
 
 _EPILOG = """\
 judges   openai:http://host:port/v1#model   a model behind a server
@@ -57,6 +50,9 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--card", type=given_path, metavar="ROWS", help="labels of people: what the judge is worth on them")
     add("--calibrate", type=given_path, metavar="CARD", help="scale chances by the temperature of this card")
     add("--rubric", type=given_path, metavar="FILE", help="what points are given for: aspects with weights")
+    add("--constitution", metavar="FILE", help="principles that say what is better, or ours")
+    add("--principles", default="1", metavar="N", help="how many are drawn for a task, or all (default: 1)")
+    add("--preamble", type=given_path, metavar="FILE", help="a text above every question: examples, say")
     add("--n", type=positive_integer, metavar="N", help="at most so many pairs or prompts, by chance")
     add("--seed", type=integer, default=0, help="of chance (default: 0)")
     add("--bootstrap", type=positive_integer, default=1000, help="of --card's intervals (default: 1000)")
@@ -92,17 +88,10 @@ def add_money_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Judge rows, or make the card of a judge."""
     _check(args)
-    from plaudit.evaluation.policies.judge import check_judge
-    from plaudit.judges.money import Purse
-    from plaudit.rewards.comparing import in_both_orders, judge_named
-
-    check_judge(args.by, has_gold=False)
-    purse = Purse(args.most_money)
-    judge = in_both_orders(judge_named(args.by, _settings(args, purse)))
     if args.card is not None:
-        _print_card(args, judge, purse)
+        _make_card(args)
     else:
-        _judge_rows(args, judge, purse)
+        _judge_rows(args)
     return 0
 
 
@@ -122,106 +111,58 @@ def _check(args: argparse.Namespace) -> None:
         check_output_path(args.out)
 
 
-def _settings(args: argparse.Namespace, purse: Purse) -> JudgeSettings:
-    from plaudit.judges.money import parse_prices
-    from plaudit.judges.posting import RetryPolicy
-    from plaudit.judges.words import HowToAsk
-    from plaudit.rewards.comparing import JudgeSettings
+def _settings(args: argparse.Namespace) -> JudgeRowsSettings:
+    from plaudit.judges.words import parse_principles
+    from plaudit.methods.ai_feedback.judging import JudgeRowsSettings
 
-    ask = HowToAsk(
-        how=args.how or ("points" if args.rubric else "letter"),
-        rubric=args.rubric,
-        price=None if args.price is None else parse_prices(args.price),
-        requests=args.requests,
+    return JudgeRowsSettings(
+        by=args.by,
+        model=args.model,
+        prompts=None if args.model is None else args.rows,
+        # Of a card it is labels of people that are judged once more.
+        data=(args.rows or args.card) if args.model is None else None,
+        columns=tuple(args.columns),
+        leave_out=tuple(args.leave_out),
+        principles=parse_principles(args.principles),
+        **{
+            name: getattr(args, name)
+            for name in (
+                *("how", "rubric", "constitution", "preamble", "calibrate", "n", "seed", "temperature"),
+                *("max_tokens", "most_money", "price", "requests", "token_from", "cache", "device", "dtype"),
+            )
+        },
     )
-    return JudgeSettings(
-        device=args.device,
-        dtype=args.dtype,
-        retry_policy=RetryPolicy(token_from=args.token_from),
-        cache=args.cache,
-        soft=True,
-        ask=ask,
-        purse=purse,
-    )
 
 
-def _judge_rows(args: argparse.Namespace, judge: Judge, purse: Purse) -> None:
-    from plaudit.evaluation.policies.judge import family_note
-    from plaudit.judges.model_judge import ModelJudge
-    from plaudit.methods.judged_rows import answer_tasks_of, pair_tasks, rated_rows, refuse_other_rows
+def _judge_rows(args: argparse.Namespace) -> None:
+    from plaudit.methods.ai_feedback.judging import prepare_judging, write_judged_rows
 
-    records = _read(args, args.rows)
-    # Single answers can be rated by whoever gives points; pairs are compared by anybody.
-    singly = (
-        isinstance(judge, ModelJudge)
-        and judge.how in ("points", "answer")
-        and args.model is None
-        and not pair_tasks(records[:50])
-    )
-    if args.model is not None:
-        if note := family_note(args.by, judge.name, {str(args.model): args.model}):
-            print(note)
-        tasks = _drawn(args, records)
-    else:
-        refuse_other_rows(records, singly=singly)
-        tasks = _some(answer_tasks_of(records) if singly else pair_tasks(records), args)
-    judging = _judging(judge)
-    _print_estimate(judge, tasks, args.seed)
+    ready = prepare_judging(_settings(args), layout=args.format)
+    if ready.singly and args.store is not None:
+        raise UserError("--store keeps judgements of pairs; points of single answers are rows alone")
+    # Flushed: whoever waits for a long run sees first what it will be.
+    print("\n".join((*ready.notes, ready.estimate())), flush=True)
     if args.estimate:
         return
-    if singly:
-        assert isinstance(judge, ModelJudge)
-        _refuse_store(args)
-        _write(args, rated_rows(judge, tasks, judging.actor), judging)
-    else:
-        _compare(args, judge, tasks, judging)
-    _print_end(judge, purse)
-
-
-def _compare(args: argparse.Namespace, judge: Judge, tasks: Sequence[Task], judging: Judging) -> None:
-    from plaudit.data.judging import outcomes
-    from plaudit.evaluation.policies.judge_card import calibrated, read_card
-    from plaudit.methods.judged_rows import judged_rows
-
-    temperature = None if args.calibrate is None else read_card(args.calibrate, judge).temperature
-    # Before anything is asked, and paid for.
-    if args.calibrate is not None and temperature is None:
-        raise UserError(f"{args.calibrate}: this card has no temperature: too few pairs, or sides alone")
-    found = outcomes(judge, tasks, args.seed)
-    if temperature is not None:
-        found = [calibrated(outcome, temperature) for outcome in found]
-        judging = replace(judging, sampling={**judging.sampling, "calibrated": temperature})
-        judging = replace(judging, version=f"{judging.version}+T{temperature:.3g}")
-    rows = judged_rows(tasks, found, judging.actor)
     if args.store is None:
-        _write(args, rows, judging)
+        judged = ready.run()
+        write_judged_rows(judged, args.out)
+        print(f"{args.out}: {len(judged.rows)} rows by {ready.judging.actor}")
     else:
-        _store(args, judge, judging, list(zip(tasks, found, strict=True)))
-    _print_rows(rows)
+        found = ready.outcomes()
+        judged = ready.rows(found)
+        _store(args, ready, found)
+    print("\n".join((*judged.sentences, *ready.end_notes)))
 
 
-def _write(args: argparse.Namespace, judged: JudgedRows, judging: Judging) -> None:
-    from plaudit.data.write import write_records
-
-    if not judged.rows:
-        reasons = ", ".join(f"{count} {why}" for why, count in judged.failures.items())
-        raise UserError(f"nothing was said of any pair, so there are no rows ({reasons or 'no pairs'})")
-    write_records(judged.rows, args.out)
-    print(f"{args.out}: {len(judged.rows)} rows by {judging.actor}")
-
-
-def _store(
-    args: argparse.Namespace,
-    judge: Judge,
-    judging: Judging,
-    found: Sequence[tuple[Task, Verdict | NoVerdict]],
-) -> None:
+def _store(args: argparse.Namespace, ready: RowJudging, found: Sequence[Verdict | NoVerdict]) -> None:
     from plaudit.labelling.judging import Judged, export_judgements, record_judgements
     from plaudit.labelling.store import open_store
+    from plaudit.methods.ai_feedback.judging import models_in
 
-    judged = list[Judged]()
-    for task, outcome in found:
-        costs = [model.spent(task) for model, own in _models_in(judge, [task], args.seed) if own]
+    judging, judged = ready.judging, list[Judged]()
+    for task, outcome in zip(ready.tasks, found, strict=True):
+        costs = [model.spent(task) for model, own in models_in(ready.judge, [task], args.seed) if own]
         tokens, price = sum(tokens for tokens, _ in costs), sum(price for _, price in costs)
         judged.append(Judged(task=task, outcome=outcome, cost={"tokens": tokens, "price": price}))
     with closing(open_store(args.store, create=True)) as store:
@@ -232,133 +173,59 @@ def _store(
     print(f"{args.out}: {snapshot.rows} rows by {judging.actor}, as of event {snapshot.seq}")
 
 
-def _judging(judge: Judge) -> Judging:
-    from plaudit.evaluation.policies.judge_card import version_of
-    from plaudit.judges.model_judge import ModelJudge
-    from plaudit.labelling.judging import Judging
-
-    sampling: dict[str, Any] = {}
-    if isinstance(judge, ModelJudge):
-        names = ("draws", "temperature", "max_tokens", "clamp", "points")
-        sampling = {"how": judge.how, **{name: getattr(judge.ask, name) for name in names}}
-    return Judging(judge=judge.name, version=version_of(judge), sampling=sampling)
-
-
-def _read(args: argparse.Namespace, path: Path) -> Sequence[Record]:
-    from plaudit.data.read import read_records
-
-    found = read_records(path, format=args.format, options=row_options(args))
-    print(found.format_sentence)
-    return found.records
-
-
-def _drawn(args: argparse.Namespace, records: Sequence[Record]) -> list[Task]:
-    from plaudit.methods.judged_rows import drawn_tasks
-    from plaudit.rollouts.build import sampler_of_folder
-    from plaudit.rollouts.sampler import SamplingSettings
-
-    settings = SamplingSettings(temperature=args.temperature, max_tokens=args.max_tokens, seed=args.seed)
-    sampler = sampler_of_folder(args.model, device=args.device)
-    tasks, same = drawn_tasks(sampler, records, settings, n=args.n)
-    if same:
-        print(f"{same} prompts are left out, since both answers read the same")
-    if not tasks:
-        raise UserError("no prompt has two different answers; raise --temperature")
-    return tasks
-
-
-_Item = TypeVar("_Item")
-
-
-def _some(items: list[_Item], args: argparse.Namespace) -> list[_Item]:
-    """At most ``--n`` of these, by chance, in their order."""
-    if args.n is None or args.n >= len(items):
-        return items
-    chosen = sorted(random.Random(f"pairs {args.seed}").sample(range(len(items)), args.n))
-    return [items[place] for place in chosen]
-
-
-def _models_in(judge: Judge, tasks: Sequence[Task], seed: int) -> list[tuple[ModelJudge, Sequence[Task]]]:
-    """The models that are asked in words, each with the tasks that it is asked about."""
-    from plaudit.judges.jury import Jury, Spread
-    from plaudit.judges.model_judge import ModelJudge
-
-    members: list[tuple[Judge, Sequence[Task]]] = [(judge, tasks)]
-    if isinstance(judge, Jury):
-        members = [(member, tasks) for member in judge.judges]
-    elif isinstance(judge, Spread):
-        members = [
-            (member, [task for task in tasks if judge.turn(task, seed) == place])
-            for place, member in enumerate(judge.judges)
-        ]
-    return [(member, own) for member, own in members if isinstance(member, ModelJudge)]
-
-
-def _print_estimate(judge: Judge, tasks: Sequence[Task], seed: int) -> None:
-    from plaudit.judges.money import total_estimate
-
-    estimates = [model.estimate(own) for model, own in _models_in(judge, tasks, seed)]
-    if estimates:
-        # Flushed: whoever waits for a long run sees first what it will be.
-        print(f"{judge.name}: {total_estimate(estimates).sentence()}", flush=True)
-    else:
-        print(f"{judge.name}: {len(tasks):,} pairs, by no model that is asked in words")
-
-
-def _print_rows(judged: JudgedRows) -> None:
-    if judged.ordered:
-        agree = 1 - judged.contradictory / judged.ordered
-        first = f"{judged.first_shown / judged.preferring:.1%}" if judged.preferring else "–"
-        print(f"both orders agree on {agree:.1%}; shown first preferred in {first} of readings")
-    failures = sum(judged.failures.values())
-    reasons = ", ".join(f"{count} {why}" for why, count in sorted(judged.failures.items()))
-    print(f"{judged.ties} ties; no verdict on {failures}{f': {reasons}' if reasons else ''}")
-
-
-def _print_end(judge: Judge, purse: Purse) -> None:
-    from plaudit.evaluation.policies.judge import judge_notes
-
-    for note in judge_notes(judge):
-        print(note)
-    if purse.tokens:
-        money = f", {purse.spent:.4g} spent in all" if purse.spent else ""
-        print(f"{purse.tokens:,} tokens{money}")
-
-
-def _refuse_store(args: argparse.Namespace) -> None:
-    if args.store is not None:
-        raise UserError("--store keeps judgements of pairs; points of single answers are rows alone")
-
-
-def _print_card(args: argparse.Namespace, judge: Judge, purse: Purse) -> None:
-    from collections import defaultdict
-
+def _make_card(args: argparse.Namespace) -> None:
     from plaudit.cli.eval.tables import print_card
     from plaudit.cli.sample import make_console
-    from plaudit.data.judging import Task
-    from plaudit.data.records import Comparison, Ranking
+    from plaudit.evaluation.policies.judge import check_judge
     from plaudit.evaluation.policies.judge_card import judge_card, write_card
-    from plaudit.evaluation.reward_models.pairs import scored_pairs
     from plaudit.evaluation.stats import Resampling
+    from plaudit.methods.ai_feedback.judging import end_notes, estimate_sentence
+    from plaudit.rewards.comparing import in_both_orders, judge_named
 
     if args.bootstrap < 2:
         raise UserError(f"--bootstrap {args.bootstrap}: expected 2 or more, 1000 for a steady interval")
-    records = [record for record in _read(args, args.card) if isinstance(record, Comparison | Ranking)]
-    if any(record.group == "ai" for record in records):
-        raise UserError(f"{args.card}: rows of models (group ai) are among these; a card is made on people's")
-    # Judges score nothing: the pairs are wanted for what people said of them.
-    pairs = _some(list(scored_pairs(records, defaultdict(lambda: None))), args)
-    if not pairs:
-        raise UserError(f"{args.card}: there are no comparisons or rankings of people in it")
+    check_judge(args.by, has_gold=False)
+    settings = _settings(args).judge_settings
+    judge = in_both_orders(judge_named(args.by, settings))
+    pairs = _pairs_of_people(args)
     if args.estimate:
-        decided = [pair for pair in pairs if pair.p_first != 0.5]
-        tasks = [Task(prompt=p.prompt, answers=p.answers, ended=(True, True)) for p in decided]
         # A card asks with the seed 0 (agreement_with_people).
-        _print_estimate(judge, tasks, 0)
+        print(estimate_sentence(judge, _decided_tasks(pairs), 0))
         return
     card, _ = judge_card(judge, pairs, Resampling(times=args.bootstrap, seed=args.seed))
     print_card(card, make_console())
-    _print_end(judge, purse)
+    for note in end_notes(judge, settings.purse):
+        print(note)
     if args.out is not None:
         write_card(card, args.out)
         print(f"{args.out}: the card of {card.judge} {card.version}")
+
+
+def _pairs_of_people(args: argparse.Namespace) -> list[ScoredPair]:
+    from collections import defaultdict
+
+    from plaudit.data.read import read_records
+    from plaudit.data.records import Comparison, Ranking
+    from plaudit.evaluation.reward_models.pairs import scored_pairs
+    from plaudit.methods.ai_feedback.judging import some_of
+
+    found = read_records(args.card, format=args.format, options=row_options(args))
+    print(found.format_sentence)
+    records = [record for record in found.records if isinstance(record, Comparison | Ranking)]
+    if any(record.group == "ai" for record in records):
+        raise UserError(f"{args.card}: rows of models (group ai) are among these; a card is made on people's")
+    # Judges score nothing: the pairs are wanted for what people said of them.
+    pairs = some_of(list(scored_pairs(records, defaultdict(lambda: None))), args.n, args.seed)
+    if not pairs:
+        raise UserError(f"{args.card}: there are no comparisons or rankings of people in it")
+    return pairs
+
+
+def _decided_tasks(pairs: Sequence[ScoredPair]) -> list[Task]:
+    from plaudit.data.judging import Task
+
+    return [
+        Task(prompt=pair.prompt, answers=pair.answers, ended=(True, True), category=pair.category)
+        for pair in pairs
+        if pair.p_first != 0.5
+    ]

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, bindparam, select
 from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability
 from plaudit.data.records import text_to_json
 from plaudit.judges.chat import PASSING
+from plaudit.judges.identity import Judging
 from plaudit.labelling import log
 from plaudit.labelling.asking import People, task_body
 from plaudit.labelling.export import Filters, Snapshot, export
@@ -45,30 +46,6 @@ class Judged:
     """What was said, or why nothing was."""
     cost: Mapping[str, float] = field(default_factory=dict[str, float])
     """Tokens and price of the replies."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
-    """Who judged, and how.
-
-    Example: ``Judging(judge="small", version="letter-1", sampling={"how": "letter", "temperature": 0.0})``
-    """
-
-    judge: str
-    """The judge's name."""
-    version: str
-    """How it was asked: the way and the wording."""
-    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """How replies were drawn."""
-
-    @property
-    def actor(self) -> str:
-        """What the log and the rows call it.
-
-        >>> Judging(judge="small", version="letter-1").actor
-        'small@letter-1'
-        """
-        return f"{self.judge}@{self.version}" if self.version else self.judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,8 @@ from plaudit.judges.constitution import Constitution, Principle
 from plaudit.judges.money import BYTES_A_TOKEN, Estimate, total_estimate
 from plaudit.judges.wording import Question, Wording, wording_named
 from plaudit.judges.writing import Writer, Written
+from plaudit.methods.ai_feedback.judged_rows import GROUP
 from plaudit.methods.ai_feedback.revising import check_rounds
-from plaudit.methods.judged_rows import GROUP
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 
 CUT_ANSWER = "cut off"

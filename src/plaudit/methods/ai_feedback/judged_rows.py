@@ -55,6 +55,19 @@ class JudgedRows:
     preferring: int
     """How many readings prefer one."""
 
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """How often both orders agree, and how many ties and failures there are."""
+        found = list[str]()
+        if self.ordered:
+            agree = 1 - self.contradictory / self.ordered
+            first = f"{self.first_shown / self.preferring:.1%}" if self.preferring else "–"
+            found.append(f"both orders agree on {agree:.1%}; shown first preferred in {first} of readings")
+        reasons = ", ".join(f"{count} {why}" for why, count in sorted(self.failures.items()))
+        failed = f"{sum(self.failures.values())}{f': {reasons}' if reasons else ''}"
+        ties = f"{self.ties} ties; " if any(isinstance(row, Comparison) for row in self.rows) else ""
+        return (*found, f"{ties}no verdict on {failed}")
+
 
 def pair_tasks(records: Iterable[Record]) -> list[Task]:
     """The pairs of comparisons and rankings, each once; their order is a hash and tells no preference."""
