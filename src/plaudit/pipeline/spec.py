@@ -19,6 +19,8 @@ from plaudit.methods.ai_feedback.revising import ReviseSettings
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
 from plaudit.pipeline.collecting import CollectSettings
 from plaudit.rewards.combine.request import CombineSettings
+from plaudit.rewards.llm.judge_reward import JUDGE_REWARD
+from plaudit.rewards.word_files import refuse_circle, word_from
 from plaudit.world.shipped import base_model_folder
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest
 
@@ -295,6 +297,8 @@ def absolute_word(word: str, setting: Setting, names: HubNames, *, rows: bool) -
     if word != WORLD and _must_be_path(word, setting):
         hint = hub.name_hint(word, "dataset" if rows else "model")
         raise UserError(f"{setting.key}: {word}: there is no such file or folder{hint}")
+    if not rows and word not in ("gold", "people", WORLD, WRITTEN):
+        word = word_from(word, Path.cwd())
     if setting.key not in _NO_REWARD_SETTINGS and word not in ("gold", "people", WORLD):
         _check_scorer(word, setting.key)
     return word
@@ -307,8 +311,10 @@ def _check_scorer(word: str, key: str) -> None:
     from plaudit.rewards.registry import resolve_reward
 
     try:
-        if key in _JUDGE_SETTINGS and compares_pairs(word):
-            check_judge(word, has_gold=False)
+        refuse_circle(word)
+        is_judge = key in _JUDGE_SETTINGS and compares_pairs(word)
+        if is_judge or word.startswith(JUDGE_REWARD):
+            check_judge(word.removeprefix(JUDGE_REWARD), has_gold=False)
         elif "://" not in word:
             resolve_reward(word)
     except UserError as error:

@@ -25,7 +25,6 @@ from plaudit.pipeline.spec import (
     WORLD,
     Pipeline,
     Stage,
-    file_in_word,
     flatten,
     is_reference,
     word_path,
@@ -37,6 +36,7 @@ from plaudit.pipeline.store import (
     refuse_changed_outputs,
     running_code_version,
 )
+from plaudit.rewards.word_files import content_hash, first_path
 
 GOES_ON = "is finished is kept, and the same command goes on from here"
 """What a fault ends with, after "What"."""
@@ -196,8 +196,16 @@ def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[s
     if is_reference(word):
         return {"from": word[1:], "hash": result_hashes[word[1:]]}
     target = (context.pipeline.model or WORLD) if word[:1] == "$" else word
-    file = word_path(target) if target == WORLD else file_in_word(target)
-    return {} if file is None else {"path": str(file), "hash": context.fingerprints.hash_of(file)}
+    if target == WORLD or Path(target).exists():
+        file = word_path(target)
+        return {"path": str(file), "hash": context.fingerprints.hash_of(file)}
+    file = first_path(target)
+    # A word that names files has a meaning beside them: which function of a file, how a jury is asked.
+    return (
+        {}
+        if file is None
+        else {"path": str(file), "hash": content_hash(target, context.fingerprints.hash_of)}
+    )
 
 
 def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

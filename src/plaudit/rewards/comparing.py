@@ -44,6 +44,7 @@ from plaudit.rewards.registry import (
     resolve_object,
     resolve_reward,
 )
+from plaudit.rewards.word_files import refuse_circle, word_from
 
 GOLD = "gold"
 """The word for whoever knows the true worth."""
@@ -230,7 +231,10 @@ def _model_judge(word: str, settings: JudgeSettings) -> Judge:
         path = Path(parsed.place.partition(":")[2])
         # Members give their chances, and those to whom the order of answers means something are asked twice.
         member = replace(settings, soft=True, ask=parsed.how(settings.ask))
-        return assemble(word, path, lambda own: in_both_orders(judge_named(own, member)))
+        refuse_circle(word)
+        return assemble(
+            word, path, lambda own: in_both_orders(judge_named(word_from(own, path.parent), member))
+        )
     # Models are slow to import, and a server needs none.
     from plaudit.rewards.llm.local_judge import local_judge
 

@@ -172,9 +172,15 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
 
 
 def _combined_reward(word: str, device: str, dtype: str) -> Reward:
+    # The module of files reads words of rewards by this one.
     from plaudit.rewards.combine.by_name import combined_by_name
+    from plaudit.rewards.word_files import refuse_circle, word_from
 
-    return combined_by_name(word, lambda member: resolve_reward(member, device=device, dtype=dtype))
+    refuse_circle(word)
+    folder = Path(word.partition(":")[2]).parent
+    return combined_by_name(
+        word, lambda member: resolve_reward(word_from(member, folder), device=device, dtype=dtype)
+    )
 
 
 def _judge_reward(word: str, device: str, dtype: str) -> Reward:
@@ -184,6 +190,16 @@ def _judge_reward(word: str, device: str, dtype: str) -> Reward:
 
     settings = JudgeSettings(device=device, dtype=dtype, soft=True, ask=HowToAsk(how="points"))
     return JudgeReward(judge=in_both_orders(judge_named(word.partition(":")[2], settings)))
+
+
+def is_rule(spec: str) -> bool:
+    """Whether a word is a rule's, whatever lies in the present folder.
+
+    >>> is_rule("exact"), is_rule("length:1-20"), is_rule("runs/reward")
+    (True, True, False)
+    """
+    kind, colon, _ = spec.partition(":")
+    return kind in _PARAMETRISED_REWARDS if colon else spec in _PLAIN_REWARDS
 
 
 def names_function(spec: str) -> bool:

@@ -18,7 +18,7 @@ from plaudit.evaluation.stats import Resampling
 from plaudit.files.user_code import accepted_arguments
 from plaudit.judges.both_ways import BothWays
 from plaudit.judges.calling import ARGUMENTS
-from plaudit.judges.jury import Jury, Spread, read_jury
+from plaudit.judges.jury import Jury, Spread
 from plaudit.judges.model_judge import ModelJudge
 from plaudit.judges.words import (
     CALL,
@@ -35,6 +35,7 @@ from plaudit.rewards.base import Reward
 from plaudit.rewards.comparing import GOLD, JudgeSettings, in_both_orders, judge_named
 from plaudit.rewards.load import check_reward, loaded_model_folders, model_folder
 from plaudit.rewards.registry import resolve_function
+from plaudit.rewards.word_files import named_words
 
 
 def check_judge(spec: str, *, has_gold: bool) -> None:
@@ -61,11 +62,10 @@ def _check_model_judge(spec: str) -> None:
     elif spec.startswith(CALL):
         accepted_arguments(place, resolve_function(place), ARGUMENTS, required=ARGUMENTS[:1])
     elif spec.startswith((JURY, SPREAD)):
-        for member in read_jury(Path(place)).members:
-            if member.judge.startswith((JURY, SPREAD)):
-                kind = member.judge.partition(":")[0]
-                raise UserError(f"{spec}: {member.judge} is a {kind} itself; name its members")
-            check_judge(member.judge, has_gold=False)
+        for member in named_words(spec):
+            if member.startswith((JURY, SPREAD)):
+                raise UserError(f"{spec}: {member} is a {member.partition(':')[0]} itself; name its members")
+            check_judge(member, has_gold=False)
 
 
 def load_judge(
@@ -166,8 +166,7 @@ def _same_family(judge: str, policy: Path) -> bool:
         # Of a judge behind a server only the model's name is known, which stands behind the #.
         return family in place.partition("#")[2].lower()
     if judge.startswith((JURY, SPREAD)):
-        members = read_jury(Path(place.partition(":")[2])).members
-        return any(_same_family(member.judge, policy) for member in members)
+        return any(_same_family(member, policy) for member in named_words(judge))
     if judge.startswith(LOCAL):
         return _family(model_folder(Path(place.removeprefix(LOCAL)))) == family
     if not Path(judge).is_dir():

@@ -90,12 +90,14 @@ def combined_by_name(word: str, resolve: Callable[[str], Reward]) -> Reward:
     rows = _read(path, kind)
     # A folder takes its time to load: what is wrong with a number is said before.
     numbers = [{key: _number(path, n, row, key) for key in _KEYS[kind]} for n, row in enumerate(rows, 1)]
-    for number, row in enumerate(rows, 1):
-        member, _, other = str(row["reward"]).partition(":")
-        if member in COMBINED_WORDS and Path(other) == path:
-            raise UserError(f"{path}, member {number}: {row['reward']} is this file itself; name others")
     rewards = [resolve(str(row["reward"])) for row in rows]
     return _MAKERS[kind](path.stem, rewards, numbers)
+
+
+def member_words(word: str) -> list[str]:
+    """The words of the rewards in the file of such a word."""
+    kind, _, place = word.partition(":")
+    return [str(row["reward"]) for row in _read(Path(place), kind)]
 
 
 def _cascade(name: str, rewards: Sequence[Reward], numbers: Sequence[Mapping[str, float | None]]) -> Cascade:
