@@ -197,7 +197,12 @@ def test_a_judge_that_is_given_the_true_answer_says_which_one_is_right(tmp_path)
         [verdict] = outcomes(asked, [task], 0)
         assert isinstance(verdict, Verdict)
         assert first_probability(verdict) == pytest.approx(0.5 + (right - wrong) / 2)
-        assert shares(outcomes(asked, [pair("Mice.", "Bark.")], 0)) == [NO_TRUE_ANSWER]
+        before = server.counts.requests
+        with pytest.raises(UserError, match="none of these 2 pairs has one; ask in another way"):
+            outcomes(asked, [pair("Mice.", "Bark."), pair("Mice.", "Tea.")], 0)
+        assert server.counts.requests == before
+        # Beside others that have one it is a reason among reasons.
+        assert shares(outcomes(asked, [task, pair("Mice.", "Tea.")], 0))[1] == NO_TRUE_ANSWER
 
 
 ATTACKS = (

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Reply = Callable[[dict[str, Any], int], tuple[int, bytes]]
-"""From what was asked, and how often before, to a status and a body."""
+Reply = Callable[[dict[str, Any], int], tuple[int, bytes] | tuple[int, bytes, dict[str, str]]]
+"""From what was asked, and how often before, to a status, a body and headers."""
 
 
 @dataclass(slots=True)
@@ -36,12 +36,14 @@ def serving(reply: Reply) -> Iterator[Server]:
                 before = len(seen.asked)
                 seen.asked.append(body)
                 seen.headers.append(dict(self.headers))
-            status, said = reply(body, before)
+            status, said, *more = reply(body, before)
             if not status:
                 return
             try:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(said)))
+                for name, value in more[0].items() if more else ():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(said)
             except OSError:

@@ -74,6 +74,22 @@ class ReplyCache:
         with AtomicFile(path) as file:
             file.stream.write(json.dumps(asdict(reply), ensure_ascii=True).encode())
 
+    def losses(self, key: str) -> int:
+        """How many requests of this key were sent whose reply never came."""
+        try:
+            return len(self._path(key).with_suffix(".lost").read_bytes())
+        except OSError:
+            return 0
+
+    def add_loss(self, key: str) -> int:
+        """Note another such request, and say how many there are."""
+        path = self._path(key).with_suffix(".lost")
+        path.parent.mkdir(exist_ok=True)
+        # A byte for each: to add one is a single step, which no kill leaves half done.
+        with path.open("ab") as file:
+            file.write(b".")
+        return self.losses(key)
+
     def _path(self, key: str) -> Path:
         # Divided by the first byte, as one folder of a million files is slow on many file systems.
         return self.folder / key[:2] / f"{key}.json"

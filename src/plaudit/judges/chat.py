@@ -20,6 +20,7 @@ from plaudit.judges.cache import Reply, ReplyCache
 from plaudit.judges.ledger import ChatRequest, ReplyLedger
 from plaudit.judges.money import CapReachedError, Estimate, Prices, Purse
 from plaudit.judges.posting import (
+    LostReplyError,
     RejectedError,
     RetryPolicy,
     UnreachableError,
@@ -53,7 +54,7 @@ class _ServerHealth:
     lock: threading.Lock = field(default_factory=threading.Lock)
     consecutive_failures: int = 0
     last_failure: str = ""
-    is_stopped: bool = False
+    stopped: threading.Event = field(default_factory=threading.Event)
     rejections: int = 0
     any_accepted: bool = False
 
@@ -64,18 +65,19 @@ class _ServerHealth:
             yield
         # Ctrl-C too: the threads of the pool would otherwise go on asking, and paying, to the last question.
         except BaseException:
-            self.is_stopped = True
+            self.stopped.set()
             raise
 
     def record_reply(self, failure: str | None) -> None:
         with self.lock:
             # A reply that was under way when it stopped must not start it again.
-            if self.is_stopped:
+            if self.stopped.is_set():
                 return
             self.any_accepted = self.any_accepted or failure is None
             self.consecutive_failures = 0 if failure is None else self.consecutive_failures + 1
             self.last_failure = failure or self.last_failure
-            self.is_stopped = self.consecutive_failures >= MAX_FAILURES
+            if self.consecutive_failures >= MAX_FAILURES:
+                self.stopped.set()
 
     def record_rejection(self, error: RejectedError) -> None:
         """A server that takes nothing at all is asked wrongly, which is an error."""
@@ -142,7 +144,7 @@ class ChatServer:
         except CapReachedError as cap:
             there = sum(self.cache.find(key) is not None for key in by_key)
             raise CapReachedError(f"{cap}. {self._progress(there, len(by_key))} with a higher cap") from cap
-        if health.is_stopped:
+        if health.stopped.is_set():
             there = sum(isinstance(reply, Reply) for reply in known.values())
             progress = self._progress(there, len(by_key))
             raise UserError(f"the judge is down: {health.last_failure}. {progress} where it stopped")
@@ -157,10 +159,15 @@ class ChatServer:
         return f"{there} of {wanted} replies are there, kept in {self.cache.folder}; the same command goes on"
 
     def _ask(self, key: str, request: ChatRequest, health: _ServerHealth) -> Reply | str:
-        with health.stop_on_error(), self._ledger.reserved(request):
+        with health.stop_on_error():
             try:
-                reply = with_retries(self.model, self.retry_policy, lambda: self._post(request, health))
-                self._ledger.store(key, request, reply)
+                # Whoever waits for another attempt wakes up when the run ends.
+                reply = with_retries(
+                    self.model,
+                    self.retry_policy,
+                    lambda: self._try(key, request, health),
+                    health.stopped.wait,
+                )
             except UnreachableError as error:
                 health.record_reply(str(error))
                 return UNREACHABLE
@@ -172,8 +179,19 @@ class ChatServer:
             health.record_reply(None)
             return reply
 
+    def _try(self, key: str, request: ChatRequest, health: _ServerHealth) -> Reply:
+        # Each attempt is put aside for by itself: one that is lost has been paid for.
+        with self._ledger.reserved(request):
+            try:
+                reply = self._post(request, health)
+            except LostReplyError:
+                self._ledger.lose(key, request)
+                raise
+            self._ledger.store(key, request, reply)
+            return reply
+
     def _post(self, request: ChatRequest, health: _ServerHealth) -> Reply:
-        if health.is_stopped:
+        if health.stopped.is_set():
             raise UnreachableError("no more is asked")
         # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
         number = secrets.token_hex(8)

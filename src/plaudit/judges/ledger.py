@@ -68,6 +68,8 @@ class ReplyLedger:
         """Those of these requests, by their keys, that have a reply on disk; what they cost is counted."""
         found = dict[str, Reply]()
         for key, request in requests.items():
+            for number in range(self.cache.losses(key)):
+                self._pay_loss(key, request, number)
             if (reply := self.cache.find(key)) is not None:
                 found[key] = reply
                 self.purse.pay(key, *self.cost(request, reply))
@@ -79,13 +81,24 @@ class ReplyLedger:
         self.cache.store(key, reply)
         self.purse.pay(key, *self.cost(request, reply))
 
+    def lose(self, key: str, request: ChatRequest) -> None:
+        """Count a request that was sent and whose reply did not come: it may be charged all the same."""
+        self._pay_loss(key, request, self.cache.add_loss(key) - 1)
+
+    def _pay_loss(self, key: str, request: ChatRequest, number: int) -> None:
+        # The server most likely wrote to the end, and how much that was nobody knows: the most is counted.
+        self.purse.pay(f"{key} lost {number}", *self._most(request))
+
+    def _most(self, request: ChatRequest) -> tuple[float, int]:
+        """What a request costs at most, and its tokens."""
+        prompt = estimated_tokens(request.question.text("0" * 16))
+        cost = 0.0 if self.prices is None else self.prices.cost(prompt, request.max_tokens)
+        return cost, prompt + request.max_tokens
+
     @contextmanager
     def reserved(self, request: ChatRequest) -> Iterator[None]:
         """While this lasts, what a request costs at most is put aside; `CapReachedError` for too much."""
-        most = 0.0
-        if self.prices is not None:
-            prompt = estimated_tokens(request.question.text("0" * 16))
-            most = self.prices.cost(prompt, request.max_tokens)
+        most = 0.0 if self.prices is None else self._most(request)[0]
         self.purse.reserve(most)
         try:
             yield
@@ -109,6 +122,7 @@ class ReplyLedger:
         cost = None
         if self.prices is not None:
             paid = sum(self.cost(by_key[key], reply)[0] for key, reply in cached.items())
+            paid += sum(self.cache.losses(key) * self._most(by_key[key])[0] for key in by_key)
             cost = paid + self.prices.cost(prompt, reply)
         return Estimate(
             questions=len(by_key), cached=len(cached), prompt_tokens=prompt, reply_tokens=reply, cost=cost

@@ -177,6 +177,11 @@ class ModelJudge:
         del seed
         orders = [_both_orders(task) for task in tasks]
         differ = [task for task, both in zip(tasks, orders, strict=True) if both is not None]
+        if self.how == "answer" and differ and all(task.reference_answer is None for task in differ):
+            raise UserError(
+                f"{self.name}: how=answer compares with a true answer, and none of these {len(differ):,} "
+                "pairs has one; ask in another way (how=letter), or let --model answer prompts that have one"
+            )
         by_scores = self.how in ("points", "answer")
         cases = [self._cases(task) for task in differ]
         every = [case for row in cases for case in row]

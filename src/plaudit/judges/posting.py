@@ -11,12 +11,14 @@ import http.client
 import io
 import os
 import queue
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -24,6 +26,8 @@ from plaudit.errors import UserError
 
 MAX_RESPONSE_BYTES = 4_000_000
 """The largest response body in bytes; a longer one is an error."""
+MAX_WAIT = 60.0
+"""The most seconds that a server is left alone because it wants to be; then it is tried all the same."""
 _RETRY_STATUSES = frozenset([408, 425, 429, 500, 502, 503, 504])
 """HTTP status codes after which the request is tried again."""
 _REJECTED_STATUSES = frozenset([400, 413, 422])
@@ -63,6 +67,15 @@ class RetryPolicy:
 class TransientError(Exception):
     """This attempt failed, and another may not."""
 
+    def __init__(self, message: str, *, wait: float = 0.0) -> None:
+        """``wait`` is how many seconds the server wants to be left alone."""
+        super().__init__(message)
+        self.wait = wait
+
+
+class LostReplyError(TransientError):
+    """The server had the whole request and its reply did not come: it may be charged all the same."""
+
 
 class RejectedError(UserError):
     """The server does not take this very request; another one it may."""
@@ -77,18 +90,24 @@ class UnreachableError(Exception):
     """All attempts failed; says how often and what happened last."""
 
 
-def with_retries(name: str, retry_policy: RetryPolicy, call: Callable[[], _Result]) -> _Result:
+def with_retries(
+    name: str,
+    retry_policy: RetryPolicy,
+    call: Callable[[], _Result],
+    pause: Callable[[float], object] = time.sleep,
+) -> _Result:
     """The result of the first call that succeeds, with growing pauses between; `UnreachableError` after the
-    last.
+    last. A server that says how long it wants to be left alone is left alone so long.
     """
-    reason = ""
+    reason, wait = "", 0.0
     for attempt in range(retry_policy.attempts):
         if attempt:
-            time.sleep(retry_policy.pause * 2 ** (attempt - 1))
+            pause(max(wait, retry_policy.pause * 2 ** (attempt - 1)))
         try:
             return call()
         except (TransientError, OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
+            wait = error.wait if isinstance(error, TransientError) else 0.0
     raise UnreachableError(f"{name} failed {retry_policy.attempts} times, the last time: {reason}")
 
 
@@ -134,9 +153,13 @@ def post(url: str, retry_policy: RetryPolicy, body: bytes) -> bytes:
     thread.join(retry_policy.seconds)
     if thread.is_alive():
         attempt.give_up()
-        raise TimeoutError(f"timed out: no whole answer within {retry_policy.seconds:g} seconds")
-    if attempt.fault is not None:
-        raise attempt.fault
+        fault = TimeoutError(f"timed out: no whole answer within {retry_policy.seconds:g} seconds")
+    else:
+        fault = attempt.fault
+    if fault is not None and attempt.is_waiting and isinstance(fault, OSError | http.client.HTTPException):
+        raise LostReplyError(str(fault) or type(fault).__name__) from fault
+    if fault is not None:
+        raise fault
     assert attempt.content is not None
     return attempt.content
 
@@ -207,6 +230,7 @@ class _Attempt:
         self._headers = request_headers(retry_policy)
         self._deadline = time.monotonic() + retry_policy.seconds
         self._socket: socket.socket | None = None
+        self.is_waiting = False
         self.content: bytes | None = None
         self.fault: Exception | None = None
 
@@ -241,6 +265,7 @@ class _Attempt:
             self._check_time()
             path = f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}"
             connection.request("POST", path, self._body, self._headers)
+            self.is_waiting = True
             with closing(connection.getresponse()) as response:
                 content = self._read_bounded(response)
         _refuse_status(self._url, response, content)
@@ -268,7 +293,7 @@ class _Attempt:
                 )
         # An early end looks like the end to read1; what Content-Length still promises tells them apart.
         if response.length:
-            raise TransientError("the answer was cut off")
+            raise LostReplyError("the answer was cut off")
         return bytes(content)
 
     def _check_time(self) -> None:
@@ -285,12 +310,31 @@ def is_passing_status(status: int) -> bool:
     return status in _RETRY_STATUSES
 
 
+def retry_after(value: str | None, now: float | None = None) -> float:
+    """The seconds of a Retry-After header, `MAX_WAIT` at most; 0 where there is none or it says nothing.
+
+    now: seconds since 1970, for a header with a date; None is the clock's.
+
+    >>> retry_after("7"), retry_after("Thu, 01 Jan 1970 00:00:09 GMT", now=4.0), retry_after("soon")
+    (7.0, 5.0, 0.0)
+    """
+    text = (value or "").strip()
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
+        seconds = float(text)
+    else:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - (time.time() if now is None else now)
+        except (TypeError, ValueError, OverflowError):
+            return 0.0
+    return min(max(seconds, 0.0), MAX_WAIT)
+
+
 def _refuse_status(url: str, response: http.client.HTTPResponse, content: bytes) -> None:
     """Raise for every status but 200; a redirect is not followed, for it could lead anywhere and for ever."""
     # The server's own words: cut, and without what would steer a terminal.
     status = f"{response.status} {excerpt_of(response.reason)}"
     if response.status in _RETRY_STATUSES:
-        raise TransientError(f"status {status}")
+        raise TransientError(f"status {status}", wait=retry_after(response.headers.get("Retry-After")))
     if response.status != 200:
         excerpt, hint = content[:200].decode(errors="replace"), ""
         if response.status in (401, 403):

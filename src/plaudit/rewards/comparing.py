@@ -238,7 +238,14 @@ def _model_judge(word: str, settings: JudgeSettings) -> Judge:
     # Models are slow to import, and a server needs none.
     from plaudit.rewards.llm.local_judge import local_judge
 
-    return local_judge(word, device=settings.device, dtype=settings.dtype, ask=settings.ask)
+    return local_judge(
+        word,
+        ReplyCache(folder=settings.cache or default_cache_folder()),
+        device=settings.device,
+        dtype=settings.dtype,
+        ask=settings.ask,
+        purse=settings.purse,
+    )
 
 
 def function_chat(place: str, ask: HowToAsk, settings: JudgeSettings) -> FunctionChat:

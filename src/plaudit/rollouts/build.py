@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plaudit.models.load import Precision
+from plaudit.models.load import DtypeName, Precision
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.process import ProcessSampler
@@ -12,9 +12,9 @@ from plaudit.rollouts.sampler import WeightsVersion
 from plaudit.tokens.encode import Encoder
 
 
-def sampler_of_folder(model: Path, *, device: str = "auto") -> LocalSampler:
+def sampler_of_folder(model: Path, *, device: str = "auto", dtype: DtypeName = "auto") -> LocalSampler:
     """The model of a folder, in this process; ``device`` is auto (a GPU where there is one), cpu or cuda."""
-    return LocalSampler(model, device=device)
+    return LocalSampler(model, device=device, dtype=dtype)
 
 
 def sampler_of_policy(

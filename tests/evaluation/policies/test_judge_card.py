@@ -218,3 +218,20 @@ def test_a_side_in_one_order_and_a_tie_in_the_other_are_no_chances():
     card, duels = judge_card(both_ways(FunctionJudge(name="sides", function=longer_or_tie)), PAIRS, QUICK)
     assert 0.75 in {duel.verdict for duel in duels}
     assert card.reliability is None
+
+
+def test_a_jurys_card_and_its_rows_are_of_one_number():
+    """A member that likes a place is a tie of its own in both orders, and the others decide."""
+    members = [judge(Mind(name="a", place=0.9)), judge(Mind(name="b")), judge(Mind(name="c", place=0.3))]
+    jury = Jury(name="jury", judges=tuple(members), weights=(3.0, 1.0, 1.0))
+    pairs = pairs_of_truth(120)
+    _, duels = judge_card(jury, pairs, Resampling(times=20))
+    tasks = [Task(prompt=duel.prompt, answers=(duel.mine, duel.theirs), ended=(True, True)) for duel in duels]
+    rows = [outcome for outcome in outcomes(jury, tasks, 0) if isinstance(outcome, Verdict)]
+    shares = [first_probability(row) for row in rows]
+    assert [duel.verdict for duel in duels] == shares
+    assert [duel.swapped.verdict for duel in duels] == pytest.approx([1 - share for share in shares])
+    # The mean of the jury's own orders would have been another number.
+    means = [row.orders.mean for row in rows if row.orders is not None]
+    assert len(means) == len(shares)
+    assert means != pytest.approx(shares)

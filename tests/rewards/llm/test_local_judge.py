@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
-from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability, outcomes
+from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, first_probability, outcomes
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, family_note, load_judge
 from plaudit.judges.chat import TOO_LONG
@@ -18,6 +22,7 @@ from plaudit.judges.words import HowToAsk
 from plaudit.rewards.comparing import JudgeSettings, judge_named
 from plaudit.rewards.llm import local_judge
 from plaudit.rewards.llm.judge_reward import SINGLE_ANSWER, JudgeReward
+from plaudit.rewards.llm.local_judge import LocalChat, folder_stamp
 from plaudit.rewards.registry import resolve_reward
 from plaudit.tokens.encode import make_encoder
 from plaudit.world.mind_server import MindServer
@@ -29,6 +34,12 @@ from tests.rewards.llm.generative_zoo import by_transformers, task
 OWL = pair("Mice.", "Bark.")
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies of before are not read: every test asks the model itself."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def local(how: str, **more: object) -> ModelJudge:
     found = judge_named(
         f"model:{base_model_folder()},how={how}",
@@ -36,6 +47,11 @@ def local(how: str, **more: object) -> ModelJudge:
     )
     assert isinstance(found, ModelJudge)
     return found
+
+
+def chat_of(judge: ModelJudge) -> LocalChat:
+    assert isinstance(judge.asker, LocalChat)
+    return judge.asker
 
 
 def test_points_are_the_mean_over_the_chances_that_transformers_gives_the_numbers():
@@ -68,11 +84,42 @@ def test_reasons_are_written_and_a_reply_that_never_comes_to_its_verdict_is_none
     assert [outcome.reason for outcome in found if isinstance(outcome, NoVerdict)] == [CUT, CUT]
 
 
-def test_a_question_longer_than_the_model_is_too_long_and_no_side(monkeypatch):
+@pytest.mark.parametrize("how", ["points", "verdict"])
+def test_a_question_longer_than_the_model_is_too_long_and_no_side(monkeypatch, how):
     monkeypatch.setattr(local_judge, "LONGEST_QUESTION", 20)
-    [found] = outcomes(local("points"), [OWL], 0)
+    [found] = outcomes(local(how), [OWL], 0)
     assert isinstance(found, NoVerdict)
     assert found.reason == TOO_LONG
+
+
+def test_a_folder_is_loaded_once_and_its_replies_are_on_disk(tmp_path, monkeypatch):
+    first, again = local("points", max_tokens=4), local("verdict", max_tokens=4)
+    assert chat_of(first)._model is chat_of(again)._model
+    assert chat_of(again)._model.sampler.policy is chat_of(again)._model.policy
+    said = [outcomes(judge, [OWL], 0) for judge in (first, again)]
+    before = chat_of(first).estimate(first._requests(OWL))
+    assert before.cached == before.questions == 2
+
+    def nobody(*_: object) -> list[object]:
+        raise AssertionError("nothing is computed twice")
+
+    monkeypatch.setattr(LocalChat, "_scored", nobody)
+    monkeypatch.setattr(LocalChat, "_written", nobody)
+    assert [outcomes(judge, [OWL], 0) for judge in (first, again)] == said
+    # Weights that are written anew are another model.
+    copy = tmp_path / "model"
+    shutil.copytree(base_model_folder(), copy)
+    stamp = folder_stamp(copy)
+    os.utime(copy / "model.safetensors", ns=(1, 1))
+    assert folder_stamp(copy) != stamp
+
+
+def test_what_a_local_model_writes_is_in_the_numbers_that_were_asked_for():
+    settings = JudgeSettings(device="cpu", dtype="bfloat16", ask=HowToAsk(how="verdict", max_tokens=2))
+    judge = judge_named(f"model:{base_model_folder()}", settings)
+    assert isinstance(judge, ModelJudge)
+    assert chat_of(judge)._model.sampler.policy.base.dtype == torch.bfloat16
+    assert outcomes(judge, [OWL], 0) == [NoVerdict(reason=CUT, orders=Orders(forward=None, backward=None))]
 
 
 def test_control_tokens_of_the_very_model_are_taken_apart():

@@ -206,13 +206,16 @@ def sees_order(judge: Judge) -> bool:
 class _OrderFields(TypedDict):
     forward: float | None
     backward: float | None
+    joined: float | None
     reason: str | None
 
 
 def _both_orders(outcome: Verdict | NoVerdict) -> _OrderFields:
-    """What a judge says in either order; the same twice where it was not asked so."""
-    reason = outcome.reason if isinstance(outcome, NoVerdict) else None
-    if outcome.orders is not None:
-        return {"forward": outcome.orders.forward, "backward": outcome.orders.backward, "reason": reason}
-    p_first = None if isinstance(outcome, NoVerdict) else first_probability(outcome)
-    return {"forward": p_first, "backward": p_first, "reason": reason}
+    """What a judge says in either order, and of both; the same twice where it was not asked so."""
+    orders = outcome.orders
+    if isinstance(outcome, NoVerdict):
+        forward, backward = (None, None) if orders is None else (orders.forward, orders.backward)
+        return {"forward": forward, "backward": backward, "joined": None, "reason": outcome.reason}
+    p_first = first_probability(outcome)
+    forward, backward = (p_first, p_first) if orders is None else (orders.forward, orders.backward)
+    return {"forward": forward, "backward": backward, "joined": p_first, "reason": None}

@@ -51,26 +51,29 @@ class JudgedPair:
     """The probability that mine is the better one, judged with mine shown first; None for no verdict."""
     backward: int | float | None
     """The same, judged with mine shown second."""
+    joined: float | None = None
+    """What the judge itself makes of both orders, where that is not their mean: a jury joins its members."""
     reason: str | None = None
     """Why there is no verdict."""
 
     def __post_init__(self) -> None:
         """Refuses what is no probability."""
-        for probability in (self.forward, self.backward):
+        for probability in (self.forward, self.backward, self.joined):
             if probability is not None and not 0 <= probability <= 1:
                 raise ValueError(f"{self.prompt[:40]!r}: {probability} is no chance from 0 to 1")
 
     @property
     def verdict(self) -> float | None:
-        """The mean of both probabilities; ½ where the orders contradict each other, None where either is
-        missing.
+        """What the judge makes of both orders, else their mean, ½ where they contradict each other; None
+        where either is missing.
 
         >>> JudgedPair(prompt="q", mine="a", theirs="b", forward=1.0, backward=0.5).verdict
         0.75
         >>> JudgedPair(prompt="q", mine="a", theirs="b", forward=0.9, backward=0.3).verdict
         0.5
         """
-        return Orders(forward=self.forward, backward=self.backward).mean
+        mean = Orders(forward=self.forward, backward=self.backward).mean
+        return mean if mean is None or self.joined is None else self.joined
 
     @property
     def swapped(self) -> JudgedPair:
@@ -83,6 +86,7 @@ class JudgedPair:
             # The orders change places as well: the answer shown first forward is now theirs.
             forward=None if self.backward is None else 1 - self.backward,
             backward=None if self.forward is None else 1 - self.forward,
+            joined=None if self.joined is None else 1 - self.joined,
             reason=self.reason,
         )
 
