@@ -41,7 +41,7 @@ WORDS = """
 exact  length:1-20  pattern:a,b=c  http://h:1/score  gold  runs/reward  mine.py:polite  mine:polite
 openai:http://h:1/v1#org/m:free,how=letter,draws=3  model:runs/a,b,how=points  model:$critic
 call:package.mind:mind  judge:call:mine.py:ask,rubric=a.yaml  judge:jury:a.yaml,how=points
-cascade:a.yaml  blend:b/c.yaml  gated:d.yaml  spread:e.yaml
+call:m.py:f,constitution=ours  cascade:a.yaml  blend:b/c.yaml  gated:d.yaml  spread:e.yaml
 """
 
 

@@ -59,7 +59,7 @@ def test_points_are_the_mean_over_the_chances_that_transformers_gives_the_number
     [[mice, bark]] = judge.scores([OWL])
     assert isinstance(mice, float)
     encoder = make_encoder(base_model_folder())
-    [request] = judge._score_requests(OWL, OWL.answers[0])
+    request, _ = judge._requests(OWL)
     from plaudit.data.records import assistant_turn, user_turn
 
     shown = user_turn(request.question.text(controls=encoder.info.specials))
