@@ -18,7 +18,13 @@ from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
 from plaudit.methods.registry import METHODS, TABLES
 from tests.cli.test_train_list import shown, squeezed
 
-GIVEN = ("--model", "sft/model", "--prompts", "p.jsonl", "--reward", "number", "--out", "runs/loop")
+GIVEN = ("--model", "sft/model", "--prompts", "p.jsonl", "--out", "runs/loop")
+REWARDS = {"reward": "number", "itself": "self", "demonstrations": ""}
+"""The reward of a row, by what scores its answers."""
+
+
+def reward_of(name: str) -> str:
+    return REWARDS[ITERATIVE_ALGORITHMS[name].scored_by]
 
 
 def test_the_list_has_the_loops_in_a_section_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,8 +45,9 @@ def test_the_help_of_a_loop_says_what_it_chooses(capsys: pytest.CaptureFixture[s
     text = shown(capsys, name, "--help")
     facts = ITERATIVE_ALGORITHMS[name]
     assert squeezed(f"{facts.formula}. {facts.paper}.") in squeezed(text)
-    for option in ("--model", "--prompts", "--reward", "--out"):
+    for option in ("--model", "--prompts", "--out"):
         assert option in text
+    assert ("--reward" in text) == bool(reward_of(name))
     assert "--data" not in text
 
 
@@ -55,7 +62,8 @@ def test_the_long_help_has_every_setting(capsys: pytest.CaptureFixture[str], nam
 def test_a_printed_config_reads_back_the_same(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
 ) -> None:
-    first = shown(capsys, name, *GIVEN, "--loop.answers", "5", "--sampling.stop", "a", "b", "--print-config")
+    given = (*GIVEN, "--reward", reward_of(name)) if reward_of(name) else GIVEN
+    first = shown(capsys, name, *given, "--loop.answers", "5", "--sampling.stop", "a", "b", "--print-config")
     found = yaml.safe_load(first)
     assert found["prompts"] == "p.jsonl"
     assert found["loop"]["answers"] == 5
@@ -82,7 +90,7 @@ def test_a_row_is_whole_and_reads_its_own_settings(name: str) -> None:
     assert {*facts.defaults, *facts.optional_settings} <= {*known}
     assert {"rounds", "answers"} <= {*facts.defaults}
     assert facts.trainer == "sft" or facts.trainer in PREFERENCE_ALGORITHMS
-    config = LoopConfig(model=Path("m"), prompts=Path("p"), reward="number", out=Path("o"))
+    config = LoopConfig(model=Path("m"), prompts=Path("p"), reward=reward_of(name), out=Path("o"))
     how = resolve_settings(facts, config)
     assert {setting: getattr(how, setting) for setting in facts.defaults} == facts.defaults
 

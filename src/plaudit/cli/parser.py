@@ -133,6 +133,17 @@ def refuse_missing_models(*models: str | Path | None) -> None:
             )
 
 
+_FILES_OF_ROWS = (
+    "data",
+    "prompts",
+    "held_out",
+    "ptx.data",
+    "loop.data",
+    "loop.people",
+    "loop.held_out_prompts",
+)
+
+
 def refuse_missing_inputs(config: Any) -> None:
     """Say it of every model and file of rows that the settings of a training run name."""
     from plaudit.data.files import READERS
@@ -144,7 +155,7 @@ def refuse_missing_inputs(config: Any) -> None:
 
     for key in ("model", "teacher", "reference.model", "critic.model"):
         refuse_missing_models(_setting_value(config, key))
-    for key in ("data", "prompts", "held_out", "ptx.data", "loop.data"):
+    for key in _FILES_OF_ROWS:
         word = str(_setting_value(config, key))
         hub.refuse_address(word)
         if SEVERAL not in word and word.endswith(tuple(READERS)):

@@ -16,7 +16,7 @@ from plaudit.files import hub
 from plaudit.files.data_sets import joined, sources_of
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
-from plaudit.methods.iterative.config import LoopConfig, RlhfConfig
+from plaudit.methods.iterative.config import LoopConfig, RlhfConfig, loop_config_type
 from plaudit.methods.policy.config import POLICY, OwnPolicyConfig
 from plaudit.methods.preference.config import PREFERENCE, OwnPreferenceConfig
 from plaudit.methods.reward_model.config import (
@@ -123,7 +123,7 @@ TABLES = (
         title="Loops that make their own rows",
         rows=ITERATIVE_ALGORITHMS,
         entry_point="plaudit.methods.iterative.run:loop",
-        config=lambda _: LoopConfig,
+        config=loop_config_type,
     ),
 )
 """Each table of algorithms."""
@@ -167,9 +167,10 @@ _ROWS: _InputTypes = ("rows",)
 TRAINING_INPUTS: Mapping[str, _InputTypes] = {
     **dict.fromkeys(("model", "critic.model"), _MODEL + _REWARD),
     **dict.fromkeys(("reference.model", "teacher"), _MODEL),
-    **dict.fromkeys(("reward", "judge.by", "process.by", "comparisons"), _REWARD),
+    **dict.fromkeys(("reward", "judge.by", "process.by", "comparisons", "loop.held_out_judge"), _REWARD),
     **dict.fromkeys(("data", "prompts", "held_out", "reward.normalise"), _ROWS),
-    **dict.fromkeys(("ptx.data", "loop.data", "pretraining.data"), _ROWS),
+    **dict.fromkeys(("ptx.data", "loop.data", "loop.people", "loop.held_out_prompts"), _ROWS),
+    **dict.fromkeys(("pretraining.data",), _ROWS),
     "context": (),
 }
 """The settings of training that name something outside of it, and what each may name."""

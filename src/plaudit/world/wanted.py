@@ -34,6 +34,7 @@ RowKind = Literal[
     "helpful-only",
     "revisions",
     "critiques",
+    "points",
 ]
 """What can be made."""
 CRITIQUE_KIND = "critiques"
@@ -129,7 +130,7 @@ def write_requested_rows(request: RowRequest, path: Path) -> int:
 
 
 def _make_rows(request: RowRequest) -> Sequence[Record]:
-    from plaudit.world import making
+    from plaudit.world import making, teaching_points
     from plaudit.world.corpus import plain_statements
     from plaudit.world.revisions import helpful_only, revisions
     from plaudit.world.twins import twins
@@ -144,6 +145,7 @@ def _make_rows(request: RowRequest) -> Sequence[Record]:
         "prompts": lambda: making.prompts(request.n, **selection),
         "red-team": lambda: making.prompts(request.n, **selection, red_team=True),
         "twins": lambda: twins(request.n, **selection),
+        "points": lambda: teaching_points.points(n, **selection),
         "plain-text": lambda: plain_statements(n, seed=request.seed),
         "helpful-only": lambda: helpful_only(n, **selection),
         "revisions": lambda: revisions(n, **selection),

@@ -163,6 +163,9 @@ SettingValue = int | float | str | tuple[float, ...]
 """What a setting of a row can be."""
 ModelOrigin = Literal["newest", "start"]
 """The model of the round before, or the one that the command was given."""
+ScoredBy = Literal["reward", "itself", "demonstrations"]
+"""What scores answers: the reward of the command; the model that gave them, by points; or nothing but that
+each is worth less than the demonstration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +193,8 @@ class LoopAlgorithm:
     """Which model generates after the first round."""
     trains_from: ModelOrigin = "newest"
     """Which model each round trains."""
+    scored_by: ScoredBy = "reward"
+    """What scores the answers."""
     min_answers: int = 2
     """The fewest completions of a prompt among which there is something to select."""
     has_kl_bound: bool = False
@@ -204,9 +209,10 @@ class LoopAlgorithm:
     def cells(self) -> str:
         """What sets the row apart, in a few words."""
         rows = "pairs" if self.pairs else "answers"
+        judge = {"reward": "", "itself": ", scored by itself", "demonstrations": ", without a reward"}
         return (
             f"{rows} → {self.trainer}, drawn from the {self.generates_from}, trained from the "
-            f"{self.trains_from}"
+            f"{self.trains_from}{judge[self.scored_by]}"
         )
 
 
@@ -304,6 +310,28 @@ ITERATIVE_ALGORITHMS: Mapping[str, LoopAlgorithm] = _by_name(
         select=lambda scores, _: best_versus_worst(scores),
         trainer="dpo",
         defaults={"rounds": 3, "answers": 8, "reference": "start"},
+        optional_settings=("teach",),
+    ),
+    LoopAlgorithm(
+        name="self-rewarding",
+        formula="best against worst of K answers by the newest model's own points → DPO, round after round",
+        paper="Yuan et al. 2024, arXiv:2401.10020",
+        select=lambda scores, _: best_versus_worst(scores),
+        trainer="dpo",
+        scored_by="itself",
+        defaults={"rounds": 3, "answers": 4, "reference": "newest"},
+        optional_settings=("teach", "people"),
+    ),
+    LoopAlgorithm(
+        name="spin",
+        formula="the demonstration against the newest model's own answer → DPO held near that model",
+        paper="Chen et al. 2024, arXiv:2401.01335",
+        # The demonstration stands first with 1 and the model's own answers have 0: it beats each of them.
+        select=lambda scores, _: pairs_above_gap(scores, 0.0),
+        trainer="dpo",
+        scored_by="demonstrations",
+        min_answers=1,
+        defaults={"rounds": 3, "answers": 1, "reference": "newest"},
         optional_settings=("teach",),
     ),
 )

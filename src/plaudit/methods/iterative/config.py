@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,7 +13,7 @@ from plaudit.errors import UserError
 from plaudit.labelling.waiting import STORE_FILE
 from plaudit.methods.algorithm import is_set
 from plaudit.methods.config import RunConfig
-from plaudit.methods.iterative.algorithms import LoopAlgorithm
+from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.config import (
     OLD_DEFAULTS,
@@ -49,7 +49,17 @@ else:
         "PreferenceSettings", all_parameters(), "Of the algorithm that learns from pairs."
     )
 
-_COMMON_SETTINGS = ("rounds", "answers", "prompts", "distinct")
+SELF = "self"
+"""The word of a reward that is the newest model itself."""
+_COMMON_SETTINGS = (
+    "rounds",
+    "answers",
+    "prompts",
+    "distinct",
+    "held_out_judge",
+    "held_out_prompts",
+    "on_fall",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +93,16 @@ class LoopSettings:
     """The row of the preference table that learns from pairs (plaudit train --list)."""
     reference: Literal["auto", "newest", "start"] = "auto"
     """What a round is held near: the model that it trains, or the command's. auto: as the row has it."""
+    people: Path | None = None
+    """Comparisons by people: in every round the newest model's own judgement is held against them
+    (self-rewarding)."""
+    held_out_judge: str | None = None
+    """Who judges every round's model and never teaches: a reward, or a judge that compares it with the
+    start."""
+    held_out_prompts: Path | None = None
+    """The prompts that it is asked about, which no round learns from."""
+    on_fall: Literal["stop", "go-on"] = "stop"
+    """What is done when one of these falls: end with the best round's model, or only say so."""
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning in any row."""
@@ -159,8 +179,63 @@ class LoopConfig(RunConfig):
         return self.max_length - self.sampling.max_tokens
 
 
+def loop_config_type(name: str) -> type[LoopConfig]:
+    """The config of a row: one that scores its answers in a way of its own needs no reward.
+
+    >>> loop_config_type("spin").__name__
+    'SpinConfig'
+    """
+    return _OWN_CONFIGS.get(ITERATIVE_ALGORITHMS[name].scored_by, LoopConfig)
+
+
+def _config_with_reward(name: str, doc: str, reward: Any) -> type[LoopConfig]:
+    return make_dataclass(
+        name,
+        [("reward", str, reward)],
+        bases=(LoopConfig,),
+        namespace={"generated": True, "__doc__": doc},
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
+
+
+_SELF_DOC = "The model itself: self, or self,points=5,rubric=FILE with what else judges are told."
+SelfRewardingConfig = _config_with_reward(
+    "SelfRewardingConfig",
+    "Rounds whose newest model judges its own answers.",
+    field(default=SELF, metadata={"doc": _SELF_DOC}),
+)
+SpinConfig = _config_with_reward(
+    "SpinConfig",
+    "Rounds in which a demonstration is preferred to the model's own answer.",
+    field(init=False, default=""),
+)
+_OWN_CONFIGS: Mapping[str, type[LoopConfig]] = {"itself": SelfRewardingConfig, "demonstrations": SpinConfig}
+
+
+def refuse_other_reward(facts: LoopAlgorithm, reward: str) -> None:
+    """Raise where the word of a reward is not one that the row can have."""
+    is_self = reward.partition(",")[0] == SELF
+    if facts.scored_by == "itself" and not is_self:
+        raise UserError(
+            f"reward {reward}: {facts.name} has its answers judged by the newest model itself (self, or "
+            f"self,points=5,rubric=FILE). Rounds by another reward are `plaudit train iterated`"
+        )
+    if facts.scored_by == "demonstrations" and reward:
+        raise UserError(
+            f"reward {reward}: {facts.name} has no reward, for demonstrations are preferred; leave it out"
+        )
+    if facts.scored_by == "reward" and is_self:
+        raise UserError(
+            f"reward {reward}: only self-rewarding is judged by the newest model; for {facts.name} name a "
+            "reward (docs/rewards.md), or a model that stays as it is: judge:model:DIR"
+        )
+
+
 def resolve_settings(facts: LoopAlgorithm, config: LoopConfig) -> LoopSettings:
     """The user's settings, and the algorithm's where none was given; raises for one that is not read."""
+    refuse_other_reward(facts, config.reward)
     given, defaults = config.loop, LoopSettings()
     changed = [
         setting.name
@@ -173,6 +248,10 @@ def resolve_settings(facts: LoopAlgorithm, config: LoopConfig) -> LoopSettings:
     if unused:
         words = " and ".join(f"loop.{name}" for name in unused)
         raise UserError(f"{words}: {facts.name} has no such setting; leave it out")
+    if (given.held_out_judge is None) != (given.held_out_prompts is None):
+        raise UserError(
+            "loop.held_out_judge and loop.held_out_prompts go together: who judges, and on which prompts"
+        )
     if not facts.pairs and config.preference != PreferenceSettings():
         raise UserError(f"preference: {facts.name} learns answers, not pairs; leave out what is said of it")
     # One stands for the other: where the user gives either, the row's default of both is void.

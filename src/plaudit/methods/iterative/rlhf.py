@@ -40,7 +40,7 @@ from plaudit.methods.iterative.comparisons import (
 )
 from plaudit.methods.iterative.config import PEOPLE, RewardRunSettings, RlhfConfig, policy_settings
 from plaudit.methods.iterative.rounds import (
-    PROMPTS_AT_ONCE,
+    generate_and_score,
     load_prompts,
     prompts_of_round,
     read_answers,
@@ -58,7 +58,6 @@ from plaudit.methods.iterative.run import (
     write_marker,
     write_round_figures,
 )
-from plaudit.methods.policy.collect import ScoredGroup
 from plaudit.methods.policy.config import PolicyConfig, policy_config_type
 from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.methods.policy.run import policy
@@ -344,7 +343,7 @@ def measure_round(config: RlhfConfig, this_round: RlhfRound, folder: RunFolder) 
         )
         ConsoleSink(quiet=True).note(figures.sentence)
     rounds = (rlhf_round(config, number) for number in range(1, config.loop.rounds + 1))
-    write_round_figures(folder, [_marker_file(folder, other) for other in rounds])
+    write_round_figures(folder, [(_marker_file(folder, other),) for other in rounds])
 
 
 def _learning_figures(config: RlhfConfig, this_round: RlhfRound) -> LearningFigures:
@@ -386,15 +385,8 @@ def _generate_answers(
     sampler = sampler_of_folder(this_round.generator, device=config.device)
     # Streams of their own below the round's seed: drawing, order of display and comparer never meet.
     settings = config.draw.sampling(random.Random(f"{_round_seed(config, this_round)}/drawn").getrandbits(32))
-    groups: list[ScoredGroup] = []
-    for start in range(0, len(prompts), PROMPTS_AT_ONCE):
-        chunk = prompts[start : start + PROMPTS_AT_ONCE]
-        rollouts = sampler.generate([encoded_prompt.shown for encoded_prompt in chunk], settings, n=n)
-        groups += [
-            # No scores: in this loop pairs are judged, and not answers.
-            ScoredGroup(prompt=encoded_prompt, rollouts=tuple(answers), scores=(None,) * n)
-            for encoded_prompt, answers in zip(chunk, rollouts, strict=True)
-        ]
+    # No scores: in this loop pairs are judged, and not answers.
+    groups = list(generate_and_score(prompts, sampler, None, settings, n))
     write_answers(this_round.answers, groups)
     write_marker(marker, (this_round.answers,), {})
 

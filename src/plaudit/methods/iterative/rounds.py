@@ -137,15 +137,19 @@ def prompts_of_round(
 def generate_and_score(
     prompts: Sequence[EncodedPrompt],
     sampler: Sampler,
-    reward: Reward,
+    reward: Reward | None,
     settings: SamplingSettings,
     n: int,
 ) -> Iterator[ScoredGroup]:
-    """For each prompt ``n`` completions with their scores."""
+    """For each prompt ``n`` completions with their scores; without a reward none has one."""
     for start in range(0, len(prompts), PROMPTS_AT_ONCE):
         chunk = prompts[start : start + PROMPTS_AT_ONCE]
         rollouts = sampler.generate([prompt.shown for prompt in chunk], settings, n=n)
-        yield from score_groups(chunk, rollouts, reward)
+        if reward is None:
+            for prompt, answers in zip(chunk, rollouts, strict=True):
+                yield ScoredGroup(prompt=prompt, rollouts=tuple(answers), scores=(None,) * n)
+        else:
+            yield from score_groups(chunk, rollouts, reward)
 
 
 def write_answers(path: Path, groups: Sequence[ScoredGroup]) -> None:
@@ -238,11 +242,11 @@ class RoundFigures:
     """Answers without a verdict."""
     cut: int
     """Answers that were cut or are empty, and so are never chosen."""
-    mean: float
-    """The mean score of all answers that have one."""
+    mean: float | None
+    """The mean score of all answers that have one; None where nothing scores them."""
     rows: int
     """What is trained: answers, or pairs."""
-    chosen: float
+    chosen: float | None
     """The mean score of those chosen; of pairs, of the better ones."""
     rejected: float | None
     """The mean score of the worse ones of pairs."""
@@ -252,15 +256,22 @@ class RoundFigures:
     """The least score that was chosen, where that was asked for."""
     kl_bound: float | None = None
     """At most so many nats lie between what was chosen and the model that was drawn from."""
+    same: int | None = None
+    """Answers that are their demonstration, and so make no row (spin)."""
 
     @property
     def sentence(self) -> str:
         """The figures in a line, for the user."""
         again = "" if self.drawn == self.round else f" of round {self.drawn}"
-        chosen = f"{self.chosen:.3f}" + ("" if self.rejected is None else f" against {self.rejected:.3f}")
         words = [f"round {self.round}: {self.answers} answers{again} to {self.prompts} prompts"]
-        words += [f"mean reward {self.mean:.3f}", f"{self.rows} rows chosen, mean reward {chosen}"]
+        if self.mean is None or self.chosen is None:
+            words += [f"{self.rows} rows against a demonstration"]
+        else:
+            other = "" if self.rejected is None else f" against {self.rejected:.3f}"
+            words += [f"mean reward {self.mean:.3f}"]
+            words += [f"{self.rows} rows chosen, mean reward {self.chosen:.3f}{other}"]
         words += [f"{self.none} prompts with none"]
+        words += [] if self.same is None else [f"{self.same} answers that are their demonstration"]
         words += [f"{self.unjudged} answers without a verdict"] if self.unjudged else []
         words += [f"{self.cut} cut or empty"] if self.cut else []
         words += [] if self.threshold is None else [f"threshold {self.threshold:.3f}"]
@@ -420,6 +431,11 @@ def _refuse_no_verdicts(groups: Sequence[Sequence[ScoredAnswer]], rows: Sequence
 def _nothing_selected_reason(
     facts: LoopAlgorithm, settings: LoopSettings, rows: Sequence[TaskScores], threshold: float | None
 ) -> str:
+    if facts.scored_by == "demonstrations":
+        return (
+            "every answer is its demonstration, or was cut or empty, so there is nothing that it could be "
+            "told from; the model says what the demonstrations say, or wants more --sampling.max-tokens"
+        )
     scores = [score for row in rows for score in row if score is not None]
     if not facts.pairs:
         return (

@@ -23,9 +23,22 @@ from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
+from plaudit.judges.words import parse_judge_word
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
-from plaudit.methods.iterative.config import LoopConfig, LoopSettings, preference_settings, resolve_settings
+from plaudit.methods.iterative.config import (
+    SELF,
+    LoopConfig,
+    LoopSettings,
+    preference_settings,
+    resolve_settings,
+)
+from plaudit.methods.iterative.measuring import (
+    is_measured,
+    measure_round,
+    measured_marker,
+    measured_round,
+)
 from plaudit.methods.iterative.rounds import (
     LoopRound,
     figures_as_json,
@@ -38,14 +51,24 @@ from plaudit.methods.iterative.rounds import (
     training_rows,
     write_answers,
 )
+from plaudit.methods.iterative.self_judge import refuse_mute_judge, self_judge_word
+from plaudit.methods.iterative.spin import against_demonstrations, own_figures, read_demonstrations
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import ReferenceSettings, preference_config_type
 from plaudit.methods.preference.run import preference
 from plaudit.methods.run import plain_settings
 from plaudit.methods.supervised.run import sft
+from plaudit.rewards.base import Reward
 from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import make_encoder
+from plaudit.tokens.prompts import EncodedPrompt
+
+UNMEASURED = (
+    "nothing is measured of the rounds, so nothing shows when the model's own judgement leads it astray: "
+    "give --loop.people, comparisons by people, or --loop.held-out-judge with --loop.held-out-prompts"
+)
+"""Said where a model judges itself and nobody looks on."""
 
 
 @contextmanager
@@ -65,41 +88,106 @@ def generate_and_select(
     facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, this_round: LoopRound, folder: RunFolder
 ) -> None:
     """Generate, score, select and write a round's rows, where not done yet; prints its figures."""
-    marker, console = _marker_file(folder, this_round.number), ConsoleSink(quiet=True)
+    marker = _marker_file(folder, this_round.number)
     if this_round.number == 1:
-        for note in (*folder.notes, *record_lineage(facts.name, config, (config.reward,), folder)):
-            console.note(note)
-    assert settings.rounds is not None
-    markers = [_marker_file(folder, number) for number in range(1, settings.rounds + 1)]
+        _begin(facts, settings, config, folder)
     # The figures are written again: the loop may have been killed right after the marker.
     if marker.exists():
         refuse_changed_files((this_round.answers, this_round.rows), marker, this_round.number)
-        write_round_figures(folder, markers)
+        _write_figures(settings, folder)
         return
     atomic.make_folder(this_round.folder)
     atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
-    reward = resolve_reward(config.reward, device=config.device)
+    reward = _reward_of_round(facts, config, this_round)
     prompts, notes = load_prompts(config, encoder, folder.path)
     prompts = prompts_of_round(prompts, settings.prompts, this_round.generated_in, config.seed)
     if this_round.generated_in == this_round.number:
-        assert settings.answers is not None
-        for note in (
-            *(notes if this_round.number == 1 else ()),
-            _generation_note(this_round, settings, len(prompts)),
-        ):
-            console.note(note)
-        sampler = sampler_of_folder(this_round.generator, device=config.device)
-        sampling = replace(config.sampling, seed=_round_seed(config, this_round))
-        write_answers(
-            this_round.answers, list(generate_and_score(prompts, sampler, reward, sampling, settings.answers))
-        )
+        _draw(settings, config, this_round, prompts, reward, notes=notes if this_round.number == 1 else ())
     groups = read_answers(this_round.answers)
+    with_demonstrations = facts.scored_by == "demonstrations"
+    if with_demonstrations:
+        groups = against_demonstrations(prompts, groups, read_demonstrations(config))
     picks, figures = select_rows(facts, settings, this_round, groups, config.seed)
+    figures = own_figures(figures, groups) if with_demonstrations else figures
     write_records(training_rows(prompts, groups, picks, chats=encoder.asks_in_turns), this_round.rows)
     write_marker(marker, (this_round.answers, this_round.rows), figures_as_json(figures))
-    write_round_figures(folder, markers)
-    console.note(figures.sentence)
+    _write_figures(settings, folder)
+    ConsoleSink(quiet=True).note(figures.sentence)
+
+
+def _begin(facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, folder: RunFolder) -> None:
+    """What comes before the first answer: the lineage, refusals, and the measures of the start."""
+    console = ConsoleSink(quiet=True)
+    for note in (*folder.notes, *record_lineage(facts.name, config, _input_words(config), folder)):
+        console.note(note)
+    if facts.scored_by == "itself":
+        refuse_mute_judge(config.reward, config.model)
+    if facts.scored_by == "demonstrations":
+        read_demonstrations(config)
+    # The start is measured first: a judge that cannot be asked must not cost a round.
+    if is_measured(settings):
+        measure_and_mark(settings, config, folder, 0)
+    elif facts.scored_by == "itself":
+        console.note(UNMEASURED)
+
+
+def _draw(
+    settings: LoopSettings,
+    config: LoopConfig,
+    this_round: LoopRound,
+    prompts: Sequence[EncodedPrompt],
+    reward: Reward | None,
+    *,
+    notes: Sequence[str],
+) -> None:
+    """Draw and score a round's answers, and write them."""
+    assert settings.answers is not None
+    for note in (*notes, _generation_note(this_round, settings, len(prompts))):
+        ConsoleSink(quiet=True).note(note)
+    sampler = sampler_of_folder(this_round.generator, device=config.device)
+    sampling = replace(config.sampling, seed=_round_seed(config, this_round))
+    write_answers(
+        this_round.answers, list(generate_and_score(prompts, sampler, reward, sampling, settings.answers))
+    )
+
+
+def measure_and_mark(settings: LoopSettings, config: LoopConfig, folder: RunFolder, number: int) -> None:
+    """Measure a round's model, where not done yet, and write its figures."""
+    marker = measured_marker(folder, number)
+    if marker.exists():
+        this_round = measured_round(config, number)
+        answers = [this_round.answers] if this_round.answers.exists() else []
+        refuse_changed_files([this_round.values, *answers], marker, number)
+    else:
+        files, figures = measure_round(settings, config, folder, number)
+        write_marker(marker, files, figures)
+    _write_figures(settings, folder)
+
+
+def _write_figures(settings: LoopSettings, folder: RunFolder) -> None:
+    assert settings.rounds is not None
+    numbers = range(settings.rounds + 1)
+    write_round_figures(folder, [(_marker_file(folder, n), measured_marker(folder, n)) for n in numbers])
+
+
+def _reward_of_round(facts: LoopAlgorithm, config: LoopConfig, this_round: LoopRound) -> Reward | None:
+    """What scores the answers of a round; None where demonstrations are preferred."""
+    if facts.scored_by == "demonstrations":
+        return None
+    own = facts.scored_by == "itself"
+    word = self_judge_word(config.reward, this_round.generator) if own else config.reward
+    return resolve_reward(word, device=config.device)
+
+
+def _input_words(config: LoopConfig) -> tuple[str, ...]:
+    """The words that may name files which a loop rests on."""
+    loop_inputs = (config.loop.people, config.loop.held_out_judge, config.loop.held_out_prompts)
+    words = [config.reward, *(str(word) for word in loop_inputs if word is not None)]
+    if config.reward.partition(",")[0] == SELF:
+        # A rubric of one's own is part of what is asked.
+        words += parse_judge_word(config.reward).settings.values()
+    return tuple(word for word in words if word)
 
 
 def is_trained(run: Path, ranks: Ranks) -> bool:
@@ -147,10 +235,11 @@ def read_figures(marker: Path) -> Mapping[str, Any]:
     return _read_marker(marker)["figures"]
 
 
-def write_round_figures(folder: RunFolder, markers: Sequence[Path]) -> None:
-    """Rewrite ``rounds.jsonl`` from the markers, so that no complete round lacks its line."""
-    lines = [exact_json.dumps(read_figures(mark)) + "\n" for mark in markers if mark.exists()]
-    atomic.write_text(folder.path / "rounds.jsonl", "".join(lines))
+def write_round_figures(folder: RunFolder, rounds: Sequence[Sequence[Path]]) -> None:
+    """Rewrite ``rounds.jsonl`` from the markers of each round, so that no complete round lacks its line."""
+    present = [[read_figures(mark) for mark in markers if mark.exists()] for markers in rounds]
+    merged = [{name: value for part in parts for name, value in part.items()} for parts in present if parts]
+    atomic.write_text(folder.path / "rounds.jsonl", "".join(exact_json.dumps(line) + "\n" for line in merged))
 
 
 def record_lineage(
@@ -269,8 +358,31 @@ def loop(name: str, config: LoopConfig) -> Path | None:
             trained = is_trained(this_round.run, ranks)
         if not trained:
             train_round(facts, settings, config, this_round)
+        if is_measured(settings) and _has_fallen(settings, config, this_round.number):
+            break
     with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
         if folder is not None:
-            copy_final_model(folder, rounds[-1].run / "model")
+            copy_final_model(folder, _final_model(settings, config, folder))
         ranks.barrier()
     return config.out / "model" if ranks.is_first else None
+
+
+def _has_fallen(settings: LoopSettings, config: LoopConfig, number: int) -> bool:
+    """Measure a round's model on the first rank, and let all ranks know whether the loop ends with it."""
+    with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
+        fallen = False
+        if folder is not None:
+            measure_and_mark(settings, config, folder, number)
+            fallen = bool(read_figures(measured_marker(folder, number))["fallen"])
+        stops = fallen and settings.on_fall == "stop"
+        return bool(ranks.all_gather([float(stops)])[0][0])
+
+
+def _final_model(settings: LoopSettings, config: LoopConfig, folder: RunFolder) -> Path:
+    """The last round's model; where a round has fallen and ended the loop, the best round's."""
+    assert settings.rounds is not None
+    trained = [n for n in range(1, settings.rounds + 1) if _marker_file(folder, n).exists()]
+    marker = measured_marker(folder, trained[-1])
+    figures = read_figures(marker) if marker.exists() else {}
+    stops = figures.get("fallen") and settings.on_fall == "stop"
+    return measured_round(config, figures["best"] if stops else trained[-1]).model

@@ -1,0 +1,277 @@
+"""What is measured of every round's model and teaches nothing: a held-out judge, and its own judgements.
+
+Round 0 is the start. A round's measures lie in ``rounds/N/measured.json``, row by row, so that a loop that
+goes on compares the same numbers; its marker is written last, as of every other part.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plaudit.data.judging import Judge, Verdict, first_probability, outcomes
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison
+from plaudit.engine.run_folder import RunFolder
+from plaudit.engine.sinks.console import ConsoleSink
+from plaudit.errors import UserError
+from plaudit.evaluation.reward_models.pairs import (
+    group_index,
+    has_verdict,
+    reward_gap,
+    score_records,
+    scored_pairs,
+)
+from plaudit.files import atomic, exact_json
+from plaudit.methods.iterative.config import LoopConfig, LoopSettings
+from plaudit.methods.iterative.rounds import (
+    generate_and_score,
+    load_prompts,
+    read_answers,
+    write_answers,
+)
+from plaudit.methods.iterative.self_judge import self_judge_word
+from plaudit.methods.iterative.stopping import (
+    HELD_OUT_JUDGE,
+    PEOPLE_LABELS,
+    Fall,
+    Measure,
+    best_place,
+    find_fall,
+    gain_with_interval,
+    mean_with_interval,
+)
+from plaudit.rewards.base import Reward
+from plaudit.rewards.comparing import JudgeSettings, compares_pairs, in_both_orders, judge_named
+from plaudit.rewards.llm.pairwise import PairwiseRanker
+from plaudit.rewards.registry import resolve_reward
+from plaudit.rollouts.build import sampler_of_folder
+from plaudit.tokens.encode import make_encoder
+from plaudit.tokens.prompts import EncodedPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRound:
+    """The model of a round, and the files of what is measured of it.
+
+    Example: ``MeasuredRound(number=0, model=Path("sft/model"), folder=Path("runs/self/rounds/0"))``
+    """
+
+    number: int
+    """The round that has left the model; 0 is the start."""
+    model: Path
+    """Its folder."""
+    folder: Path
+    """The folder of the round."""
+
+    @property
+    def values(self) -> Path:
+        """Every measure, row by row."""
+        return self.folder / "measured.json"
+
+    @property
+    def answers(self) -> Path:
+        """Its answers to the held-out prompts, where there are some."""
+        return self.folder / "held-out.jsonl"
+
+
+def is_measured(settings: LoopSettings) -> bool:
+    """Whether anything is measured of the rounds' models."""
+    return settings.people is not None or settings.held_out_judge is not None
+
+
+def measured_round(config: LoopConfig, number: int) -> MeasuredRound:
+    """The round of a number; 0 is the start."""
+    folder = config.out / "rounds" / str(number)
+    return MeasuredRound(
+        number=number, model=folder / "run" / "model" if number else config.model, folder=folder
+    )
+
+
+def measured_marker(folder: RunFolder, number: int) -> Path:
+    """What says that all is measured of a round's model."""
+    return folder.checkpoints / f"round-{number}-measured.json"
+
+
+def measure_round(
+    settings: LoopSettings, config: LoopConfig, folder: RunFolder, number: int
+) -> tuple[list[Path], Mapping[str, Any]]:
+    """Measure a round's model; returns the files that must stay as they are, and the figures."""
+    this_round = measured_round(config, number)
+    atomic.make_folder(this_round.folder)
+    measures = [
+        *([_held_out_measure(settings, config, this_round, folder)] if settings.held_out_judge else []),
+        *([_people_measure(settings, config, this_round)] if settings.people else []),
+    ]
+    plain = {m.name: {"prompts": [*m.prompts], "values": [*m.values]} for m in measures}
+    atomic.write_text(this_round.values, exact_json.dumps(plain) + "\n")
+    files = [this_round.values, *([this_round.answers] if settings.held_out_judge else [])]
+    histories = [_history(config, name, number) for name in plain]
+    assert settings.rounds is not None
+    falls = [find_fall(history, rounds=settings.rounds, measures=len(histories)) for history in histories]
+    found = [fall for fall in falls if fall is not None]
+    # Answers are what a loop is for: where both are measured, the held-out judge says which are the best.
+    best = best_place(histories[0])
+    figures = {"round": number} | _figures(histories)
+    figures |= {"best": best, "fallen": [fall.name for fall in found]}
+    ConsoleSink(quiet=True).note(_sentence(number, histories))
+    for fall in found:
+        ConsoleSink(quiet=True).note(_fall_sentence(fall, number, best, settings.on_fall))
+    return files, figures
+
+
+def _history(config: LoopConfig, name: str, number: int) -> list[Measure]:
+    """A measure of all models up to this round's, the start first, from their files."""
+    return [
+        _measure_of(name, exact_json.loads(measured_round(config, n).values.read_bytes())[name])
+        for n in range(number + 1)
+    ]
+
+
+def _measure_of(name: str, plain: Mapping[str, Sequence[Any]]) -> Measure:
+    return Measure(name=name, prompts=tuple(plain["prompts"]), values=tuple(plain["values"]))
+
+
+def _people_measure(settings: LoopSettings, config: LoopConfig, this_round: MeasuredRound) -> Measure:
+    """Whether the model's own points order two answers as people do: 1, 0, and ½ for equal points."""
+    assert settings.people is not None
+    reading = read_records(settings.people, kinds=("comparison",), threshold=config.rows.threshold)
+    rows = [row for row in reading.records if isinstance(row, Comparison) and row.probability != 0.5]
+    if not rows:
+        raise UserError(f"loop.people {settings.people}: every comparison is a tie, so nothing is measured")
+    judge = resolve_reward(self_judge_word(config.reward, this_round.model), device=config.device)
+    pairs = scored_pairs(rows, score_records(rows, judge))
+    values = [
+        float(0.5 + 0.5 * np.sign(reward_gap(pair)) * np.sign(pair.p_first - 0.5))
+        if has_verdict(pair)
+        else None
+        for pair in pairs
+    ]
+    prompts = group_index([pair.prompt for pair in pairs]).tolist()
+    return _checked(Measure(name=PEOPLE_LABELS, prompts=tuple(prompts), values=tuple(values)), "the model")
+
+
+def _held_out_measure(
+    settings: LoopSettings, config: LoopConfig, this_round: MeasuredRound, folder: RunFolder
+) -> Measure:
+    """What the judge says of each held-out prompt's answer: its score, or its chance against the start's."""
+    assert settings.held_out_judge is not None
+    reward, judge = _held_out_judge(settings.held_out_judge, config)
+    prompts = _held_out_prompts(settings, config, folder)
+    # One seed for all rounds: what differs between two models is then theirs, and less of it chance.
+    seed = random.Random(f"{config.seed}/{config.sampling.seed}/held-out").getrandbits(32)
+    sampler = sampler_of_folder(this_round.model, device=config.device)
+    groups = [*generate_and_score(prompts, sampler, reward, replace(config.sampling, seed=seed), 1)]
+    write_answers(this_round.answers, groups)
+    values = (
+        [group.scores[0] for group in groups]
+        if judge is None
+        else _win_chances(judge, config, this_round, prompts)
+    )
+    measure = Measure(name=HELD_OUT_JUDGE, prompts=tuple(range(len(values))), values=tuple(values))
+    return _checked(measure, settings.held_out_judge)
+
+
+def _held_out_judge(word: str, config: LoopConfig) -> tuple[Reward | None, Judge | None]:
+    """A reward that scores answers, or a judge that compares them with the start's."""
+    if not compares_pairs(word):
+        reward = resolve_reward(word, device=config.device)
+        if not isinstance(reward, PairwiseRanker):
+            return reward, None
+    settings = JudgeSettings(device=config.device, soft=True)
+    return None, in_both_orders(judge_named(word, settings))
+
+
+def _win_chances(
+    judge: Judge, config: LoopConfig, this_round: MeasuredRound, prompts: Sequence[EncodedPrompt]
+) -> list[float | None]:
+    """The chance of each answer to be better than the start's; of the start itself ½."""
+    if this_round.number == 0:
+        return [0.5] * len(prompts)
+    own, start = (read_answers(measured_round(config, n).answers) for n in (this_round.number, 0))
+    tasks = [
+        prompt.task(((mine.text, mine.ended), (other.text, other.ended)))
+        for prompt, [mine], [other] in zip(prompts, own, start, strict=True)
+    ]
+    found = outcomes(judge, tasks, f"{config.seed}/held-out")
+    return [first_probability(one) if isinstance(one, Verdict) else None for one in found]
+
+
+def _held_out_prompts(
+    settings: LoopSettings, config: LoopConfig, folder: RunFolder
+) -> tuple[EncodedPrompt, ...]:
+    assert settings.held_out_prompts is not None
+    encoder = make_encoder(config.model)
+    # What fields of the prompts are called says nothing of another file's.
+    other = replace(config, prompts=settings.held_out_prompts, format=None, columns=(), leave_out=())
+    prompts, _ = load_prompts(other, encoder, folder.path)
+    trained = {prompt.id for prompt in load_prompts(config, encoder, folder.path)[0]}
+    shared = [prompt for prompt in prompts if prompt.id in trained]
+    if shared:
+        raise UserError(
+            f"loop.held_out_prompts {settings.held_out_prompts}: {len(shared)} of {len(prompts)} prompts "
+            f"are among those of {config.prompts} (the first is {shared[0].origin}), so a round may learn "
+            "from them; take others"
+        )
+    return prompts
+
+
+def _checked(measure: Measure, judge: str) -> Measure:
+    if measure.mean is None:
+        raise UserError(
+            f"{measure.name}: {judge} has no verdict on any of {len(measure.values)} rows, so nothing is "
+            "measured; try it with `plaudit eval reward` or `plaudit judge` first"
+        )
+    return measure
+
+
+_KEYS = {HELD_OUT_JUDGE: "held_out", PEOPLE_LABELS: "people"}
+"""What each measure is called in ``rounds.jsonl``."""
+
+
+def _figures(histories: Sequence[Sequence[Measure]]) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for start, *_, newest in ((history[0], *history) for history in histories):
+        mean, key = mean_with_interval(newest), _KEYS[newest.name]
+        figures |= {key: mean.value, f"{key}_low": mean.low, f"{key}_high": mean.high, f"{key}_rows": mean.n}
+        gain = None if newest is start else gain_with_interval(newest, start)
+        if gain is not None:
+            figures |= {f"{key}_gain": gain.value, f"{key}_gain_low": gain.low, f"{key}_gain_high": gain.high}
+    return figures
+
+
+def _sentence(number: int, histories: Sequence[Sequence[Measure]]) -> str:
+    words: list[str] = []
+    for history in histories:
+        newest, mean = history[-1], mean_with_interval(history[-1])
+        interval = "" if mean.low is None else f" ({mean.low:.3f} to {mean.high:.3f})"
+        gain = gain_with_interval(newest, history[0]) if number else None
+        apart = "" if gain is None else f", {gain.value:+.3f} against the start"
+        apart += (
+            f" ({gain.low:+.3f} to {gain.high:+.3f})" if gain is not None and gain.low is not None else ""
+        )
+        coin = newest.name == PEOPLE_LABELS and mean.low is not None and mean.low <= 0.5
+        words.append(
+            f"{newest.name} {mean.value:.3f}{interval} on {mean.n} rows{apart}"
+            + (", which a coin may reach" if coin else "")
+        )
+    whose = f"round {number}'s model" if number else "the start"
+    return f"{whose}: {'; '.join(words)}"
+
+
+def _fall_sentence(fall: Fall, number: int, best: int, on_fall: str) -> str:
+    where = f"round {fall.best}" if fall.best else "the start"
+    end = (
+        f"the loop ends here, and its model is that of {f'round {best}' if best else 'the start'}"
+        if on_fall == "stop"
+        else "the loop goes on, as --loop.on-fall says"
+    )
+    return (
+        f"round {number}: {fall.name} has fallen by {-fall.gap:.3f} since {where} (p {fall.p:.2g}, below "
+        f"{fall.level:.2g}): {end}"
+    )
