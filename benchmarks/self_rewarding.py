@@ -33,7 +33,7 @@ from plaudit.world.shipped import base_model_folder
 
 ROUNDS, PROMPTS, HELD_OUT, PEOPLE, TESTED = 3, 100, 50, 120, 160
 """Rounds of a loop, its prompts, held-out prompts, comparisons by people, and test answers of a model."""
-DEMONSTRATIONS, POINTS = 1500, 6000
+DEMONSTRATIONS, POINTS = 200, 6000
 """Rows that a model learns to answer from, and to judge from."""
 LEARNING = ("--learning-rate", 1e-4, "--preference.beta", 0.3, "--epochs", 3, "--sample.rows", 0)
 """How pairs are learnt; nothing was tuned."""
@@ -59,7 +59,7 @@ class Arm:
 ARMS = {
     "self-rewarding, taught to judge": Arm(row="self-rewarding", start="taught"),
     "self-rewarding, never taught to judge": Arm(row="self-rewarding", start="answering"),
-    "spin": Arm(row="spin", start="taught", prompts="demonstrations"),
+    "spin": Arm(row="spin", start="answering", prompts="demonstrations"),
     "iterated by the truth": Arm(
         row="iterated",
         start="taught",
