@@ -35,7 +35,7 @@ from plaudit.methods.iterative.rounds import (
     read_answers,
     write_answers,
 )
-from plaudit.methods.iterative.self_judge import self_judge_word
+from plaudit.methods.iterative.self_judge import self_judge
 from plaudit.methods.iterative.stopping import (
     HELD_OUT_JUDGE,
     PEOPLE_LABELS,
@@ -144,8 +144,8 @@ def _people_measure(settings: LoopSettings, config: LoopConfig, this_round: Meas
     rows = [row for row in reading.records if isinstance(row, Comparison) and row.probability != 0.5]
     if not rows:
         raise UserError(f"loop.people {settings.people}: every comparison is a tie, so nothing is measured")
-    judge = resolve_reward(self_judge_word(config.reward, this_round.model), device=config.device)
-    pairs = scored_pairs(rows, score_records(rows, judge))
+    with self_judge(config.reward, this_round.model, config.device) as judge:
+        pairs = scored_pairs(rows, score_records(rows, judge))
     values = [
         float(0.5 + 0.5 * np.sign(reward_gap(pair)) * np.sign(pair.p_first - 0.5))
         if has_verdict(pair)
@@ -171,7 +171,7 @@ def _held_out_measure(
     values = (
         [group.scores[0] for group in groups]
         if judge is None
-        else _win_chances(judge, config, this_round, prompts)
+        else _win_probabilities(judge, config, this_round, prompts)
     )
     measure = Measure(name=HELD_OUT_JUDGE, prompts=tuple(range(len(values))), values=tuple(values))
     return _checked(measure, settings.held_out_judge)
@@ -187,7 +187,7 @@ def _held_out_judge(word: str, config: LoopConfig) -> tuple[Reward | None, Judge
     return None, in_both_orders(judge_named(word, settings))
 
 
-def _win_chances(
+def _win_probabilities(
     judge: Judge, config: LoopConfig, this_round: MeasuredRound, prompts: Sequence[EncodedPrompt]
 ) -> list[float | None]:
     """The chance of each answer to be better than the start's; of the start itself ½."""
@@ -199,7 +199,7 @@ def _win_chances(
         for prompt, [mine], [other] in zip(prompts, own, start, strict=True)
     ]
     found = outcomes(judge, tasks, f"{config.seed}/held-out")
-    return [first_probability(one) if isinstance(one, Verdict) else None for one in found]
+    return [first_probability(outcome) if isinstance(outcome, Verdict) else None for outcome in found]
 
 
 def _held_out_prompts(
@@ -251,13 +251,13 @@ def _sentence(number: int, histories: Sequence[Sequence[Measure]]) -> str:
         newest, mean = history[-1], mean_with_interval(history[-1])
         interval = "" if mean.low is None else f" ({mean.low:.3f} to {mean.high:.3f})"
         gain = gain_with_interval(newest, history[0]) if number else None
-        apart = "" if gain is None else f", {gain.value:+.3f} against the start"
-        apart += (
+        against = "" if gain is None else f", {gain.value:+.3f} against the start"
+        against += (
             f" ({gain.low:+.3f} to {gain.high:+.3f})" if gain is not None and gain.low is not None else ""
         )
         coin = newest.name == PEOPLE_LABELS and mean.low is not None and mean.low <= 0.5
         words.append(
-            f"{newest.name} {mean.value:.3f}{interval} on {mean.n} rows{apart}"
+            f"{newest.name} {mean.value:.3f}{interval} on {mean.n} rows{against}"
             + (", which a coin may reach" if coin else "")
         )
     whose = f"round {number}'s model" if number else "the start"

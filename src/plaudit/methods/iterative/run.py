@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ from plaudit.methods.iterative.rounds import (
     training_rows,
     write_answers,
 )
-from plaudit.methods.iterative.self_judge import refuse_mute_judge, self_judge_word
+from plaudit.methods.iterative.self_judge import refuse_mute_judge, self_judge
 from plaudit.methods.iterative.spin import against_demonstrations, own_figures, read_demonstrations
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import ReferenceSettings, preference_config_type
@@ -99,11 +99,12 @@ def generate_and_select(
     atomic.make_folder(this_round.folder)
     atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
-    reward = _reward_of_round(facts, config, this_round)
-    prompts, notes = load_prompts(config, encoder, folder.path)
-    prompts = prompts_of_round(prompts, settings.prompts, this_round.generated_in, config.seed)
-    if this_round.generated_in == this_round.number:
-        _draw(settings, config, this_round, prompts, reward, notes=notes if this_round.number == 1 else ())
+    with _reward_of_round(facts, config, this_round) as reward:
+        prompts, notes = load_prompts(config, encoder, folder.path)
+        prompts = prompts_of_round(prompts, settings.prompts, this_round.generated_in, config.seed)
+        if this_round.generated_in == this_round.number:
+            notes = notes if this_round.number == 1 else []
+            _draw(settings, config, this_round, prompts, reward, notes=notes)
     groups = read_answers(this_round.answers)
     with_demonstrations = facts.scored_by == "demonstrations"
     if with_demonstrations:
@@ -171,13 +172,15 @@ def _write_figures(settings: LoopSettings, folder: RunFolder) -> None:
     write_round_figures(folder, [(_marker_file(folder, n), measured_marker(folder, n)) for n in numbers])
 
 
-def _reward_of_round(facts: LoopAlgorithm, config: LoopConfig, this_round: LoopRound) -> Reward | None:
+def _reward_of_round(
+    facts: LoopAlgorithm, config: LoopConfig, this_round: LoopRound
+) -> AbstractContextManager[Reward | None]:
     """What scores the answers of a round; None where demonstrations are preferred."""
     if facts.scored_by == "demonstrations":
-        return None
-    own = facts.scored_by == "itself"
-    word = self_judge_word(config.reward, this_round.generator) if own else config.reward
-    return resolve_reward(word, device=config.device)
+        return nullcontext(None)
+    if facts.scored_by == "itself":
+        return self_judge(config.reward, this_round.generator, config.device)
+    return nullcontext(resolve_reward(config.reward, device=config.device))
 
 
 def _input_words(config: LoopConfig) -> tuple[str, ...]:

@@ -6,24 +6,29 @@ chances of the points, to which the mean of many draws would come.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from plaudit.data.generative_judging import CritiqueSettings, LanguageJudgeSettings, PairwiseRankerSettings
 from plaudit.errors import UserError
 from plaudit.judges.words import LETTERS, LOCAL, HowToAsk, parse_judge_word
 from plaudit.methods.iterative.config import SELF
+from plaudit.rewards.comparing import JudgeSettings, judge_named
 from plaudit.rewards.llm.generative import LanguageJudgeSpec, refuse_same_replies
-from plaudit.rewards.llm.judge_reward import JUDGE_REWARD
+from plaudit.rewards.llm.judge_reward import JudgeReward
 from plaudit.tokens.encode import make_encoder
 
 
-def self_judge_word(reward: str, model: Path) -> str:
-    """The word of a reward that is the model in a folder, asked as ``self,…`` says.
-
-    >>> self_judge_word("self,points=7", Path("sft/model"))
-    'judge:model:sft/model,points=7'
-    """
-    return f"{JUDGE_REWARD}{LOCAL}{model}{reward.removeprefix(SELF)}"
+@contextmanager
+def self_judge(reward: str, model: Path, device: str) -> Iterator[JudgeReward]:
+    """The model in a folder as a reward, asked as ``self,…`` says."""
+    # In a folder of its own: replies that a killed run has kept were scored in other batches than these will
+    # be, and the last bits of a score hang on that.
+    with TemporaryDirectory(prefix="plaudit-judged-") as folder:
+        settings = JudgeSettings(device=device, soft=True, ask=HowToAsk(how="points"), cache=Path(folder))
+        yield JudgeReward(judge=judge_named(f"{LOCAL}{model}{reward.removeprefix(SELF)}", settings))
 
 
 def how_it_judges(reward: str) -> HowToAsk:
