@@ -49,6 +49,8 @@ FEW = 2
 """Runs of each kind of what goes wrong."""
 TAUGHT = 6000
 """Rows that teach to criticise and to revise."""
+REVISERS = 2
+"""Models that are so taught; runs take turns with them, for teaching takes most of the time."""
 SHOWN = 300
 """Demonstrations of the helpful-only model."""
 DRAFTS = 4
@@ -194,9 +196,6 @@ TEACHINGS = {
     "1,500 rows of half of the entities, three epochs at 1e-3": Teaching(
         rate=1e-3, epochs=3.0, rows=1500, halved=True
     ),
-    "1,500 rows of half of the entities, three epochs at 3e-3": Teaching(
-        rate=3e-3, epochs=3.0, rows=1500, halved=True
-    ),
 }
 """Ways to teach, the usual one first."""
 
@@ -270,8 +269,9 @@ def _made_pairs(lab: Lab, kind: str, seed: int) -> Sequence[Comparison]:
         return _revised_drafts(lab, seed, minimal=True).pairs
     if kind == "aligned":
         return _judged(lab, revised_model(lab, seed), prompts(PAIRS, seed=seed), seed)
-    drawn_prompts = prompts(split="validation", red_team=True) * DRAFTS
-    rows = _judged(lab, helpful_model(lab, seed), drawn_prompts, seed)
+    model, validation = helpful_model(lab, seed), prompts(split="validation", red_team=True)
+    draws = range(DRAFTS * seed, DRAFTS * (seed + 1))
+    rows = [row for draw in draws for row in _judged(lab, model, validation, draw)]
     return rows[: len(_pairs(lab, "clair", seed))]
 
 
@@ -290,7 +290,7 @@ def _revised_drafts(lab: Lab, seed: int, *, minimal: bool) -> Revisions:
     drawn_prompts = prompts(split="validation", red_team=True) * DRAFTS
     drafts = dict.fromkeys(_drafts(lab, helpful_model(lab, seed), drawn_prompts, seed))
     plan = RevisionPlan(minimal=minimal, constitution=CONSTITUTION, seed=seed)
-    writer = _writer(lab, taught_model(lab, seed, Teaching()))
+    writer = _writer(lab, taught_model(lab, seed % REVISERS, Teaching()))
     return Revisions(items=tuple(revise_drafts(list(drafts), plan, writer)), annotator=writer.name)
 
 
@@ -312,8 +312,8 @@ def _writer(lab: Lab, taught: Path) -> Writer:
 
 def _round_worths(lab: Lab, seed: int, teaching: Teaching | None = None) -> Sequence[Worth]:
     """Of answers as they were, after a round, and after two; kept on disk."""
-    taught = taught_model(lab, seed, teaching or Teaching())
-    path = lab.folder / "scores" / f"rounds-by-{taught.parent.name}.json"
+    taught = taught_model(lab, seed % REVISERS, teaching or Teaching())
+    path = lab.folder / "scores" / f"rounds-{seed}-by-{taught.parent.name}.json"
     if not path.exists():
         drafts = _drafts(lab, helpful_model(lab, seed), prompts(split="test", red_team=True), seed)
         revised = revise_drafts(
