@@ -27,9 +27,9 @@ from plaudit.data.records import Comparison, Demonstration, Prompt, Record, plai
 from plaudit.data.write import write_records
 from plaudit.judges.constitution import read_constitution
 from plaudit.judges.writing import Writer
+from plaudit.methods.ai_feedback.judged_rows import drawn_tasks, judged_rows
 from plaudit.methods.ai_feedback.rounds import Draft, Revised, RevisionPlan, Revisions, revise_drafts
 from plaudit.methods.config import SampleSettings, SftConfig
-from plaudit.methods.ai_feedback.judged_rows import drawn_tasks, judged_rows
 from plaudit.methods.preference.config import preference_config_type
 from plaudit.methods.supervised.run import sft
 from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named, writer_named
@@ -307,7 +307,8 @@ def _drafts(lab: Lab, model: Path, drawn_prompts: Sequence[Prompt], seed: int) -
 
 
 def _writer(lab: Lab, taught: Path) -> Writer:
-    return writer_named(f"model:{taught},max-tokens=64", JudgeSettings(device=lab.device))
+    settings = JudgeSettings(device=lab.device, cache=lab.folder / "cache")
+    return writer_named(f"model:{taught},max-tokens=64", settings)
 
 
 def _round_worths(lab: Lab, seed: int, teaching: Teaching | None = None) -> Sequence[Worth]:
