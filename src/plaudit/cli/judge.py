@@ -22,7 +22,8 @@ from plaudit.judges.words import HOWS
 if TYPE_CHECKING:
     from plaudit.data.judging import NoVerdict, Task, Verdict
     from plaudit.evaluation.reward_models.pairs import ScoredPair
-    from plaudit.methods.ai_feedback.judging import JudgeRowsSettings, RowJudging
+    from plaudit.methods.ai_feedback.judging import JudgeRowsSettings
+    from plaudit.methods.ai_feedback.row_judging import RowJudging
 
 _EPILOG = """\
 judges   openai:http://host:port/v1#model   a model behind a server
@@ -135,7 +136,7 @@ def _settings(args: argparse.Namespace) -> JudgeRowsSettings:
 
 
 def _judge_rows(args: argparse.Namespace) -> None:
-    from plaudit.methods.ai_feedback.judging import prepare_judging, write_judged_rows
+    from plaudit.methods.ai_feedback.row_judging import prepare_judging, write_judged_rows
 
     ready = prepare_judging(_settings(args), layout=args.format)
     if ready.singly and args.store is not None:
@@ -158,7 +159,7 @@ def _judge_rows(args: argparse.Namespace) -> None:
 def _store(args: argparse.Namespace, ready: RowJudging, found: Sequence[Verdict | NoVerdict]) -> None:
     from plaudit.labelling.judging import Judged, export_judgements, record_judgements
     from plaudit.labelling.store import open_store
-    from plaudit.methods.ai_feedback.judging import models_in
+    from plaudit.methods.ai_feedback.row_judging import models_in
 
     judging, judged = ready.judging, list[Judged]()
     for task, outcome in zip(ready.tasks, found, strict=True):
@@ -179,13 +180,13 @@ def _make_card(args: argparse.Namespace) -> None:
     from plaudit.evaluation.policies.judge import check_judge
     from plaudit.evaluation.policies.judge_card import judge_card, write_card
     from plaudit.evaluation.stats import Resampling
-    from plaudit.methods.ai_feedback.judging import end_notes, estimate_sentence
+    from plaudit.methods.ai_feedback.row_judging import end_notes, estimate_sentence, judge_settings
     from plaudit.rewards.comparing import in_both_orders, judge_named
 
     if args.bootstrap < 2:
         raise UserError(f"--bootstrap {args.bootstrap}: expected 2 or more, 1000 for a steady interval")
     check_judge(args.by, has_gold=False)
-    settings = _settings(args).judge_settings
+    settings = judge_settings(_settings(args))
     judge = in_both_orders(judge_named(args.by, settings))
     pairs = _pairs_of_people(args)
     if args.estimate:
@@ -207,7 +208,7 @@ def _pairs_of_people(args: argparse.Namespace) -> list[ScoredPair]:
     from plaudit.data.read import read_records
     from plaudit.data.records import Comparison, Ranking
     from plaudit.evaluation.reward_models.pairs import scored_pairs
-    from plaudit.methods.ai_feedback.judging import some_of
+    from plaudit.methods.ai_feedback.row_judging import some_of
 
     found = read_records(args.card, format=args.format, options=row_options(args))
     print(found.format_sentence)

@@ -96,6 +96,7 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--set", action="append", default=[], metavar="STAGE.SETTING=VALUE", help="beats the config")
     add("--seed", type=integer, help="of every stage that names none (default: the config's)")
     add("--device", metavar="NAME", help="of every stage that names none: auto, cpu, cuda, cuda:1 …")
+    add("--helper", metavar="WORD", help="who judges, revises, attacks: openai:http://host/v1#model, …")
     add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
     add(
         "--wait",
@@ -126,6 +127,7 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         device=args.device,
         jobs=args.jobs,
+        helper=args.helper,
         recorded=lambda name: {} if args.fresh else read_hub_names(folder_of(name)),
     )
     out = folder_of(pipeline.name)

@@ -21,13 +21,14 @@ from plaudit.config import (
 )
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
+from plaudit.judges.words import parse_judge_word
 from plaudit.methods.registry import METHODS, OWN_ALGORITHMS, config_type
+from plaudit.pipeline.references import HELPER, START_MODEL, names_helper, reference_in, with_helper
 from plaudit.pipeline.spec import (
     FIELD_NAMES,
     KINDS_WITHOUT_TRAINING,
     PROMPTED,
     PROMPTED_PARTS,
-    START_MODEL,
     WORLD,
     HubNames,
     Pipeline,
@@ -39,6 +40,8 @@ from plaudit.pipeline.spec import (
     stage_kinds,
     word_path,
 )
+from plaudit.rewards.llm.judge_reward import JUDGE_REWARD
+from plaudit.rewards.word_files import word_from
 from plaudit.world.wanted import EvaluateSettings
 
 DEFAULT_CONFIG = Path(__file__).with_name("default.yaml")
@@ -49,6 +52,9 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _STAGES_EXAMPLE = "stages: [{sft: {do: sft, model: $model, data: rows.jsonl}}, …]"
 _ARTICLES = {"rows": "rows", "groups": "groups", "evaluation": "an evaluation"}
 
+_OWN_NAMES = (START_MODEL, HELPER)
+_HELPED = "by"
+"""The setting that may name the pipeline's helper."""
 FlatSettings = dict[str, Any]
 """The settings of a stage by their whole names: ``policy.beta``."""
 
@@ -71,6 +77,7 @@ def read_pipeline(
     seed: int | None = None,
     device: str | None = None,
     jobs: int | None = None,
+    helper: str | None = None,
     recorded: Callable[[str], Mapping[str, str]] = lambda name: {},
 ) -> Pipeline:
     """The pipeline of a file; ``changes`` are as ``stage.setting=value`` and beat it.
@@ -87,13 +94,15 @@ def read_pipeline(
             raise UserError(f"{where}: another stage is called {name}; give one of them another name")
         bodies[name], places[name] = _flat_settings(body, where), where
     _apply_changes(head_values, bodies, changes)
-    given = {"seed": seed, "device": device, "jobs": jobs}
+    given = {"seed": seed, "device": device, "jobs": jobs, "helper": helper}
     head_values |= {name: value for name, value in given.items() if value is not None}
     names = HubNames(recorded=recorded(str(head_values.get("name") or path.stem)))
     head = _read_head(head_values, path, names)
     reader = _StageReader(head, [*bodies], names)
     for name, body in bodies.items():
         reader.read(name, body, places[name])
+    if head.helper is not None and not reader.helped:
+        raise UserError(f"{path}: helper {head.helper}: no stage has by: ${HELPER}, so it would do nothing")
     model = head.model if head.model in (None, WORLD) else str(Path(head.model).absolute())
     values = asdict(head) | {"name": head.name or path.stem, "model": model}
     return Pipeline(**values, stages=tuple(reader.stages.values()), hub_names=names.used)
@@ -122,8 +131,9 @@ def _stage_entries(stages: object, node: Any, path: Path) -> Iterator[tuple[str,
         if not isinstance(item, dict) or len(item) != 1:
             raise UserError(f"{where}: a stage is a name with its settings: {_STAGES_EXAMPLE}")
         [(name, body)] = item.items()
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == START_MODEL:
-            raise UserError(f"{where}: stage {name!r}: use letters, digits, - and _, and not {START_MODEL!r}")
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _OWN_NAMES:
+            own = " or ".join(map(repr, _OWN_NAMES))
+            raise UserError(f"{where}: stage {name!r}: use letters, digits, - and _, and not {own}")
         if not isinstance(body, dict):
             raise UserError(f"{where}: stage {name}: expected settings (name: value), got {body!r}")
         yield name, body, f"{where}: stage {name}"
@@ -187,7 +197,7 @@ def _read_head(head_values: Mapping[str, Any], path: Path, names: HubNames) -> P
         head = replace(head, model=names.local_word(str(head.model), "model"))
         if not word_path(str(head.model)).is_dir():
             raise UserError(f"{path}: model: {head.model}: there is no such folder; {WORLD} is plaudit's own")
-    return head
+    return head if head.helper is None else replace(head, helper=word_from(head.helper, Path.cwd()))
 
 
 class _StageReader:
@@ -196,6 +206,7 @@ class _StageReader:
     def __init__(self, head: PipelineSettings, names: Sequence[str], hub_names: HubNames) -> None:
         self._head, self._names, self._hub_names = head, names, hub_names
         self.stages: dict[str, Stage] = {}
+        self.helped = False
 
     def read(self, name: str, body: FlatSettings, where: str) -> None:
         """Add the stage, checked as far as can be without running anything."""
@@ -245,7 +256,8 @@ class _StageReader:
                 settings[key] = value = [value]
             if key not in kind.accepts:
                 continue
-            words = [str(word) for word in (value if isinstance(value, list) else [value])]
+            given = [str(word) for word in (value if isinstance(value, list) else [value])]
+            words = [self._helped(word, key) for word in given]
             named = [policy.name for policy in _prompted_policies(kind, settings)]
             checked = [
                 word
@@ -255,7 +267,9 @@ class _StageReader:
             ]
             if not takes_list and len(words) > 1 and kind.accepts[key] != ("rows",):
                 raise UserError(f"{key}: {', '.join(checked)}: only rows can be several")
-            settings[key] = checked if takes_list or len(checked) > 1 else checked[0]
+            # A pipeline that is written down still says that it is the helper, so that another may be named.
+            shown = [old if names_helper(old) else new for old, new in zip(given, checked, strict=True)]
+            settings[key] = shown if takes_list or len(shown) > 1 else shown[0]
             if checked:
                 inputs[key] = tuple(checked)
         return inputs
@@ -272,16 +286,33 @@ class _StageReader:
         settings |= {"policy": [*map(str, policies)]} if policies else {}
         return tuple(found)
 
+    def _helped(self, word: str, key: str) -> str:
+        """The word with the pipeline's helper where it names it."""
+        if key != _HELPED or not names_helper(word):
+            return word
+        if self._head.helper is None:
+            raise UserError(
+                f"{key}: ${HELPER} is who judges, revises and attacks here, and none is named: add helper: "
+                "openai:http://host/v1#model, or give --helper"
+            )
+        self.helped = True
+        return with_helper(word, self._head.helper)
+
     def _checked_word(self, word: str, name: str, setting: Setting, accepted: Sequence[str]) -> str:
         """The word as it can be read from anywhere, or the reference, where that may stand here."""
         key = setting.key
-        if not word.startswith("$"):
+        reference, may_judge = reference_in(word), not accepted or "reward" in accepted
+        if reference is None or not (reference.is_whole or may_judge):
             return absolute_word(word, setting, self._hub_names, rows=tuple(accepted) == ("rows",))
-        result_type = self._result_type(word[1:], name, key)
+        result_type = self._result_type(reference.name, name, key)
+        if not reference.is_whole:
+            word, accepted = word_from(word, Path.cwd()), ("model",)
+            parse_judge_word(word.removeprefix(JUDGE_REWARD)).how()
         if result_type not in accepted:
             expected = " or ".join(accepted) or "no stage's result, but a file"
             given = _ARTICLES.get(result_type, f"a {result_type}")
-            raise UserError(f"{key}: {word} gives {given}, and this takes {expected}")
+            hint = f"; as a judge write model:{word}" if key == _HELPED and result_type == "model" else ""
+            raise UserError(f"{key}: {word} gives {given}, and this takes {expected}{hint}")
         return word
 
     def _result_type(self, name: str, here: str, key: str) -> str:
@@ -291,6 +322,8 @@ class _StageReader:
         has_model = self._head.model is not None
         if name == START_MODEL and has_model:
             return "model"
+        if names_helper(f"${name}"):
+            raise UserError(f"{key}: ${HELPER} is who judges, revises and attacks: {_HELPED} takes it")
         if name == START_MODEL:
             reason = "is the pipeline's own model, and none is named: add model: world"
         elif name == here:

@@ -14,18 +14,19 @@ from plaudit.data.write import RowsSettings
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.files import hub
+from plaudit.judges.constitution import OURS
 from plaudit.methods.ai_feedback.attacking import AttackSettings
+from plaudit.methods.ai_feedback.judging import JudgeRowsSettings
 from plaudit.methods.ai_feedback.revising import ReviseSettings
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
 from plaudit.pipeline.collecting import CollectSettings
+from plaudit.pipeline.references import stage_in
 from plaudit.rewards.combine.request import CombineSettings
 from plaudit.rewards.llm.judge_reward import JUDGE_REWARD
 from plaudit.rewards.word_files import refuse_circle, word_from
 from plaudit.world.shipped import base_model_folder
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest
 
-START_MODEL = "model"
-"""What the pipeline's own model is called, where a stage names it: ``$model``."""
 WORLD = "world"
 """The word for the model that comes with plaudit."""
 ResultType = Literal["model", "reward", "rows", "groups", "evaluation"]
@@ -87,6 +88,10 @@ _REVISED: Mapping[str, tuple[ResultType, ...]] = {
     **dict.fromkeys(("by", "constitution", "marks"), ()),
 }
 _JUDGED = {"models": _REWARD, "data": _ROWS}
+_JUDGED_ROWS: Mapping[str, tuple[ResultType, ...]] = {
+    **{"by": _REWARD, "model": _MODEL, "prompts": _ROWS, "data": _ROWS},
+    **dict.fromkeys(("rubric", "constitution", "preamble", "calibrate"), ()),
+}
 _COLLECTED = {"model": _MODEL, "prompts": _ROWS, "data": _ROWS, "project": ()}
 KINDS_WITHOUT_TRAINING = (
     StageKind(name="world-rows", produces="rows", settings=RowRequest, accepts={"model": _MODEL}, weight=5),
@@ -97,6 +102,14 @@ KINDS_WITHOUT_TRAINING = (
     ),
     StageKind(
         name="judge-reward", produces="evaluation", settings=JudgeRewardSettings, accepts=_JUDGED, weight=10
+    ),
+    StageKind(
+        name="judge",
+        produces="rows",
+        settings=JudgeRowsSettings,
+        accepts=_JUDGED_ROWS,
+        weight=10,
+        resumes=True,
     ),
     StageKind(name="attack", produces="evaluation", settings=AttackSettings, accepts=_ATTACKED, weight=20),
     StageKind(name="revise", produces="rows", settings=ReviseSettings, accepts=_REVISED, weight=10),
@@ -181,7 +194,7 @@ class Stage:
     def needs(self) -> tuple[str, ...]:
         """The stages whose results it reads."""
         words = [word for input_words in self.inputs.values() for word in input_words]
-        return tuple(dict.fromkeys(word[1:] for word in words if is_reference(word)))
+        return tuple(dict.fromkeys(name for word in words if (name := stage_in(word)) is not None))
 
     def config(self, input_values: Mapping[SettingPath, object], out: Path = Path("run")) -> Any:
         """The record of its kind's settings, with ``input_values`` in place of the words of its inputs."""
@@ -209,6 +222,8 @@ class PipelineSettings:
     """Of every stage that names none: cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
     model: str | None = None
     """What $model means: a folder, or world for the model that comes with plaudit."""
+    helper: str | None = None
+    """What $helper means where ``by`` names who judges, revises, attacks: openai:http://host/v1#model."""
     jobs: int = 1
     """How many stages run side by side, each in a process of its own."""
     threads: int | None = None
@@ -254,11 +269,6 @@ def flatten(settings: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str
             yield key, value
 
 
-def is_reference(word: str) -> bool:
-    """Whether the word of an input names a stage; the pipeline's own model is none."""
-    return word.startswith("$") and word != f"${START_MODEL}"
-
-
 def word_path(word: str) -> Path:
     """The folder or file of a word; world is the shipped model, unless a folder is called so."""
     return base_model_folder() if word == WORLD and not Path(word).exists() else Path(word)
@@ -280,7 +290,8 @@ _PATH_SETTINGS = ("policies", "policy", "against", "members")
 _JUDGE_SETTINGS = ("judge", "models", "refusal", "by")
 """These take whoever compares two answers, beside those who score one."""
 _NO_REWARD_SETTINGS = (
-    *("held_out", "model", "comparisons", "targets", "templates", "constitution", "marks"),
+    *("held_out", "model", "comparisons", "targets", "templates", "marks"),
+    *("constitution", "rubric", "preamble", "calibrate"),
     *_PATH_SETTINGS,
 )
 
@@ -288,6 +299,8 @@ _NO_REWARD_SETTINGS = (
 def absolute_word(word: str, setting: Setting, names: HubNames, *, rows: bool) -> str:
     """The word of an input as it can be read from any folder; complains about what is not there."""
     if word == WRITTEN and setting.key in ("policies", "against") and not Path(word).exists():
+        return word
+    if word == OURS and setting.key == "constitution":
         return word
     if word != WORLD:
         word = names.local_word(word, "dataset" if rows else "model")

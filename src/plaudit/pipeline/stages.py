@@ -25,6 +25,7 @@ from plaudit.methods.ai_feedback.attacking import (
     read_attack_rows,
     write_attack_result,
 )
+from plaudit.methods.ai_feedback.judging import JudgeRowsSettings
 from plaudit.methods.ai_feedback.revised_rows import (
     RevisionFiles,
     prepare_revising,
@@ -32,6 +33,7 @@ from plaudit.methods.ai_feedback.revised_rows import (
     write_revisions,
 )
 from plaudit.methods.ai_feedback.revising import ReviseSettings
+from plaudit.methods.ai_feedback.row_judging import prepare_judging, write_judged_rows
 from plaudit.methods.registry import run_method
 from plaudit.methods.run import CHECKS_FILE
 from plaudit.pipeline.collecting import CollectSettings, Place, collect
@@ -306,6 +308,20 @@ def _attack(settings: AttackSettings, out: Path, stage: Stage, context: Pipeline
     return StageResult(sentences=sentences, command=command)
 
 
+def _judge(settings: JudgeRowsSettings, out: Path, *_: object) -> StageResult:
+    """Answers judged by a model, as ``plaudit judge`` does."""
+    ready = prepare_judging(settings)
+    print("\n".join((*ready.notes, ready.estimate())))
+    judged = ready.run()
+    write_judged_rows(judged, out / "rows.jsonl")
+    options = _options(settings, "by", "data", "prompts")
+    source = settings.data or settings.prompts
+    command = command_line("plaudit judge", source, by=settings.by, **options, out=out / "rows.jsonl")
+    made = f"{len(judged.rows)} rows by {ready.judging.actor}"
+    sentences = (made, *ready.notes, *judged.sentences, *ready.end_notes)
+    return StageResult(sentences=sentences, command=command)
+
+
 def _revise(settings: ReviseSettings, out: Path, *_: object) -> StageResult:
     """Answers criticised and written anew, as ``plaudit revise`` does; rows of the kind that is not given
     lie beside those that are.
@@ -344,6 +360,7 @@ _ACTIONS: Mapping[str, Callable[..., StageResult]] = {
     "combine": _combine,
     "evaluate": _evaluate,
     "judge-reward": _judge_rewards,
+    "judge": _judge,
     "attack": _attack,
     "revise": _revise,
     "collect": _collect,

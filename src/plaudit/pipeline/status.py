@@ -19,6 +19,7 @@ from plaudit.files import exact_json
 from plaudit.labelling.waiting import STORE_FILE, WAIT_FILE
 from plaudit.methods.iterative.config import PEOPLE, RlhfConfig
 from plaudit.pipeline.collecting import CollectSettings
+from plaudit.pipeline.references import START_MODEL, Reference, reference_in, stage_in
 from plaudit.pipeline.spec import (
     PROMPTED,
     PROMPTED_PARTS,
@@ -26,7 +27,6 @@ from plaudit.pipeline.spec import (
     Pipeline,
     Stage,
     flatten,
-    is_reference,
     word_path,
 )
 from plaudit.pipeline.store import (
@@ -45,6 +45,10 @@ RESULT_NEUTRAL_SETTINGS = (
     *("sample", "sample_every", "save_every", "sinks", "loop.project", "loop.store"),
 )
 """Settings of training that leave the result as it is; all of them may change when a run goes on."""
+
+# A device decides how fast a result is there and how it is rounded, not what it is of; labels are the same in
+# whichever store they lie, and replies whatever may be spent on them and wherever they are kept.
+_NEUTRAL_WITHOUT_TRAINING = ("cache", "device", "most_money", "price", "requests", "store", "token_from")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +111,8 @@ class PipelineContext:
 
     def display_name(self, word: str) -> str:
         """The name of a model or a reward in tables."""
-        if is_reference(word):
-            return word[1:]
+        if (name := stage_in(word)) is not None:
+            return name
         path = Path((self.pipeline.model or "") if word[:1] == "$" else word)
         if word[:1] == "$" and word_path(str(path)).name == "model":
             return "base"
@@ -116,13 +120,19 @@ class PipelineContext:
 
     def _input_value(self, word: str, accepted: Sequence[str], setting: str) -> str:
         """The path that a reference stands for; other words as they are written."""
-        if is_reference(word):
-            above = self.pipeline.stage(word[1:])
-            result_type = "model" if "model" in accepted else "reward"
-            return str(self.folder.result(above.name, above.kind, result_type))
-        if word[:1] == "$":
-            return str(word_path(self.pipeline.model or ""))
+        reference = reference_in(word)
+        if reference is not None:
+            return reference.word(self._referred_path(reference, accepted))
         return str(word_path(word)) if setting == "model" else word
+
+    def _referred_path(self, reference: Reference, accepted: Sequence[str]) -> str:
+        """Where the result of a stage lies, or the pipeline's own model."""
+        if reference.name == START_MODEL:
+            return str(word_path(self.pipeline.model or ""))
+        above = self.pipeline.stage(reference.name)
+        # Within a judge's word a stage is a model that is asked, whatever else the setting takes.
+        is_model = "model" in accepted or not reference.is_whole
+        return str(self.folder.result(above.name, above.kind, "model" if is_model else "reward"))
 
     def earlier_seconds(self) -> dict[str, float]:
         """How long each finished stage took."""
@@ -193,27 +203,40 @@ def compute_stage_key(
 
 def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[str, str]) -> dict[str, str]:
     """Where an input is from and the hash of its content; nothing of a word that is no file."""
-    if is_reference(word):
-        return {"from": word[1:], "hash": result_hashes[word[1:]]}
-    target = (context.pipeline.model or WORLD) if word[:1] == "$" else word
-    if target == WORLD or Path(target).exists():
-        file = word_path(target)
+    reference = reference_in(word)
+    if reference is not None:
+        return _resolve_reference(context, word, reference, result_hashes)
+    if word == WORLD or Path(word).exists():
+        file = word_path(word)
         return {"path": str(file), "hash": context.fingerprints.hash_of(file)}
-    file = first_path(target)
+    file = first_path(word)
     # A word that names files has a meaning beside them: which function of a file, how a jury is asked.
     return (
-        {}
-        if file is None
-        else {"path": str(file), "hash": content_hash(target, context.fingerprints.hash_of)}
+        {} if file is None else {"path": str(file), "hash": content_hash(word, context.fingerprints.hash_of)}
     )
+
+
+def _resolve_reference(
+    context: PipelineContext, word: str, reference: Reference, result_hashes: Mapping[str, str]
+) -> dict[str, str]:
+    """Where the model or result of a reference is from and its hash."""
+    hash_of = context.fingerprints.hash_of
+    if reference.name == START_MODEL:
+        path = word_path(context.pipeline.model or WORLD)
+        found = {"path": str(path), "hash": hash_of(path)}
+    else:
+        found = {"from": reference.name, "hash": result_hashes[reference.name]}
+    if reference.is_whole:
+        return found
+    # Within a judge's word it counts as well how the model is asked, and by what files.
+    asked = f"{content_hash(word, hash_of)} {found['hash']}"
+    return found | {"hash": hashlib.sha256(asked.encode()).hexdigest()}
 
 
 def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The settings without inputs, which count by their content, and without those that change nothing."""
     deciding: dict[str, Any] = {}
-    # A device decides how fast a result is there and how it is rounded, not what it is of; and labels are
-    # the same in whichever store they lie.
-    neutral = RESULT_NEUTRAL_SETTINGS if stage.kind.trains else ("device", "store")
+    neutral = RESULT_NEUTRAL_SETTINGS if stage.kind.trains else _NEUTRAL_WITHOUT_TRAINING
     for name, value in settings.items():
         key = f"{prefix}{name}"
         if key not in stage.inputs and key not in neutral:

@@ -17,7 +17,7 @@ from plaudit.rewards.combine.by_name import COMBINED_WORDS, member_words
 from plaudit.rewards.llm.judge_reward import JUDGE_REWARD
 from plaudit.rewards.registry import is_rule, names_function
 
-_FILE_SETTINGS = ("rubric", "constitution")
+_FILE_SETTINGS = ("rubric", "constitution", "preamble")
 """Settings of a judge's word that name a file."""
 _OWN_CONSTITUTION = "ours"
 

@@ -32,6 +32,11 @@ from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 GROUP = "ai"
 """The group of rows that models judged; they never mix silently with those of people."""
 
+SAME_ANSWERS = "since both answers read the same"
+"""Why a prompt is left out: there is nothing to compare."""
+EMPTY_ANSWER = "since an answer is empty"
+"""Why a prompt is left out: no row can hold such an answer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRows:
@@ -104,8 +109,8 @@ def answer_tasks_of(records: Iterable[Record]) -> list[Task]:
 
 def drawn_tasks(
     sampler: TextSampler, records: Iterable[Record], settings: SamplingSettings, *, n: int | None = None
-) -> tuple[list[Task], int]:
-    """Two answers of a model to each prompt, and for how many prompts both read the same."""
+) -> tuple[list[Task], Counter[str]]:
+    """Two answers of a model to each prompt, and how many prompts are left out for which reason."""
     prompts = list(evaluation_prompts(records))
     if n is not None and n < len(prompts):
         chosen = sorted(random.Random(f"prompts {settings.seed}").sample(range(len(prompts)), n))
@@ -115,8 +120,16 @@ def drawn_tasks(
         prompt.task([(answer.text, answer.ended) for answer in pair])
         for prompt, pair in zip(prompts, answers, strict=True)
     ]
-    different = [task for task in tasks if len({plain_text(answer).strip() for answer in task.answers}) == 2]
-    return different, len(tasks) - len(different)
+    found, left_out = list[Task](), Counter[str]()
+    for task in tasks:
+        words = {plain_text(answer).strip() for answer in task.answers}
+        if "" in words:
+            left_out[EMPTY_ANSWER] += 1
+        elif len(words) < 2:
+            left_out[SAME_ANSWERS] += 1
+        else:
+            found.append(task)
+    return found, left_out
 
 
 def judged_rows(tasks: Sequence[Task], outcomes: Sequence[Verdict | NoVerdict], annotator: str) -> JudgedRows:
