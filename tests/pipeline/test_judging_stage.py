@@ -105,8 +105,9 @@ def test_a_cap_that_is_reached_stops_the_stage_and_nothing_is_asked_twice(
     assert "stage ai (judge): the cap of 0.02 is reached" in stopped.words
     asked = calls(place)
     assert 0 < asked < 32
-    went = well(path, out, "--set", "ai.most-money=5")
-    assert "was stopped; it goes on from where it was" not in went.out
+    more = ("--set", "ai.most-money=5")
+    assert "was stopped; it goes on from where it was" in go(path, out, "--dry-run", *more).words
+    well(path, out, *more)
     assert calls(place) == 32
     assert len(rows(out / "stages" / "ai" / "rows.jsonl")) == 16
     # What may be spent changes no label.
