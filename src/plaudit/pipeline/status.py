@@ -229,8 +229,8 @@ def _resolve_reference(
     if reference.is_whole:
         return found
     # Within a judge's word it counts as well how the model is asked, and by what files.
-    asked = f"{content_hash(word, hash_of)} {found['hash']}"
-    return found | {"hash": hashlib.sha256(asked.encode()).hexdigest()}
+    content = f"{content_hash(word, hash_of)} {found['hash']}"
+    return found | {"hash": hashlib.sha256(content.encode()).hexdigest()}
 
 
 def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
