@@ -15,7 +15,8 @@ LONG = {
     *(
         f"docs/{name}.md"
         for name in (
-            *("ai-feedback", "by-hand", "checks", "control", "evaluating-policies", "judging-rewards", "lab"),
+            *("ai-feedback", "by-hand", "checks", "constitutional", "control", "evaluating-policies"),
+            *("judging-rewards", "lab"),
             *("loops", "parallel", "plan", "policy", "preference", "proof", "python", "report", "resume"),
             *("reward-models", "run", "supervised", "talking", "ten-minutes", "world"),
         )

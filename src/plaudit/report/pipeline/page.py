@@ -36,6 +36,7 @@ from plaudit.report.pipeline.findings import (
     finding_sentences,
     report_warnings,
 )
+from plaudit.report.pipeline.labels import labels_sentence, labels_table, revisions_tables
 from plaudit.report.pipeline.sections import (
     MAX_TEXT_LENGTH,
     categories_table,
@@ -148,6 +149,9 @@ def pipeline_page(pipeline: PipelineData) -> str:
         max_text_length=MAX_TEXT_LENGTH,
         judges=judges_table(pipeline),
         attacks=attack_blocks(pipeline),
+        labels=labels_table(pipeline),
+        labels_sentence=labels_sentence(pipeline),
+        revisions=revisions_tables(pipeline),
         **_evaluation_parts(evaluation),
         **reward_models_parts(pipeline),
         **_check_parts(pipeline),
