@@ -23,10 +23,11 @@ check: .venv  ## format, lint, types, imports, budgets, duplication, words, docs
 site: .venv-docs  ## the docs as a site that works without a network: build/site/index.html
 	PYTHONPATH=src .venv-docs/bin/python -m tools.site.build
 
-bench-peer:  ## the environments with TRL (1.12 is the last line with PPO) and crowd-kit that benchmarks/ compares with
+bench-peer:  ## the environments with TRL (1.12 is the last line with PPO), crowd-kit and the OpenAI client
 	@tools/venv.sh .peers/trl "torch>=2.11,<2.14" trl==1.16.0 datasets peft
 	@tools/venv.sh .peers/trl-1.12 "torch>=2.11,<2.14" trl==1.12.0 datasets peft
 	@tools/venv.sh .peers/crowd crowd-kit==1.4.2 krippendorff==0.9.0 "evalica>=0.4.2" scikit-learn
+	@tools/venv.sh .peers/openai "openai==3.57.*"
 
 peer-values: .venv bench-peer  ## record again what the peers say: the numbers that tests of parity compare with
 	PLAUDIT_WRITE_PEER_VALUES=1 .venv/bin/python -m pytest -m peer $(ARGS)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from benchmarks import sampling
+from benchmarks import judging, sampling
 from benchmarks.growth import Point, exponent, run_point, working_mib
 from benchmarks.measure import Report, report_from
 from benchmarks.our_reward import config_of, flops_of_scorer, judged_in, rewards_of, scorer_of
@@ -222,6 +222,15 @@ def test_every_side_is_told_the_same_batch():
     for side in sides:
         assert side.words[side.words.index("--batch") + 1] == "3"
         assert ("bfloat16" in side.words) == ("bfloat16" in side.name)
+
+
+def test_a_judge_is_timed_beside_the_scoring_of_the_very_same_tokens(tmp_path: Path):
+    tasks = judging.tasks_of(4)
+    judging.write_model(tmp_path, SHAPES["tiny"], judging.questions_of(tasks))
+    rates = judging.rates_of(tmp_path, tasks, "cpu", runs=1)
+    assert rates.tokens > 100 * len(judging.questions_of(tasks))
+    assert len(rates.plain) == len(rates.judged) == 1
+    assert rates.share > 0
 
 
 @linux

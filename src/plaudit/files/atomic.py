@@ -27,11 +27,12 @@ class AtomicFile:
     """Bytes that go to a temporary name beside the path, and to the path itself when all went well.
 
     As a context it keeps the file on a normal end and leaves nothing behind on an error; a full disk or a
-    read-only folder is said as such.
+    read-only folder is said as such. Without ``sync`` nothing waits for the disk, and a power cut may leave
+    an empty file: for what can be made again.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, sync: bool = True) -> None:
+        self.path, self._sync = path, sync
         # In the same folder, since a rename is one step only within a
         # file system; random digits keep names apart.
         self._temporary = _partial_path(path)
@@ -45,10 +46,12 @@ class AtomicFile:
         self.stream.flush()
         # Before the rename: after a power cut the name could
         # otherwise point to bytes that were never written.
-        os.fsync(self.stream.fileno())
+        if self._sync:
+            os.fsync(self.stream.fileno())
         self.stream.close()
         self._temporary.replace(self.path)
-        sync_folder(self.path.parent)
+        if self._sync:
+            sync_folder(self.path.parent)
 
     def discard(self) -> None:
         """Remove the temporary file; called when the writing failed."""

@@ -67,11 +67,11 @@ class ReplyCache:
         except (OSError, ValueError):
             return None
 
-    def store(self, key: str, reply: Reply) -> None:
-        """Write a reply to disk, atomically."""
+    def store(self, key: str, reply: Reply, *, sync: bool = True) -> None:
+        """Write a reply to disk, atomically; without ``sync`` it may be lost when the power goes."""
         path = self._path(key)
         path.parent.mkdir(exist_ok=True)
-        with AtomicFile(path) as file:
+        with AtomicFile(path, sync=sync) as file:
             file.stream.write(json.dumps(asdict(reply), ensure_ascii=True).encode())
 
     def losses(self, key: str) -> int:

@@ -20,11 +20,10 @@ from plaudit.errors import UserError
 from plaudit.files.user_code import accepted_arguments, arguments_of, call_user_function
 from plaudit.judges.cache import Reply, ReplyCache
 from plaudit.judges.ledger import ChatRequest, ReplyLedger
-from plaudit.judges.money import Estimate, Prices, Purse
+from plaudit.judges.money import FREE, Estimate, Prices, Purse
 
 ARGUMENTS = ("question", "temperature", "max_tokens", "seed", "words")
 """What a function may take, by name; ``question`` it must."""
-_FREE = Prices(prompt=0.0, reply=0.0)
 _FIELDS = ("text", "odds", "refused", "cut")
 _EXPECTED = "expected a text, or a mapping with text, odds, refused or cut"
 
@@ -89,7 +88,7 @@ class FunctionChat:
         return ReplyLedger(
             identity={"call": name, "source": self.source},
             cache=self.cache,
-            prices=self.prices or _FREE,
+            prices=self.prices or FREE,
             purse=self.purse,
         )
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from plaudit.judges.cache import Reply, ReplyCache, cache_key
-from plaudit.judges.money import Estimate, Prices, Purse, estimated_tokens
+from plaudit.judges.money import FREE, Estimate, Prices, Purse, estimated_tokens
 from plaudit.judges.wording import Conversation, Question
 
 
@@ -78,7 +78,8 @@ class ReplyLedger:
     def store(self, key: str, request: ChatRequest, reply: Reply) -> None:
         """Keep a reply, and count what it cost."""
         # Kept before it is counted: whatever stops the run afterwards, no paid reply is lost.
-        self.cache.store(key, reply)
+        # To wait for the disk takes longer than a small model's reply; what costs nothing can be made again.
+        self.cache.store(key, reply, sync=self.prices != FREE)
         self.purse.pay(key, *self.cost(request, reply))
 
     def lose(self, key: str, request: ChatRequest) -> None:

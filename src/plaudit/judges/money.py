@@ -40,6 +40,10 @@ class Prices:
         return (prompt_tokens * self.prompt + reply_tokens * self.reply) / 1_000_000
 
 
+FREE = Prices(prompt=0.0, reply=0.0)
+"""Of a model of one's own, which costs time and no money."""
+
+
 def parse_prices(word: str) -> Prices:
     """The prices of ``0.15/0.6``, of questions and of replies; one number is both.
 

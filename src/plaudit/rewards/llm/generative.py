@@ -180,7 +180,7 @@ class LanguageJudgeModel:
         self.spec = spec
         self.form = spec.form(encoder)
         self.scorer = BatchScorer(name=name, encoder=encoder, limits=limits, device=policy.device)
-        self._policy = policy
+        self.policy = policy
 
     def logps(self, questions: Sequence[Text]) -> list[tuple[float, ...] | None]:
         """For each question, log P of each reply; None where the question cannot be shown whole.
@@ -188,15 +188,13 @@ class LanguageJudgeModel:
         log P(word) = Σ log π(token | question, tokens before) over all of the word's tokens and the token
         that ends the turn: words that begin alike, or one that begins with another, are told apart.
         """
-        self._policy.eval()
+        self.policy.eval()
         examples = [self._encode_question(question) for question in questions]
         distinct = dict.fromkeys(example for example in examples if example is not None)
         logps_by_example: dict[Example, tuple[float, ...]] = {}
         for micro_batch in self.scorer.micro_batches(list(distinct)):
             numbers = iter(
-                self.scorer.finite_scores(
-                    lambda batch: self._policy.score(batch).logp_NT.sum(-1), micro_batch
-                )
+                self.scorer.finite_scores(lambda batch: self.policy.score(batch).logp_NT.sum(-1), micro_batch)
             )
             for example in micro_batch:
                 logps_by_example[example] = tuple(next(numbers) for _ in example.completions)

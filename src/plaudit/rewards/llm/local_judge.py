@@ -20,7 +20,7 @@ from plaudit.judges.cache import Reply, ReplyCache
 from plaudit.judges.chat import TOO_LONG
 from plaudit.judges.ledger import ChatRequest, ReplyLedger
 from plaudit.judges.model_judge import YES_NO, ModelJudge
-from plaudit.judges.money import Estimate, Prices, Purse
+from plaudit.judges.money import FREE, Estimate, Purse
 from plaudit.judges.words import LETTERS, LOCAL, HowToAsk, parse_judge_word
 from plaudit.models.load import DtypeName, device_of, load_model, precision
 from plaudit.models.policy import Policy
@@ -118,8 +118,7 @@ class LocalChat:
         self._ledger = ReplyLedger(
             identity={"folder": who[0], "dtype": str(precision(dtype, target).products), "content": content},
             cache=cache,
-            # A model of one's own costs time and no money.
-            prices=Prices(prompt=0.0, reply=0.0),
+            prices=FREE,
             purse=purse or Purse(),
         )
 
