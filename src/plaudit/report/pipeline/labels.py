@@ -65,15 +65,23 @@ def revisions_tables(pipeline: PipelineData) -> list[Table]:
 
 def _label_stages(pipeline: PipelineData) -> Iterator[StageData]:
     """The stages that made rows with labels; rows that are imported keep the names that they came with."""
-    return (stage for stage in pipeline.stages if _ROWS_FILE in stage.outputs)
+    return (
+        stage
+        for stage in pipeline.stages
+        if _ROWS_FILE in stage.outputs and (stage.folder / _ROWS_FILE).is_file()
+    )
 
 
 def _givers(stage: StageData) -> Mapping[str, Counter[str]]:
     """How many rows each giver labelled; prompts alone are no labels."""
     found = {name: Counter[str]() for name in _GIVERS}
-    with (stage.folder / _ROWS_FILE).open(encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
+    path = stage.folder / _ROWS_FILE
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise UserError(f"{path}:{number}: is no row ({error}); run the stage again") from error
             if row.get("kind") == "prompt":
                 continue
             who = row.get("annotator")
