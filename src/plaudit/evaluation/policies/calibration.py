@@ -8,11 +8,12 @@ optimisation by feedback spoils it: figure 8 of the GPT-4 report, arXiv:2303.087
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from plaudit.evaluation.reward_models.accuracy import (
     RELIABILITY_BINS,
@@ -26,6 +27,11 @@ MIN_BIN_QUESTIONS = 30
 """Questions in a bin: with fewer, chance alone makes most of the error."""
 _MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-3, 1e3
 _MAX_CELLS = 2_000_000
+_MAX_MOVE, _HALVINGS = 30.0, 20
+_LEAST_SURE, _ROUNDING = 1e-6, 1e-12
+Way = Literal["shift", "factor"]
+"""How log-odds are moved: all by the same, or by a share of what they are."""
+_WAYS: tuple[Way, ...] = get_args(Way)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,56 +228,130 @@ def _softmax(logp_QC: Float[np.ndarray, "Q C"]) -> Float[np.ndarray, "Q C"]:
 def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampling) -> Estimate:
     """The calibration error of the first, less that of the second if there is one, over the same draws.
 
-    A bin's |mean| is above 0 by chance alone, and more so in every draw. The basic interval, twice the value
-    less the quantiles of the draws (Davison and Hinkley 1997, 5.2), takes this off. Near 0 that is not all:
-    an error that whoever is right as often as sure would exceed once in forty times (right and wrong drawn by
-    the confidences: Bröcker and Smith 2007) lies between 0 and the quantile itself.
+    A bin's |mean| is above 0 by chance alone, and more so in every draw. For a difference the basic interval,
+    twice the value less the quantiles of the draws (Davison and Hinkley 1997, 5.2), takes this off; for one
+    error alone see `_unsurprising_errors`.
     """
     prompt_Q = columns[0].prompt_Q
     # Bins stay those of the data in every draw; only how often a prompt counts is drawn.
     gaps_by_prompt = [_sum_by_prompt(column.gaps_QW, prompt_Q) for column in columns]
     prompts, questions = len(gaps_by_prompt[0]), len(prompt_Q)
     count_P = np.bincount(prompt_Q).astype(float)
-    # Σ_b n_b/Q ·
-    # mean gap of b
-    # is Σ_b
-    # Σ gaps of b
-    # / Q: the sizes of the bins cancel.
+    # Σ_b n_b/Q · |mean gap of b| is Σ_b |Σ gaps of b| / Q: the sizes of the bins cancel.
     value = float(
         _difference([np.abs(gaps_PW.sum(0)).sum(keepdims=True) / questions for gaps_PW in gaps_by_prompt])[0]
     )
     point = Estimate(value=value, low=None, high=None, n=questions, prompts=prompts)
     if prompts < 2:
         return point
-    resampled_S = np.concatenate(
-        [
-            _difference(
-                [np.abs(weight_SP @ gaps_PW).sum(1) / (weight_SP @ count_P) for gaps_PW in gaps_by_prompt]
-            )
-            for weight_SP in _bootstrap_counts(prompts, resampling)
-        ]
-    )
-    lower_S, upper_S = np.quantile(resampled_S, (0.025, 0.975))
-    low, high = 2 * value - upper_S, 2 * value - lower_S
-    # 0 is the floor of an error, and no floor of a difference of two.
     if len(columns) == 1:
-        low, high = (
-            (max(low, 0.0), high) if value > _error_by_luck(columns[0], resampling) else (0.0, upper_S)
+        low, high = _unsurprising_errors(columns[0], value, resampling)
+    else:
+        resampled_S = np.concatenate(
+            [
+                _difference(
+                    [np.abs(weight_SP @ gaps_PW).sum(1) / (weight_SP @ count_P) for gaps_PW in gaps_by_prompt]
+                )
+                for weight_SP in _bootstrap_counts(prompts, resampling)
+            ]
         )
+        lower_S, upper_S = np.quantile(resampled_S, (0.025, 0.975))
+        low, high = 2 * value - upper_S, 2 * value - lower_S
     # The correction can push an end past the value itself.
     return replace(point, low=float(min(low, value)), high=float(max(high, value)))
 
 
-def _error_by_luck(columns: _QuestionColumns, resampling: Resampling) -> float:
-    """The calibration error that a perfectly calibrated policy exceeds once in forty times."""
-    rng, width = np.random.default_rng(resampling.seed), int(columns.bin_Q.max()) + 1
-    # One-hot: [S, Q] @ [Q, W] sums the gaps by bin for all draws at once.
-    bin_QW = np.eye(width)[columns.bin_Q]
-    errors = []
-    for times in _batch_sizes(len(bin_QW), resampling):
-        gap_SQ = columns.confidence_Q - (rng.random((times, len(bin_QW))) < columns.confidence_Q)
-        errors.append(np.abs(gap_SQ @ bin_QW).sum(1) / len(bin_QW))
-    return float(np.quantile(np.concatenate(errors), 0.975))
+def _unsurprising_errors(
+    columns: _QuestionColumns, value: float, resampling: Resampling
+) -> tuple[float, float]:
+    """The least and the largest true error under which the measured one would be no surprise.
+
+    Chances to be right are moved away from the confidences, until luck makes an error as large as the
+    measured one in one case of forty, and on until it makes one as small in one of forty (a test turned
+    round: Casella and Berger 2002, 9.2.1). How far an error varies hangs on where it sits, so chances are
+    moved in two ways, by a shift and by a factor of the log-odds, and the wider ends count. Twice the value
+    less quantiles of resampled ones would be too narrow: a bin in which all were right by luck varies in no
+    draw.
+    """
+    bins = _open_bins(columns)
+    sign = -1.0 if float((columns.confidence_Q - columns.correct_Q).sum()) > 0 else 1.0
+
+    def error(way: Way, is_found: Callable[[Float[np.ndarray, " S"]], bool]) -> float:
+        near, far = 0.0, _MAX_MOVE
+        if is_found(bins.errors(bins.moved(way, 0.0), resampling)):
+            return 0.0
+        # Errors grow with the size of the move, so where the answer turns is found by halving.
+        for _ in range(_HALVINGS):
+            middle = (near + far) / 2
+            found = is_found(bins.errors(bins.moved(way, sign * middle), resampling))
+            near, far = (near, middle) if found else (middle, far)
+        return bins.true_error(bins.moved(way, sign * far))
+
+    lows = [error(way, lambda error_S: (error_S >= value - _ROUNDING).mean() > 0.025) for way in _WAYS]
+    highs = [error(way, lambda error_S: (error_S <= value + _ROUNDING).mean() < 0.025) for way in _WAYS]
+    return min(lows), max(highs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OpenBins:
+    """What is drawn anew in each of W bins."""
+
+    logit_Q: Float[np.ndarray, " Q"]
+    """Of the confidences."""
+    open_QW: Float[np.ndarray, "Q W"]
+    """1 in the column of its bin for a question that is right or wrong; choices level at the top are
+    neither.
+    """
+    sure_W: Float[np.ndarray, " W"]
+    """Σ confidence of these, and Σ (confidence − share) of the others."""
+    spread: float
+    """How many times as far as by independent questions sums vary."""
+
+    def moved(self, way: Way, size: float) -> Float[np.ndarray, " W"]:
+        """How many are right by chances whose log-odds are moved."""
+        logit_Q = self.logit_Q + size if way == "shift" else self.logit_Q * (1 + size)
+        return (0.5 + 0.5 * np.tanh(logit_Q / 2)) @ self.open_QW
+
+    def true_error(self, right_W: Float[np.ndarray, " W"]) -> float:
+        """The error where so many are right."""
+        return float(np.abs(self.sure_W - right_W).sum() / len(self.logit_Q))
+
+    def errors(self, right_W: Float[np.ndarray, " W"], resampling: Resampling) -> Float[np.ndarray, " S"]:
+        """Errors that are measured where so many are right on average."""
+        open_W = self.open_QW.sum(0)
+        chance_W = np.clip(right_W / np.maximum(open_W, 1.0), 0.0, 1.0)
+        # The same seed wherever chances are moved to: luck is not what differs.
+        rng = np.random.default_rng(resampling.seed)
+        drawn_SW = rng.binomial(open_W.astype(np.int64), chance_W, size=(resampling.times, len(open_W)))
+        right_SW = right_W + self.spread * (drawn_SW - right_W)
+        return np.abs(self.sure_W - right_SW).sum(1) / len(self.logit_Q)
+
+
+def _open_bins(columns: _QuestionColumns) -> _OpenBins:
+    bin_Q, gap_Q = columns.bin_Q, columns.confidence_Q - columns.correct_Q
+    is_open_Q = np.isin(columns.correct_Q, (0.0, 1.0))
+    sure_Q = np.clip(columns.confidence_Q, _LEAST_SURE, 1 - _LEAST_SURE)
+    return _OpenBins(
+        logit_Q=np.log(sure_Q / (1 - sure_Q)),
+        open_QW=np.eye(int(bin_Q.max()) + 1)[bin_Q] * is_open_Q[:, None],
+        sure_W=np.bincount(bin_Q, np.where(is_open_Q, columns.confidence_Q, gap_Q)),
+        spread=_spread(columns, is_open_Q),
+    )
+
+
+def _spread(columns: _QuestionColumns, is_open_Q: Bool[np.ndarray, " Q"]) -> float:
+    """How many times as far sums of gaps vary as by being right or wrong alone, at least once.
+
+    Questions of one prompt go together, and other prompts would have other confidences.
+    """
+    gap_Q = columns.confidence_Q - columns.correct_Q
+    by_prompt = (np.bincount(columns.prompt_Q, gap_Q - gap_Q.mean()) ** 2).sum()
+    bin_Q = columns.bin_Q
+    open_W = np.bincount(bin_Q, is_open_Q)
+    # Laplace's estimate: a bin in which all were right by luck does vary.
+    right_W = (np.bincount(bin_Q, columns.correct_Q * is_open_Q) + 1) / (open_W + 2)
+    by_luck = (open_W * right_W * (1 - right_W)).sum()
+    return max(1.0, float(np.sqrt(by_prompt / by_luck))) if by_luck else 1.0
 
 
 def _bootstrap_counts(prompts: int, resampling: Resampling) -> Iterator[Float[np.ndarray, "S P"]]:

@@ -12,7 +12,13 @@ from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, PolicyCompletions
 from plaudit.evaluation.policies.result import Contest
-from plaudit.evaluation.policies.win_rate import ContestNames, JudgedPair, contest_result
+from plaudit.evaluation.policies.win_rate import (
+    ContestNames,
+    JudgedPair,
+    contest_result,
+    missing_verdicts,
+    with_verdict,
+)
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Resampling
 from plaudit.files.user_code import accepted_arguments
@@ -111,8 +117,18 @@ def agreement_with_people(
 ) -> tuple[Contest, tuple[JudgedPair, ...]]:
     """How often a judge prefers what people preferred, as a contest of their choice with the other answer.
 
-    ``raw`` is the accuracy, in which a tie of the judge counts one half; pairs that people called a tie say
-    nothing of it and are left out.
+    ``raw`` is the accuracy, in which a tie of the judge counts one half.
+    """
+    judged = judged_against_people(judge, pairs)
+    names = ContestNames(policy="preferred by people", against="the other answer", judge=judge.name)
+    contest = contest_result(names, judged, resampling, sees_order=sees_order(judge))
+    return replace(contest, notes=(*contest.notes, *judge_notes(judge))), judged
+
+
+def judged_against_people(judge: Judge, pairs: Sequence[ScoredPair]) -> tuple[JudgedPair, ...]:
+    """A judge's verdicts on pairs that people decided, ``mine`` being what they preferred.
+
+    Pairs that people called a tie say nothing of it and are left out.
     """
     decided = [pair for pair in pairs if pair.p_first != 0.5]
     duels = [(pair, *(pair.answers if pair.p_first > 0.5 else pair.answers[::-1])) for pair in decided]
@@ -130,12 +146,11 @@ def agreement_with_people(
         )
         for (pair, preferred, other), outcome in zip(duels, outcomes(judge, tasks, 0), strict=True)
     )
-    names = ContestNames(policy="preferred by people", against="the other answer", judge=judge.name)
-    contest = contest_result(names, judged, resampling, sees_order=sees_order(judge))
-    if contest.raw is None:
-        reasons = ", ".join(f"{count} {why}" for why, count in contest.reasons.items()) or "all are ties"
+    if not with_verdict(judged):
+        counts = missing_verdicts(judged).items()
+        reasons = ", ".join(f"{count} {why}" for why, count in counts) or "all are ties"
         raise UserError(f"{judge.name} has no verdict on any pair that people decided ({reasons})")
-    return replace(contest, notes=(*contest.notes, *judge_notes(judge))), judged
+    return judged
 
 
 def judge_notes(judge: Judge) -> tuple[str, ...]:

@@ -25,11 +25,18 @@ from plaudit.evaluation.policies.calibration import (
     fitted_temperature,
     policy_calibration,
 )
-from plaudit.evaluation.policies.judge import agreement_with_people, judge_notes
-from plaudit.evaluation.policies.win_rate import JudgedPair
+from plaudit.evaluation.policies.judge import judge_notes, judged_against_people, sees_order
+from plaudit.evaluation.policies.win_rate import (
+    JudgedPair,
+    first_shown_readings,
+    missing_verdicts,
+    orders_agree,
+    with_verdict,
+)
 from plaudit.evaluation.reward_models.accuracy import Ceiling, accuracy_ceiling
 from plaudit.evaluation.reward_models.pairs import ScoredPair, group_index
-from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
+from plaudit.evaluation.shares import share_estimate
+from plaudit.evaluation.stats import Estimate, Resampling
 from plaudit.files import exact_json
 from plaudit.files.atomic import write_json
 from plaudit.files.exact_json import restore
@@ -107,25 +114,25 @@ def judge_card(
     judge: Judge, pairs: Sequence[ScoredPair], resampling: Resampling
 ) -> tuple[JudgeCard, tuple[JudgedPair, ...]]:
     """The card of a judge on pairs of people, and its verdicts, ``mine`` being what people preferred."""
-    contest, duels = agreement_with_people(judge, pairs, resampling)
-    known = [duel for duel in duels if duel.verdict is not None]
+    duels = judged_against_people(judge, pairs)
+    known = with_verdict(duels)
     before, temperature, after = _reliability(known, resampling)
-    ceiling = accuracy_ceiling(pairs, resampling)
+    ceiling, has_orders = accuracy_ceiling(pairs, resampling), sees_order(judge)
     return JudgeCard(
         judge=judge.name,
         version=version_of(judge),
         pairs=len(duels),
         ties=len(pairs) - len(duels),
-        agreement=_mean([(duel.prompt, 0.5 + 0.5 * _side(duel)) for duel in known], resampling),
-        decided=contest.decided,
+        agreement=_mean([(duel.prompt, 0.5 + 0.5 * _side(duel)) for duel in known]),
+        decided=_mean([(duel.prompt, float(side > 0)) for duel in known if (side := _side(duel))]),
         kappa=_kappa(known, resampling),
         ceiling=_ceiling_value(ceiling),
         ceiling_words=ceiling.words,
-        consistency=contest.consistency,
-        first_shown=contest.first,
-        longer=_mean(_longer(known), resampling),
-        longer_by_people=_mean([(duel.prompt, float(gap > 0)) for duel, gap in _unequal(known)], resampling),
-        failures=dict(contest.reasons),
+        consistency=_mean([(duel.prompt, orders_agree(duel)) for duel in known]) if has_orders else None,
+        first_shown=_mean(first_shown_readings(known)) if has_orders else None,
+        longer=_mean(_longer(known)),
+        longer_by_people=_mean([(duel.prompt, float(gap > 0)) for duel, gap in _unequal(known)]),
+        failures=missing_verdicts(duels),
         reliability=before,
         temperature=temperature,
         scaled=after,
@@ -180,11 +187,11 @@ def _side(duel: JudgedPair) -> float:
     return float(np.sign(duel.verdict - 0.5))
 
 
-def _mean(rows: Sequence[tuple[str, float]], resampling: Resampling) -> Estimate | None:
+def _mean(rows: Sequence[tuple[str, float]]) -> Estimate | None:
     if not rows:
         return None
     prompts, values = zip(*rows, strict=True)
-    return bootstrap_mean(np.array(values, dtype=float), group_index(prompts), resampling)
+    return share_estimate(np.array(values, dtype=float), group_index(prompts))
 
 
 def _unequal(duels: Sequence[JudgedPair]) -> list[tuple[JudgedPair, int]]:

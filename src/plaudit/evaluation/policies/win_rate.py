@@ -96,6 +96,11 @@ def with_verdict(duels: Sequence[JudgedPair]) -> list[JudgedPair]:
     return [duel for duel in duels if duel.verdict is not None]
 
 
+def missing_verdicts(duels: Sequence[JudgedPair]) -> dict[str, int]:
+    """How many pairs have no verdict, by reason."""
+    return dict(Counter(duel.reason or NO_VERDICT for duel in duels if duel.verdict is None))
+
+
 def verdict_array(duels: Sequence[JudgedPair]) -> Float[np.ndarray, " B"]:
     """The verdict of each of pairs that all have one."""
     return np.array([duel.verdict for duel in duels], dtype=float)
@@ -266,14 +271,14 @@ def contest_result(
         tied=int((share_B == 0.5).sum()),
         lost=int((share_B < 0.5).sum()),
         unjudged=len(duels) - len(with_verdicts),
-        reasons=dict(Counter(duel.reason or NO_VERDICT for duel in duels if duel.verdict is None)),
+        reasons=missing_verdicts(duels),
         raw=_mean_over_prompts(with_verdicts, _require_verdict, resampling),
         decided=_mean_over_prompts(
             decided_duels, lambda duel: float(_require_verdict(duel) > 0.5), resampling
         ),
         length_controlled=at_length.value,
         style_controlled=at_style.value,
-        consistency=_mean_over_prompts(with_verdicts, _orders_agree, resampling) if sees_order else None,
+        consistency=_mean_over_prompts(with_verdicts, orders_agree, resampling) if sees_order else None,
         first=_first_shown_rate(with_verdicts, resampling) if sees_order else None,
         p_value=paired_p_value(with_verdicts),
         by_category=_win_rate_by_category(with_verdicts, resampling),
@@ -312,15 +317,24 @@ def _require_verdict(duel: JudgedPair) -> float:
     return duel.verdict
 
 
-def _orders_agree(duel: JudgedPair) -> float:
+def orders_agree(duel: JudgedPair) -> float:
+    """1 where both orders say the same, a tie among it, else 0.
+
+    >>> orders_agree(JudgedPair(prompt="q", mine="a", theirs="b", forward=0.9, backward=0.3))
+    0.0
+    """
     assert duel.forward is not None, duel.prompt
     assert duel.backward is not None, duel.prompt
     return float(np.sign(duel.forward - 0.5) == np.sign(duel.backward - 0.5))
 
 
-def _first_shown_rate(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | None:
-    """Of both readings of every pair that prefer an answer, those that prefer the one that is shown first."""
-    preferences = [
+def first_shown_readings(duels: Sequence[JudgedPair]) -> list[tuple[str, float]]:
+    """Of both readings of every pair that prefer an answer: the prompt, and 1 for the one shown first, or 0.
+
+    >>> first_shown_readings([JudgedPair(prompt="q", mine="a", theirs="b", forward=0.9, backward=0.3)])
+    [('q', 1.0), ('q', 1.0)]
+    """
+    return [
         (duel.prompt, float(p_first > 0.5))
         for duel in duels
         if duel.forward is not None and duel.backward is not None
@@ -328,9 +342,13 @@ def _first_shown_rate(duels: Sequence[JudgedPair], resampling: Resampling) -> Es
         for p_first in (duel.forward, 1 - duel.backward)
         if p_first != 0.5
     ]
-    if not preferences:
+
+
+def _first_shown_rate(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | None:
+    readings = first_shown_readings(duels)
+    if not readings:
         return None
-    prompts, firsts = zip(*preferences, strict=True)
+    prompts, firsts = zip(*readings, strict=True)
     return bootstrap_mean(np.array(firsts, dtype=float), group_index(prompts), resampling)
 
 

@@ -1,0 +1,46 @@
+"""Shares of rows of which several belong to one prompt, with intervals that hold at some hundred rows."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plaudit.evaluation.stats import Estimate
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+
+def share_estimate(value_B: Float[np.ndarray, " B"], prompt_B: Int[np.ndarray, " B"]) -> Estimate:
+    """The mean of numbers from 0 to 1 with Wilson's interval at the size that rows of few prompts are worth.
+
+    The size is p(1 − p)/v, v the variance of the mean by prompts (Kish 1965; Korn and Graubard 1998), and
+    Student's t with a degree of freedom for each prompt but one stands for the normal quantile. Percentiles
+    of a bootstrap, which centre at the estimate and not between the shares that it could come of, hold the
+    truth a little less often. Where all rows are 0 or all are 1, each prompt counts once.
+
+    >>> found = share_estimate(np.array([1.0, 1.0, 1.0, 0.0]), np.array([0, 1, 2, 3]))
+    >>> found.value, round(found.low, 2), round(found.high, 2)
+    (0.75, 0.13, 0.98)
+    """
+    prompt_index_B = np.unique(prompt_B, return_inverse=True)[1]
+    sum_P, rows_P = np.bincount(prompt_index_B, value_B), np.bincount(prompt_index_B)
+    prompts, share = len(sum_P), float(value_B.mean())
+    low = high = None
+    if prompts > 1:
+        residual_P = sum_P - share * rows_P
+        variance = float((residual_P**2).sum()) * prompts / (prompts - 1) / len(value_B) ** 2
+        size = prompts if share in (0.0, 1.0) else share * (1 - share) / variance if variance else inf
+        low, high = _wilson(share, size, prompts - 1)
+    return Estimate(value=share, low=low, high=high, n=len(value_B), prompts=prompts)
+
+
+def _wilson(share: float, size: float, freedom: int) -> tuple[float, float]:
+    from scipy.stats import t
+
+    spread = float(t.ppf(0.975, freedom)) ** 2 / size
+    middle = (share + spread / 2) / (1 + spread)
+    half = sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)
