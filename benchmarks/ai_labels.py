@@ -56,10 +56,14 @@ POOR = 0.75
 """How often a poorer mind is right."""
 CARDS = 400
 """Minds, each of another seed, of which a card is made."""
+DRAWS = 400
+"""Of the bootstrap and of the test of a calibration error, for each card."""
 SIZES = (300, 1000)
 """Pairs of a card."""
 RIGHT, PLACED, LENGTHY, TOO_SURE = 0.8, 0.25, 0.3, 2.5
 """What is set of them: accuracy, place, length, sureness."""
+MINDS = 20
+"""Minds, each of another seed, of which means are taken."""
 PLACES = (0.0, 0.25, 0.5)
 """Likings for the first place that are to be found out."""
 
@@ -130,7 +134,7 @@ def coverage(lab: Lab) -> Table:
             held = dict.fromkeys(FIGURES, 0)
             for seed in range(CARDS):
                 judge = both_ways(LetterMind(mind=replace(mind, seed=seed)))
-                card, _ = judge_card(judge, pairs_of_truth(n), Resampling(seed=seed))
+                card, _ = judge_card(judge, pairs_of_truth(n), Resampling(times=DRAWS, seed=seed))
                 for figure, estimate in FIGURES.items():
                     held[figure] += is_held(estimate(card), true.get(figure))
             shown = (f"{held[figure] / CARDS:.1%}" if figure in true else "–" for figure in FIGURES)
@@ -195,17 +199,19 @@ def places(lab: Lab) -> Table:
     pairs = pairs_of_truth(max(SIZES))
     tasks = [Task(prompt=pair.prompt, answers=pair.answers, ended=(True, True)) for pair in pairs]
     for place in PLACES:
-        mind = LetterMind(mind=Mind(accuracy=RIGHT, place=place))
-        one, both = (signed_sides(judge, tasks, pairs) for judge in (mind, both_ways(mind)))
-        card, _ = judge_card(both_ways(mind), pairs, Resampling())
-        right, wrong, tie = (sum(side == sign for side in both) / len(both) for sign in (1, -1, 0))
-        yield (
-            f"{place:g}",
-            f"{sum(side > 0 for side in one) / len(one):.1%}",
-            *(f"{share:.1%}" for share in (right, wrong, tie)),
-            *(with_ends(estimate) for estimate in (card.decided, card.first_shown)),
-            f"{0.5 + place / 2:.1%}",
-        )
+        rows = [_place_row(Mind(accuracy=RIGHT, place=place, seed=seed), tasks, pairs) for seed in range(MINDS)]
+        yield f"{place:g}", *map(shares, zip(*rows, strict=True)), f"{0.5 + place / 2:.1%}"
+
+
+def _place_row(mind: Mind, tasks: Sequence[Task], pairs: Sequence[ScoredPair]) -> tuple[float, ...]:
+    """The shares of `places` of one mind."""
+    asked_once = LetterMind(mind=mind)
+    one, both = (signed_sides(judge, tasks, pairs) for judge in (asked_once, both_ways(asked_once)))
+    card, _ = judge_card(both_ways(asked_once), pairs, Resampling(times=2))
+    assert card.decided is not None
+    assert card.first_shown is not None
+    right, wrong, tie = (sum(side == sign for side in both) / len(both) for sign in (1, -1, 0))
+    return sum(side > 0 for side in one) / len(one), right, wrong, tie, card.decided.value, card.first_shown.value
 
 
 def signed_sides(judge: Judge, tasks: Sequence[Task], pairs: Sequence[ScoredPair]) -> list[int]:
@@ -216,12 +222,6 @@ def signed_sides(judge: Judge, tasks: Sequence[Task], pairs: Sequence[ScoredPair
         ahead = first_probability(verdict) - 0.5
         sides.append(0 if ahead == 0 else 1 if (ahead > 0) == (pair.p_first > 0.5) else -1)
     return sides
-
-
-def with_ends(estimate: Estimate | None) -> str:
-    """A share with its interval."""
-    assert estimate is not None
-    return f"{estimate.value:.1%} ({estimate.low:.1%}–{estimate.high:.1%})"
 
 
 Labels = Callable[[Sequence[Task], Mind, int], list[Comparison]]
@@ -454,7 +454,8 @@ def best_worth(lab: Lab, run: Path) -> float:
     tasks = choices(lab)
     worths = list[float]()
     for task, row in zip(tasks, reward.scores(tasks), strict=True):
-        place = max(range(CHOICES), key=lambda n: -math.inf if row[n] is None else row[n])
+        scores = [-math.inf if score is None else score for score in row]
+        place = scores.index(max(scores))
         worths.append(utility(task.prompt, plain_text(task.answers[place]), ended=task.ended[place]))
     return statistics.fmean(worths)
 
