@@ -199,7 +199,9 @@ def places(lab: Lab) -> Table:
     pairs = pairs_of_truth(max(SIZES))
     tasks = [Task(prompt=pair.prompt, answers=pair.answers, ended=(True, True)) for pair in pairs]
     for place in PLACES:
-        rows = [_place_row(Mind(accuracy=RIGHT, place=place, seed=seed), tasks, pairs) for seed in range(MINDS)]
+        rows = [
+            _place_row(Mind(accuracy=RIGHT, place=place, seed=seed), tasks, pairs) for seed in range(MINDS)
+        ]
         yield f"{place:g}", *map(shares, zip(*rows, strict=True)), f"{0.5 + place / 2:.1%}"
 
 
@@ -211,7 +213,14 @@ def _place_row(mind: Mind, tasks: Sequence[Task], pairs: Sequence[ScoredPair]) -
     assert card.decided is not None
     assert card.first_shown is not None
     right, wrong, tie = (sum(side == sign for side in both) / len(both) for sign in (1, -1, 0))
-    return sum(side > 0 for side in one) / len(one), right, wrong, tie, card.decided.value, card.first_shown.value
+    return (
+        sum(side > 0 for side in one) / len(one),
+        right,
+        wrong,
+        tie,
+        card.decided.value,
+        card.first_shown.value,
+    )
 
 
 def signed_sides(judge: Judge, tasks: Sequence[Task], pairs: Sequence[ScoredPair]) -> list[int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import (
+    ai_labels,
     constitutional,
     lab,
     policy_lab,
@@ -18,6 +19,11 @@ from benchmarks import (
     world_preferences,
     world_rewards,
 )
+from plaudit.judges.both_ways import both_ways
+from plaudit.judges.words import HowToAsk
+from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.world.making import answer_tasks
+from plaudit.world.minds import Mind
 
 
 @pytest.fixture
@@ -140,3 +146,37 @@ def test_the_study_of_constitutional_ai_prints_its_tables_and_goes_on(
     studies.run_studies(constitutional.__doc__, constitutional.STUDIES)
     assert capsys.readouterr().out == first
     assert made(tmp_path) == weights
+
+
+def test_a_mind_of_the_studies_says_what_it_says_as_any_model(tmp_path: Path) -> None:
+    mind = "Mind(name='mine', accuracy=0.7, place=0.3, seed=2)"
+    file = tmp_path / "mine.py"
+    file.write_text(f"from plaudit.world.minds import Mind\nmine = {mind}\n", encoding="utf-8")
+    settings = JudgeSettings(ask=HowToAsk(how="letter"), cache=tmp_path / "replies", soft=True)
+    tasks = answer_tasks(20, answers=2, split="train", seed=1)
+    model = judge_named(f"call:{file}:mine", settings).verdicts(tasks, 0)
+    quick = both_ways(ai_labels.LetterMind(mind=Mind(name="mine", accuracy=0.7, place=0.3, seed=2)))
+    assert [verdict and verdict.orders for verdict in quick.verdicts(tasks, 0)] == [
+        verdict and verdict.orders for verdict in model
+    ]
+
+
+@pytest.mark.slow
+def test_studies_of_judges_labels_print_their_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"CARDS": 8, "SIZES": (150,), "MINDS": 2, "SEEDS": 2, "LABELS": 40, "TESTED": 60, "PROMPTS": 8}
+    for name, value in {**small, "SHOWN": 40, "CHOICES": 2}.items():
+        monkeypatch.setattr(ai_labels, name, value)
+    monkeypatch.setattr(sys, "argv", ["ai_labels", "--out", str(tmp_path)])
+    studies.run_studies(ai_labels.__doc__, ai_labels.STUDIES)
+    coverage = (tmp_path / "coverage.md").read_text("utf-8").splitlines()[2:]
+    assert len(coverage) == 3, "calibrated, too sure, liking length"
+    held = [float(cell.strip(" |%")) for row in coverage for cell in row.split(" | ")[1:] if "%" in cell]
+    assert min(held) >= 50
+    places = (tmp_path / "places.md").read_text("utf-8").splitlines()[2:]
+    assert [row.split(" | ")[0] for row in places] == ["| 0", "| 0.25", "| 0.5"]
+    assert "± 0.0%" in places[0].split(" | ")[6], "fair in both orders: exactly one half is shown first"
+    rows = (tmp_path / "rlaif.md").read_text("utf-8").splitlines()[2:]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [*ai_labels.LABELLED]
+    assert "as often right" in capsys.readouterr().out

@@ -109,6 +109,14 @@ def test_whoever_is_too_sure_is_told_so_and_by_how_much():
     assert all(one.low > 0 for one in found)
 
 
+def test_where_all_were_right_by_luck_the_error_is_not_known_exactly():
+    """Nine of ten are promised and all of sixty came: the true error may well be smaller."""
+    found = policy_calibration([asked(0.9, 0.1, prompt=str(n)) for n in range(60)], QUICK).ece
+    assert found.value == pytest.approx(0.1)
+    assert 0 < found.low < 0.08
+    assert found.high == pytest.approx(0.1, abs=0.005)
+
+
 def test_a_temperature_is_found_on_some_questions_and_mends_others():
     rows = drawn(3000, seed=1, heat=2.5)
     heat = fitted_temperature(rows)

@@ -43,6 +43,7 @@ from plaudit.evaluation.policies.scores import (
     why_no_kl,
     why_no_passes,
 )
+from plaudit.evaluation.policies.system_order import order_notes
 from plaudit.evaluation.policies.win_rate import (
     ContestNames,
     JudgedPair,
@@ -209,6 +210,7 @@ def _judge_notes(
         family = family_note(judge_name, judge.name, folders)
         if family is not None:
             yield family
+    yield from order_notes(duels_by_judge, {word: judge.name for word, judge in judges.items()})
 
 
 PolicyPair = tuple[str, str]
