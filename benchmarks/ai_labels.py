@@ -12,17 +12,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 
 from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
 from benchmarks.studies import Table, run_studies
-from plaudit.data.judging import Judge, Task, Verdict, first_probability, probable_verdict, to_comparison
+from plaudit.data.judging import Task, Verdict, first_probability, probable_verdict, to_comparison
 from plaudit.data.records import Comparison, plain_text
 from plaudit.data.write import write_records
 from plaudit.evaluation.policies.judge_card import JudgeCard, judge_card
+from plaudit.evaluation.policies.win_rate import JudgedPair, first_shown_readings
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Estimate, Resampling
 from plaudit.judges.both_ways import both_ways
@@ -49,20 +50,12 @@ CHOICES, PROMPTS = 8, 400
 """Answers of which a reward chooses one, and to how many prompts."""
 SEEDS = 5
 """Runs of each kind."""
-LIKING = 0.25
-"""The share of pairs that the place decides, of a judge that likes the first."""
 
-POOR = 0.75
-"""How often a poorer mind is right."""
-CARDS = 400
-"""Minds, each of another seed, of which a card is made."""
-DRAWS = 400
-"""Of the bootstrap and of the test of a calibration error, for each card."""
-SIZES = (300, 1000)
-"""Pairs of a card."""
+SIZES: Mapping[int, tuple[int, int]] = {300: (400, 1000), 1000: (200, 400)}
+"""Pairs of a card: of how many minds, each of another seed, it is made, and by how many draws."""
 RIGHT, PLACED, LENGTHY, TOO_SURE = 0.8, 0.25, 0.3, 2.5
 """What is set of them: accuracy, place, length, sureness."""
-MINDS = 20
+MINDS = 100
 """Minds, each of another seed, of which means are taken."""
 PLACES = (0.0, 0.25, 0.5)
 """Likings for the first place that are to be found out."""
@@ -128,16 +121,16 @@ def coverage(lab: Lab) -> Table:
         f"sureness {TOO_SURE}": Mind(accuracy=RIGHT, place=PLACED, sureness=TOO_SURE),
         f"calibrated, length {LENGTHY}": Mind(accuracy=RIGHT, place=PLACED, length=LENGTHY),
     }
-    for n in SIZES:
+    for n, (minds, draws) in SIZES.items():
         for name, mind in kinds.items():
             true = true_figures(mind, pairs_of_truth(n))
             held = dict.fromkeys(FIGURES, 0)
-            for seed in range(CARDS):
+            for seed in range(minds):
                 judge = both_ways(LetterMind(mind=replace(mind, seed=seed)))
-                card, _ = judge_card(judge, pairs_of_truth(n), Resampling(times=DRAWS, seed=seed))
+                card, _ = judge_card(judge, pairs_of_truth(n), Resampling(times=draws, seed=seed))
                 for figure, estimate in FIGURES.items():
                     held[figure] += is_held(estimate(card), true.get(figure))
-            shown = (f"{held[figure] / CARDS:.1%}" if figure in true else "–" for figure in FIGURES)
+            shown = (f"{held[figure] / minds:.1%}" if figure in true else "–" for figure in FIGURES)
             yield f"{n:,} pairs, {name}", *shown
 
 
@@ -208,29 +201,29 @@ def places(lab: Lab) -> Table:
 def _place_row(mind: Mind, tasks: Sequence[Task], pairs: Sequence[ScoredPair]) -> tuple[float, ...]:
     """The shares of `places` of one mind."""
     asked_once = LetterMind(mind=mind)
-    one, both = (signed_sides(judge, tasks, pairs) for judge in (asked_once, both_ways(asked_once)))
-    card, _ = judge_card(both_ways(asked_once), pairs, Resampling(times=2))
-    assert card.decided is not None
-    assert card.first_shown is not None
-    right, wrong, tie = (sum(side == sign for side in both) / len(both) for sign in (1, -1, 0))
-    return (
-        sum(side > 0 for side in one) / len(one),
-        right,
-        wrong,
-        tie,
-        card.decided.value,
-        card.first_shown.value,
-    )
+    one = sides(asked_once.verdicts(tasks, 0), pairs)
+    found = both_ways(asked_once).verdicts(tasks, 0)
+    both = sides(found, pairs)
+    right, wrong, tie = (both.count(sign) / len(both) for sign in (1, -1, 0))
+    duels = [
+        JudgedPair(
+            prompt="", mine="", theirs="", forward=verdict.orders.forward, backward=verdict.orders.backward
+        )
+        for verdict in found
+        if verdict and verdict.orders
+    ]
+    first = statistics.fmean(is_first for _, is_first in first_shown_readings(duels))
+    return one.count(1) / len(one), right, wrong, tie, right / (right + wrong), first
 
 
-def signed_sides(judge: Judge, tasks: Sequence[Task], pairs: Sequence[ScoredPair]) -> list[int]:
+def sides(found: Sequence[Verdict | None], pairs: Sequence[ScoredPair]) -> list[int]:
     """1 for the truly better answer, −1 for the other, 0 for a tie."""
-    sides = list[int]()
-    for verdict, pair in zip(judge.verdicts(tasks, 0), pairs, strict=True):
+    signs = list[int]()
+    for verdict, pair in zip(found, pairs, strict=True):
         assert verdict is not None
         ahead = first_probability(verdict) - 0.5
-        sides.append(0 if ahead == 0 else 1 if (ahead > 0) == (pair.p_first > 0.5) else -1)
-    return sides
+        signs.append(0 if ahead == 0 else 1 if (ahead > 0) == (pair.p_first > 0.5) else -1)
+    return signs
 
 
 Labels = Callable[[Sequence[Task], Mind, int], list[Comparison]]
@@ -255,42 +248,16 @@ def made_hard(rows: Sequence[Comparison]) -> list[Comparison]:
     return [row if row.probability == 0.5 else replace(row, probability=None) for row in rows]
 
 
-def in_one_order(tasks: Sequence[Task], mind: Mind, seed: int) -> list[Comparison]:
-    """What is said with the first answer shown first."""
-    del seed
-    found = LetterMind(mind=mind).verdicts(tasks, 0)
-    return [to_comparison(task, verdict) for task, verdict in zip(tasks, found, strict=True) if verdict]
-
-
-def liking(mind: Mind) -> Mind:
-    """The same mind, which likes what is shown first."""
-    return replace(mind, place=LIKING)
-
-
-def poorer(mind: Mind) -> Mind:
-    """A mind that is often wrong, and knows of which pairs it is not sure."""
-    return replace(mind, accuracy=POOR)
-
-
-def mixed(tasks: Sequence[Task], mind: Mind, seed: int) -> list[Comparison]:
-    """Half of the pairs by people, the other half by the mind."""
-    half = len(tasks) // 2
-    return [*by_crowd(tasks[:half], mind, seed), *in_both_orders(tasks[half:], mind, seed)]
-
-
+SOFT = "a mind, both orders, soft"
+"""The labels that all others are compared with."""
 LABELLED: Mapping[str, Labels] = {
     "people (the crowd)": by_crowd,
-    "the mind, both orders, soft": in_both_orders,
-    "the same, hard": lambda tasks, mind, seed: made_hard(in_both_orders(tasks, mind, seed)),
-    "likes the first, both orders": lambda tasks, mind, seed: in_both_orders(tasks, liking(mind), seed),
-    "likes the first, one order": lambda tasks, mind, seed: in_one_order(tasks, liking(mind), seed),
-    "half people, half mind": mixed,
-    "a poorer mind, soft": lambda tasks, mind, seed: in_both_orders(tasks, poorer(mind), seed),
-    "the same poorer mind, hard": lambda tasks, mind, seed: made_hard(
-        in_both_orders(tasks, poorer(mind), seed)
-    ),
+    SOFT: in_both_orders,
+    "the same, made hard": lambda tasks, mind, seed: made_hard(in_both_orders(tasks, mind, seed)),
 }
 """Who labels, by the words of the table."""
+COMPARED = tuple((SOFT, other) for other in LABELLED if other != SOFT)
+"""Whose figures are taken from whose, run by run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,31 +285,24 @@ def rlaif(lab: Lab) -> Table:
         "who labels",
         "labels that are right",
         "accuracy on held-out truth",
-        "less people's",
-        "log-loss",
-        "less people's",
-        "log-loss against the crowd's chances",
+        "log-loss of the truth",
+        "log-loss of the crowd's chances",
         f"worth of the best of {CHOICES}",
-        "less people's",
     )
     found = {name: [learnt(lab, name, seed) for seed in range(SEEDS)] for name in LABELLED}
-    people = found[next(iter(LABELLED))]
     for name, runs in found.items():
+        yield name, *_cells([astuple(run) for run in runs])
+    for name, other in COMPARED:
+        gaps = [
+            tuple(mine - theirs for mine, theirs in zip(astuple(run), astuple(its), strict=True))
+            for run, its in zip(found[name], found[other], strict=True)
+        ]
+        yield f"*{name}* less *{other}*", *_cells(gaps)
 
-        def less(figure: Callable[[Learnt], float], runs: Sequence[Learnt] = runs) -> list[float]:
-            return [figure(mine) - figure(theirs) for mine, theirs in zip(runs, people, strict=True)]
 
-        yield (
-            name,
-            shares([run.right for run in runs]),
-            shares([run.accuracy for run in runs]),
-            shares(less(lambda run: run.accuracy)),
-            numbers([run.loss for run in runs], 3),
-            numbers(less(lambda run: run.loss), 3),
-            numbers([run.crowd_loss for run in runs], 3),
-            numbers([run.best for run in runs], 3),
-            numbers(less(lambda run: run.best), 3),
-        )
+def _cells(runs: Sequence[tuple[float, ...]]) -> list[str]:
+    right, accuracy, *others = zip(*runs, strict=True)
+    return [shares(right), shares(accuracy), *(numbers(values, 3) for values in others)]
 
 
 def learnt(lab: Lab, name: str, seed: int) -> Learnt:
