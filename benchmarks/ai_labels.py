@@ -123,6 +123,9 @@ def coverage(lab: Lab) -> Table:
     }
     for n, (minds, draws) in SIZES.items():
         for name, mind in kinds.items():
+            # Of length the smaller size says enough.
+            if mind.length and n > min(SIZES):
+                continue
             true = true_figures(mind, pairs_of_truth(n))
             held = dict.fromkeys(FIGURES, 0)
             for seed in range(minds):
@@ -200,9 +203,9 @@ def places(lab: Lab) -> Table:
 
 def _place_row(mind: Mind, tasks: Sequence[Task], pairs: Sequence[ScoredPair]) -> tuple[float, ...]:
     """The shares of `places` of one mind."""
-    asked_once = LetterMind(mind=mind)
-    one = sides(asked_once.verdicts(tasks, 0), pairs)
-    found = both_ways(asked_once).verdicts(tasks, 0)
+    single = LetterMind(mind=mind)
+    forward = sides(single.verdicts(tasks, 0), pairs)
+    found = both_ways(single).verdicts(tasks, 0)
     both = sides(found, pairs)
     right, wrong, tie = (both.count(sign) / len(both) for sign in (1, -1, 0))
     duels = [
@@ -213,7 +216,7 @@ def _place_row(mind: Mind, tasks: Sequence[Task], pairs: Sequence[ScoredPair]) -
         if verdict and verdict.orders
     ]
     first = statistics.fmean(is_first for _, is_first in first_shown_readings(duels))
-    return one.count(1) / len(one), right, wrong, tie, right / (right + wrong), first
+    return forward.count(1) / len(forward), right, wrong, tie, right / (right + wrong), first
 
 
 def sides(found: Sequence[Verdict | None], pairs: Sequence[ScoredPair]) -> list[int]:
@@ -334,7 +337,7 @@ def learnt(lab: Lab, name: str, seed: int) -> Learnt:
         loss=statistics.fmean(map(log_loss, truly)),
         crowd_loss=statistics.fmean(
             share * log_loss(margin) + (1 - share) * log_loss(-margin)
-            for margin, share in zip(margins, map(crowd_chance, tested), strict=True)
+            for margin, share in zip(margins, map(crowd_probability, tested), strict=True)
         ),
         best=best_worth(lab, run),
     )
@@ -373,16 +376,16 @@ def true_gap(task: Task) -> float:
 
 
 @cache
-def crowd_chance(task: Task) -> float:
+def crowd_probability(task: Task) -> float:
     """The chance that somebody of the crowd prefers the first answer; a tie counts one half."""
-    chances = [annotator.win_probabilities(task) for annotator in annotator_pool("crowd")]
-    return statistics.fmean(0.5 + (first - second) / 2 for first, second in chances)
+    probabilities = [annotator.win_probabilities(task) for annotator in annotator_pool("crowd")]
+    return statistics.fmean(0.5 + (first - second) / 2 for first, second in probabilities)
 
 
 def crowd_accuracy(tasks: Sequence[Task]) -> float:
     """How often a label of the crowd is right on these pairs: computed, not drawn."""
     return statistics.fmean(
-        crowd_chance(task) if true_gap(task) > 0 else 1 - crowd_chance(task)
+        crowd_probability(task) if true_gap(task) > 0 else 1 - crowd_probability(task)
         for task in tasks
         if abs(true_gap(task)) >= INDIFFERENCE
     )

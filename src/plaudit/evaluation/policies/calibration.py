@@ -319,10 +319,10 @@ class _OpenBins:
     def errors(self, right_W: Float[np.ndarray, " W"], resampling: Resampling) -> Float[np.ndarray, " S"]:
         """Errors that are measured where so many are right on average."""
         open_W = self.open_QW.sum(0)
-        chance_W = np.clip(right_W / np.maximum(open_W, 1.0), 0.0, 1.0)
+        probability_W = np.clip(right_W / np.maximum(open_W, 1.0), 0.0, 1.0)
         # The same seed wherever chances are moved to: luck is not what differs.
         rng = np.random.default_rng(resampling.seed)
-        drawn_SW = rng.binomial(open_W.astype(np.int64), chance_W, size=(resampling.times, len(open_W)))
+        drawn_SW = rng.binomial(open_W.astype(np.int64), probability_W, size=(resampling.times, len(open_W)))
         right_SW = right_W + self.spread * (drawn_SW - right_W)
         return np.abs(self.sure_W - right_SW).sum(1) / len(self.logit_Q)
 

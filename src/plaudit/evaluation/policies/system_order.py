@@ -31,8 +31,8 @@ def order_notes(duels_by_judge: Mapping[str, DuelsByPair], names: Mapping[str, s
         if rho is None:
             yield f"{both}: one of them likes all {len(policies)} policies alike, and gives no order"
             continue
-        chance = share_of_orders(mine, theirs) if len(policies) <= MOST else None
-        few = "" if chance is None else f"; orders by chance reach that in {chance:.0%} of cases"
+        reached = share_of_orders(mine, theirs) if len(policies) <= MOST else None
+        few = "" if reached is None else f"; orders by chance reach that in {reached:.0%} of cases"
         yield f"{both} order {len(policies)} policies with ρ = {rho:.2f} (Spearman){few}"
 
 
