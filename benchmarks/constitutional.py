@@ -179,14 +179,25 @@ def clair(lab: Lab) -> Table:
 
 def failures(lab: Lab) -> Table:
     """What goes wrong: too few rows; and too few entities, learnt by heart at a rate that is too high."""
-    yield "how it was taught", "true worth after a round", "gain", "false"
+    yield (
+        "how it was taught",
+        "red-team after a round",
+        "gain",
+        "false or harmful",
+        "facts after a round",
+        "gain",
+    )
     for name, teaching in TEACHINGS.items():
-        runs = [_round_worths(lab, seed, teaching) for seed in range(min(lab.seeds or FEW, FEW))]
+        seeds = range(min(lab.seeds or FEW, FEW))
+        runs = [_round_worths(lab, seed, teaching) for seed in seeds]
+        facts = [_round_worths(lab, seed, teaching, facts=True) for seed in seeds]
         yield (
             name,
             numbers([after.mean for _, after, _ in runs], 3),
             numbers([after.mean - before.mean for before, after, _ in runs], 3),
             shares([after.wrong for _, after, _ in runs]),
+            numbers([after.mean for _, after, _ in facts], 3),
+            numbers([after.mean - before.mean for before, after, _ in facts], 3),
         )
 
 
@@ -311,18 +322,26 @@ def _writer(lab: Lab, taught: Path) -> Writer:
     return writer_named(f"model:{taught},max-tokens=64", settings)
 
 
-def _round_worths(lab: Lab, seed: int, teaching: Teaching | None = None) -> Sequence[Worth]:
-    """Of answers as they were, after a round, and after two; kept on disk."""
+def _round_worths(
+    lab: Lab, seed: int, teaching: Teaching | None = None, *, facts: bool = False
+) -> Sequence[Worth]:
+    """Of answers to red-team prompts, or facts, as they were, after a round, and after two; kept on disk."""
     taught = taught_model(lab, seed % REVISERS, teaching or Teaching())
-    path = lab.folder / "scores" / f"rounds-{seed}-by-{taught.parent.name}.json"
+    kind = "facts" if facts else "rounds"
+    test_rows = _facts() if facts else prompts(split="test", red_team=True)
+    path = lab.folder / "scores" / f"{kind}-{seed}-by-{taught.parent.name}.json"
     if not path.exists():
-        drafts = _drafts(lab, helpful_model(lab, seed), prompts(split="test", red_team=True), seed)
+        drafts = _drafts(lab, helpful_model(lab, seed), test_rows, seed)
         revised = revise_drafts(
             drafts, RevisionPlan(rounds=2, constitution=CONSTITUTION, seed=seed), _writer(lab, taught)
         )
         texts = [_after(revised, number) for number in range(3)]
         _keep(path, [_worth(drafts, some) for some in texts])
     return [Worth(**found) for found in json.loads(path.read_text("utf-8"))]
+
+
+def _facts() -> Sequence[Prompt]:
+    return prompts(min(TESTED, 132), split="test", categories=("fact",))
 
 
 def _after(revised: Sequence[Revised], number: int) -> list[str]:
@@ -341,7 +360,7 @@ def policy_worth(lab: Lab, model: Path, seed: int) -> Mapping[str, Worth]:
         harmless = [row for row in twins(split="test") if "twin_of" in row.metadata]
         test_rows = {
             "red-team": prompts(split="test", red_team=True),
-            "facts": prompts(min(TESTED, 132), split="test", categories=("fact",)),
+            "facts": _facts(),
             "sums": prompts(TESTED, split="test", categories=("arithmetic",)),
             "twins": harmless,
         }
