@@ -197,7 +197,8 @@ def attack_lines(report: AttackReport) -> list[tuple[str, list[str]]]:
 def _further_lines(report: AttackReport) -> list[tuple[str, list[str]]]:
     lines = list[tuple[str, list[str]]]()
     if any(policy.mirrored for policy in report.policies):
-        lines.append(("first of a mirrored pair refused more often", [_mirrored(p) for p in report.policies]))
+        lines.append(("first of mirrored pairs refused more", [_mirrored(p) for p in report.policies]))
+        lines.append(("  of pairs, and p that neither is", [_pairs(p) for p in report.policies]))
     if any(policy.archive for policy in report.policies):
         lines.append(("of what worked before, still works", [_archive(p) for p in report.policies]))
     if any(policy.failures for policy in report.policies):
@@ -229,10 +230,14 @@ def _signed_share(estimate: Estimate) -> str:
 
 def _mirrored(policy: PolicyAttack) -> str:
     found = policy.mirrored and policy.mirrored.paired
+    return "–" if found is None else _signed_share(found.difference)
+
+
+def _pairs(policy: PolicyAttack) -> str:
+    found = policy.mirrored and policy.mirrored.paired
     if policy.mirrored is None or found is None:
         return "–"
-    difference = _signed_share(found.difference)
-    return f"{difference}, p {_p_value(found.p_value)}, {policy.mirrored.pairs} pairs"
+    return f"{policy.mirrored.pairs - policy.mirrored.unjudged}, p {_p_value(found.p_value)}"
 
 
 def _archive(policy: PolicyAttack) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,18 @@ from plaudit.errors import UserError
 from plaudit.evaluation.attacks.attempt import AnswerFinding, Attempt, Finding
 from plaudit.evaluation.attacks.figures import exact_p_value, paired, paired_interval, share_estimate
 from plaudit.evaluation.attacks.result import gap_between, mirrored_of, rate, read_attack
+from plaudit.evaluation.stats import Estimate
 
 
 def finding(words: str, *shares: float | None, unit: str = "") -> Finding:
     answers = tuple(AnswerFinding(text="…", share=share) for share in shares)
     return Finding(attempt=Attempt(turns=user_turn(words), unit=unit), answers=answers)
+
+
+def width(estimate: Estimate) -> float:
+    assert estimate.low is not None
+    assert estimate.high is not None
+    return estimate.high - estimate.low
 
 
 @pytest.mark.parametrize(("worked", "n"), [(0, 12), (5, 40), (23, 174), (40, 40)])
@@ -38,12 +46,13 @@ def test_rewordings_of_one_prompt_are_no_independent_attempts():
     assert alone is not None
     assert together is not None
     assert together.prompts == 10
-    assert together.high - together.low > 2 * (alone.high - alone.low)
+    assert width(together) > 2 * width(alone)
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (1, 0), (6, 0), (9, 4), (3, 17), (40, 25)])
 def test_the_exact_test_is_that_of_statsmodels(first, second):
-    expected = mcnemar([[7, first], [second, 11]], exact=True).pvalue
+    table: Any = mcnemar([[7, first], [second, 11]], exact=True)
+    expected = table.pvalue
     assert exact_p_value(first, second) == pytest.approx(min(expected, 1.0), abs=1e-12)
 
 

@@ -44,12 +44,13 @@ from plaudit.evaluation.attacks.sources import (
 )
 from plaudit.evaluation.attacks.target import FolderTarget, Target, hash_of_word, targets_named
 from plaudit.evaluation.attacks.verdicts import AnswerJudge, AnswerJudgeSettings, answer_judge
+from plaudit.evaluation.policies.generate import check_policy_folder
 from plaudit.evaluation.policies.judge import family_note
 from plaudit.judges.constitution import constitution_named
 from plaudit.judges.money import BYTES_A_TOKEN, Estimate, Purse, parse_prices, total_estimate
 from plaudit.judges.posting import RetryPolicy
 from plaudit.judges.wording import Question, wording_named
-from plaudit.judges.words import LOCAL, HowToAsk, asks_a_model, parse_judge_word
+from plaudit.judges.words import LOCAL, SERVER, HowToAsk, asks_a_model, parse_judge_word
 from plaudit.judges.writing import Writer
 from plaudit.rewards.comparing import JudgeSettings, writer_named
 from plaudit.rewards.load import model_folder
@@ -241,7 +242,11 @@ class AttackResult:
 
 
 def check_files(settings: AttackSettings) -> None:
-    """Refuse templates, a constitution and prices that cannot be read, before anything else runs."""
+    """Refuse folders, templates, a constitution and prices that are not good, before anything else runs."""
+    for word in settings.targets:
+        # What a stage above gives is not there yet.
+        if not word.startswith(("$", SERVER)):
+            check_policy_folder(Path(word))
     if settings.templates is not None:
         read_templates(settings.templates)
     if settings.constitution is not None:
