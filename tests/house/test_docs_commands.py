@@ -16,7 +16,7 @@ LONG = {
         f"docs/{name}.md"
         for name in (
             *("ai-feedback", "by-hand", "checks", "constitutional", "control", "evaluating-policies"),
-            *("judging-rewards", "lab"),
+            *("judging-rewards", "lab", "red-teaming"),
             *("loops", "parallel", "plan", "policy", "preference", "proof", "python", "report", "resume"),
             *("reward-models", "run", "supervised", "talking", "ten-minutes", "world"),
         )

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import (
     ai_labels,
+    attacks,
     constitutional,
     lab,
     policy_lab,
@@ -181,3 +182,25 @@ def test_studies_of_judges_labels_print_their_tables(
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows][:3] == [*ai_labels.LABELLED]
     assert "less" in rows[-1]
     assert "as often right" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_study_of_attacks_shows_that_a_wall_resists_and_refuses_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {
+        "SHOWN": 60,
+        "REVISED": 12,
+        "PAIRS": 12,
+        "FEWER": {"n": 3, "without_twins": True},
+    }.items():
+        monkeypatch.setattr(attacks, name, value)
+    monkeypatch.setattr(sys, "argv", ["attacks", "--out", str(tmp_path), "--seeds", "1"])
+    studies.run_studies(attacks.__doc__, attacks.STUDIES)
+    assert "Attacks that work" in capsys.readouterr().out
+    rows = (tmp_path / "policies.md").read_text("utf-8").splitlines()[2:]
+    assert [row.split(" | ")[0].strip("| ") for row in rows] == [*attacks.POLICIES]
+    assert rows[-1].split(" | ")[1].startswith("0.0%")
+    assert float(rows[-1].split(" | ")[-1].split("%")[0]) > 80, "so few rows teach it nearly"
+    assert len((tmp_path / "mirrored.md").read_text("utf-8").splitlines()) == 2 + len(attacks.POLICIES)
+    assert len((tmp_path / "ways.md").read_text("utf-8").splitlines()) == 2 + 4
