@@ -129,6 +129,8 @@ def test_refusals_and_nonsense_are_no_verdict_and_told_apart(tmp_path):
     [
         (200, b"<html>", "expected the JSON of a chat completion"),
         (200, b'{"choices": []}', "expected the JSON"),
+        (200, b'data: {"choices": [{"delta": {"content": "A"}}]}\n\ndata: [DONE]\n\n', "expected the JSON"),
+        (200, b"\xff\xfe\x00A" * 50, "expected the JSON"),
         (200, b'{"choices": [{"message": "A"}]}', "expected the JSON"),
         (200, b'{"choices": [{"message": {"content": ["A"]}}]}', "its content is .'A'., not text"),
         (200, b'{"choices": [{"message": {"content": "A", "content": "B"}}]}', "'content' is there twice"),

@@ -137,7 +137,12 @@ def test_a_judge_of_the_judged_models_kind_and_a_missing_folder_are_told(tmp_pat
         check_judge(f"model:{tmp_path / 'none'}", has_gold=False)
     note = family_note(f"model:{base_model_folder()}", "local", {"sft": base_model_folder()})
     assert note is not None
-    assert "same family" in note
+    assert note == "local is the very model of sft; a judge may prefer its own kind"
+    shutil.copytree(base_model_folder(), tmp_path / "other")
+    policies = {"sft": base_model_folder(), "other": tmp_path / "other"}
+    note = family_note(f"model:{base_model_folder()}", "local", policies)
+    assert note is not None
+    assert note.startswith("local is the very model of sft and of the same family of models as other;")
     path = tmp_path / "jury.yaml"
     path.write_text(f"- model:{base_model_folder()},how=points\n- length:1-20\n")
     assert family_note(f"jury:{path}", "jury", {"sft": base_model_folder()}) is not None

@@ -159,17 +159,28 @@ def judge_notes(judge: Judge) -> tuple[str, ...]:
 
 
 def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | None:
-    """A note on a judge of the same model family as policies that it judges; None where nothing is known of
-    it.
+    """A note on a judge that is, or is of the family of, policies that it judges; None where nothing is known
+    of it.
 
     A model prefers answers of its own kind (Panickssery et al. 2024, arXiv:2404.13076).
     """
-    same_family = [policy for policy, folder in policies.items() if _same_family(judge, model_folder(folder))]
+    folders = {policy: model_folder(folder) for policy, folder in policies.items()}
+    same_family = [policy for policy, folder in folders.items() if _same_family(judge, folder)]
     if not same_family:
         return None
-    return (
-        f"{name} is of the same family of models as {', '.join(same_family)}; a judge may prefer its own kind"
-    )
+    itself = [policy for policy in same_family if _is_model(judge, folders[policy])]
+    kin = [policy for policy in same_family if policy not in itself]
+    parts = [f"the very model of {', '.join(itself)}"] if itself else []
+    parts += [f"of the same family of models as {', '.join(kin)}"] if kin else []
+    return f"{name} is {' and '.join(parts)}; a judge may prefer its own kind"
+
+
+def _is_model(judge: str, policy: Path) -> bool:
+    """Whether a judge, or a member of it, is this model."""
+    if judge.startswith((JURY, SPREAD)):
+        return any(_is_model(member, policy) for member in named_words(judge))
+    place = Path(parse_judge_word(judge).place.removeprefix(LOCAL))
+    return judge.startswith(LOCAL) and model_folder(place).resolve() == policy.resolve()
 
 
 def _same_family(judge: str, policy: Path) -> bool:

@@ -205,7 +205,7 @@ def _drawn(
     # Models are slow to import, and rows with answers need none.
     from plaudit.rollouts.build import sampler_of_folder
 
-    sampler = sampler_of_folder(model_folder(model), device=settings.device)
+    sampler = sampler_of_folder(model_folder(model), device=settings.device, dtype=settings.dtype)
     tasks, left_out = drawn_tasks(sampler, records, settings.sampling, n=settings.n)
     if not tasks:
         counted = ", ".join(f"{count} are left out, {why}" for why, count in left_out.items())
