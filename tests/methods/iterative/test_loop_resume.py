@@ -17,15 +17,15 @@ from tests.engine.distributed.runs import Run, run_all
 from tests.engine.test_exact_resume import Moment, at_random, during_a_save, finish, same
 from tests.engine.toy import Toy
 from tests.engine.toy_command import Command, outcome, plaudit
-from tests.methods.iterative.test_loop_runs import command, make_speaker
+from tests.methods.iterative.test_loop_runs import command
 
 ROUNDS = 2
 Files = dict[str, bytes]
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_speaker(tmp_path_factory.mktemp("speaker"))
+def toy(speaker: Toy) -> Toy:
+    return speaker
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from plaudit.world.shipped import base_model_folder
 from tests.engine.distributed.runs import Run, run_all
 from tests.engine.toy import Toy, demonstrations, write_rows
 from tests.engine.toy_command import Command, plaudit
-from tests.methods.iterative.test_loop_runs import command, lines, make_speaker, text
+from tests.methods.iterative.test_loop_runs import command, lines, text
 
 OWN = ("--reward", "self", "--loop.rounds", 2, "--loop.answers", 3)
 FALLING = '''
@@ -32,8 +32,10 @@ def falls(answer, prompt):
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_speaker(tmp_path_factory.mktemp("speaker"), prompts=8)
+def toy(speaker: Toy, tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    asked = [{"prompt": row["prompt"]} for row in demonstrations(8)]
+    prompts = write_rows(tmp_path_factory.mktemp("self") / "prompts.jsonl", asked)
+    return Toy(model=speaker.model, data=prompts)
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +136,7 @@ def kept(out: Path) -> dict[str, bytes]:
     return {name: (out / name).read_bytes() for name in (*names, "rounds.jsonl")}
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_killed_anywhere_ends_with_the_same_bits(
     toy: Toy, watched: tuple[object, ...], undisturbed: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -166,7 +169,7 @@ def test_a_measure_that_was_edited_is_refused(toy: Toy, watched: tuple[object, .
     assert "measured.json: it is not as round 0 has left it" in " ".join(done.err.split())
 
 
-@pytest.mark.parametrize("on_fall", ["stop", "go-on"])
+@pytest.mark.parametrize("on_fall", ["stop", pytest.param("go-on", marks=pytest.mark.slow)])
 def test_a_fall_ends_the_loop_with_the_best_rounds_model(
     toy: Toy, watched: tuple[object, ...], tmp_path: Path, on_fall: str
 ) -> None:

@@ -14,21 +14,25 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.engine.toy import Toy, demonstrations, write_rows
 from tests.engine.toy_command import Command, plaudit
-from tests.methods.iterative.test_loop_runs import command, lines, make_speaker, settings, text
+from tests.methods.iterative.test_loop_runs import command, lines, settings, text
 
 BETA = 0.4
 OWN = ("--loop.rounds", 2, "--loop.answers", 2, "--preference.beta", BETA)
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    """A speaker, and demonstrations of which it knows the first by heart."""
-    speaker = make_speaker(tmp_path_factory.mktemp("speaker"))
+def toy(speaker: Toy) -> Toy:
+    """A speaker, and demonstrations like those that it learnt from."""
     return Toy(model=speaker.model, data=speaker.data.with_name("demonstrations.jsonl"))
 
 
 @pytest.fixture(scope="module")
-def held_out(toy: Toy) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spin")
+
+
+@pytest.fixture(scope="module")
+def held_out(home: Path) -> Path:
     rows = [
         {
             "kind": "comparison",
@@ -38,12 +42,12 @@ def held_out(toy: Toy) -> Path:
         }
         for row in demonstrations(5)
     ]
-    return write_rows(toy.data.parent / "pairs.jsonl", rows)
+    return write_rows(home / "pairs.jsonl", rows)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(toy: Toy, held_out: Path) -> Path:
-    out = toy.data.parent / "undisturbed"
+def undisturbed(toy: Toy, home: Path, held_out: Path) -> Path:
+    out = home / "undisturbed"
     done = plaudit(*command("spin", toy, out, *OWN, "--held-out", held_out))
     assert done.code == 0, done.err
     return out
@@ -119,6 +123,7 @@ def test_a_demonstration_gains_on_what_the_model_said_before(undisturbed: Path) 
     assert lead(undisturbed / "model") > lead(undisturbed / "rounds" / "1" / "run" / "model") + 1
 
 
+@pytest.mark.slow
 def test_a_killed_loop_ends_with_the_same_bits(
     toy: Toy, held_out: Path, undisturbed: Path, tmp_path: Path
 ) -> None:

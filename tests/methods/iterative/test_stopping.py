@@ -15,7 +15,7 @@ from plaudit.methods.iterative.stopping import (
     mean_with_interval,
 )
 
-ROWS, ROUNDS, LOOPS = 100, 3, 100
+ROWS, ROUNDS, LOOPS = 100, 3, 60
 
 
 def measure(values: np.ndarray, name: str = HELD_OUT_JUDGE) -> Measure:
