@@ -24,7 +24,8 @@ from plaudit.data.records import Comparison, Demonstration, Prompt, Record, assi
 from plaudit.data.write import write_records
 from plaudit.evaluation.attacks.result import PolicyAttack, Rate
 from plaudit.judges.constitution import read_constitution
-from plaudit.methods.ai_feedback.attacking import AttackSettings, attack, attack_rows, parties_of
+from plaudit.methods.ai_feedback.attack_run import attack, attack_rows, parties_of
+from plaudit.methods.ai_feedback.attacking import AttackSettings
 from plaudit.methods.ai_feedback.judged_rows import drawn_tasks, judged_rows
 from plaudit.methods.ai_feedback.rounds import Draft, RevisionPlan, Revisions, revise_drafts
 from plaudit.methods.config import SampleSettings, SftConfig

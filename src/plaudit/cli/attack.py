@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from plaudit.evaluation.attacks.result import AttackReport, PolicyAttack, Rate
     from plaudit.evaluation.stats import Estimate
     from plaudit.judges.money import Purse
-    from plaudit.methods.ai_feedback.attacking import AttackResult, AttackRows, AttackSettings
+    from plaudit.methods.ai_feedback.attack_run import AttackResult, AttackRows
+    from plaudit.methods.ai_feedback.attacking import AttackSettings
 
 _EPILOG = """\
 models   a folder, or openai:http://host:port/v1#model; each later one is compared with the first
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     """Attack, print, and write what --out names."""
     from plaudit.cli.sample import make_console
     from plaudit.judges.money import Purse
-    from plaudit.methods.ai_feedback.attacking import attack, estimates, parties_of
+    from plaudit.methods.ai_feedback.attack_run import attack, estimates, parties_of
 
     settings = _settings(args)
     rows = _rows(args, settings)
@@ -121,7 +122,7 @@ def _settings(args: argparse.Namespace) -> AttackSettings:
 
 
 def _rows(args: argparse.Namespace, settings: AttackSettings) -> AttackRows:
-    from plaudit.methods.ai_feedback.attacking import attack_rows, read_attack_rows
+    from plaudit.methods.ai_feedback.attack_run import attack_rows, read_attack_rows
 
     if not args.world:
         return read_attack_rows(settings, row_options(args), layout=args.format)
@@ -131,7 +132,7 @@ def _rows(args: argparse.Namespace, settings: AttackSettings) -> AttackRows:
 
 
 def _write(args: argparse.Namespace, result: AttackResult) -> None:
-    from plaudit.methods.ai_feedback.attacking import write_attack_result
+    from plaudit.methods.ai_feedback.attack_run import write_attack_result
     from plaudit.report.pipeline.page import write_report
 
     write_attack_result(result, args.out)

@@ -208,6 +208,30 @@ def _add_make_verb(verbs: Subparsers) -> None:
     make.add_argument("kind", choices=kinds, metavar="KIND", help=", ".join(kinds))
     make.add_argument("--out", type=Path, required=True, metavar="FILE", help=".jsonl, .jsonl.gz or .parquet")
     make.add_argument("--n", type=positive_integer, help="rows (default: 1000; of prompts, all there are)")
+    _add_people_options(make)
+    make.add_argument(
+        "--model",
+        type=model_path,
+        metavar="DIR",
+        help="judge the answers of this model (default: answers in the manner of the base corpus)",
+    )
+    make.add_argument("--split", choices=SPLITS, help="default: train")
+    make.add_argument(
+        "--category",
+        nargs="+",
+        choices=CATEGORIES,
+        metavar="NAME",
+        help=f"{', '.join(CATEGORIES)} (default: all of them in turn)",
+    )
+    make.add_argument(
+        "--answers", type=integer, metavar="K", help="answers in a ranking, 2 to 9 (default: 4)"
+    )
+    make.add_argument("--device", default="auto", help="for --model: auto, cpu or cuda (default: auto)")
+    make.add_argument("--seed", type=integer, default=0, help="default: 0")
+
+
+def _add_people_options(make: argparse.ArgumentParser) -> None:
+    """Who writes, who judges, and what of an answer."""
     make.add_argument(
         "--annotators", type=_pool_name, metavar="POOL", help=f"who judges: {_POOL_NAMES} (default: crowd)"
     )
@@ -229,25 +253,6 @@ def _add_make_verb(verbs: Subparsers) -> None:
         default=argparse.SUPPRESS,
         help=argparse.SUPPRESS,
     )
-    make.add_argument(
-        "--model",
-        type=model_path,
-        metavar="DIR",
-        help="judge the answers of this model (default: answers in the manner of the base corpus)",
-    )
-    make.add_argument("--split", choices=SPLITS, help="default: train")
-    make.add_argument(
-        "--category",
-        nargs="+",
-        choices=CATEGORIES,
-        metavar="NAME",
-        help=f"{', '.join(CATEGORIES)} (default: all of them in turn)",
-    )
-    make.add_argument(
-        "--answers", type=integer, metavar="K", help="answers in a ranking, 2 to 9 (default: 4)"
-    )
-    make.add_argument("--device", default="auto", help="for --model: auto, cpu or cuda (default: auto)")
-    make.add_argument("--seed", type=integer, default=0, help="default: 0")
 
 
 def _make_rows(args: argparse.Namespace) -> int:

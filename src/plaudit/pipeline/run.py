@@ -27,7 +27,8 @@ from plaudit.evaluation.policies.generate import prompted_context
 from plaudit.evaluation.policies.judge import check_judge
 from plaudit.files import atomic, lock
 from plaudit.labelling.waiting import STORE_FILE, Wait, refuse_without_database
-from plaudit.methods.ai_feedback.attacking import AttackSettings, check_files
+from plaudit.methods.ai_feedback.attack_run import check_files
+from plaudit.methods.ai_feedback.attacking import AttackSettings
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import PEOPLE, LoopConfig, RlhfConfig, resolve_settings
 from plaudit.methods.iterative.rlhf import policy_config, rlhf_round

@@ -18,13 +18,8 @@ from plaudit.evaluation.policies.generate import Contestant, prompted_policy
 from plaudit.evaluation.policies.result import write_agreements, write_policy_evaluation
 from plaudit.files import atomic, exact_json
 from plaudit.labelling.waiting import WAIT_FILE, Wait
-from plaudit.methods.ai_feedback.attacking import (
-    AttackSettings,
-    attack,
-    parties_of,
-    read_attack_rows,
-    write_attack_result,
-)
+from plaudit.methods.ai_feedback.attack_run import attack, parties_of, read_attack_rows, write_attack_result
+from plaudit.methods.ai_feedback.attacking import AttackSettings
 from plaudit.methods.ai_feedback.judging import JudgeRowsSettings
 from plaudit.methods.ai_feedback.revised_rows import (
     RevisionFiles,
