@@ -15,9 +15,8 @@ from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
 from plaudit.judges.posting import MAX_RESPONSE_BYTES, RetryPolicy
-from plaudit.rewards.base import Reward
+from plaudit.rewards.base import Reward, refusal_counts
 from plaudit.rewards.http import EndpointReward
-from plaudit.rewards.learned.batching import refusal_reasons
 from tests.rewards.asked import asked
 from tests.rewards.server import lengths, scores, serving
 
@@ -34,7 +33,7 @@ def test_scores_come_back_in_order_and_null_is_no_verdict() -> None:
         tasks = [asked(*("x" * (n + 1) for n in range(k)), truth=str(k)) for k in range(1, 12)]
         rows = reward.scores([*tasks, asked("-", "xx")])
         assert rows == (*(tuple(float(n + 1) for n in range(k)) for k in range(1, 12)), (None, 2.0))
-        assert refusal_reasons(reward) == {}
+        assert refusal_counts(reward) == {}
         assert {"prompt": "?", "answers": ["x"], "reference_answer": "1", "truth": "1"} in server.asked
         assert {"prompt": "?", "answers": ["-", "xx"]} in server.asked
         assert reward.scores([]) == ()
@@ -59,7 +58,7 @@ def test_a_failing_server_is_no_verdict_and_never_0() -> None:
         reward = EndpointReward(url=server.url, retry_policy=RetryPolicy(seconds=5, attempts=3, pause=0.01))
         assert reward.scores([asked("a", "b"), asked("c")]) == ((None, None), (None,))
         assert len(server.asked) == 6
-    [(why, count)] = refusal_reasons(reward).items()
+    [(why, count)] = refusal_counts(reward).items()
     assert count == 3
     assert "failed 3 times" in why
     assert "503" in why
@@ -91,7 +90,7 @@ def test_a_slow_server_is_not_waited_for() -> None:
     with serving(reply) as server:
         reward = EndpointReward(url=server.url, retry_policy=RetryPolicy(seconds=0.3, attempts=2, pause=0))
         assert reward.scores([asked("a")]) == ((None,),)
-    assert "timed out" in next(iter(refusal_reasons(reward)))
+    assert "timed out" in next(iter(refusal_counts(reward)))
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -120,14 +119,14 @@ def test_a_server_that_drips_is_not_waited_for_wherever_it_drips(whole: bytes, p
         begun = time.perf_counter()
         assert reward.scores([asked("a")]) == ((None,),)
         assert time.perf_counter() - begun < 3
-    assert "timed out: no whole answer within 0.4 seconds" in next(iter(refusal_reasons(reward)))
+    assert "timed out: no whole answer within 0.4 seconds" in next(iter(refusal_counts(reward)))
 
 
 def test_100_continue_without_a_pause_is_not_waited_for() -> None:
     with dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, pause=0) as url:
         reward = EndpointReward(url=url, retry_policy=RetryPolicy(seconds=0.4, attempts=1))
         assert reward.scores([asked("a")]) == ((None,),)
-    assert "timed out" in next(iter(refusal_reasons(reward)))
+    assert "timed out" in next(iter(refusal_counts(reward)))
 
 
 def test_neither_a_silent_listener_nor_an_unfinished_handshake_is_waited_for() -> None:
@@ -136,7 +135,7 @@ def test_neither_a_silent_listener_nor_an_unfinished_handshake_is_waited_for() -
             url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/"
             reward = EndpointReward(url=url, retry_policy=RetryPolicy(seconds=0.3, attempts=1))
             assert reward.scores([asked("a")]) == ((None,),)
-            assert "timed out" in next(iter(refusal_reasons(reward)))
+            assert "timed out" in next(iter(refusal_counts(reward)))
 
 
 def test_a_name_that_is_looked_up_for_ever_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +145,7 @@ def test_a_name_that_is_looked_up_for_ever_is_not_waited_for(monkeypatch: pytest
     reward = EndpointReward(url="http://judge.example/", retry_policy=RetryPolicy(seconds=0.3, attempts=1))
     assert reward.scores([asked("a")]) == ((None,),)
     over.set()
-    assert "timed out" in next(iter(refusal_reasons(reward)))
+    assert "timed out" in next(iter(refusal_counts(reward)))
 
 
 @contextmanager
@@ -176,7 +175,7 @@ def test_nobody_there_is_no_verdict() -> None:
         port = listener.getsockname()[1]
     reward = EndpointReward(url=f"http://127.0.0.1:{port}/", retry_policy=RetryPolicy(attempts=2, pause=0))
     assert reward.scores([asked("a", "b")]) == ((None, None),)
-    assert "refused" in next(iter(refusal_reasons(reward)))
+    assert "refused" in next(iter(refusal_counts(reward)))
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ from plaudit.preflight.samples import (
     single_answer_tasks,
     why_no_reward,
 )
-from plaudit.rewards.base import TaskScores, leaf_rewards, traits_of
-from plaudit.rewards.learned.batching import evaluation_mode, refusal_reasons
+from plaudit.rewards.base import TaskScores, leaf_rewards, refusal_counts, traits_of
+from plaudit.rewards.learned.batching import evaluation_mode
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder
@@ -332,7 +332,7 @@ def check_reward_finite(subject: PreflightSubject) -> Result:
     scores = [score for row in rows for score in row]
     verdicts = [score for score in scores if score is not None]
     if not verdicts:
-        why = "; ".join(refusal_reasons(reward)) or "it does not say why"
+        why = "; ".join(refusal_counts(reward)) or "it does not say why"
         return failed(f"{reward.name} has no verdict on any of {len(scores)} answers ({why[:120]})")
     return passed(
         f"{len(verdicts)} of {len(scores)} answers have a score, from {min(verdicts):.4g} to "

@@ -93,18 +93,28 @@ def checked_scores(reward: Reward, tasks: Sequence[Task]) -> tuple[TaskScores, .
 
 
 @runtime_checkable
-class _CountsRefusals(Protocol):
+class HasRefusalReasons(Protocol):
     """A reward that says why it had no verdict."""
 
     @property
-    def refused(self) -> Mapping[str, int]: ...
+    def refused(self) -> Mapping[str, int]:
+        """Each reason, and how many answers it held for so far."""
+        ...
+
+
+def refusal_counts(reward: object) -> Mapping[str, int]:
+    """Why the reward had no verdict so far, where it remembers; nothing of one that does not.
+
+    >>> refusal_counts("any other thing")
+    {}
+    """
+    return reward.refused if isinstance(reward, HasRefusalReasons) else {}
 
 
 def refusal_reasons(reward: Reward) -> str:
     """Why answers had no verdict so far, in brackets, where the reward keeps count of it; else nothing."""
-    if not isinstance(reward, _CountsRefusals) or not reward.refused:
-        return ""
-    return f" ({'; '.join(f'{count} × {why}' for why, count in reward.refused.items())})"
+    counts = refusal_counts(reward)
+    return f" ({'; '.join(f'{count} × {why}' for why, count in counts.items())})" if counts else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

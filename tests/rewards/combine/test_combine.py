@@ -14,7 +14,7 @@ from plaudit.data.judging import Task
 from plaudit.data.records import Text
 from plaudit.errors import UserError
 from plaudit.models.reward_model import Normalisation
-from plaudit.rewards.base import FunctionReward, Reward, TaskScores
+from plaudit.rewards.base import FunctionReward, Reward, TaskScores, refusal_counts
 from plaudit.rewards.combine.aggregate import (
     Combination,
     CombinedReward,
@@ -28,7 +28,6 @@ from plaudit.rewards.combine.aggregate import (
     standardise,
     weighted,
 )
-from plaudit.rewards.learned.batching import refusal_reasons
 
 TABLE = torch.randn(4, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 COLUMNS = [TABLE[:, n].tolist() for n in range(TABLE.shape[1])]
@@ -155,7 +154,7 @@ def test_a_combination_tells_the_reasons_of_its_members_by_name() -> None:
     both = CombinedReward(
         name="both", members=(Picky(), _member("one", a=1.0)), combination=Combination(how="mean")
     )
-    assert refusal_reasons(both) == {"picky: too long": 2}
+    assert refusal_counts(both) == {"picky: too long": 2}
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
 from plaudit.models.reward_model import load_reward_model
 from plaudit.models.verify import choose_layout
-from plaudit.rewards.base import FunctionReward, Reward
-from plaudit.rewards.learned.batching import BatchScorer, ModelLimits, model_limits, refusal_reasons
+from plaudit.rewards.base import FunctionReward, Reward, refusal_counts
+from plaudit.rewards.learned.batching import BatchScorer, ModelLimits, model_limits
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.tokens.batch import TokenBatch, batch_of
 from plaudit.tokens.encode import make_encoder
@@ -133,10 +133,10 @@ def test_what_cannot_be_read_is_no_verdict_with_its_reason_and_spares_the_other_
     assert [(one.task, one.answer) for one in found.refused] == [(1, 1), (1, 2), (1, 3), (1, 4)]
     assert "does not fit in 128" in found.refused[0].reason
     assert "the other a conversation" in found.refused[1].reason
-    assert dict(refusal_reasons(reward)) == {one.reason: 1 for one in found.refused}
+    assert dict(refusal_counts(reward)) == {one.reason: 1 for one in found.refused}
     reward.scores([mixed])
     assert set(reward.refused.values()) == {2}
-    assert not refusal_reasons(FunctionReward(name="length", function=lambda prompt, said: float(len(said))))
+    assert not refusal_counts(FunctionReward(name="length", function=lambda prompt, said: float(len(said))))
 
 
 def test_an_empty_answer_is_scored_at_its_end_of_turn(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
-from plaudit.rewards.base import Reward
-from plaudit.rewards.learned.batching import refusal_reasons
+from plaudit.rewards.base import Reward, refusal_counts
 from plaudit.rewards.sandbox.sandbox import SandboxError, SandboxLimits
 from plaudit.rewards.verifiable.code import (
     NO_TESTS,
@@ -70,7 +69,7 @@ def test_many_answers_at_once_keep_their_places() -> None:
     reward = CodeReward(sandbox=sandbox(), workers=3)
     assert isinstance(reward, Reward)
     assert reward.scores(tasks) == ((1.0, 0.0), (None,) * 8, (0.0, 1.0))
-    assert refusal_reasons(reward) == {NO_TESTS: 8}
+    assert refusal_counts(reward) == {NO_TESTS: 8}
     assert reward.scores([]) == ()
 
 
@@ -246,7 +245,7 @@ def test_tests_that_no_answer_could_pass_give_no_verdict(test: str, lacks: str) 
     reward = CodeReward(sandbox=sandbox(), workers=1)
     task = Task(prompt="?", answers=(ADD, forged), ended=(True, True), metadata={"tests": [test]})
     assert reward.scores([task]) == ((None, None),)
-    assert lacks in next(iter(refusal_reasons(reward)))
+    assert lacks in next(iter(refusal_counts(reward)))
 
 
 def test_a_sandbox_that_fails_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +258,7 @@ def test_a_sandbox_that_fails_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) 
     reward = CodeReward(sandbox=here)
     task = Task(prompt="?", answers=(ADD, "x"), ended=(True, True), metadata={"tests": TESTS})
     assert reward.scores([task]) == ((None, None),)
-    assert refusal_reasons(reward) == {"no room": 2}
+    assert refusal_counts(reward) == {"no room": 2}
 
 
 def test_tests_come_in_several_forms() -> None:

@@ -9,8 +9,7 @@ import pytest
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.rewards.base import NO_TRUTH, Reward
-from plaudit.rewards.learned.batching import refusal_reasons
+from plaudit.rewards.base import NO_TRUTH, Reward, refusal_counts
 from plaudit.rewards.verifiable.exact import exact, length, mathematics, number, sections
 from tests.rewards.asked import asked, said
 
@@ -19,7 +18,7 @@ from tests.rewards.asked import asked, said
 def test_without_a_truth_there_is_no_verdict_and_a_reason(rule: Reward) -> None:
     assert isinstance(rule, Reward)
     assert said(rule, "4", "5") == (None, None)
-    assert refusal_reasons(rule) == {NO_TRUTH: 2}
+    assert refusal_counts(rule) == {NO_TRUTH: 2}
 
 
 def test_exact_knows_no_spaces_and_no_capitals() -> None:
@@ -88,7 +87,7 @@ def test_the_tolerance_of_numbers_can_be_chosen() -> None:
 def test_a_truth_without_a_number_is_no_zero() -> None:
     rule = number()
     assert said(rule, "4", truth="four") == (None,)
-    assert refusal_reasons(rule) == {"the reference answer holds no number": 1}
+    assert refusal_counts(rule) == {"the reference answer holds no number": 1}
 
 
 def test_mathematics_reads_the_result_wherever_it_stands() -> None:
@@ -106,7 +105,7 @@ def test_a_truth_that_cannot_be_read_needs_the_same_text() -> None:
     rule = mathematics()
     truth = r"\begin{matrix} 1 \end{matrix}"
     assert said(rule, truth, "2", truth=truth) == (1.0, None)
-    assert list(refusal_reasons(rule)) == ["the reference answer cannot be read as mathematics"]
+    assert list(refusal_counts(rule)) == ["the reference answer cannot be read as mathematics"]
 
 
 def test_a_truth_in_words_is_compared_as_words() -> None:

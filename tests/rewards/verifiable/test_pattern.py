@@ -7,8 +7,7 @@ import time
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.rewards.base import Reward
-from plaudit.rewards.learned.batching import refusal_reasons
+from plaudit.rewards.base import Reward, refusal_counts
 from plaudit.rewards.verifiable.exact import TOO_SLOW, PatternReward
 from tests.rewards.asked import asked, said
 
@@ -19,7 +18,7 @@ def test_what_matches_somewhere_is_right() -> None:
     assert said(reward, "oh yes!", "yesterday", "", "ja\nyes \ud83d\ude00 ü") == (1.0, 0.0, 0.0, 1.0)
     assert reward.scores([]) == ()
     assert reward.name == r"pattern:\byes\b"
-    assert refusal_reasons(reward) == {}
+    assert refusal_counts(reward) == {}
 
 
 def test_what_would_match_for_ever_has_no_verdict_and_the_others_have_theirs() -> None:
@@ -28,7 +27,7 @@ def test_what_would_match_for_ever_has_no_verdict_and_the_others_have_theirs() -
     tasks = [asked("aaa", "a" * 60 + "!"), asked("b", "aa"), asked("a" * 70 + "?", "a")]
     assert reward.scores(tasks) == ((1.0, None), (0.0, 1.0), (None, 1.0))
     assert time.perf_counter() - begun < 10
-    assert refusal_reasons(reward) == {TOO_SLOW: 2}
+    assert refusal_counts(reward) == {TOO_SLOW: 2}
 
 
 def test_many_that_hang_cost_a_moment_each() -> None:
@@ -36,7 +35,7 @@ def test_many_that_hang_cost_a_moment_each() -> None:
     answers = ["a" * 60 + "!"] * 8 + ["aa"]
     reward = PatternReward(pattern=r"^(a|aa)+$", seconds=0.1)
     assert said(reward, *answers) == (*(None,) * 8, 1.0)
-    assert refusal_reasons(reward) == {TOO_SLOW: 8}
+    assert refusal_counts(reward) == {TOO_SLOW: 8}
     assert time.perf_counter() - begun < 30
 
 

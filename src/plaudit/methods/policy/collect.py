@@ -22,9 +22,8 @@ from plaudit.advantages.temporal import step_rewards
 from plaudit.engine.distributed import Ranks
 from plaudit.errors import UserError
 from plaudit.methods.policy.shaping import ProcessReward
-from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rewards.base import Reward, TaskScores, refusal_counts
 from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
-from plaudit.rewards.learned.batching import refusal_reasons
 from plaudit.rewards.learned.step_payments import StepPayments
 from plaudit.rollouts.environment import Environment, Outcome
 from plaudit.rollouts.episodes import EpisodeSampler
@@ -371,7 +370,7 @@ class RolloutCollector:
         if collected.no_verdict == collected.generated:
             first = collected.all_groups[0].prompt
             reasons = "; ".join(
-                f"{reason} ({count} times)" for reason, count in refusal_reasons(self.reward).items()
+                f"{reason} ({count} times)" for reason, count in refusal_counts(self.reward).items()
             )
             return (
                 f"{self.reward.name} has a verdict on none of {collected.generated} answers (the first to "

@@ -23,9 +23,8 @@ from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.cells import cell_name
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.policy.row import PolicyAlgorithm
-from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rewards.base import Reward, TaskScores, refusal_counts
 from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
-from plaudit.rewards.learned.batching import refusal_reasons
 from plaudit.rewards.learned.process import step_ends
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.rewards.learned.step_payments import StepPayments, StepPayRule, StepScoringReward, step_lines
@@ -297,7 +296,7 @@ class ProcessReward:
     def refused(self) -> Mapping[str, int]:
         """The reasons for missing verdicts, with the number of completions of each."""
         return dict(
-            Counter(refusal_reasons(self.process_reward)) + Counter(refusal_reasons(self.outcome_reward))
+            Counter(refusal_counts(self.process_reward)) + Counter(refusal_counts(self.outcome_reward))
         )
 
     def score_steps(

@@ -19,8 +19,7 @@ from torch import Tensor
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
 from plaudit.models.reward_model import Normalisation
-from plaudit.rewards.base import Reward, RewardTraits, TaskScores
-from plaudit.rewards.learned.batching import refusal_reasons
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_counts
 
 Aggregation = Literal["mean", "min", "cautious", "weighted", "gated"]
 """How members become one number."""
@@ -269,7 +268,7 @@ class CombinedReward:
         """Each reason of a member for having had no verdict, with its name, and for how many answers."""
         counts = Counter[str]()
         for member in self.members:
-            counts.update({f"{member.name}: {why}": n for why, n in refusal_reasons(member).items()})
+            counts.update({f"{member.name}: {why}": n for why, n in refusal_counts(member).items()})
         return dict(counts)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

@@ -13,8 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
-from plaudit.rewards.base import Reward, RewardTraits, TaskScores
-from plaudit.rewards.learned.batching import refusal_reasons
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,5 +228,5 @@ def merge_refusal_reasons(rewards: Sequence[Reward]) -> Mapping[str, int]:
     """Each reason of these rewards for having had no verdict, with the reward's name, and how often."""
     counts = Counter[str]()
     for reward in rewards:
-        counts.update({f"{reward.name}: {reason}": n for reason, n in refusal_reasons(reward).items()})
+        counts.update({f"{reward.name}: {reason}": n for reason, n in refusal_counts(reward).items()})
     return dict(counts)

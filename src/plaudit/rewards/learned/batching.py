@@ -11,10 +11,10 @@ That its own encoder says, whatever way the policy is asked the same prompt.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -36,25 +36,6 @@ NO_TRAINED_TOKEN = "no token of the answer is the model's own, so there is no pl
 """The reason of an answer of which no token is trained: all of it is template."""
 
 _Item = TypeVar("_Item")
-
-
-@runtime_checkable
-class HasRefusalReasons(Protocol):
-    """A reward that remembers why it had no verdict."""
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        """Each reason, and how many answers it held for so far."""
-        ...
-
-
-def refusal_reasons(reward: object) -> Mapping[str, int]:
-    """Why the reward had no verdict so far, where it remembers; nothing of one that does not.
-
-    >>> refusal_reasons("any other thing")
-    {}
-    """
-    return reward.refused if isinstance(reward, HasRefusalReasons) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
