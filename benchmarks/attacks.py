@@ -22,7 +22,7 @@ from benchmarks.studies import Table, run_studies
 from plaudit.data.judging import outcomes
 from plaudit.data.records import Comparison, Demonstration, Prompt, Record, assistant_turn
 from plaudit.data.write import write_records
-from plaudit.evaluation.attacks.result import PolicyAttack, Rate
+from plaudit.evaluation.attacks.summary import PolicyAttack, Rate
 from plaudit.judges.constitution import read_constitution
 from plaudit.methods.ai_feedback.attack_run import attack, attack_rows, parties_of
 from plaudit.methods.ai_feedback.attacking import AttackSettings

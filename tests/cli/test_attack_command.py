@@ -15,7 +15,7 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.evaluation.attacks.archive import read_archive
-from plaudit.evaluation.attacks.result import AttackReport, Rate, read_attack
+from plaudit.evaluation.attacks.summary import AttackReport, Rate, read_attack
 from plaudit.world.attacks import JUDGE, REFUSAL
 from plaudit.world.mind_server import MindServer
 from plaudit.world.minds import Mind

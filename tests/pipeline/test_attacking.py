@@ -8,7 +8,7 @@ import pytest
 
 from plaudit.errors import UserError
 from plaudit.evaluation.attacks.archive import read_archive
-from plaudit.evaluation.attacks.result import read_attack
+from plaudit.evaluation.attacks.summary import read_attack
 from plaudit.pipeline.read import read_pipeline
 from plaudit.pipeline.run import StageSelection, dry_run, run_pipeline, validate_pipeline
 from plaudit.report.pipeline.data import read_pipeline_folder

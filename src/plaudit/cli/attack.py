@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from plaudit.evaluation.attacks.result import AttackReport, PolicyAttack, Rate
+    from plaudit.evaluation.attacks.summary import AttackReport, PolicyAttack, Rate
     from plaudit.evaluation.stats import Estimate
     from plaudit.judges.money import Purse
     from plaudit.methods.ai_feedback.attack_run import AttackResult, AttackRows

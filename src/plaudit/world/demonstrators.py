@@ -60,15 +60,15 @@ class Demonstrator:
         # Seeded by who writes what: an answer does not hang on those that were written before it.
         rng = random.Random(f"writes {self.name} {seed} {plain_text(question.messages)}")
         writes_best = rng.random() < self.skill
-        fitting = {
+        fitting: dict[Style, float] = {
             style: weight
             for style, weight in self.habits.items()
             if style in STYLE_WEIGHTS[question.category]
         }
         if writes_best or not fitting:
             return question.best
-        (style,) = rng.choices([*fitting], weights=[*fitting.values()])
-        return answer_in_style(question, style, rng)
+        drawn = rng.choices([*fitting], weights=[*fitting.values()])
+        return answer_in_style(question, drawn[0], rng)
 
     def demonstration(self, question: Question, seed: int) -> Demonstration:
         """The same as a row."""

@@ -15,7 +15,7 @@ from plaudit.data.records import user_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.attacks.attempt import AnswerFinding, Attempt, Finding
 from plaudit.evaluation.attacks.figures import exact_p_value, paired, paired_interval, share_estimate
-from plaudit.evaluation.attacks.result import gap_between, mirrored_of, rate, read_attack
+from plaudit.evaluation.attacks.summary import gap_between, mirrored_of, rate, read_attack
 from plaudit.evaluation.stats import Estimate
 
 

@@ -21,7 +21,15 @@ from plaudit.errors import UserError
 from plaudit.evaluation.attacks.archive import Worked, add_to_archive, read_archive
 from plaudit.evaluation.attacks.attacker import EXAMPLES, Attacker, Questioner
 from plaudit.evaluation.attacks.attempt import Attempt, Finding
-from plaudit.evaluation.attacks.result import (
+from plaudit.evaluation.attacks.sources import (
+    HarmlessRows,
+    attempts_of,
+    chosen_categories,
+    harmless_rows,
+    read_templates,
+    reworded,
+)
+from plaudit.evaluation.attacks.summary import (
     AttackReport,
     Gap,
     PolicyAttack,
@@ -32,14 +40,6 @@ from plaudit.evaluation.attacks.result import (
     rate,
     rates_by,
     write_attack,
-)
-from plaudit.evaluation.attacks.sources import (
-    HarmlessRows,
-    attempts_of,
-    chosen_categories,
-    harmless_rows,
-    read_templates,
-    reworded,
 )
 from plaudit.evaluation.attacks.target import FolderTarget, Target, hash_of_word, targets_named
 from plaudit.evaluation.attacks.verdicts import AnswerJudge, AnswerJudgeSettings, answer_judge

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from plaudit.evaluation.attacks.result import AttackReport, PolicyAttack, Rate
+from plaudit.evaluation.attacks.summary import AttackReport, PolicyAttack, Rate
 from plaudit.evaluation.stats import Estimate
 from plaudit.report.charts.axes import Span
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart

@@ -17,7 +17,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import plain_text
 from plaudit.engine.sinks.files import METRICS_FILE
 from plaudit.errors import UserError
-from plaudit.evaluation.attacks.result import ATTACK_FILE, AttackReport, read_attack
+from plaudit.evaluation.attacks.summary import ATTACK_FILE, AttackReport, read_attack
 from plaudit.evaluation.policies.result import (
     JUDGES_FILE,
     Contest,
