@@ -60,15 +60,16 @@ class Demonstrator:
         # Seeded by who writes what: an answer does not hang on those that were written before it.
         rng = random.Random(f"writes {self.name} {seed} {plain_text(question.messages)}")
         writes_best = rng.random() < self.skill
-        fitting: dict[Style, float] = {
+        fitting = {
             style: weight
             for style, weight in self.habits.items()
             if style in STYLE_WEIGHTS[question.category]
         }
         if writes_best or not fitting:
             return question.best
-        drawn = rng.choices([*fitting], weights=[*fitting.values()])
-        return answer_in_style(question, drawn[0], rng)
+        styles: list[Style] = list(fitting)
+        (style,) = rng.choices(styles, weights=list(fitting.values()))
+        return answer_in_style(question, style, rng)
 
     def demonstration(self, question: Question, seed: int) -> Demonstration:
         """The same as a row."""
