@@ -59,7 +59,7 @@ class Figure:
 
 def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     """What can be counted without running anything."""
-    yield Figure(name="files", value=len(files), target=330, bound=512)
+    yield Figure(name="files", value=len(files), target=330, bound=513)
     lines = sum(len(source.text.splitlines()) for source in files)
     yield Figure(name="source lines", value=lines, target=60_000, bound=122_600)
     comments = sum(comment_lines(source.text) for source in files)

@@ -60,7 +60,7 @@ class Demonstrator:
         # Seeded by who writes what: an answer does not hang on those that were written before it.
         rng = random.Random(f"writes {self.name} {seed} {plain_text(question.messages)}")
         writes_best = rng.random() < self.skill
-        fitting = {
+        fitting: dict[Style, float] = {
             style: weight
             for style, weight in self.habits.items()
             if style in STYLE_WEIGHTS[question.category]

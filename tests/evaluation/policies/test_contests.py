@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from plaudit.evaluation.policies.alignment_tax import sign_flip_test
+from plaudit.evaluation.permutation import sign_flip_test
 from plaudit.evaluation.policies.win_rate import ContestNames, contest_result, paired_p_value
 from tests.evaluation.policies.duels import DRAWS, drawn, duel
 

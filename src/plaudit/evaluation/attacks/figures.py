@@ -14,7 +14,7 @@ from math import sqrt
 
 import numpy as np
 
-from plaudit.evaluation.policies.alignment_tax import sign_flip_test
+from plaudit.evaluation.permutation import sign_flip_test
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
 

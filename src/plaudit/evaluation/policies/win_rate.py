@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from plaudit.data.judging import NO_VERDICT, Orders
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.alignment_tax import sign_flip_test
+from plaudit.evaluation.permutation import sign_flip_test
 from plaudit.evaluation.policies.result import CategoryFigure, Contest, Rating
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.stats import (
