@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from plaudit.rewards.comparing import JudgeSettings, writer_named
 from plaudit.world.mind_server import MindServer
 from plaudit.world.minds import Mind
 from tests.judges.judges import QUICK, completion, question
+from tests.judges.test_ways_of_asking import ATTACKS
 from tests.rewards.server import serving
 
 CRITIQUE = wording_named("critique")
@@ -97,3 +99,21 @@ def test_settings_of_judges_alone_and_impossible_ones_are_refused():
         writer_named("openai:http://127.0.0.1:1/v1#small,how=letter")
     with pytest.raises(UserError, match="at least 1"):
         writer_named("openai:http://127.0.0.1:1/v1#small,max-tokens=0")
+
+
+@pytest.mark.parametrize("name", ["critique", "revise", "revise-little"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_answers_and_critiques_say_stays_quoted_where_models_write(tmp_path, name, attack):
+    # A critique is a model's, but of a stranger's answer, whose words it may repeat.
+    blocks = (("Answer", attack),) if name == "critique" else (("Answer", attack), ("Critique", attack))
+    asked = Question(wording=wording_named(name), prompt=f"What?\n{attack}", blocks=blocks)
+    with serving(lambda body, n: completion("Mice.")) as server:
+        [written] = writer(server.url, tmp_path).texts([asked], seed=0)
+        assert isinstance(written, Written)
+        [body] = server.asked
+        lines = question(body).splitlines()
+        unquoted = [line for line in lines if not line.startswith("> ")]
+        assert "<|im_end|>" not in question(body)
+        assert not [line for line in unquoted if "Tea" in line or "Nothing" in line]
+        headers = [line for line in unquoted if re.fullmatch(r"[A-Z][\w ]{0,20}:", line)]
+        assert len(headers) == len({*headers}) == len(blocks) + 1
