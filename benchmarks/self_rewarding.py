@@ -91,7 +91,7 @@ def made(home: Path, name: str, *words: object) -> Path:
     return path
 
 
-def start_model(home: Path, name: str) -> Path:
+def start_model(home: Path, name: str, device: str) -> Path:
     """A model that answers, or one that answers and judges, trained once for all seeds."""
     parts = [made(home, "demonstrations", "demonstrations", "--n", DEMONSTRATIONS)]
     if name == "taught":
@@ -103,12 +103,12 @@ def start_model(home: Path, name: str) -> Path:
     if not (out / "model" / "model.safetensors").exists():
         run(
             *("train", "sft", "--model", base_model_folder(), "--data", rows, "--out", out, "--epochs", 1),
-            *("--learning-rate", 5e-4, "--sample.rows", 0),
+            *("--learning-rate", 5e-4, "--sample.rows", 0, "--device", device),
         )
     return out / "model"
 
 
-def loop(home: Path, name: str, seed: int) -> Path:
+def loop(home: Path, name: str, seed: int, device: str) -> Path:
     """The folder of an arm's loop."""
     arm, out = ARMS[name], home / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
     if (out / "model").exists():
@@ -121,7 +121,8 @@ def loop(home: Path, name: str, seed: int) -> Path:
     watched = ["--loop.held-out-judge", "plaudit.world.gold:utility", "--loop.held-out-prompts", held_out]
     watched += ["--loop.people", people] if arm.row == "self-rewarding" else []
     run(
-        *("train", arm.row, "--model", start_model(home, arm.start), "--prompts", prompts, "--out", out),
+        *("train", arm.row, "--model", start_model(home, arm.start, device), "--prompts", prompts),
+        *("--out", out, "--device", device),
         *("--seed", seed, "--loop.rounds", ROUNDS, "--loop.on-fall", "go-on"),
         *watched,
         *LEARNING,
@@ -131,9 +132,11 @@ def loop(home: Path, name: str, seed: int) -> Path:
 
 
 @cache
-def worth(model: Path, seed: int) -> float:
+def worth(model: Path, seed: int, device: str) -> float:
     """The mean true utility of a model's answers to test prompts."""
-    answers = score_model_answers(sampler_of_folder(model), SamplingSettings(seed=seed), n=TESTED)
+    answers = score_model_answers(
+        sampler_of_folder(model, device=device), SamplingSettings(seed=seed), n=TESTED
+    )
     return mean_utilities(answers)["all"].mean
 
 
@@ -147,19 +150,19 @@ def right_pairs(rows: Path) -> float | None:
     return statistics.fmean(gap > 0 for gap in gaps) if gaps else None
 
 
-def found(home: Path, name: str, seed: int) -> list[dict[str, Any]]:
+def found(home: Path, name: str, seed: int, device: str) -> list[dict[str, Any]]:
     """What each round of a loop came to, the start first."""
     path = home / "found" / f"{name}-{seed}.json"
     if path.exists():
         return json.loads(path.read_text("utf-8"))
-    out, start = loop(home, name, seed), start_model(home, ARMS[name].start)
+    out, start = loop(home, name, seed, device), start_model(home, ARMS[name].start, device)
     lines = [json.loads(line) for line in (out / "rounds.jsonl").read_text("utf-8").splitlines()]
     rounds = []
     for line in lines:
         folder = out / "rounds" / str(line["round"])
         model = folder / "run" / "model" if line["round"] else start
         pairs = right_pairs(folder / "rows.jsonl") if line["round"] else None
-        rounds.append({**line, "worth": worth(model, seed), "right_pairs": pairs})
+        rounds.append({**line, "worth": worth(model, seed, device), "right_pairs": pairs})
     atomic.make_folder(path.parent)
     atomic.write_text(path, json.dumps(rounds))
     return rounds
@@ -207,13 +210,14 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="where runs and the table lie")
     parser.add_argument("--seeds", type=int, default=5, help="default: 5")
+    parser.add_argument("--device", default="cpu", help="where models learn and answer (default: cpu)")
     parser.add_argument("--only", nargs="+", choices=ARMS, default=[*ARMS], help="default: all")
     args = parser.parse_args()
     atomic.make_folder(args.out)
     loops: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in args.only}
     for seed in range(args.seeds):
         for name in args.only:
-            loops[name].append(found(args.out, name, seed))
+            loops[name].append(found(args.out, name, seed, args.device))
     text = table(iter([HEAD, *(row for name in args.only for row in rows_of(name, loops[name]))]))
     atomic.write_text(args.out / "self_rewarding.md", text)
     print(f"\n{text}")

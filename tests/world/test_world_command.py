@@ -18,6 +18,7 @@ from plaudit.world import making
 from plaudit.world.annotators import POOLS, annotator_pool
 from plaudit.world.corpus import plain_statements
 from plaudit.world.revisions import helpful_only, revisions
+from plaudit.world.teaching_points import points
 from plaudit.world.twins import twins
 from plaudit.world.verdicts import make_thumbs
 from plaudit.world.wanted import RECORD_KINDS
@@ -36,6 +37,7 @@ MADE = {
     "plain-text": lambda: plain_statements(24, seed=3),
     "helpful-only": lambda: helpful_only(24, seed=3),
     "revisions": lambda: revisions(24, seed=3),
+    "points": lambda: points(24, seed=3),
 }
 
 
