@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -274,16 +273,12 @@ def _policy_folders(models: Any) -> dict[str, Path]:
 
 def _evaluation_prompts(data: Rows, n: int | None, seed: int) -> tuple[Any, ...]:
     from plaudit.data.read import read_records
+    from plaudit.data.transforms import some_of
     from plaudit.evaluation.policies.generate import evaluation_prompts
 
     with _as_file(data) as path:
         prompts = evaluation_prompts(read_records(path).records)
-    if n is None or n >= len(prompts):
-        return prompts
-    # A generator of its own, so that n changes nothing else;
-    # sorted, so that prompts keep the file's order.
-    chosen = sorted(random.Random(f"prompts {seed}").sample(range(len(prompts)), n))
-    return tuple(prompts[index] for index in chosen)
+    return tuple(some_of(prompts, n, f"prompts {seed}"))
 
 
 def _scorers(options: _PolicyOptions) -> Scorers:

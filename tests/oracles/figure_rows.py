@@ -13,10 +13,10 @@ from torch import Tensor
 from plaudit.advantages import baseline, group, temporal
 from plaudit.engine.optimizer import schedule_factor
 from plaudit.engine.settings import OptimizerSettings
-from plaudit.evaluation.permutation import sign_flip_test
 from plaudit.evaluation.policies import diversity, scores, win_rate
 from plaudit.evaluation.reward_models import accuracy
 from plaudit.evaluation.reward_models.pairs import PairColumns
+from plaudit.evaluation.shares import sign_flip_test
 from plaudit.evaluation.stats import Resampling, wilson_interval
 from plaudit.losses import (
     reward,

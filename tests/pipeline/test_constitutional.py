@@ -47,6 +47,9 @@ def test_a_pipeline_that_comes_with_plaudit_is_named_by_a_word_where_no_such_fil
     assert Path("mine.yaml").read_text("utf-8") == CONFIG.read_text("utf-8")
     assert main(["run", "constitutionnel", "--write", "other.yaml"]) == 2
     assert "there is default, constitutional" in capsys.readouterr().err
+    assert main(["run", "constitutionel", "--dry-run"]) == 2
+    assert "constitutionel: no such file" in (error := capsys.readouterr().err)
+    assert "did you mean constitutional?" in error
     with pytest.raises(SystemExit):
         main(["run", "--help"])
     shown = capsys.readouterr().out

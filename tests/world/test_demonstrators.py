@@ -76,8 +76,8 @@ def test_the_crowd_is_uneven_and_each_pool_has_its_own_faults():
     assert 0.6 < worth["crowd"].mean < 0.8
     assert max(each) - min(each) > 0.15
     harmful = [question for question in questions("test") if question.category == "harmful"][:40]
-    complying = written_worth("obliging", demonstrator_pool("obliging"), harmful)
-    assert complying.mean < written_worth("crowd", demonstrator_pool("crowd"), harmful).mean
+    cautious = written_worth("cautious", demonstrator_pool("cautious"), harmful)
+    assert cautious.mean < written_worth("crowd", demonstrator_pool("crowd"), harmful).mean
 
 
 def test_rows_name_who_wrote_them(tmp_path, capsys):

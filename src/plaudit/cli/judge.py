@@ -180,13 +180,13 @@ def _make_card(args: argparse.Namespace) -> None:
     from plaudit.evaluation.policies.judge import check_judge
     from plaudit.evaluation.policies.judge_card import judge_card, write_card
     from plaudit.evaluation.stats import Resampling
-    from plaudit.methods.ai_feedback.row_judging import end_notes, estimate_sentence, judge_settings
+    from plaudit.methods.ai_feedback.row_judging import end_notes, estimate_sentence
     from plaudit.rewards.comparing import in_both_orders, judge_named
 
     if args.bootstrap < 2:
         raise UserError(f"--bootstrap {args.bootstrap}: expected 2 or more, 1000 for a steady interval")
     check_judge(args.by, has_gold=False)
-    settings = judge_settings(_settings(args))
+    settings = _settings(args).judge_settings()
     judge = in_both_orders(judge_named(args.by, settings))
     pairs = _pairs_of_people(args)
     if args.estimate:
@@ -207,8 +207,8 @@ def _pairs_of_people(args: argparse.Namespace) -> list[ScoredPair]:
 
     from plaudit.data.read import read_records
     from plaudit.data.records import Comparison, Ranking
+    from plaudit.data.transforms import some_of
     from plaudit.evaluation.reward_models.pairs import scored_pairs
-    from plaudit.methods.ai_feedback.row_judging import some_of
 
     found = read_records(args.card, format=args.format, options=row_options(args))
     print(found.format_sentence)
@@ -216,7 +216,7 @@ def _pairs_of_people(args: argparse.Namespace) -> list[ScoredPair]:
     if any(record.group == "ai" for record in records):
         raise UserError(f"{args.card}: rows of models (group ai) are among these; a card is made on people's")
     # Judges score nothing: the pairs are wanted for what people said of them.
-    pairs = some_of(list(scored_pairs(records, defaultdict(lambda: None))), args.n, args.seed)
+    pairs = some_of(list(scored_pairs(records, defaultdict(lambda: None))), args.n, f"pairs {args.seed}")
     if not pairs:
         raise UserError(f"{args.card}: there are no comparisons or rankings of people in it")
     return pairs

@@ -10,10 +10,11 @@ trained.
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from plaudit.data.records import (
     Comparison,
@@ -441,3 +442,18 @@ def _no_contrast_message(result: DemonstrationSet) -> str:
 def _reasons_text(result: DemonstrationSet) -> str:
     reasons = [f"{count} × {reason}" for reason, count in result.reason_counts.items()]
     return ", ".join(reasons) or "nothing was left out"
+
+
+Item = TypeVar("Item")
+
+
+def some_of(items: Sequence[Item], n: int | None, draw: str) -> list[Item]:
+    """At most so many of these, in their order, chosen by chance; ``draw`` is what the choice hangs on.
+
+    >>> some_of("abc", 2, "pairs 0"), some_of("abc", None, "pairs 0")
+    (['a', 'b'], ['a', 'b', 'c'])
+    """
+    if n is None or n >= len(items):
+        return list(items)
+    chosen = sorted(random.Random(draw).sample(range(len(items)), n))
+    return [items[place] for place in chosen]

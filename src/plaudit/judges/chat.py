@@ -147,7 +147,7 @@ class ChatServer:
         if health.stopped.is_set():
             there = sum(isinstance(reply, Reply) for reply in known.values())
             progress = self._progress(there, len(by_key))
-            raise UserError(f"the judge is down: {health.last_failure}. {progress} where it stopped")
+            raise UserError(f"{self.model} is down: {health.last_failure}. {progress} where it stopped")
         return [known[key] for key in keys]
 
     @property

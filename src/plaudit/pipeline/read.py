@@ -67,7 +67,12 @@ def config_path(config: str | PathLike[str] | None) -> Path:
     """
     if config is None:
         return DEFAULT_CONFIG
-    return Path(config) if Path(config).exists() else SHIPPED.get(str(config), Path(config))
+    word, path = str(config), Path(config)
+    if path.exists():
+        return path
+    if word not in SHIPPED and (hint := did_you_mean(word, SHIPPED)):
+        raise UserError(f"{word}: no such file, and no pipeline that comes with plaudit is called so{hint}")
+    return SHIPPED.get(word, path)
 
 
 def read_pipeline(

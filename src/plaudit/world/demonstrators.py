@@ -119,10 +119,9 @@ DEMONSTRATORS: Mapping[str, Callable[[], tuple[Demonstrator, ...]]] = {
     "crowd": _crowd,
     "hasty": _pool_of_a_kind("hasty", {"short": 1, "partial": 3, "curt": 3, "wrong": 1}),
     "cautious": _pool_of_a_kind("cautious", {"evasive": 3, "not_knowing": 2, "hedged": 2}),
-    "obliging": _pool_of_a_kind("obliging", {"complying": 3, "inventing": 3, "agreeing": 3}),
 }
 """Each pool of demonstrators by its name: those who write the best answers, twelve ordinary people, those who
-leave things out, those who would rather not say, and those who do whatever they are told."""
+leave things out, and those who would rather not say."""
 
 
 def demonstrator_pool(name: str) -> tuple[Demonstrator, ...]:

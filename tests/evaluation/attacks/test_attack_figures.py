@@ -14,7 +14,7 @@ from statsmodels.stats.proportion import proportion_confint
 from plaudit.data.records import user_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.attacks.attempt import AnswerFinding, Attempt, Finding
-from plaudit.evaluation.attacks.figures import exact_p_value, paired, paired_interval, share_estimate
+from plaudit.evaluation.attacks.figures import attack_share, exact_p_value, paired, paired_interval
 from plaudit.evaluation.attacks.summary import gap_between, mirrored_of, rate, read_attack
 from plaudit.evaluation.stats import Estimate
 
@@ -32,7 +32,7 @@ def width(estimate: Estimate) -> float:
 
 @pytest.mark.parametrize(("worked", "n"), [(0, 12), (5, 40), (23, 174), (40, 40)])
 def test_a_share_of_attempts_of_their_own_has_wilsons_interval(worked, n):
-    found = share_estimate([1.0] * worked + [0.0] * (n - worked), [str(k) for k in range(n)])
+    found = attack_share([1.0] * worked + [0.0] * (n - worked), [str(k) for k in range(n)])
     low, high = proportion_confint(worked, n, method="wilson")
     assert found is not None
     assert found.value == worked / n
@@ -41,8 +41,8 @@ def test_a_share_of_attempts_of_their_own_has_wilsons_interval(worked, n):
 
 def test_rewordings_of_one_prompt_are_no_independent_attempts():
     values = [1.0] * 60 + [0.0] * 60
-    alone = share_estimate(values, [str(n) for n in range(120)])
-    together = share_estimate(values, [str(n // 12) for n in range(120)])
+    alone = attack_share(values, [str(n) for n in range(120)])
+    together = attack_share(values, [str(n // 12) for n in range(120)])
     assert alone is not None
     assert together is not None
     assert together.prompts == 10

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -276,14 +275,12 @@ def _evaluation_prompts(args: argparse.Namespace) -> tuple[EvaluationPrompt, ...
 
         return exam_prompts(args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
     from plaudit.data.read import read_records
+    from plaudit.data.transforms import some_of
     from plaudit.evaluation.policies.generate import evaluation_prompts
 
     rows = read_records(args.prompts, format=args.format, options=row_options(args))
     prompts = evaluation_prompts(rows.records)
-    if args.n is None or args.n >= len(prompts):
-        return prompts
-    chosen = sorted(random.Random(f"prompts {args.seed}").sample(range(len(prompts)), args.n))
-    return tuple(prompts[index] for index in chosen)
+    return tuple(some_of(prompts, args.n, f"prompts {args.seed}"))
 
 
 def _closed_questions(args: argparse.Namespace) -> tuple[ChoiceQuestion, ...]:

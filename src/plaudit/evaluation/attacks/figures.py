@@ -1,7 +1,8 @@
 """Shares with their intervals, and differences of two shares of the same attempts.
 
 A share of independent attempts has Wilson's interval (1927). Where several attempts were made from one prompt
-(rewordings) or have several answers, prompts are drawn anew as a whole (bootstrap). Two shares of the same
+(rewordings) or have several answers, it is Wilson's at the size that prompts are worth, and prompts are drawn
+anew as a whole (bootstrap) for differences. Two shares of the same
 attempts are compared by the exact test of McNemar (1947) and by the interval of Newcombe (1998, method 10).
 """
 
@@ -14,17 +15,17 @@ from math import sqrt
 
 import numpy as np
 
-from plaudit.evaluation.permutation import sign_flip_test
 from plaudit.evaluation.reward_models.pairs import group_index
+from plaudit.evaluation.shares import share_estimate, sign_flip_test
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
 
 
-def share_estimate(values: Sequence[float], units: Sequence[str]) -> Estimate | None:
+def attack_share(values: Sequence[float], units: Sequence[str]) -> Estimate | None:
     """The mean of shares with its interval; ``units`` says which of them belong to one prompt.
 
     None of nothing.
 
-    >>> found = share_estimate([1, 0, 1, 0, 1, 0, 1, 0, 1, 0], list("abcdefghij"))
+    >>> found = attack_share([1, 0, 1, 0, 1, 0, 1, 0, 1, 0], list("abcdefghij"))
     >>> round(found.low, 3), round(found.high, 3)
     (0.237, 0.763)
     """
@@ -34,7 +35,7 @@ def share_estimate(values: Sequence[float], units: Sequence[str]) -> Estimate | 
     if prompts == len(values) and {*values} <= {0, 1}:
         low, high = wilson_interval(mean, len(values))
         return Estimate(value=mean, low=low, high=high, n=len(values), prompts=prompts)
-    return bootstrap_mean(np.array(values, dtype=float), group_index(units), Resampling())
+    return share_estimate(np.array(values, dtype=float), group_index(units))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Any
 from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
 from plaudit.evaluation.attacks.attempt import Finding
-from plaudit.evaluation.attacks.figures import Paired, paired, share_estimate
+from plaudit.evaluation.attacks.figures import Paired, attack_share, paired
 from plaudit.evaluation.stats import Estimate
 from plaudit.files import exact_json
 from plaudit.files.atomic import AtomicFile, make_output_folder, write_json
@@ -166,8 +166,8 @@ def rate(name: str, findings: Sequence[Finding]) -> Rate:
         name=name,
         attempts=len(findings),
         unjudged=len(findings) - len(decided),
-        share=share_estimate([float(bool(f.happened)) for f in decided], [f.unit for f in decided]),
-        answers=share_estimate([f.share or 0.0 for f in shared], [f.unit for f in shared]),
+        share=attack_share([float(bool(f.happened)) for f in decided], [f.unit for f in decided]),
+        answers=attack_share([f.share or 0.0 for f in shared], [f.unit for f in shared]),
     )
 
 

@@ -19,9 +19,9 @@ from jaxtyping import Float, Int
 
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
-from plaudit.evaluation.permutation import sign_flip_test
 from plaudit.evaluation.policies.generate import EvaluationPrompt, LoadedPolicy
 from plaudit.evaluation.reward_models.pairs import group_index
+from plaudit.evaluation.shares import sign_flip_test
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
 from plaudit.rewards.base import Reward
 from plaudit.rollouts.sampler import SamplingSettings

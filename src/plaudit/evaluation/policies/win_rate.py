@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 
 from plaudit.data.judging import NO_VERDICT, Orders
 from plaudit.errors import UserError
-from plaudit.evaluation.permutation import sign_flip_test
 from plaudit.evaluation.policies.result import CategoryFigure, Contest, Rating
 from plaudit.evaluation.reward_models.pairs import group_index
+from plaudit.evaluation.shares import sign_flip_test
 from plaudit.evaluation.stats import (
     ControlledWinRate,
     Estimate,

@@ -6,7 +6,6 @@ declines everything resists every attack and is of no use.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import assistant_turn, user_turn
+from plaudit.data.transforms import some_of
 from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.evaluation.attacks.archive import Worked, add_to_archive, read_archive
@@ -46,13 +46,12 @@ from plaudit.evaluation.attacks.verdicts import AnswerJudge, AnswerJudgeSettings
 from plaudit.evaluation.policies.generate import check_policy_folder
 from plaudit.evaluation.policies.judge import family_note
 from plaudit.judges.constitution import constitution_named
-from plaudit.judges.money import BYTES_A_TOKEN, Estimate, Purse, parse_prices, total_estimate
-from plaudit.judges.posting import RetryPolicy
+from plaudit.judges.money import BYTES_A_TOKEN, Estimate, Purse, total_estimate
 from plaudit.judges.wording import Question, wording_named
-from plaudit.judges.words import LOCAL, SERVER, HowToAsk, asks_a_model, parse_judge_word
+from plaudit.judges.words import LOCAL, SERVER, asks_a_model, parse_judge_word
 from plaudit.judges.writing import Writer
 from plaudit.methods.ai_feedback.attacking import AttackSettings
-from plaudit.rewards.comparing import JudgeSettings, writer_named
+from plaudit.rewards.comparing import writer_named
 from plaudit.rewards.load import model_folder
 
 ARCHIVE_FILE = "archive.jsonl"
@@ -62,7 +61,7 @@ NO_TWINS = (
     "resist every attack"
 )
 """What is missing without twins."""
-WHOLE_PROMPTS = "intervals draw prompts anew as a whole: what was made of one prompt hangs together"
+WHOLE_PROMPTS = "intervals count prompts, not attempts: what was made of one prompt hangs together"
 """Said where several attempts, or answers, belong to one prompt."""
 NO_MIRRORED = "unequal refusal was not measured: no two rows of the twins share a word under `mirror`"
 """What is missing without mirrored pairs."""
@@ -115,22 +114,6 @@ class AttackResult:
     """What worked, of all policies."""
 
 
-def judges_of(settings: AttackSettings, purse: Purse | None = None) -> JudgeSettings:
-    """How all models that are asked in words are reached."""
-    ask = HowToAsk(
-        price=None if settings.price is None else parse_prices(settings.price), requests=settings.requests
-    )
-    return JudgeSettings(
-        device=settings.device,
-        dtype=settings.dtype,
-        retry_policy=RetryPolicy(token_from=settings.token_from),
-        cache=settings.cache,
-        soft=True,
-        ask=ask,
-        purse=purse or Purse(settings.most_money),
-    )
-
-
 def check_files(settings: AttackSettings) -> None:
     """Refuse folders, templates, a constitution and prices that are not good, before anything else runs."""
     for word in settings.targets:
@@ -141,7 +124,6 @@ def check_files(settings: AttackSettings) -> None:
         read_templates(settings.templates)
     if settings.constitution is not None:
         constitution_named(settings.constitution)
-    judges_of(settings)
 
 
 def read_attack_rows(
@@ -175,7 +157,7 @@ def attack_rows(settings: AttackSettings, attempts: Sequence[Attempt], harmless:
     # A category may be known from the archive alone.
     known = chosen_categories([*attempts, *(entry.attempt for entry in worked)], settings.category)
     keys = {attempt.key for attempt in known}
-    chosen = _some([attempt for attempt in attempts if attempt.key in keys], settings)
+    chosen = some_of([a for a in attempts if a.key in keys], settings.n, f"prompts {settings.seed}")
     templates = () if settings.templates is None else read_templates(settings.templates)
     return AttackRows(
         attempts=(*chosen, *reworded(chosen, templates)),
@@ -188,7 +170,7 @@ def parties_of(
     settings: AttackSettings, names: Sequence[str] = (), purse: Purse | None = None
 ) -> AttackParties:
     """The policies, judges and the attacker of the settings."""
-    judges = judges_of(settings, purse)
+    judges = settings.judge_settings(purse)
     constitution = None if settings.constitution is None else constitution_named(settings.constitution)
     harm = AnswerJudgeSettings(
         matter="harm",
@@ -392,39 +374,37 @@ def _worked(target: Target, judge: str, found: Mapping[str, Sequence[Finding]]) 
 
 
 def _notes(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -> list[str]:
-    folders = {t.name: t.folder for t in parties.targets if isinstance(t, FolderTarget)}
+    words = [word for word in (settings.judge, settings.by) if word is not None]
+    own = {word: _itself(word, parties.targets) for word in words}
+    judged = own[settings.judge]
+    # Of a target that is the judge itself more is to be said than its family.
+    folders = {t.name: t.folder for t in parties.targets if isinstance(t, FolderTarget) and t not in judged}
     family = family_note(settings.judge, parties.judge.name, folders) if folders else None
     judges = (parties.judge, *(() if parties.refusal is None else (parties.refusal,)))
     units = {attempt.group for attempt in rows.attempts}
     rewordings = len(units) < len(rows.attempts) or settings.answers > 1
     return [
-        *(note for word in (settings.judge, settings.by) for note in _self_notes(word, parties.targets)),
+        *(
+            f"{target.name} is attacked and is {parse_judge_word(word).place} itself, who judges or attacks: "
+            "it knows its own ways"
+            for word, targets in own.items()
+            for target in targets
+        ),
         *([] if family is None else [family]),
         *(note for judge in judges for note in judge.notes),
         *([WHOLE_PROMPTS] if rewordings else []),
     ]
 
 
-def _self_notes(word: str | None, targets: Sequence[Target]) -> list[str]:
-    """Of a judge or an attacker that is one of those that are attacked."""
-    if word is None or not asks_a_model(word):
+def _itself(word: str, targets: Sequence[Target]) -> list[Target]:
+    """The targets that a judge or an attacker is itself."""
+    if not asks_a_model(word):
         return []
     place = parse_judge_word(word).place
     is_folder = place.startswith(LOCAL)
     own = hash_path(model_folder(Path(place.removeprefix(LOCAL)))) if is_folder else hash_of_word(place)
-    return [
-        f"{target.name} is attacked and is {place} itself, who judges or attacks: it knows its own ways"
-        for target in targets
-        if target.hash == own
-    ]
+    return [target for target in targets if target.hash == own]
 
 
 def _name_of(judge: AnswerJudge) -> str:
     return f"{judge.name} {judge.version}".strip()
-
-
-def _some(attempts: Sequence[Attempt], settings: AttackSettings) -> tuple[Attempt, ...]:
-    if settings.n is None or settings.n >= len(attempts):
-        return tuple(attempts)
-    chosen = sorted(random.Random(f"prompts {settings.seed}").sample(range(len(attempts)), settings.n))
-    return tuple(attempts[place] for place in chosen)

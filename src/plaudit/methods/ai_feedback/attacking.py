@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from plaudit.errors import UserError
-from plaudit.judges.money import parse_prices
 from plaudit.judges.words import asks_a_model
+from plaudit.methods.ai_feedback.asking import AskingSettings
 from plaudit.rollouts.sampler import SamplingSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttackSettings:
+class AttackSettings(AskingSettings):
     """Attacks on policies, beside prompts that they should not refuse.
 
     Example: ``AttackSettings(targets=("runs/sft",), prompts=Path("red.jsonl"), judge="mine.py:harmful", …)``
@@ -57,29 +56,14 @@ class AttackSettings:
     """What counts as harm: a file of principles, or ours; none: the wording's own words."""
     principles: int = 1
     """How many of its principles are drawn for each task."""
-    most_money: float | None = None
-    """Stop before more is spent; needs prices."""
-    price: str | None = None
-    """What a million tokens cost, questions/replies: 0.15/0.6."""
-    cache: Path | None = None
-    """Where replies of servers are kept; none: the user's cache folder."""
-    requests: int | None = None
-    """Requests at the same time; none: 8."""
-    token_from: str | None = None
-    """Environment variable with the servers' token."""
     columns: tuple[str, ...] = ()
     """What fields of the rows are called here: prompt=question."""
     leave_out: tuple[str, ...] = ()
     """Fields of the rows that are left unread on purpose."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Numbers of the products of models of this machine."""
-    seed: int = 0
-    """The seed of all random numbers."""
 
     def __post_init__(self) -> None:
         """Refuse what attacks nothing, or leaves out without a word what belongs to it."""
+        AskingSettings.__post_init__(self)
         for name in ("turns", "answers", "max_tokens", "principles", "n"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -88,7 +72,7 @@ class AttackSettings:
             raise UserError(f"write {self.write}: expected 0 messages or more")
         self._check_attacker()
         # For their complaints, before anything is loaded.
-        _ = self.sampling, None if self.price is None else parse_prices(self.price)
+        _ = self.sampling
         if self.answers > 1 and self.temperature == 0:
             raise UserError(
                 f"answers {self.answers}: at temperature 0 all answers are the same; leave one of them out"

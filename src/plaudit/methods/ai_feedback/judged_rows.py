@@ -7,7 +7,6 @@ is the better one. Its annotator is the judge with its version, its group is ``a
 from __future__ import annotations
 
 import hashlib
-import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from plaudit.data.records import (
     Text,
     plain_text,
 )
+from plaudit.data.transforms import some_of
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import evaluation_prompts
 from plaudit.judges.model_judge import ModelJudge
@@ -111,10 +111,7 @@ def drawn_tasks(
     sampler: TextSampler, records: Iterable[Record], settings: SamplingSettings, *, n: int | None = None
 ) -> tuple[list[Task], Counter[str]]:
     """Two answers of a model to each prompt, and how many prompts are left out for which reason."""
-    prompts = list(evaluation_prompts(records))
-    if n is not None and n < len(prompts):
-        chosen = sorted(random.Random(f"prompts {settings.seed}").sample(range(len(prompts)), n))
-        prompts = [prompts[place] for place in chosen]
+    prompts = some_of(evaluation_prompts(records), n, f"prompts {settings.seed}")
     answers = sampler.generate_answers([prompt.prompt for prompt in prompts], settings, n=2)
     tasks = [
         prompt.task([(answer.text, answer.ended) for answer in pair])

@@ -17,9 +17,8 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import family_note
 from plaudit.files import atomic
 from plaudit.judges.constitution import constitution_named
-from plaudit.judges.money import Estimate, Purse, parse_prices
-from plaudit.judges.posting import RetryPolicy
-from plaudit.judges.words import LOCAL, HowToAsk, parse_judge_word
+from plaudit.judges.money import Estimate, Purse
+from plaudit.judges.words import LOCAL, parse_judge_word
 from plaudit.judges.writing import Writer
 from plaudit.methods.ai_feedback.revising import Give, ReviseSettings
 from plaudit.methods.ai_feedback.rounds import (
@@ -32,9 +31,8 @@ from plaudit.methods.ai_feedback.rounds import (
     revise_drafts,
 )
 from plaudit.methods.ai_feedback.watched import Watched, read_marks, watched, watched_lines
-from plaudit.rewards.comparing import JudgeSettings, writer_named
+from plaudit.rewards.comparing import writer_named
 from plaudit.rewards.load import model_folder
-from plaudit.rollouts.sampler import SamplingSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,24 +71,11 @@ def revision_plan(settings: ReviseSettings) -> RevisionPlan:
     )
 
 
-def _judge_settings(settings: ReviseSettings) -> JudgeSettings:
-    """How the reviser is loaded and asked."""
-    price = None if settings.price is None else parse_prices(settings.price)
-    return JudgeSettings(
-        device=settings.device,
-        dtype=settings.dtype,
-        retry_policy=RetryPolicy(token_from=settings.token_from),
-        cache=settings.cache,
-        ask=HowToAsk(price=price, requests=settings.requests),
-        purse=Purse(settings.most_money),
-    )
-
-
 def prepare_revising(
     settings: ReviseSettings, *, layout: str | None = None, say: Callable[[str], object] = print
 ) -> Revising:
     """Read the rows, of this layout or whichever they have, load the reviser and draw the answers."""
-    plan, judging = revision_plan(settings), _judge_settings(settings)
+    plan, judging = revision_plan(settings), settings.judge_settings()
     read_marks(settings.marks)
     source = settings.data or settings.prompts
     assert source is not None, "one of both is given"
@@ -120,11 +105,8 @@ def _drafts(settings: ReviseSettings, records: Sequence[Record]) -> Drafts:
     # Models are slow to import, and rows with answers need none.
     from plaudit.rollouts.build import sampler_of_folder
 
-    sampler = sampler_of_folder(model_folder(settings.model), device=settings.device)
-    sampling = SamplingSettings(
-        temperature=settings.temperature, max_tokens=settings.max_tokens, seed=settings.seed
-    )
-    return drawn_drafts(sampler, records, sampling, n=settings.n)
+    sampler = sampler_of_folder(model_folder(settings.model), device=settings.device, dtype=settings.dtype)
+    return drawn_drafts(sampler, records, settings.sampling, n=settings.n)
 
 
 def _refuse_prompts(records: Sequence[Record]) -> None:

@@ -7,11 +7,10 @@ differ in what matters and in little else. Every step is kept; what teaches noth
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from plaudit.data.edits import edit_distance, edit_share, token_jaccard
 from plaudit.data.judging import NoVerdict
@@ -27,6 +26,7 @@ from plaudit.data.records import (
     plain_text,
     text_to_json,
 )
+from plaudit.data.transforms import some_of
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import evaluation_prompts
 from plaudit.judges.constitution import Constitution, Principle
@@ -302,7 +302,7 @@ def drafts_of(records: Iterable[Record], *, n: int | None = None, seed: int = 0)
             category = None if isinstance(record, Prompt) else record.category
             draft = Draft(prompt=record.prompt, answer=words, category=category)
             found.setdefault((record.prompt, words), draft)
-    return Drafts(drafts=tuple(_some([*found.values()], n, seed)), left_out=left_out)
+    return Drafts(drafts=tuple(some_of([*found.values()], n, f"drafts {seed}")), left_out=left_out)
 
 
 def drawn_drafts(
@@ -310,7 +310,7 @@ def drawn_drafts(
 ) -> Drafts:
     """A model's answer to each prompt, or to ``n`` of them; those that are cut or empty are left out."""
     prompts = [prompt for prompt in evaluation_prompts(records) if plain_text(prompt.prompt).strip()]
-    prompts = _some(prompts, n, settings.seed)
+    prompts = some_of(prompts, n, f"drafts {settings.seed}")
     if not prompts:
         raise UserError("there is no prompt among these rows that anybody could answer")
     drafts, left_out = list[Draft](), Counter[str]()
@@ -321,17 +321,6 @@ def drawn_drafts(
             continue
         drafts.append(Draft(prompt=prompt.prompt, answer=answer.text, category=prompt.category))
     return Drafts(drafts=tuple(drafts), left_out=left_out)
-
-
-_Item = TypeVar("_Item")
-
-
-def _some(items: Sequence[_Item], n: int | None, seed: int | None) -> Sequence[_Item]:
-    """At most ``n`` of these, drawn by chance, in their order."""
-    if n is None or n >= len(items):
-        return items
-    chosen = sorted(random.Random(f"drafts {seed}").sample(range(len(items)), n))
-    return [items[place] for place in chosen]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.judging import Judge, NoVerdict, Task, Verdict, outcomes
 from plaudit.data.read import read_records
 from plaudit.data.records import Record
+from plaudit.data.transforms import some_of
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, family_note, judge_notes
@@ -20,7 +19,6 @@ from plaudit.judges.identity import Judging, judging_of
 from plaudit.judges.jury import Jury, Spread
 from plaudit.judges.model_judge import ModelJudge
 from plaudit.judges.money import Purse, total_estimate
-from plaudit.judges.posting import RetryPolicy
 from plaudit.methods.ai_feedback.judged_rows import (
     JudgedRows,
     answer_tasks_of,
@@ -31,10 +29,9 @@ from plaudit.methods.ai_feedback.judged_rows import (
     refuse_other_rows,
 )
 from plaudit.methods.ai_feedback.judging import JudgeRowsSettings
-from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named
+from plaudit.rewards.comparing import in_both_orders, judge_named
 from plaudit.rewards.load import model_folder
 
-Item = TypeVar("Item")
 """What some are drawn of."""
 
 
@@ -95,7 +92,7 @@ def prepare_judging(
 ) -> RowJudging:
     """Read the rows, of this layout or whichever they have, load the judge and draw the answers."""
     check_judge(settings.by, has_gold=False)
-    asking = judge_settings(settings)
+    asking = settings.judge_settings()
     judge = in_both_orders(judge_named(settings.by, asking))
     source = settings.data or settings.prompts
     assert source is not None, "one of both is given"
@@ -124,37 +121,12 @@ def prepare_judging(
     )
 
 
-def judge_settings(settings: JudgeRowsSettings) -> JudgeSettings:
-    """How the judge is loaded and asked, with a purse of its own."""
-    return JudgeSettings(
-        device=settings.device,
-        dtype=settings.dtype,
-        retry_policy=RetryPolicy(token_from=settings.token_from),
-        cache=settings.cache,
-        soft=True,
-        ask=settings.ask,
-        purse=Purse(settings.most_money),
-    )
-
-
 def write_judged_rows(judged: JudgedRows, path: Path) -> None:
     """Write the rows; where nothing was said of any pair there is nothing to write."""
     if not judged.rows:
         reasons = ", ".join(f"{count} {why}" for why, count in judged.failures.items())
         raise UserError(f"nothing was said of any pair, so there are no rows ({reasons or 'no pairs'})")
     write_records(judged.rows, path)
-
-
-def some_of(items: Sequence[Item], n: int | None, seed: int) -> list[Item]:
-    """At most so many of these, by chance, in their order.
-
-    >>> some_of("abc", 2, seed=0), some_of("abc", None, seed=0)
-    (['a', 'b'], ['a', 'b', 'c'])
-    """
-    if n is None or n >= len(items):
-        return list(items)
-    chosen = sorted(random.Random(f"pairs {seed}").sample(range(len(items)), n))
-    return [items[place] for place in chosen]
 
 
 def models_in(judge: Judge, tasks: Sequence[Task], seed: int) -> list[tuple[ModelJudge, Sequence[Task]]]:
@@ -196,7 +168,7 @@ def _tasks(
     singly = isinstance(judge, ModelJudge) and judge.how in ("points", "answer") and not pairs
     refuse_other_rows(records, singly=singly)
     tasks = answer_tasks_of(records) if singly else pairs
-    return some_of(tasks, settings.n, settings.seed), singly, ()
+    return some_of(tasks, settings.n, f"pairs {settings.seed}"), singly, ()
 
 
 def _drawn(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plaudit.evaluation.permutation import sign_flip_test
+from plaudit.evaluation.shares import sign_flip_test
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
 
 FALSE_STOP = 0.05
