@@ -444,10 +444,10 @@ def _reasons_text(result: DemonstrationSet) -> str:
     return ", ".join(reasons) or "nothing was left out"
 
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
-def some_of(items: Sequence[Item], n: int | None, draw: str) -> list[Item]:
+def some_of(items: Sequence[_Item], n: int | None, draw: str) -> list[_Item]:
     """At most so many of these, in their order, chosen by chance; ``draw`` is what the choice hangs on.
 
     >>> some_of("abc", 2, "pairs 0"), some_of("abc", None, "pairs 0")

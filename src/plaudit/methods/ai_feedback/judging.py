@@ -20,6 +20,7 @@ class JudgeRowsSettings(AnswersSettings):
     """
 
     purpose: ClassVar[str] = "judged"
+    """What becomes of the answers, for messages."""
     by: str
     """Who judges: openai:http://host/v1#model, model:DIR, jury:FILE, a reward, module:function."""
     how: How | None = None

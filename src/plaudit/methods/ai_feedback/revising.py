@@ -24,6 +24,7 @@ class ReviseSettings(AnswersSettings):
     """
 
     purpose: ClassVar[str] = "revised"
+    """What becomes of the answers, for messages."""
     by: str
     """Who criticises and revises: openai:http://host/v1#model, model:DIR."""
     give: Give = "demonstrations"
