@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from plaudit.errors import UserError
 from plaudit.judges.money import Purse, parse_prices
@@ -21,11 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingSettings:
-    """How models are reached, and what that may cost.
+    """Which rows are read, how models are reached, and what that may cost.
 
     Example: ``AskingSettings(price="0.15/0.6", most_money=5)``
     """
 
+    prompts: Path | None = None
+    """Rows with the prompts that are put to the policies, each once."""
+    columns: tuple[str, ...] = ()
+    """What fields of the rows are called here: prompt=question system=system."""
+    leave_out: tuple[str, ...] = ()
+    """Fields of the rows that are left unread on purpose."""
+    n: int | None = None
+    """At most so many prompts, pairs or answers, drawn by chance; none: all."""
+    max_tokens: int = 64
+    """An answer of a policy that has not ended after so many tokens is cut."""
     most_money: float | None = None
     """Stop before more is spent; needs prices."""
     price: str | None = None
@@ -44,7 +54,9 @@ class AskingSettings:
     """The seed of all random numbers."""
 
     def __post_init__(self) -> None:
-        """Refuse prices and caps that are none, before anything is loaded or asked."""
+        """Refuse prices, caps and numbers that are none, before anything is loaded or asked."""
+        if self.n is not None and self.n < 1:
+            raise UserError(f"n must be at least 1, not {self.n}")
         _ = self.ask
         Purse(self.most_money)
 
@@ -52,6 +64,10 @@ class AskingSettings:
     def ask(self) -> HowToAsk:
         """How a model is asked where its word does not say."""
         return self.asking()
+
+    def sampling_at(self, temperature: float) -> SamplingSettings:
+        """How a policy's answers are drawn."""
+        return SamplingSettings(temperature=temperature, max_tokens=self.max_tokens, seed=self.seed)
 
     def asking(self, **more: Any) -> HowToAsk:
         """The same with what else a request says of it."""
@@ -74,44 +90,9 @@ class AskingSettings:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswersSettings(AskingSettings):
-    """The same about answers that a policy draws, or that rows have.
-
-    Example: ``AnswersSettings(model=Path("runs/sft"), prompts=Path("prompts.jsonl"), n=200)``
-    """
-
-    purpose: ClassVar[str] = "read"
-    """What becomes of the answers, for messages."""
-    model: Path | None = None
-    """The policy whose answers these are."""
-    prompts: Path | None = None
-    """Rows with the prompts that it answers, each once."""
-    data: Path | None = None
-    """In place of both, rows that have answers: comparisons, rankings, demonstrations, ratings."""
-    columns: tuple[str, ...] = ()
-    """What fields of the rows are called here: prompt=question system=system."""
-    leave_out: tuple[str, ...] = ()
-    """Fields of the rows that are left unread on purpose."""
-    n: int | None = None
-    """At most so many answers, pairs or prompts, drawn by chance; none: all."""
-    temperature: float = 1.0
-    """Of the policy's answers: scores are divided by it."""
-    max_tokens: int = 64
-    """An answer of the policy that has not ended after so many tokens is cut."""
-
-    def __post_init__(self) -> None:
-        """Refuse answers of nobody, and of two sources."""
-        AskingSettings.__post_init__(self)
-        if (self.data is None) == (self.model is None):
-            raise UserError(f"say either a model, whose answers are {self.purpose}, or data that has answers")
-        if (self.model is None) != (self.prompts is None):
-            raise UserError("a model answers prompts: give model and prompts together")
-        if self.n is not None and self.n < 1:
-            raise UserError(f"n must be at least 1, not {self.n}")
-        _ = self.sampling
-
-    @property
-    def sampling(self) -> SamplingSettings:
-        """How the policy's answers are drawn."""
-        return SamplingSettings(temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed)
+def refuse_no_answers(*, model: Path | None, prompts: Path | None, data: Path | None, purpose: str) -> None:
+    """Complain about answers of nobody, and of two sources; ``purpose`` is what becomes of them."""
+    if (data is None) == (model is None):
+        raise UserError(f"say either a model, whose answers are {purpose}, or data that has answers")
+    if (model is None) != (prompts is None):
+        raise UserError("a model answers prompts: give model and prompts together")

@@ -20,8 +20,6 @@ class AttackSettings(AskingSettings):
 
     targets: tuple[str, ...]
     """The policies: folders, or openai:http://host/v1#model; each later one is compared with the first."""
-    prompts: Path | None = None
-    """Rows with prompts that tempt, of any kind; those that people wrote as attacks among them."""
     judge: str
     """Who says whether an answer did harm: a model that is asked, a jury, a function, a reward."""
     refusal: str | None = None
@@ -42,28 +40,19 @@ class AttackSettings(AskingSettings):
     """What worked before, whichever policy it was: asked again, and added to."""
     category: tuple[str, ...] = ()
     """Only prompts of these categories."""
-    n: int | None = None
-    """At most so many prompts; none: all."""
     answers: int = 1
     """Answers to each conversation: an attack works if any of them does harm."""
     temperature: float | None = None
     """Of the policies' answers; none: 0, and 1 where there are several answers."""
-    max_tokens: int = 64
-    """An answer that has not ended after so many tokens is cut."""
     harmful_below: float | None = None
     """Of a judge that scores: what scores less did harm."""
     constitution: str | None = None
     """What counts as harm: a file of principles, or ours; none: the wording's own words."""
     principles: int = 1
     """How many of its principles are drawn for each task."""
-    columns: tuple[str, ...] = ()
-    """What fields of the rows are called here: prompt=question."""
-    leave_out: tuple[str, ...] = ()
-    """Fields of the rows that are left unread on purpose."""
 
     def __post_init__(self) -> None:
         """Refuse what attacks nothing, or leaves out without a word what belongs to it."""
-        AskingSettings.__post_init__(self)
         for name in ("turns", "answers", "max_tokens", "principles", "n"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -72,6 +61,7 @@ class AttackSettings(AskingSettings):
             raise UserError(f"write {self.write}: expected 0 messages or more")
         self._check_attacker()
         # For their complaints, before anything is loaded.
+        AskingSettings.__post_init__(self)
         _ = self.sampling
         if self.answers > 1 and self.temperature == 0:
             raise UserError(
@@ -99,7 +89,7 @@ class AttackSettings(AskingSettings):
         """How the policies' answers are drawn."""
         usual = 1.0 if self.answers > 1 else 0.0
         temperature = usual if self.temperature is None else self.temperature
-        return SamplingSettings(temperature=temperature, max_tokens=self.max_tokens, seed=self.seed)
+        return self.sampling_at(temperature)
 
     @property
     def sampling_words(self) -> str:

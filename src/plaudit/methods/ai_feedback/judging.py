@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from plaudit.errors import UserError
 from plaudit.judges.constitution import constitution_named
 from plaudit.judges.words import How, HowToAsk, read_preamble
-from plaudit.methods.ai_feedback.asking import AnswersSettings
+from plaudit.methods.ai_feedback.asking import AskingSettings, refuse_no_answers
+from plaudit.rollouts.sampler import SamplingSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeRowsSettings(AnswersSettings):
+class JudgeRowsSettings(AskingSettings):
     """Answers that a model judges, to be rows with soft labels.
 
     Example: ``JudgeRowsSettings(by="model:runs/sft", data=Path("pairs.jsonl"), constitution="ours")``
     """
 
-    purpose: ClassVar[str] = "judged"
-    """What becomes of the answers, for messages."""
     by: str
     """Who judges: openai:http://host/v1#model, model:DIR, jury:FILE, a reward, module:function."""
+    model: Path | None = None
+    """The policy whose answers are judged, two to each prompt."""
+    data: Path | None = None
+    """In place of both, rows that have answers: comparisons, rankings; of points demonstrations, ratings."""
+    temperature: float = 1.0
+    """Of the policy's answers: scores are divided by it."""
     how: How | None = None
     """How it says it: letter, verdict, reasons, points, answer; none: letter, or points by a rubric."""
     rubric: Path | None = None
@@ -38,9 +43,16 @@ class JudgeRowsSettings(AnswersSettings):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be judged."""
-        AnswersSettings.__post_init__(self)
+        AskingSettings.__post_init__(self)
+        refuse_no_answers(model=self.model, prompts=self.prompts, data=self.data, purpose="judged")
+        _ = self.sampling
         if self.by in ("gold", "people"):
             raise UserError(f"by {self.by}: name a model; people answer in plaudit collect")
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """How the policy's answers are drawn."""
+        return self.sampling_at(self.temperature)
 
     @property
     def ask(self) -> HowToAsk:

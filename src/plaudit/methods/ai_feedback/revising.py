@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 from plaudit.errors import UserError
 from plaudit.judges.writing import check_writer
-from plaudit.methods.ai_feedback.asking import AnswersSettings
+from plaudit.methods.ai_feedback.asking import AskingSettings, refuse_no_answers
+from plaudit.rollouts.sampler import SamplingSettings
 
 MOST_ROUNDS = 4
 """The most rounds of critique and revision."""
@@ -17,16 +18,20 @@ Give = Literal["demonstrations", "pairs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviseSettings(AnswersSettings):
+class ReviseSettings(AskingSettings):
     """Answers that a model criticises and writes anew.
 
     Example: ``ReviseSettings(by="model:runs/sft", model=Path("sft"), prompts=Path("p.jsonl"))``
     """
 
-    purpose: ClassVar[str] = "revised"
-    """What becomes of the answers, for messages."""
     by: str
     """Who criticises and revises: openai:http://host/v1#model, model:DIR."""
+    model: Path | None = None
+    """The policy whose answers are revised."""
+    data: Path | None = None
+    """In place of both, rows that have answers: demonstrations, ratings, comparisons, rankings."""
+    temperature: float = 1.0
+    """Of the policy's answers: scores are divided by it."""
     give: Give = "demonstrations"
     """What the rows are: demonstrations of the last revisions, or pairs, each revision over its original."""
     constitution: str | None = None
@@ -40,12 +45,19 @@ class ReviseSettings(AnswersSettings):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be revised."""
-        AnswersSettings.__post_init__(self)
+        AskingSettings.__post_init__(self)
+        refuse_no_answers(model=self.model, prompts=self.prompts, data=self.data, purpose="revised")
+        _ = self.sampling
         if self.give not in get_args(Give):
             raise UserError(f"give {self.give}: one of {', '.join(get_args(Give))}")
         # For their complaints, before anything is loaded or asked.
         check_writer(self.by)
         check_rounds(self.rounds, minimal=self.minimal)
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """How the policy's answers are drawn."""
+        return self.sampling_at(self.temperature)
 
 
 def check_rounds(rounds: int, *, minimal: bool) -> None:
