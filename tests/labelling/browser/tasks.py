@@ -18,6 +18,8 @@ from tests.rewards.server import serving
 
 KINDS = ("pair", "rank", "rate", "write", "steps", "talk", "attack")
 CONVERSATIONS = ("talk", "attack")
+WITH_KEYS = "html[data-keys=ready]"
+"""A page whose scripts have run."""
 SETTINGS: Mapping[str, dict[str, Any]] = {
     "rate": {"aspects": ("helpful", "kind"), "anchors": ((), ("rude", "neutral", "kind")), "points": 5},
 }
@@ -194,16 +196,20 @@ def _steps_by_keys(page: Page) -> None:
     page.keyboard.press("Control+Enter")
 
 
+def _await_turn(page: Page, message: str) -> None:
+    """The page has the turn and listens again: a key that is pressed before its scripts run does nothing."""
+    expect(page.locator(f"{WITH_KEYS} #turns .turn.user", has_text=message)).to_have_count(1)
+    expect(page.locator(f"{WITH_KEYS} #message")).to_have_value("")
+
+
 def _talk_by_keys(page: Page) -> None:
     for message, key in (("Hello", "6"), ("And then?", "3")):
         type_into(page, "#message", message)
         page.keyboard.press("Control+Enter")
-        # The page is there before its scripts are, and a key that is pressed in between does nothing.
-        expect(page.locator("html[data-keys=ready] #newest .answer")).to_have_count(2)
+        expect(page.locator(f"{WITH_KEYS} #newest .answer")).to_have_count(2)
         page.keyboard.press(key)
         page.keyboard.press("Enter")
-        expect(page.locator("#turns .turn.user", has_text=message)).to_have_count(1)
-        expect(page.locator("#message")).to_have_value("")
+        _await_turn(page, message)
     tab_to(page, "details.why summary")
     page.keyboard.press("Enter")
     type_into(page, "textarea[name=why]", "The second knew more.")
@@ -214,8 +220,7 @@ def _attack_by_keys(page: Page) -> None:
     for message in ("Hello", "And then?"):
         type_into(page, "#message", message)
         page.keyboard.press("Control+Enter")
-        expect(page.locator("#turns .turn.user", has_text=message)).to_have_count(1)
-        expect(page.locator("#message")).to_have_value("")
+        _await_turn(page, message)
     page.evaluate("() => document.activeElement.blur()")
     page.keyboard.press("3")
     type_into(page, "input[name=category]", "poison")
