@@ -111,7 +111,7 @@ def test_a_best_checkpoint_that_is_damaged_is_named(toy: Toy, tmp_path: Path) ->
     done = plaudit(*command, "--keep.use-best")
     assert done.code == 2
     assert "step-00000003: the checkpoint cannot be used: optimizer.safetensors" in done.err
-    assert "without --keep.use-best" in done.err
+    assert "with --no-keep.use-best" in done.err
     assert plaudit(*command).code == 0
 
 

@@ -115,6 +115,19 @@ def no_diagnostics(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutRows:
+    """Held-out rows one by one, by which overfitting is told from noise.
+
+    Example: ``HeldOutRows(count=100, losses=lambda: [("a prompt's hash", 0.69), …])``
+    """
+
+    count: int
+    """How many there are, over all ranks."""
+    losses: Callable[[], Sequence[tuple[str, float]]]
+    """The hash of the prompt and the loss of each row of this rank, by the weights as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob(Generic[MicrobatchT]):
     """A model that is ready to train, and all that a run asks of its method.
 
@@ -139,6 +152,8 @@ class TrainingJob(Generic[MicrobatchT]):
     """Held-out evaluation; None when nothing is held out."""
     held_out_metrics: tuple[str, ...]
     """The held-out metrics by which the best checkpoint may be chosen."""
+    held_out_rows: HeldOutRows | None = None
+    """Held-out rows one by one; where they are given, a run tells of its overfitting."""
     sample: Callable[[InterruptCheck], Sequence[Sample]] | None
     """What the model generates now; None for silence."""
     save: Callable[[], None]
@@ -302,9 +317,14 @@ class TrainingLoop(Generic[MicrobatchT]):
             state = save.load_checkpoint(path)
         except UserError as error:
             raise UserError(
-                f"{error} It is the best one of this run; without --keep.use-best the last weights are taken."
+                f"{error} It is the best one of this run; with --no-keep.use-best the last weights are taken."
             ) from error
         load_snapshot(state, self._stepper.module, None, self._ranks)
+
+    def note_once(self, note: str) -> None:
+        """Tell the user, unless this run has done so before: one that is started again ends again."""
+        if self._ranks.is_first and note not in read_notes(self._folder):
+            self._sinks.note(note)
 
     @property
     def sinks(self) -> FanOutSink:
@@ -426,7 +446,7 @@ class TrainingLoop(Generic[MicrobatchT]):
 
     def _end_early(self) -> None:
         keep, progress = self._schedule.keep, self._progress
-        self._sinks.note(
+        self.note_once(
             f"step {progress.step}: {keep.best} was best at step {progress.best_step} "
             f"({progress.best_value:.4g}) and not better at {keep.patience} looks since: the run ends"
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.transforms import ControlSettings
@@ -133,6 +133,8 @@ class RunConfig:
     """How the file of rows is read."""
     sample: SampleSettings = field(default_factory=SampleSettings)
     """What the model is asked to say."""
+    keeps_best: ClassVar[bool] = False
+    """Whether the best look's model is the result where ``keep`` leaves that open."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
@@ -158,6 +160,16 @@ class RunConfig:
                 "--compile with --memory.keep-products: no product is kept within compiled layers; leave "
                 "one of them out (compiled without --memory.checkpointing, layers keep less than usual)"
             )
+
+    @property
+    def settled_keep(self) -> KeepSettings:
+        """``keep`` with what the method does where it is left open; what hangs on the steps stays open."""
+        best, patience = self.keep.use_best, self.keep.patience
+        if best is None:
+            best = self.keeps_best and self.held_out_share != 0.0
+        if patience is None and not (self.keeps_best and best):
+            patience = 0
+        return replace(self.keep, use_best=best, patience=patience)
 
     @property
     def read_options(self) -> ReadOptions:

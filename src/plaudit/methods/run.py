@@ -28,6 +28,7 @@ from plaudit.files import atomic, hub
 from plaudit.files.data_sets import sources_of
 from plaudit.files.model_folder import check_weight_files
 from plaudit.methods.algorithm import load_object
+from plaudit.methods.best_look import keep_note, settle_keep, settle_on_look
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
 from plaudit.methods.models import uncompiled_notes
@@ -151,15 +152,13 @@ class Run:
         config, ranks = self.config, self.ranks
         _refuse_unmeasured_best_metric(config, job)
         schedule = _schedule(config, job, _peak_flops(self.precision, ranks))
+        self.note(*keep_note(config, schedule.keep, schedule.evaluate_every))
 
         # Called by the loop, which alone knows how many steps a checkpoint has behind it.
         def open_sinks(done: int, marks: Mapping[str, str]) -> FanOutSink:
             sinks = FanOutSink(sinks_for(config.sinks, config.out) if ranks.is_first else ())
-            settings = plain_settings(config)
-            start = RunStart(
-                name=config.out.name, steps=schedule.steps, done=done, config=settings, marks=marks
-            )
-            sinks.open(start)
+            name, settings = config.out.name, plain_settings(config)
+            sinks.open(RunStart(name=name, steps=schedule.steps, done=done, config=settings, marks=marks))
             return sinks
 
         if (dtype := stored_dtype(config.model)) is not None:
@@ -175,15 +174,16 @@ class Run:
             notes=self.notes,
         )
         progress = loop.run()
-        if config.keep.use_best and progress.best_step is not None:
-            loop.load_weights_of_step(progress.best_step)
+        selected = settle_on_look(loop, job, progress, schedule, ranks=ranks, folder=config.out)
         # The model before the summary, by which later commands know that the model is there.
         job.save()
+        if not ranks.is_first:
+            loop.sinks.close(None)
+            return None
         # From the files: reports of before a resume are in no one's memory.
-        summary = summarise(read_reports(config.out), read_notes(config.out)) if ranks.is_first else None
+        summary = summarise(read_reports(config.out), read_notes(config.out), selected=selected)
         loop.sinks.close(summary)
-        if ranks.is_first:
-            write_report(config.out, command=f"plaudit train {self.method}")
+        write_report(config.out, command=f"plaudit train {self.method}")
         return summary
 
 
@@ -304,14 +304,15 @@ def _schedule(config: RunConfig, job: TrainingJob[Any], peak_flops: float) -> Sc
     steps = total_steps(config, order, job.updates_per_batch)
     # Rounded up, so that a run of few steps has no interval of 0.
     default_interval = -(-steps // 10)
+    evaluate_every = config.evaluate_every or default_interval
     return Schedule(
         order=order,
         steps=steps,
-        evaluate_every=config.evaluate_every or default_interval,
+        evaluate_every=evaluate_every,
         sample_every=config.sample_every or default_interval,
         save_every=config.save_every or default_interval,
         safety=config.safety,
-        keep=config.keep,
+        keep=settle_keep(config, job, steps=steps, evaluate_every=evaluate_every),
         peak_flops=peak_flops,
     )
 
@@ -372,7 +373,8 @@ def _print_already_finished(run: Run) -> None:
 def plain_settings(config: RunConfig) -> dict[str, Any]:
     """The settings that a user can set, as plain values; fields that follow from others are left out."""
     set_by_name = {setting.name for setting in fields(config) if setting.init}
-    return {name: _as_plain_value(value) for name, value in asdict(config).items() if name in set_by_name}
+    values = {**asdict(config), "keep": asdict(config.settled_keep)}
+    return {name: _as_plain_value(value) for name, value in values.items() if name in set_by_name}
 
 
 def _as_plain_value(value: Any) -> Any:

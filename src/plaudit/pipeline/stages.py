@@ -188,14 +188,20 @@ def _train(name: str, config: Any) -> StageResult:
 def _run_sentences(run: Path, out: Path) -> list[str]:
     """The last figures of a run, and its notes."""
     summary = _read_json(run / "summary.json")
-    last, prefix = summary.get("last", {}), "" if run == out else f"{run.relative_to(out)}: "
+    prefix = "" if run == out else f"{run.relative_to(out)}: "
+    # The result may be the model of an earlier look than the last: held-out figures are that one's.
+    selected = summary.get("selected") or {"values": {}}
+    last = {**summary.get("last", {}), **selected["values"]}
+    of_step = f", of which step {selected['step']} is kept" if "step" in selected else ""
     names = ("held_out/judge", "held_out/reward", "held_out/accuracy", "held_out/loss", "loss")
     metrics = ", ".join(
         f"{name.replace('held_out/', 'held-out ')} {with_minus(format(last[name], '.3f'))}"
         for name in names
         if last.get(name)
     )
-    figures = [f"{prefix}{summary['step']} steps: {metrics}"] if metrics and "step" in summary else []
+    figures = (
+        [f"{prefix}{summary['step']} steps{of_step}: {metrics}"] if metrics and "step" in summary else []
+    )
     return [*figures, *summary.get("notes", [])]
 
 

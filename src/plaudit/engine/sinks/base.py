@@ -71,6 +71,23 @@ class BestValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedLook:
+    """The look whose model is the result of a run.
+
+    Example: ``SelectedLook(step=36, values={"held_out/loss": 0.58})``
+    """
+
+    step: int
+    """Its step."""
+    values: Mapping[str, Number]
+    """The held-out figures of that step."""
+
+    def as_json(self) -> dict[str, object]:
+        """The look as JSON can hold it."""
+        return {"step": self.step, "values": finite_or_none(self.values)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """What summary.json holds.
 
@@ -91,6 +108,8 @@ class Summary:
     """Seconds of all steps, tokens per second over all of them, most memory, mean utilisation."""
     notes: tuple[str, ...] = ()
     """What the user should know: warnings, a tracker that was switched off."""
+    selected: SelectedLook | None = None
+    """The look whose model is the result; None where that is the last step's."""
 
     def as_json(self) -> dict[str, object]:
         """The summary as JSON can hold it."""
@@ -102,11 +121,14 @@ class Summary:
             "counts": dict(self.counts),
             "timing": finite_or_none(self.timing),
             "notes": list(self.notes),
+            **({} if self.selected is None else {"selected": self.selected.as_json()}),
         }
 
 
-def summarise(reports: Iterable[StepReport], notes: Iterable[str] = ()) -> Summary:
-    """The summary of a whole run from its reports, in order.
+def summarise(
+    reports: Iterable[StepReport], notes: Iterable[str] = (), *, selected: int | None = None
+) -> Summary:
+    """The summary of a whole run from its reports, in order; ``selected`` is the step of its model.
 
     >>> one = StepReport(step=1, steps=2, epoch=0.5, values={"loss": 2.0, "rows": 8}, timing={})
     >>> two = StepReport(step=2, steps=2, epoch=1.0, values={"loss": 2.5, "rows": 8}, timing={})
@@ -130,6 +152,16 @@ def summarise(reports: Iterable[StepReport], notes: Iterable[str] = ()) -> Summa
         counts={name: _total_of(done, name) for name in SUMMED_METRICS},
         timing=_total_timing(done),
         notes=tuple(notes),
+        selected=_selected_look(done, selected),
+    )
+
+
+def _selected_look(done: tuple[StepReport, ...], selected: int | None) -> SelectedLook | None:
+    values = next((report.values for report in done if report.step == selected), None)
+    if selected is None or values is None or selected == done[-1].step:
+        return None
+    return SelectedLook(
+        step=selected, values={name: values[name] for name in values if name.startswith("held_out/")}
     )
 
 

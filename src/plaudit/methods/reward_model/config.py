@@ -210,6 +210,8 @@ class RewardConfig(RunConfig):
     """Several models instead of one."""
     pretraining: PretrainingSettings = field(default_factory=PretrainingSettings)
     """A first stage on other rows."""
+    keeps_best: ClassVar[bool] = True
+    """A reward model that has read its rows too often is right on those alone."""
 
 
 def _check_range(name: str, value: float, least: float, most: float) -> None:

@@ -182,6 +182,19 @@ def step_objective(model: RewardModel, loss: StepLoss) -> RewardObjective:
     return objective
 
 
+def row_losses(
+    objective: RewardObjective, microbatches: Sequence[RewardMicrobatch]
+) -> list[tuple[str, float]]:
+    """The prompt and the loss of each row that counts, without gradient; sharded, every rank must call it."""
+    losses: list[tuple[str, float]] = []
+    with torch.no_grad():
+        for microbatch in microbatches:
+            loss_R = objective(microbatch).loss_N.tolist()
+            rows = zip(microbatch.judged, loss_R, strict=True)
+            losses += [(row.prompt_id, loss) for row, loss in rows if row.counts]
+    return losses
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ScoredRows:
     """The rewards of a micro-batch's completions."""

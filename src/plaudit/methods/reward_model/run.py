@@ -15,10 +15,10 @@ from operator import attrgetter
 
 import torch
 
-from plaudit.engine.distributed import is_first_process
+from plaudit.engine.distributed import Ranks, is_first_process
 from plaudit.engine.evaluate import held_out_evaluator
-from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
-from plaudit.engine.metrics import training_flops
+from plaudit.engine.loop import HeldOutRows, InterruptCheck, TrainingJob, row_batches
+from plaudit.engine.metrics import Metric, training_flops
 from plaudit.engine.sinks.base import Sample, Summary
 from plaudit.errors import UserError
 from plaudit.files.stored import mapped, selected
@@ -45,7 +45,9 @@ from plaudit.methods.reward_model.model import (
 from plaudit.methods.reward_model.objective import (
     HELD_OUT_METRICS,
     RewardMicrobatch,
+    RewardObjective,
     microbatches_of,
+    row_losses,
 )
 from plaudit.methods.run import Run, open_run, reserve_run_folder
 from plaudit.models.load import is_reward_folder
@@ -210,7 +212,7 @@ def prepare_reward(
     sample_rows = rows.held_out or rows.train
     samples_here = ranks.is_first or config.shard
 
-    held_out_microbatches = microbatches_of(rows.held_out, ranks, tokens_at_once) if rows.held_out else ()
+    evaluate, held_out_rows = _held_out_fns(objective, rows.held_out, ranks, tokens_at_once)
     run.note(*rows.notes, loss.sentence, *notes)
     job = TrainingJob(
         module=model,
@@ -222,15 +224,26 @@ def prepare_reward(
         flops=partial(_step_flops, body_size(model), frozen=config.lora.rank > 0),
         learning_rate=config.learning_rate,
         optimizer=config.optimizer,
-        evaluate=held_out_evaluator(objective, held_out_microbatches, ranks, HELD_OUT_METRICS)
-        if held_out_microbatches
-        else None,
+        evaluate=evaluate,
         held_out_metrics=tuple(HELD_OUT_METRICS[name] for name in loss.metrics),
+        held_out_rows=held_out_rows,
         sample=sample_scores_fn(model, run.encoder, sample_rows, config.sample) if samples_here else None,
         save=partial(_save_model, model, config, run, zero_examples),
     )
     subject = replace(run.subject(job, rows), trained=mapped(rows.train, attrgetter("example")), scorer=model)
     return job, subject
+
+
+def _held_out_fns(
+    objective: RewardObjective, rows: Sequence[JudgedRow], ranks: Ranks, tokens_at_once: int
+) -> tuple[Callable[[InterruptCheck], Sequence[Metric]] | None, HeldOutRows | None]:
+    """What looks at held-out rows all together, and one by one; nothing where there are none."""
+    if not rows:
+        return None, None
+    microbatches = microbatches_of(rows, ranks, tokens_at_once)
+    losses = partial(row_losses, objective, microbatches)
+    evaluate = held_out_evaluator(objective, microbatches, ranks, HELD_OUT_METRICS)
+    return evaluate, HeldOutRows(count=len(rows), losses=losses)
 
 
 def _save_model(model: RewardModel, config: RewardConfig, run: Run, zero_examples: Sequence[Example]) -> None:

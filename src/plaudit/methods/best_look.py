@@ -1,0 +1,215 @@
+"""Which look's model a run leaves behind, and whether the run has overfit, in a sentence.
+
+The last look is worse than the best one beyond noise when the mean of the differences in loss, row by row, is
+more than two of its standard errors; rows of one prompt are one piece of evidence.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.loop import HeldOutRows, LoopProgress, Schedule, TrainingJob, TrainingLoop
+from plaudit.engine.settings import KeepSettings
+from plaudit.engine.sinks.files import read_reports
+from plaudit.engine.step_report import StepReport
+from plaudit.methods.config import RunConfig
+
+LEAST_PATIENCE = 3
+"""Looks in vain that a run is granted at least where it may end early by itself."""
+PATIENCE_SHARE = 0.3
+"""The share of all looks that it is granted: many looks are near each other, and each has its noise."""
+ERRORS = 2.0
+"""A difference of more standard errors than this is no noise."""
+FAR_ABOVE = 0.1
+"""So far above held-out accuracy the training rows' own is a sign of overfitting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRise:
+    """How much higher the held-out loss of one look is than another's.
+
+    Example: ``LossRise(mean=0.047, error=0.012)``
+    """
+
+    mean: float
+    """The mean difference of the rows."""
+    error: float
+    """Its standard error, by prompt."""
+
+    def __str__(self) -> str:
+        """The rise with its 95 % interval, in words."""
+        rise = f"higher by {self.mean:.2g} ± {ERRORS * self.error:.2g}"
+        return f"{rise}, which may be noise" if self.is_noise else rise
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether it may be nothing."""
+        return not self.mean > ERRORS * self.error
+
+
+def settle_keep(config: RunConfig, job: TrainingJob[Any], *, steps: int, evaluate_every: int) -> KeepSettings:
+    """What is kept, where the settings leave it open: nothing is chosen where no row is held out."""
+    keep = config.settled_keep
+    if config.keep.use_best is None and job.evaluate is None:
+        keep = replace(keep, use_best=False)
+    if keep.patience is None:
+        looks = -(-steps // evaluate_every)
+        patience = max(LEAST_PATIENCE, math.ceil(PATIENCE_SHARE * looks)) if keep.use_best else 0
+        keep = replace(keep, patience=patience)
+    return keep
+
+
+def keep_note(config: RunConfig, keep: KeepSettings, evaluate_every: int) -> Iterator[str]:
+    """What a run that keeps its best look says of it before its first step, where nobody asked for it."""
+    if keep.use_best and config.keep.use_best is None:
+        end = f"; {keep.patience} looks in vain end the run" if keep.patience else ""
+        look = f"{keep.best_is} {keep.best}, every {evaluate_every} steps"
+        yield f"the model of the best look is kept: {look}{end}"
+
+
+def settle_on_look(
+    loop: TrainingLoop[Any],
+    job: TrainingJob[Any],
+    progress: LoopProgress,
+    schedule: Schedule,
+    *,
+    ranks: Ranks,
+    folder: Path,
+) -> int | None:
+    """Load the weights that are the result, and say what is to be said of them; the step that they are of."""
+    if progress.best_step is None:
+        return None
+    keep, held_out = schedule.keep, job.held_out_rows
+    rise = load_best_look(loop, progress, held_out, ranks) if keep.use_best else None
+    if held_out is not None and ranks.is_first:
+        gap = accuracy_gap(tuple(read_reports(folder)), held_out.count)
+        note = best_look_note(progress, keep, steps=schedule.steps, rise=rise, gap=gap)
+        if note is not None:
+            loop.note_once(note)
+    return progress.best_step if keep.use_best else None
+
+
+def load_best_look(
+    loop: TrainingLoop[Any], progress: LoopProgress, held_out: HeldOutRows | None, ranks: Ranks
+) -> LossRise | None:
+    """Load the best look's weights; how much higher the last look's loss was, where it is another one."""
+    assert progress.best_step is not None
+    if progress.best_step == progress.step or held_out is None:
+        loop.load_weights_of_step(progress.best_step)
+        return None
+    # Measured anew and not remembered: a run that was killed here has nothing to lose.
+    last = held_out.losses()
+    loop.load_weights_of_step(progress.best_step)
+    rows = [
+        (prompt, after - before) for (prompt, before), (_, after) in zip(held_out.losses(), last, strict=True)
+    ]
+    everywhere = ranks.all_gather_strings([json.dumps(row) for row in rows])
+    return loss_rise([json.loads(row) for row in everywhere])
+
+
+def loss_rise(rows: Sequence[tuple[str, float]]) -> LossRise | None:
+    """The mean of the rows' differences, each with the prompt that it belongs to; None of a single prompt.
+
+    >>> loss_rise([("one", 0.5), ("one", 0.5), ("two", 0.0), ("two", 0.0)])
+    LossRise(mean=0.25, error=0.25)
+    """
+    mean = fmean(difference for _, difference in rows) if rows else 0.0
+    residuals = defaultdict[str, float](float)
+    for prompt, difference in rows:
+        residuals[prompt] += difference - mean
+    prompts = len(residuals)
+    if prompts < 2:
+        return None
+    squares = sum(residual**2 for residual in residuals.values()) * prompts / (prompts - 1)
+    return LossRise(mean=mean, error=math.sqrt(squares) / len(rows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyGap:
+    """How often a model is right on the rows that it learnt from last, and on held-out ones.
+
+    Example: ``AccuracyGap(since=112, trained=0.84, trained_rows=208, held_out=0.58, held_out_rows=100)``
+    """
+
+    since: int
+    """The step after which training rows count: that of the look before."""
+    trained: float
+    """On training rows, each before the step that learnt from it."""
+    trained_rows: int
+    """How many rows these are."""
+    held_out: float
+    """On held-out rows at the last look."""
+    held_out_rows: int
+    """How many rows these are."""
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the gap is a sign of overfitting: wide, and no noise."""
+        gap = self.trained - self.held_out
+        variances = (
+            share * (1 - share) / rows
+            for share, rows in ((self.trained, self.trained_rows), (self.held_out, self.held_out_rows))
+        )
+        return gap > max(FAR_ABOVE, ERRORS * math.sqrt(sum(variances)))
+
+
+def accuracy_gap(reports: Sequence[StepReport], held_out_rows: int) -> AccuracyGap | None:
+    """The gap at the last look; None where a run has no accuracy, or learnt nothing since the look before."""
+    looks = [report for report in reports if "held_out/accuracy" in report.values]
+    if not looks:
+        return None
+    since = looks[-2].step if len(looks) > 1 else 0
+    learnt = [
+        report.values
+        for report in reports
+        if since < report.step <= looks[-1].step and math.isfinite(report.values.get("accuracy", math.nan))
+    ]
+    rows = sum(values["rows"] for values in learnt)
+    if not rows or not held_out_rows:
+        return None
+    return AccuracyGap(
+        since=since,
+        trained=sum(values["accuracy"] * values["rows"] for values in learnt) / rows,
+        trained_rows=int(rows),
+        held_out=float(looks[-1].values["held_out/accuracy"]),
+        held_out_rows=held_out_rows,
+    )
+
+
+def best_look_note(
+    progress: LoopProgress, keep: KeepSettings, *, steps: int, rise: LossRise | None, gap: AccuracyGap | None
+) -> str | None:
+    """What a run says at its end of the look that it keeps; None where it is the last and nothing is wrong.
+
+    >>> progress = LoopProgress(step=75, best_step=36, best_value=0.58)
+    >>> rise = LossRise(mean=0.05, error=0.01)
+    >>> print(best_look_note(progress, KeepSettings(), steps=99, rise=rise, gap=None).partition(";")[0])
+    overfits: held-out loss was best at step 36 of 99 (0.58), at step 75 higher by 0.05 ± 0.02
+    """
+    gap = gap if gap is not None and gap.is_wide else None
+    if gap is None and progress.best_step == progress.step:
+        return None
+    # The rise is one of the loss, whatever the best look was chosen by.
+    rise = rise if keep.best == "held_out/loss" else None
+    findings = [f"{_name_of(keep.best)} was best at step {progress.best_step} of {steps}"]
+    findings[0] += f" ({progress.best_value:.3g})" + (f", at step {progress.step} {rise}" if rise else "")
+    if gap is not None:
+        findings.append(
+            f"after step {gap.since} it was right on {gap.trained:.0%} of the rows that it learnt from and, "
+            f"in the end, on {gap.held_out:.0%} of held-out ones"
+        )
+    findings.append("that model is kept" if keep.use_best else "the last model is kept")
+    overfits = gap is not None or (rise is not None and not rise.is_noise)
+    return f"{'overfits: ' if overfits else ''}{'; '.join(findings)}"
+
+
+def _name_of(metric: str) -> str:
+    return metric.replace("held_out/", "held-out ").replace("_", " ")
