@@ -16,15 +16,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from plaudit.data.records import Message
 from plaudit.errors import UserError
 from plaudit.models.load import load_model
+from plaudit.models.padding import Padding, set_padding
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import (
     FreshHead,
     Normalisation,
-    Padding,
     RewardModel,
     refuse_other_tokenizer,
     save_reward_model,
-    set_padding,
 )
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.encode import make_encoder

@@ -498,6 +498,21 @@ METRIC_DOCS = (
         better="higher",
     ),
     MetricDoc(
+        name="nll",
+        what="Reward runs with reward.nll_coef: −log π per token of the preferred answers, by the language "
+        "model's frozen head on the layers as they are now; no part of loss.",
+        normal="Stays near what the language model began with, or falls.",
+        strange="Rising: the layers forget how to write; a larger reward.nll_coef holds them.",
+        better="lower",
+    ),
+    MetricDoc(
+        name="held_out/nll",
+        what="The same on the preferred answers of held-out rows.",
+        normal="Stays near what the language model began with.",
+        strange="Rising while nll falls: the answers are learnt by heart.",
+        better="lower",
+    ),
+    MetricDoc(
         name="held_out/margin",
         what="The margin on the held-out rows of a reward or preference run.",
         normal="Grows more slowly than in training.",

@@ -3,18 +3,15 @@
 reward(x, y) = w · h at the end-of-turn token's own state (Stiennon et al. 2020, arXiv:2009.01325). A critic
 that shares the policy's layers reads its number from the state in which each token is chosen.
 
-In a folder a reward model is a sequence classifier as transformers knows them, and one file more.
-Transformers' classifiers read the last token that is not padding; where padding is also the end of turn
-they read the wrong one (transformers issue 35352), so a reward model gets a token for padding alone.
+In a folder a reward model is a sequence classifier as transformers knows them, and one file more. It has a
+token for padding alone (``padding.py``).
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import math
-import re
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,13 +41,14 @@ from plaudit.models.load import (
     with_adapter,
     with_lora,
 )
+from plaudit.models.padding import padding_for, set_padding
 from plaudit.models.policy import Policy, scatter_to_mask
 from plaudit.models.precision import compute_in
 from plaudit.models.settings import LoraSettings
 from plaudit.tensors.masked import masked_sum_rows
 from plaudit.tokens.batch import TokenBatch
 from plaudit.tokens.encode import Encoder
-from plaudit.tokens.microbatch import Layout
+from plaudit.tokens.microbatch import ForwardInputs, Layout
 from plaudit.tokens.tokenizer import TokenizerInfo, load_tokenizer
 
 Pooling = Literal["last", "mean"]
@@ -140,16 +138,24 @@ class RewardModel(nn.Module):
 
     def rewards(self, batch: TokenBatch) -> Float[Tensor, " N"]:
         """One reward a completion, each prompt computed once."""
+        return self.rewards_and_states(batch, None)[0]
+
+    def rewards_and_states(
+        self, batch: TokenBatch, also: StateSelector | None
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, "M H"]]:
+        """One reward a completion, and the states of ``also`` (indices ``[M]``, or none), of one pass."""
         # Without it the last position would be −1, and `gather` would
         # fail on the device, far from the row's name.
         _refuse_unmasked(batch.host)
+        mask_NT = batch.host.mask_NT
         if self.pooling == "mean":
-            return masked_sum_rows(self.values(batch), batch.mask_NT) / batch.mask_NT.sum(-1)
+            value_M, hidden_MH = self(batch, lambda inputs: inputs.own_NT[mask_NT], also)
+            value_NT = scatter_to_mask(value_M, batch)
+            return masked_sum_rows(value_NT, batch.mask_NT) / batch.mask_NT.sum(-1), hidden_MH
         # By the mask and not by a length: the reward stands at the
         # last token that the policy itself chose.
-        mask_NT = batch.host.mask_NT
         last_N = torch.where(mask_NT, torch.arange(mask_NT.shape[1]), -1).amax(-1)
-        return self(batch, lambda inputs: inputs.own_NT.gather(1, last_N[:, None])[:, 0])
+        return self(batch, lambda inputs: inputs.own_NT.gather(1, last_N[:, None])[:, 0], also)
 
     def values(self, batch: TokenBatch, *, at: ValuePosition = "own") -> Float[Tensor, "N T"]:
         """The head at every masked token, zero elsewhere.
@@ -159,7 +165,7 @@ class RewardModel(nn.Module):
         """
         mask_NT = batch.host.mask_NT
         # "before": V(s_t) may not see the token whose advantage it is the baseline of.
-        value_M = self(batch, lambda inputs: (inputs.own_NT if at == "own" else inputs.state_NT)[mask_NT])
+        value_M, _ = self(batch, lambda inputs: (inputs.own_NT if at == "own" else inputs.state_NT)[mask_NT])
         return scatter_to_mask(value_M, batch)
 
     def step_rewards(self, batch: TokenBatch, end_NC: Int[Tensor, "N C"]) -> Float[Tensor, "N C"]:
@@ -171,13 +177,18 @@ class RewardModel(nn.Module):
         end_NC = end_NC.cpu()
         _refuse_steps_outside(batch.host, end_NC)
         # −1 would be an invalid index: it reads token 0, and the mask below takes that away again.
-        value_NC = self(batch, lambda inputs: inputs.own_NT.gather(1, end_NC.clamp(min=0)))
+        value_NC, _ = self(batch, lambda inputs: inputs.own_NT.gather(1, end_NC.clamp(min=0)))
         return value_NC.masked_fill((end_NC < 0).to(value_NC.device, non_blocking=True), 0.0)
 
-    def forward(self, batch: TokenBatch, where: StateSelector) -> Tensor:
-        """The head at the wanted states, in float32 at least; inside this call sharded weights are whole."""
+    def forward(
+        self, batch: TokenBatch, where: StateSelector, also: StateSelector | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The head at the wanted states, in float32 at least; the states of ``also`` as they are.
+
+        Inside this call sharded weights are whole.
+        """
         with self.backbone.computing():
-            hidden = self.backbone.states(batch, where)
+            hidden, more_MH = self._states(batch, where, also)
         score: Any = self.base.score
         # A reward is a difference of large sums: in bfloat16 near ones would tie, and a loss be log 2.
         wide = torch.promote_types(torch.promote_types(hidden.dtype, score.weight.dtype), torch.float32)
@@ -185,7 +196,24 @@ class RewardModel(nn.Module):
             # By its own call, in which a divided weight is gathered; by wider copies where it is narrow.
             copies = {name: p.to(wide) for name, p in score.named_parameters() if p.dtype != wide}
             raw = functional_call(score, copies, hidden.to(wide)) if copies else score(hidden.to(wide))
-        return self.normalisation.apply(raw[..., 0])
+        return self.normalisation.apply(raw[..., 0]), more_MH
+
+    def _states(
+        self, batch: TokenBatch, where: StateSelector, also: StateSelector | None
+    ) -> tuple[Tensor, Tensor]:
+        if also is None:
+            hidden = self.backbone.states(batch, where)
+            return hidden, hidden.flatten(0, -2)[:0]
+        shape = torch.Size(())
+
+        def select(inputs: ForwardInputs) -> Tensor:
+            nonlocal shape
+            wanted = where(inputs)
+            shape = wanted.shape
+            return torch.cat([wanted.flatten(), also(inputs).flatten()])
+
+        hidden_MH = self.backbone.states(batch, select)
+        return hidden_MH[: shape.numel()].view(*shape, -1), hidden_MH[shape.numel() :]
 
     def with_adapters(self, settings: LoraSettings, device: torch.device | None = None) -> RewardModel:
         """The same with fresh adapters, which learn with the head while all else is frozen (`with_lora`)."""
@@ -268,97 +296,6 @@ class ValueHead(nn.Module):
         wide_dtype = torch.promote_types(hidden_MH.dtype, torch.float32)
         with torch.autocast(hidden_MH.device.type, enabled=False):
             return (nn.functional.linear(hidden_MH.to(wide_dtype), self.score.weight.to(wide_dtype))[:, 0],)
-
-
-NEW_PAD = "<|pad|>"
-"""What the token is called when the tokenizer has none that is free."""
-
-_PAD = re.compile(r"[<\[|_]*(finetune_right_)?pad(ding)?(_id|_token)?[>\]|_]*", re.IGNORECASE)
-_SPARE = re.compile(r"\W*(\w*_)?(reserved|unused)\w*\W*", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Padding:
-    """A tokenizer with a padding token of its own.
-
-    Example: for a tokenizer of 61 tokens without a free one ``Padding(tokenizer=…, id=61)``
-    """
-
-    tokenizer: PreTrainedTokenizerBase
-    """A copy of the tokenizer, padding on the right."""
-    id: int
-    """Its padding token."""
-
-
-def padding_for(encoder: Encoder) -> Padding:
-    """The tokenizer's own padding token if it ends nothing, else a spare special token, else a new one.
-
-    The same tokenizer and template always get the same token.
-    """
-    # A copy: the encoder's own tokenizer must stay as it was loaded.
-    tokenizer = copy.deepcopy(encoder.info.tokenizer)
-    tokenizer.chat_template = encoder.template
-    tokenizer.padding_side = "right"
-    text = _free_token(encoder)
-    if text is None:
-        tokenizer.add_special_tokens({"pad_token": NEW_PAD})
-    else:
-        tokenizer.pad_token = text
-    return Padding(tokenizer=tokenizer, id=_token_id(tokenizer, str(tokenizer.pad_token)))
-
-
-def set_padding(model: PreTrainedModel, padding: Padding) -> None:
-    """Let the model know its padding token, with a row of zeros in the embeddings if it has none yet."""
-    embedding: Any = model.get_input_embeddings()
-    rows = embedding.weight.shape[0]
-    if padding.id >= rows:
-        # Resizing draws numbers for rows that are zeroed below; a run's
-        # own random numbers may not depend on that.
-        with torch.random.fork_rng(devices=device_generators(embedding.weight.device)):
-            model.resize_token_embeddings(padding.id + 1, mean_resizing=False)
-    embedding = model.get_input_embeddings()
-    with torch.no_grad():
-        embedding.weight[rows:] = 0.0
-    if getattr(embedding, "padding_idx", None) is not None:
-        # PyTorch gives this row no gradient; if it stayed where it was, an end of turn would never learn.
-        embedding.padding_idx = padding.id
-    model.config.get_text_config().pad_token_id = padding.id
-
-
-def device_generators(device: torch.device) -> list[torch.device]:
-    """The devices whose random numbers a model there draws from, beside the CPU's, as `fork_rng` takes them.
-
-    >>> device_generators(torch.device("cpu")), device_generators(torch.device("cuda", 1))
-    ([], [device(type='cuda', index=1)])
-    """
-    return [device] if device.type == "cuda" else []
-
-
-def _free_token(encoder: Encoder) -> str | None:
-    info = encoder.info
-    tokenizer = info.tokenizer
-    unknown: Any = tokenizer.unk_token_id
-    # A token that ends answers, begins texts or stands for the
-    # unknown may appear in a row: padding may not.
-    used_ids = {*encoder.stop_ids, info.bos, info.eos, unknown}
-    if info.pad is not None and info.pad not in used_ids:
-        return str(tokenizer.pad_token)
-    vocabulary = tokenizer.get_vocab()
-    free = sorted(
-        (text for text in info.specials if text in vocabulary and vocabulary[text] not in used_ids),
-        # By number: the lowest free token, in whichever order a tokenizer lists its special ones.
-        key=vocabulary.__getitem__,
-    )
-    pads = [text for text in free if _PAD.fullmatch(text)]
-    # One that the template writes is taken, however "reserved" its name is.
-    spares = [text for text in free if _SPARE.fullmatch(text) and text not in (encoder.template or "")]
-    return next(iter([*pads, *spares]), None)
-
-
-def _token_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
-    token_id = tokenizer.convert_tokens_to_ids(text)
-    assert isinstance(token_id, int)
-    return token_id
 
 
 def first_differing_token(first: TokenizerInfo, second: TokenizerInfo) -> str | None:

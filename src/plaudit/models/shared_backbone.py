@@ -24,6 +24,7 @@ from transformers import PreTrainedModel
 
 from plaudit.errors import UserError
 from plaudit.models.load import merge_adapters, save_adapter, save_model, with_adapter, with_lora
+from plaudit.models.padding import padding_for, set_padding
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import (
     FreshHead,
@@ -32,9 +33,7 @@ from plaudit.models.reward_model import (
     RewardModel,
     classifier_around,
     init_head,
-    padding_for,
     save_reward_model,
-    set_padding,
 )
 from plaudit.models.settings import LoraSettings
 from plaudit.tokens.encode import Encoder

@@ -11,6 +11,7 @@ from plaudit.engine.metrics import Metric, values_of
 from plaudit.engine.step_report import Number
 from plaudit.methods.config import RowSettings
 from plaudit.methods.reward_model.config import RewardSettings
+from plaudit.methods.reward_model.language import LanguageTerm
 from plaudit.methods.reward_model.losses import select_loss
 from plaudit.methods.reward_model.objective import RewardMicrobatch, RewardObjective
 from plaudit.models.reward_model import RewardModel
@@ -72,10 +73,11 @@ def objective_of(
     rows: Sequence[JudgedRow],
     settings: RewardSettings | None = None,
     read: RowSettings | None = None,
+    language: LanguageTerm | None = None,
 ) -> RewardObjective:
     """What a run with these settings minimises."""
     chosen = select_loss(settings or RewardSettings(), rows, read or RowSettings())
-    return chosen.objective(model)
+    return chosen.objective(model, language)
 
 
 def learnt(

@@ -117,6 +117,8 @@ class RewardSettings:
     """The share of labels believed to be given blindly (0.1 in Christiano et al. 2017)."""
     centring: float = 0.0
     """Weight of (r₁ + r₂)², which keeps rewards of comparisons near 0."""
+    nll_coef: float = 0.0
+    """Weight of −log π per token of the preferred answers, by the language model's frozen head."""
     tie_probability: float = 0.3
     """How often two equally good answers are called equal (davidson, rao-kupper)."""
     positive_weight: float = 1.0
@@ -133,7 +135,7 @@ class RewardSettings:
         _check_range("reward.smoothing", self.smoothing, 0.0, 0.5)
         _check_range("reward.noise", self.noise, 0.0, 1.0)
         _check_range("reward.tie_probability", self.tie_probability, 0.0, 1.0)
-        for name in ("centring", "positive_weight"):
+        for name in ("centring", "nll_coef", "positive_weight"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise UserError(f"reward.{name} must be a number from 0 on, not {value}")

@@ -24,6 +24,7 @@ from plaudit.losses.reward import (
 )
 from plaudit.methods.config import RowSettings
 from plaudit.methods.reward_model.config import RewardSettings
+from plaudit.methods.reward_model.language import LanguageTerm
 from plaudit.methods.reward_model.objective import (
     RewardObjective,
     comparison_objective,
@@ -70,8 +71,8 @@ class RewardLoss:
 
     sentence: str
     """What is minimised and why, for the user."""
-    objective: Callable[[RewardModel], RewardObjective]
-    """What a step minimises."""
+    objective: Callable[[RewardModel, LanguageTerm | None], RewardObjective]
+    """What a step minimises, given a model and the language-model loss beside it."""
     on_rating_scale: bool
     """Whether rewards are ratings, so that the starting model should be on their scale."""
     metrics: tuple[str, ...]
@@ -85,11 +86,22 @@ def select_loss(settings: RewardSettings, rows: Sequence[JudgedRow], row_setting
     _refuse_impossible_ties(name, settings, rows)
     _refuse_uniform_labels(rows, kind)
     return RewardLoss(
-        sentence=f"the rows are {kind}, so the loss is {name}: {formula_of(name, settings)}",
+        sentence=f"the rows are {kind}, so the loss is {name}: "
+        f"{formula_of(name, settings)}{_language_text(settings)}",
         objective=_OBJECTIVES[kind](name, settings, row_settings),
         on_rating_scale=name == "regression",
-        metrics=("loss", *(("mae",) if name == "regression" else _METRICS_BY_KIND[kind]), "reward_mean"),
+        metrics=_metric_names(name, kind, settings),
     )
+
+
+def _language_text(settings: RewardSettings) -> str:
+    coef = settings.nll_coef
+    return f"; beside it {coef:g} × −log π per token of the preferred answers" if coef else ""
+
+
+def _metric_names(name: str, kind: str, settings: RewardSettings) -> tuple[str, ...]:
+    own = ("mae",) if name == "regression" else _METRICS_BY_KIND[kind]
+    return ("loss", *own, *(("nll",) if settings.nll_coef else ()), "reward_mean")
 
 
 def formula_of(name: str, settings: RewardSettings) -> str:
@@ -182,7 +194,7 @@ def _comparison_objective(
         loss_B = likelihood(settings, first_B, second_B, probability_B, margin_B)
         return loss_B + centring(first_B, second_B, weight=settings.centring) if settings.centring else loss_B
 
-    return lambda model: comparison_objective(model, loss)
+    return lambda model, language: comparison_objective(model, loss, language)
 
 
 def _bradley_terry_loss(
@@ -236,14 +248,14 @@ def _ranking_objective(
         noise=settings.noise,
     )
     loss = pairwise if name == "k-wise" else plackett_luce
-    return lambda model: ranking_objective(model, loss)
+    return lambda model, language: ranking_objective(model, loss, language)
 
 
 def _rating_objective(
     name: str, settings: RewardSettings, row_settings: RowSettings
 ) -> Callable[..., RewardObjective]:
     del name, settings, row_settings
-    return lambda model: rating_objective(model, regression)
+    return lambda model, _: rating_objective(model, regression)
 
 
 def _thumb_objective(
@@ -252,7 +264,7 @@ def _thumb_objective(
     if name == "regression":
         return _rating_objective(name, settings, row_settings)
     loss = partial(binary, positive_weight=settings.positive_weight)
-    return lambda model: thumbs_objective(model, loss)
+    return lambda model, language: thumbs_objective(model, loss, language)
 
 
 def _step_objective(
@@ -260,7 +272,7 @@ def _step_objective(
 ) -> Callable[..., RewardObjective]:
     del name, row_settings
     loss = partial(process_supervision, positive_weight=settings.positive_weight)
-    return lambda model: step_objective(model, loss)
+    return lambda model, _: step_objective(model, loss)
 
 
 _OBJECTIVES = {
@@ -280,12 +292,12 @@ _METRICS_BY_KIND: dict[str, tuple[str, ...]] = {
 }
 """The metrics of each kind of rows beside the loss; ratings have their error."""
 _SETTINGS_BY_LOSS: dict[str, tuple[str, ...]] = {
-    "bradley-terry": ("smoothing", "noise", "centring", "margin"),
-    "davidson": ("tie_probability", "centring"),
-    "rao-kupper": ("tie_probability", "centring"),
-    "binary": ("positive_weight", "centring"),
-    "k-wise": ("smoothing", "noise"),
-    "plackett-luce": (),
+    "bradley-terry": ("smoothing", "noise", "centring", "margin", "nll_coef"),
+    "davidson": ("tie_probability", "centring", "nll_coef"),
+    "rao-kupper": ("tie_probability", "centring", "nll_coef"),
+    "binary": ("positive_weight", "centring", "nll_coef"),
+    "k-wise": ("smoothing", "noise", "nll_coef"),
+    "plackett-luce": ("nll_coef",),
     "regression": (),
     "process": ("positive_weight",),
 }
@@ -294,7 +306,7 @@ _SETTINGS_BY_LOSS: dict[str, tuple[str, ...]] = {
 
 def _refuse_unused_settings(name: str, settings: RewardSettings) -> None:
     defaults = RewardSettings()
-    for setting in ("smoothing", "noise", "centring", "tie_probability", "positive_weight", "margin"):
+    for setting in dict.fromkeys(name for names in _SETTINGS_BY_LOSS.values() for name in names):
         if (
             getattr(settings, setting) != getattr(defaults, setting)
             and setting not in _SETTINGS_BY_LOSS[name]

@@ -18,13 +18,16 @@ from torch.nn.utils.rnn import pad_sequence
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, mean_metric, sum_metric
 from plaudit.engine.step import ObjectiveResult
+from plaudit.methods.reward_model.language import LanguageTerm, preferred_completions, preferred_tokens
 from plaudit.methods.supervised.objective import length_metrics
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import TokenBatch, batch_of
 from plaudit.tokens.microbatch import split_rows
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels, muted
 
-HELD_OUT_METRICS = {name: f"held_out/{name}" for name in ("loss", "accuracy", "margin", "mae", "reward_mean")}
+HELD_OUT_METRICS = {
+    name: f"held_out/{name}" for name in ("loss", "accuracy", "margin", "nll", "mae", "reward_mean")
+}
 """The figures that are also measured on rows that are never trained."""
 
 PairLoss = Callable[
@@ -53,6 +56,8 @@ class RewardMicrobatch:
     """The rows, all judged in the same way."""
     total_rows: int
     """Rows (of steps: steps) of the **whole** batch, over all micro-batches and ranks: the denominator."""
+    total_preferred_tokens: int = 0
+    """Tokens of preferred answers of the **whole** batch: the denominator of the language-model loss."""
 
     @property
     def tokens(self) -> int:
@@ -76,17 +81,20 @@ RewardObjective = Callable[[RewardMicrobatch], ObjectiveResult]
 def microbatches_of(
     rows: Sequence[JudgedRow], ranks: Ranks, tokens_at_once: int
 ) -> tuple[RewardMicrobatch, ...]:
-    """This rank's micro-batches of a batch; every rank holds the same rows, so each knows the count."""
+    """This rank's micro-batches of a batch; every rank holds the same rows, so each knows the counts."""
     total = sum(len(row.judgement.ends) if isinstance(row.judgement, StepLabels) else 1 for row in rows)
-    whole = RewardMicrobatch(judged=tuple(rows), total_rows=total)
+    tokens = sum(map(preferred_tokens, rows))
+    whole = RewardMicrobatch(judged=tuple(rows), total_rows=total, total_preferred_tokens=tokens)
     return whole.shares(ranks.world_size, tokens_at_once)[ranks.rank]
 
 
-def comparison_objective(model: RewardModel, loss: PairLoss) -> RewardObjective:
+def comparison_objective(
+    model: RewardModel, loss: PairLoss, language: LanguageTerm | None = None
+) -> RewardObjective:
     """Σ loss(r₁, r₂) over the comparisons / comparisons of the whole batch."""
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch)
+        scored = _score_rows(model, microbatch, language)
         comparisons = _labels_of(microbatch, PairLabel)
         first_better_B = scored.reward_N.new_tensor([comparison.probability for comparison in comparisons])
         margin_B = scored.reward_N.new_tensor([comparison.margin for comparison in comparisons])
@@ -101,11 +109,13 @@ def comparison_objective(model: RewardModel, loss: PairLoss) -> RewardObjective:
     return objective
 
 
-def ranking_objective(model: RewardModel, loss: RankLoss) -> RewardObjective:
+def ranking_objective(
+    model: RewardModel, loss: RankLoss, language: LanguageTerm | None = None
+) -> RewardObjective:
     """Σ loss over the rankings / rankings of the whole batch; each answer is computed once."""
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch)
+        scored = _score_rows(model, microbatch, language)
         ranks = [scored.reward_N.new_tensor(first.ranks) for first in _labels_of(microbatch, RankingLabel)]
         rank_PK = pad_sequence(ranks, batch_first=True)
         reward_PK = pad_sequence([*scored.reward_N.split([len(first) for first in ranks])], batch_first=True)
@@ -135,11 +145,13 @@ def rating_objective(model: RewardModel, loss: RateLoss) -> RewardObjective:
     return objective
 
 
-def thumbs_objective(model: RewardModel, loss: RateLoss) -> RewardObjective:
+def thumbs_objective(
+    model: RewardModel, loss: RateLoss, language: LanguageTerm | None = None
+) -> RewardObjective:
     """Σ loss over thumbs, or shares of them / answers of the whole batch; a reward above 0 is a thumb up."""
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch)
+        scored = _score_rows(model, microbatch, language)
         up_N = scored.reward_N.new_tensor([label.score for label in _labels_of(microbatch, RatingLabel)])
         lead_N = scored.reward_N.detach() * (up_N - 0.5).sign()
         decided_N = (up_N != 0.5) & scored.counted_R
@@ -203,12 +215,23 @@ class _ScoredRows:
     reward_N: Tensor
     counted_R: Tensor
     """Whether each row counts."""
+    nll: Tensor | None = None
+    """Σ −log π over the preferred answers; None where that is no part of the loss."""
+    nll_coef: float = 0.0
 
 
-def _score_rows(model: RewardModel, microbatch: RewardMicrobatch) -> _ScoredRows:
+def _score_rows(
+    model: RewardModel, microbatch: RewardMicrobatch, language: LanguageTerm | None = None
+) -> _ScoredRows:
     batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
-    reward_N = model.rewards(batch)
-    return _ScoredRows(batch=batch, reward_N=reward_N, counted_R=_counted_rows(microbatch, model.device))
+    counted_R = _counted_rows(microbatch, model.device)
+    if language is None:
+        return _ScoredRows(batch=batch, reward_N=model.rewards(batch), counted_R=counted_R)
+    preferred = [
+        preferred and row.counts for row in microbatch.judged for preferred in preferred_completions(row)
+    ]
+    reward_N, nll = language.rewards_and_nll(model, batch, torch.tensor(preferred))
+    return _ScoredRows(batch=batch, reward_N=reward_N, counted_R=counted_R, nll=nll, nll_coef=language.coef)
 
 
 def _counted_rows(microbatch: RewardMicrobatch, device: torch.device) -> Tensor:
@@ -248,13 +271,20 @@ def _objective_result(
     # A placeholder has rewards of rows that another rank reports; none of them may enter the mean.
     rewards = scored.reward_N.detach()[:0] if is_muted else scored.reward_N.detach()
     examples = [] if is_muted else [row.example for row in microbatch.judged]
+    loss, language_metrics = counted_R.sum() / microbatch.total_rows, tuple[Metric, ...]()
+    if scored.nll is not None:
+        tokens = sum(map(preferred_tokens, microbatch.judged))
+        # Its own mean, over tokens: a long answer would else weigh less than its words.
+        loss = loss + scored.nll_coef * scored.nll / max(microbatch.total_preferred_tokens, 1)
+        language_metrics = (mean_metric("nll", scored.nll.detach(), tokens),)
     return ObjectiveResult(
-        loss=counted_R.sum() / microbatch.total_rows,
+        loss=loss,
         loss_N=loss_R.detach(),
         origin_N=tuple(row.origin for row in microbatch.judged),
         metrics=(
             mean_metric("loss", counted_R.detach().sum(), 0 if is_muted else weight or rows),
             *row_metrics,
+            *language_metrics,
             mean_metric("reward_mean", rewards.sum(), rewards.numel()),
             *length_metrics(examples),
             sum_metric("tokens", sum(example.tokens for example in examples)),

@@ -33,6 +33,7 @@ from plaudit.methods.reward_model.config import (
     RewardSettings,
 )
 from plaudit.methods.reward_model.data import encode_judged_rows
+from plaudit.methods.reward_model.language import LanguageTerm, load_language_term, preferred_tokens
 from plaudit.methods.reward_model.losses import refuse_other_held_out_kind, select_loss
 from plaudit.methods.reward_model.model import (
     body_size,
@@ -134,6 +135,11 @@ def _run_pretraining(config: RewardConfig) -> RewardConfig:
     assert rows is not None
     if is_reward_folder(config.model):
         raise UserError(f"{config.model}: a reward model needs no first stage; leave out --pretraining.data")
+    if config.reward.nll_coef:
+        raise UserError(
+            "reward.nll_coef with --pretraining.data: the first stage hands on a reward model, which has no "
+            "language head; leave one of them out"
+        )
     first = replace(
         config,
         data=rows,
@@ -203,11 +209,14 @@ def prepare_reward(
     loss = select_loss(_with_pretraining_loss(settings, rows.train, discriminate), rows.train, config.rows)
     refuse_other_held_out_kind(rows.train, rows.held_out)
     zero_examples, notes = normalisation_examples(config, run.encoder)
+    language = load_language_term(
+        config.model, settings.nll_coef, dtype=run.precision.weights, device=ranks.device
+    )
     model, model_notes = prepare_reward_model(config, run.encoder, run.precision, ranks)
     if loss.on_rating_scale and not is_reward_folder(config.model):
         model.normalisation = normalisation_for_ratings(rows.train)
     notes += [*model_notes, *shard_or_broadcast(model, config, ranks)]
-    objective = loss.objective(model)
+    objective = loss.objective(model, language)
     train = bootstrap_rows(rows.train, config.ensemble, config.seed)
     sample_rows = rows.held_out or rows.train
     samples_here = ranks.is_first or config.shard
@@ -221,7 +230,7 @@ def prepare_reward(
         microbatches=row_batches(
             lambda _, batch: microbatches_of([train[row] for row in batch], ranks, tokens_at_once)
         ),
-        flops=partial(_step_flops, body_size(model), frozen=config.lora.rank > 0),
+        flops=partial(_step_flops, body_size(model), language, frozen=config.lora.rank > 0),
         learning_rate=config.learning_rate,
         optimizer=config.optimizer,
         evaluate=evaluate,
@@ -286,6 +295,12 @@ def bootstrap_rows(rows: Sequence[JudgedRow], ensemble: EnsembleSettings, seed: 
     return selected(rows, (number for prompt in drawn for number in rows_by_prompt[prompt]))
 
 
-def _step_flops(body: int, microbatches: Sequence[RewardMicrobatch], *, frozen: bool) -> float:
+def _step_flops(
+    body: int, language: LanguageTerm | None, microbatches: Sequence[RewardMicrobatch], *, frozen: bool
+) -> float:
     tokens = sum(microbatch.tokens for microbatch in microbatches)
-    return training_flops(body, 0, tokens=tokens, trained_tokens=0, frozen=frozen)
+    head, projected = 0, 0
+    if language is not None:
+        rows = (row for microbatch in microbatches for row in microbatch.judged)
+        head, projected = language.weight_VH.numel(), sum(map(preferred_tokens, rows))
+    return training_flops(body, head, tokens=tokens, trained_tokens=projected, frozen=frozen)
