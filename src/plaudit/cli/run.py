@@ -207,13 +207,16 @@ def _print_trace(pipeline: Pipeline, out: Path, name: str) -> int:
 
 
 def _report_results(folder: Path) -> None:
-    """Print the short table, and write the summary and the report."""
+    """Print the short table and what came of it in a sentence, and write the summary and the report."""
     from plaudit.cli.sample import make_console
     from plaudit.report.pipeline.data import read_pipeline_folder
+    from plaudit.report.pipeline.glance import opening_sentence
     from plaudit.report.pipeline.page import summary_table, write_report, write_summary
 
     pipeline, console = read_pipeline_folder(folder), make_console()
     write_summary(pipeline)
     if pipeline.evaluation is not None:
         console.print(summary_table(pipeline.evaluation))
+    if sentence := opening_sentence(pipeline):
+        console.print(sentence)
     console.print(f"The report: {write_report(folder)}")

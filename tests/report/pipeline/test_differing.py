@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from plaudit.report.pipeline.sections import diff_pieces
+from plaudit.report.pipeline.answers import diff_pieces
 
 TEXTS = st.text(alphabet="ab .\n<>é数\u202e", max_size=60)
 

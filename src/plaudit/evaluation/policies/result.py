@@ -197,6 +197,8 @@ class PolicyAnswer:
     """log π of the whole answer, in nats, as the policy itself finds it."""
     kl: float | None = None
     """log π − log π_ref of it: the mean over a policy's answers is its KL."""
+    verdict: float | None = None
+    """The first judge's chance, from 0 to 1, that it is better than the reference's; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,7 +373,8 @@ def _prompt_rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[PromptAnswers]:
         by_number.setdefault(line["number"], []).append(line)
     for lines_of_row in by_number.values():
         answers = tuple(
-            restore(PolicyAnswer, {key: line[key] for key in PolicyAnswer.__dataclass_fields__})
+            # A row of an earlier version lacks some of the fields: those have defaults.
+            restore(PolicyAnswer, {key: line[key] for key in line.keys() & PolicyAnswer.__dataclass_fields__})
             for line in lines_of_row
         )
         yield PromptAnswers(

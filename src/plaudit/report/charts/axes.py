@@ -204,12 +204,12 @@ def draw_x_axis(plot: Plot) -> Iterator[Markup]:
     for value, label in plot.x.ticks:
         x, width = plot.x_position(value), text_width(label)
         yield element("path", {"class": "base", "d": f"M{x} {plot.bottom}v4"})
-        # A label in the middle of its tick would be cut off at the right edge.
-        at_end = x > plot.right - 15
-        left = x - width if at_end else x - width / 2
+        # A label in the middle of its tick would be cut off at the edges of the drawing.
+        at_end, at_start = x > plot.right - 15, x < width / 2
+        left = x - width if at_end else x if at_start else x - width / 2
         # Of labels that would touch, the first stays: its tick is still drawn.
         if left >= free:
-            kind = "tick end" if at_end else "tick"
+            kind = "tick end" if at_end else "tick start" if at_start else "tick"
             yield element("text", {"class": kind, "x": f"{x}", "y": f"{plot.bottom + 16}"}, label)
             free = left + width + _LETTER_WIDTH
 

@@ -1,4 +1,4 @@
-"""Charts of counts: histograms, reliability diagrams, and stacked bars of parts of a whole.
+"""Charts of counts: histograms, reliability diagrams, stacked bars of parts of a whole; and of few amounts.
 
 A reliability diagram shows whether what came was as likely as was said; a stacked bar shows, for example,
 won, tied and lost.
@@ -7,7 +7,7 @@ won, tied and lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -27,7 +27,9 @@ from plaudit.report.charts.axes import (
     svg_drawing,
     svg_text,
     truncated,
+    value_axis,
 )
+from plaudit.report.charts.intervals import GuideLine
 from plaudit.report.words import Number, counted, number_text, percent
 
 _LEFT, _RIGHT = 44, 352
@@ -257,3 +259,82 @@ def _part_legend(shade: str, name: str) -> Markup:
 
 def _counts_description(row: StackedBar, names: Sequence[str]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in zip(names, row.counts, strict=True))
+
+
+_AMOUNT_RIGHT, _AMOUNT_TOP, _AMOUNT_ROW, _AMOUNT_LABEL, _AMOUNT_BAR = 222, 4, 42, 16, 18
+_MAX_AMOUNT_LABEL = 54
+_GUIDE_ROOM = 16
+"""What a guide's name takes above the first bar."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmountBar:
+    """An amount with its interval, as a bar from zero.
+
+    Example: ``AmountBar(label="ppo", span=Span(value=0.79, low=0.75, high=0.82))``
+    """
+
+    label: str
+    """What it is the amount of."""
+    span: Span
+    """How much it is."""
+    is_plain: bool = False
+    """Whether it is what the others are compared with, in grey."""
+
+
+def amount_bar_chart(
+    title: str,
+    unit: str,
+    bars: Sequence[AmountBar],
+    write: Callable[[Number], str] = number_text,
+    *,
+    guide: GuideLine | None = None,
+    note: str = "",
+) -> Markup:
+    """A few amounts as bars from zero, each under its name; from 0 to 1 where all of them lie there."""
+    numbers = [number for bar in bars for number in bar.span.numbers]
+    if write is percent:
+        x = share_axis()
+    elif all(0 <= number <= 1 for number in numbers):
+        x = Axis(low=0, high=1, ticks=round_ticks(0, 1))
+    else:
+        x = value_axis(numbers, from_zero=True)
+    top = _AMOUNT_TOP + (_GUIDE_ROOM if guide else 0)
+    bottom = top + _AMOUNT_ROW * len(bars)
+    unit_axis = Axis(low=0, high=1, ticks=())
+    plot = Plot(x=x, y=unit_axis, left=0.5, right=_AMOUNT_RIGHT, top=top, bottom=bottom)
+    parts = [
+        part
+        for at, bar in enumerate(bars)
+        for part in _amount_bar(bar, plot, top + at * _AMOUNT_ROW, bar.span.text(write))
+    ]
+    guides = [] if guide is None else _bar_guide(guide, plot, len(bars))
+    description = "; ".join(f"{bar.label}: {bar.span.text(write)}" for bar in bars)
+    svg = svg_drawing(title, description, bottom + 24, *parts, *guides, *draw_x_axis(plot))
+    return chart_figure(title, unit, svg, *([element("span", {"class": "key"}, note)] if note else []))
+
+
+def _amount_bar(bar: AmountBar, plot: Plot, top: Number, words: str) -> Iterator[Markup]:
+    lane = top + _AMOUNT_LABEL
+    zero, end = plot.x_position(0), plot.x_position(bar.span.value)
+    shade = "plain" if bar.is_plain else "first"
+    yield svg_text("label", 0, top + 12, truncated(bar.label, _MAX_AMOUNT_LABEL))
+    place = {"x": f"{min(zero, end):.1f}", "y": f"{lane}", "width": f"{max(abs(end - zero), 0.5):.1f}"}
+    tip = element("title", {}, f"{bar.label}: {words}")
+    yield element("rect", {"class": f"bar {shade}", **place, "height": _AMOUNT_BAR}, tip)
+    if bar.span.low is not None and bar.span.high is not None:
+        low, high = plot.x_position(bar.span.low), plot.x_position(bar.span.high)
+        middle = lane + _AMOUNT_BAR / 2
+        ends = "".join(f"M{across} {middle - 4}v8" for across in (low, high))
+        yield element("path", {"class": "whisker", "d": f"M{low} {middle}H{high}{ends}"})
+    yield svg_text("number", WIDTH, lane + _AMOUNT_BAR / 2 + 3.5, words)
+
+
+def _bar_guide(guide: GuideLine, plot: Plot, bars: int) -> Iterator[Markup]:
+    """A line through the bars alone, so that it crosses no name; its own name stands above."""
+    across = plot.x_position(guide.low)
+    tops = (plot.top + at * _AMOUNT_ROW + _AMOUNT_LABEL for at in range(bars))
+    path = "".join(f"M{across} {top - 1}v{_AMOUNT_BAR + 2}" for top in tops)
+    yield element("path", {"class": "guide", "d": path})
+    end = across > (plot.left + plot.right) / 2 + 1
+    yield svg_text("note end" if end else "note", across, _GUIDE_ROOM - 5, guide.label)

@@ -195,8 +195,21 @@ class PipelineData:
         return ((stage, stage.training_run) for stage in self.stages if stage.training_run is not None)
 
 
-def trained_prompts(pipeline: PipelineData) -> set[str]:
-    """The words of all prompts that a training stage learnt from, as far as their files are still there."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedPrompts:
+    """What the training stages of a pipeline learnt from.
+
+    Example: ``trained_prompts(read_pipeline_folder(Path("runs/valley"))).complete``
+    """
+
+    prompts: frozenset[str]
+    """The words of all prompts, as far as their files are still there."""
+    complete: bool
+    """Whether there was a file of rows, and each could be read."""
+
+
+def trained_prompts(pipeline: PipelineData) -> TrainedPrompts:
+    """All prompts that a training stage learnt from."""
     stages = {stage.name: stage for stage in pipeline.stages}
     files: set[Path] = set()
     for stage, _ in pipeline.training_stages:
@@ -206,18 +219,20 @@ def trained_prompts(pipeline: PipelineData) -> set[str]:
                 files |= {made.folder / name for name in made.outputs if name.endswith(_ROWS_ENDING)}
             elif not entry.from_stage and entry.name in _ROW_INPUTS:
                 files.add(Path(entry.source))
-    return {prompt for file in sorted(files) for prompt in _prompts_of(file)}
+    found = [_prompts_of(file) for file in sorted(files)]
+    return TrainedPrompts(
+        prompts=frozenset(prompt for prompts in found for prompt in prompts or ()),
+        complete=bool(found) and None not in found,
+    )
 
 
-def _prompts_of(file: Path) -> Iterator[str]:
+def _prompts_of(file: Path) -> set[str] | None:
     try:
         records = read_records(file, threshold=1.0).records
     except UserError:
         # Moved, or changed since: what the stage itself read is no longer known here.
-        return
-    for record in records:
-        if record.prompt is not None:
-            yield plain_text(record.prompt)
+        return None
+    return {plain_text(record.prompt) for record in records if record.prompt is not None}
 
 
 _ROWS_ENDING = "rows.jsonl"

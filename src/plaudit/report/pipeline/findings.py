@@ -58,32 +58,46 @@ def interval_verdict(estimate: Estimate | None) -> str:
 
 
 def best_policy_summary(evaluation: PolicyEvaluation, warnings: Sequence[ReportWarning] = ()) -> str:
-    """The finding in sentences (`finding_sentences`) as one text."""
-    return " ".join(finding_sentences(evaluation, warnings))
-
-
-def finding_sentences(
-    evaluation: PolicyEvaluation, warnings: Sequence[ReportWarning] = ()
-) -> tuple[str, ...]:
     """Who is better than the reference; how much, how sure, and what speaks against it.
 
     Policies whose intervals overlap with the highest one are named together: none of them is called the best.
     """
+    leaders = _leaders(evaluation)
+    if not leaders:
+        return NO_RANKING
+    sentences = (
+        *_verdict_sentence(evaluation, leaders),
+        *_worth_sentence(evaluation, leaders[0], single=len(leaders) == 1),
+        *_win_rate_sentence(evaluation, leaders[0]),
+        *caution_sentences(warnings),
+    )
+    return " ".join(sentences)
+
+
+NO_RANKING = "There is no figure by which the policies could be ranked."
+"""What is said of an evaluation that nobody judged."""
+
+
+def ranking_sentences(evaluation: PolicyEvaluation) -> tuple[str, ...]:
+    """Who is better than the reference, where more than two policies are compared."""
+    leaders = _leaders(evaluation) if len(evaluation.policies) > 2 else ()
+    return tuple(_verdict_sentence(evaluation, leaders)) if leaders else ()
+
+
+def caution_sentences(warnings: Sequence[ReportWarning]) -> tuple[str, ...]:
+    """What may overturn a finding."""
+    return tuple(
+        f"But {warning.about}: {shortened(warning.finding, MAX_CAUTION_LENGTH)}."
+        for warning in warnings
+        if warning.grave
+    )
+
+
+def _leaders(evaluation: PolicyEvaluation) -> Sequence[PolicyFigures]:
+    """The highest policy beside the reference, and those that may be as good; none where nobody judged."""
     others = [policy for policy in evaluation.policies if policy.name != evaluation.reference]
     best = _best_policy(evaluation, others)
-    if best is None:
-        return ("There is no figure by which the policies could be ranked.",)
-    leaders = [best, *_overlapping(evaluation, others, best)]
-    return (
-        *_verdict_sentence(evaluation, leaders),
-        *_worth_sentence(evaluation, best, single=len(leaders) == 1),
-        *_win_rate_sentence(evaluation, best),
-        *(
-            f"But {warning.about}: {shortened(warning.finding, MAX_CAUTION_LENGTH)}."
-            for warning in warnings
-            if warning.grave
-        ),
-    )
+    return () if best is None else (best, *_overlapping(evaluation, others, best))
 
 
 def _overlapping(
@@ -265,7 +279,7 @@ def _trained_prompts_warning(pipeline: PipelineData) -> Iterator[ReportWarning]:
     prompts = {row.prompt for row in pipeline.evaluation.all_answers} if pipeline.evaluation else set()
     if not prompts:
         return
-    trained = prompts & trained_prompts(pipeline)
+    trained = prompts & trained_prompts(pipeline).prompts
     if len(trained) > MAX_TRAINED * len(prompts):
         yield ReportWarning(
             about="prompts",

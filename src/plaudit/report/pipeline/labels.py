@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +65,31 @@ def revisions_tables(pipeline: PipelineData) -> list[Table]:
 
 def _label_stages(pipeline: PipelineData) -> Iterator[StageData]:
     """The stages that made rows with labels; rows that are imported keep the names that they came with."""
-    return (
-        stage
-        for stage in pipeline.stages
-        if _ROWS_FILE in stage.outputs and (stage.folder / _ROWS_FILE).is_file()
-    )
+    return (stage for stage in pipeline.stages if _has_rows(stage))
+
+
+def _has_rows(stage: StageData) -> bool:
+    return _ROWS_FILE in stage.outputs and (stage.folder / _ROWS_FILE).is_file()
 
 
 def _givers(stage: StageData) -> Mapping[str, Counter[str]]:
     """How many rows each giver labelled; prompts alone are no labels."""
     found = {name: Counter[str]() for name in _GIVERS}
+    for row in _labelled_rows(stage):
+        who = row.get("annotator")
+        giver = _BY_MODELS if row.get("group") == _AI else _BY_OTHERS if who else _UNNAMED
+        found[giver][str(who or "")] += 1
+    return found
+
+
+def label_kinds(stages: Iterable[StageData]) -> Counter[str]:
+    """How many rows of each kind these stages made: demonstrations, comparisons …; prompts alone are none."""
+    return Counter(
+        str(row.get("kind", "row")) for stage in stages if _has_rows(stage) for row in _labelled_rows(stage)
+    )
+
+
+def _labelled_rows(stage: StageData) -> Iterator[Mapping[str, Any]]:
     path = stage.folder / _ROWS_FILE
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -82,12 +97,8 @@ def _givers(stage: StageData) -> Mapping[str, Counter[str]]:
                 row = json.loads(line)
             except ValueError as error:
                 raise UserError(f"{path}:{number}: is no row ({error}); run the stage again") from error
-            if row.get("kind") == "prompt":
-                continue
-            who = row.get("annotator")
-            giver = _BY_MODELS if row.get("group") == _AI else _BY_OTHERS if who else _UNNAMED
-            found[giver][str(who or "")] += 1
-    return found
+            if row.get("kind") != "prompt":
+                yield row
 
 
 def _names(givers: Mapping[str, Counter[str]]) -> str:

@@ -21,6 +21,13 @@ from plaudit.files import atomic
 from plaudit.report.charts.flow import FlowBox, flow_chart
 from plaudit.report.figures import NO_VALUE, Cell, Table, estimate_cell
 from plaudit.report.page import render
+from plaudit.report.pipeline.answers import (
+    FOLDED_LENGTH,
+    MAX_TEXT_LENGTH,
+    drawn_questions,
+    reference_name,
+    sampled_answers,
+)
 from plaudit.report.pipeline.attacks import attack_blocks, attack_sentences
 from plaudit.report.pipeline.data import (
     CONFIG_FILE,
@@ -32,13 +39,20 @@ from plaudit.report.pipeline.data import (
 )
 from plaudit.report.pipeline.findings import (
     MAX_NOTE_LENGTH,
+    NO_RANKING,
+    caution_sentences,
     contest_against_reference,
-    finding_sentences,
+    ranking_sentences,
     report_warnings,
+)
+from plaudit.report.pipeline.glance import (
+    evaluation_outcome,
+    opening_note,
+    opening_picture,
+    opening_sentence,
 )
 from plaudit.report.pipeline.labels import labels_sentence, labels_table, revisions_tables
 from plaudit.report.pipeline.sections import (
-    MAX_TEXT_LENGTH,
     categories_table,
     confidence_table,
     contests_table,
@@ -47,9 +61,7 @@ from plaudit.report.pipeline.sections import (
     kl_charts,
     lead_chart,
     length_chart,
-    reference_name,
     reward_models_parts,
-    sampled_answers,
     training_curves,
     win_rate_charts,
 )
@@ -63,6 +75,7 @@ if TYPE_CHECKING:
 
     from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
     from plaudit.evaluation.stats import Estimate
+    from plaudit.report.pipeline.findings import ReportWarning
 
 
 _MAX_NOTES = 40
@@ -135,7 +148,8 @@ def pipeline_page(pipeline: PipelineData) -> str:
         "pipeline",
         pipeline=pipeline,
         progress=progress_text(pipeline),
-        finding=finding_sentences(evaluation, warnings) if evaluation else _other_finding(pipeline),
+        finding=_finding(pipeline, warnings),
+        note=opening_note(pipeline),
         first_warnings=sorted(warnings, key=lambda warning: not warning.grave)[:_FIRST_WARNINGS],
         unfinished=_unfinished_stages(pipeline),
         flow=stages_chart(pipeline),
@@ -147,6 +161,7 @@ def pipeline_page(pipeline: PipelineData) -> str:
         commands=[*_commands(pipeline)],
         max_note_length=MAX_NOTE_LENGTH,
         max_text_length=MAX_TEXT_LENGTH,
+        folded_length=FOLDED_LENGTH,
         judges=judges_table(pipeline),
         attacks=attack_blocks(pipeline),
         labels=labels_table(pipeline),
@@ -161,11 +176,18 @@ def pipeline_page(pipeline: PipelineData) -> str:
 def _evaluation_parts(evaluation: PolicyEvaluation | None) -> dict[str, object]:
     """What the page shows of an evaluation of policies; each part is empty where there is nothing to show."""
     if evaluation is None:
-        names = ("lead", "headline", "wins", "categories", "distance", "confidence", "samples")
-        return dict.fromkeys(names, ())
+        names = ("lead", "questions", "everybody", "headline", "wins", "categories", "distance")
+        return dict.fromkeys((*names, "confidence", "samples"), ())
     confidence, confidence_charts = confidence_table(evaluation)
+    outcome, picture = evaluation_outcome(evaluation), opening_picture(evaluation)
+    before = outcome.before
+    questions = before and drawn_questions(evaluation, before=before.name, after=outcome.after.name)
+    # Of two policies the first picture has everything already.
+    others = len(evaluation.policies) > 2 or picture is None
     return {
-        "lead": lead_chart(evaluation),
+        "lead": picture or "",
+        "questions": questions,
+        "everybody": (others and lead_chart(evaluation)) or "",
         "headline": _headline_table(evaluation),
         "measured": " ".join(_measurement_note(evaluation)),
         "wins": win_rate_charts(evaluation),
@@ -222,6 +244,14 @@ def _measurement_note(evaluation: PolicyEvaluation) -> Iterator[str]:
         yield f"True worth is that of {short_name(evaluation.gold)}."
     if judges:
         yield f"Wins are counted by {', '.join(judges)}; a tie is half a win."
+
+
+def _finding(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> tuple[str, ...]:
+    """What stands first: the outcome in a sentence, then who leads, then what may overturn it."""
+    if pipeline.evaluation is None:
+        return _other_finding(pipeline)
+    first = opening_sentence(pipeline) or NO_RANKING
+    return (first, *ranking_sentences(pipeline.evaluation), *caution_sentences(warnings))
 
 
 def _other_finding(pipeline: PipelineData) -> tuple[str, ...]:
@@ -418,6 +448,7 @@ def write_summary(pipeline: PipelineData) -> None:
         "seconds": round(pipeline.seconds, 3),
         "stages": stages,
         "evaluation": None if evaluated is None else evaluated.name,
+        "sentence": opening_sentence(pipeline),
         "reference": None if evaluation is None else evaluation.reference,
         "table": [] if evaluation is None else [*policy_rows(evaluation)],
     }

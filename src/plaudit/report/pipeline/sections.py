@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from math import sqrt
 
 from markupsafe import Markup
@@ -13,10 +11,8 @@ from markupsafe import Markup
 from plaudit.evaluation.policies.calibration import PolicyCalibration
 from plaudit.evaluation.policies.result import (
     Contest,
-    PolicyAnswer,
     PolicyEvaluation,
     PolicyFigures,
-    PromptAnswers,
     Rating,
 )
 from plaudit.evaluation.stats import Estimate
@@ -49,7 +45,7 @@ from plaudit.report.reward_models.sections import calibration_blocks, calibratio
 from plaudit.report.reward_models.summary import finding, reported_models
 from plaudit.report.run.data import RunData
 from plaudit.report.run.page import reward_against_kl, run_sentence
-from plaudit.report.words import MAX_NAME_LENGTH, counted, number_text, percent, short_name, shortened
+from plaudit.report.words import MAX_NAME_LENGTH, counted, number_text, percent, short_name
 
 _MAIN_CURVES = {
     "policy": ("Reward", "Judge", "Distance from the reference", "Length", "Entropy"),
@@ -352,10 +348,6 @@ def _heat_cell(estimate: Estimate | None, low: float, high: float) -> Cell:
     return Cell(text=number_text(estimate.value), interval=interval_text(estimate), kind=f"degree d{level}")
 
 
-MAX_PROMPTS = 20
-"""Prompts whose answers are shown."""
-MAX_TEXT_LENGTH = 1000
-"""Letters of a prompt or an answer that have room."""
 _MAX_POLICIES = 24
 _MAX_LABEL_LENGTH = 18
 
@@ -406,150 +398,3 @@ def _diversity_cells(policy: PolicyFigures) -> list[Cell]:
         value_cell(diversity.unique_within, percent),
         estimate_cell(policy.entropy),
     ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledAnswer:
-    """What a policy said to a prompt, beside what the reference said.
-
-    Example: ``SampledAnswer(name="ppo", kind="now", change="better", text="The owl eats mice.", …)``
-    """
-
-    name: str
-    """The policy."""
-    kind: str
-    """``before`` for the reference, ``now`` for any other."""
-    change: str
-    """Whether it is worth more than the reference's: ``better``, ``worse``, or empty where nobody knows."""
-    text: str
-    """The answer."""
-    is_same: bool
-    """Whether the reference said the same."""
-    pieces: tuple[tuple[str, bool], ...]
-    """The answer in pieces, each with whether only it says so; empty where nothing is compared."""
-    scores: str
-    """Its worth, reward and length."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
-    """The prompts that are shown, and how they were chosen.
-
-    Example: ``Samples(sentence="Of 400 prompts …", rows=(…,))``
-    """
-
-    sentence: str
-    """How many differ, and which stand here."""
-    rows: list[tuple[PromptAnswers, list[SampledAnswer]]]
-    """Each prompt with every policy's answers."""
-
-
-def sampled_answers(evaluation: PolicyEvaluation) -> Samples | None:
-    """The prompts on which policies differ most from the reference, with everybody's answers."""
-    rows = evaluation.all_answers or evaluation.shown
-    if not rows:
-        return None
-    reference = reference_name(evaluation)
-    changes = {place: change for place, row in enumerate(rows) if (change := _change(row, reference)) > 0}
-    # Alike in size, they stay in the order of the prompts: sorted is stable.
-    chosen = sorted(changes, key=lambda place: -changes[place])[:MAX_PROMPTS]
-    scale = (
-        "worth"
-        if any(answer.gold is not None for row in rows for answer in row.answers)
-        else "score or words"
-    )
-    sentence = (
-        f"On {len(changes):,} of {counted(len(rows), 'prompt')} some policy's answer differs from that of "
-        f"{short_name(reference)} in {scale}; here are those that differ most, for better or for worse, so "
-        "they say what changes and not how often."
-    )
-    return Samples(
-        sentence=sentence, rows=[(rows[at], [*_sampled_answers(rows[at], reference)]) for at in chosen]
-    )
-
-
-def _change(row: PromptAnswers, reference: str) -> float:
-    """How far the answers to a prompt are from the reference's: in worth, or in reward, or at all."""
-    base = next((answer for answer in row.answers if answer.policy == reference), row.answers[0])
-    others = [answer for answer in row.answers if answer is not base]
-    for name in ("gold", "reward"):
-        before = getattr(base, name)
-        values = [value for answer in others if (value := getattr(answer, name)) is not None]
-        if before is not None and values:
-            return max(abs(value - before) for value in values)
-    return float(any(answer.text != base.text for answer in others))
-
-
-def reference_name(evaluation: PolicyEvaluation) -> str:
-    """The policy that the others' answers are compared with."""
-    return evaluation.reference or evaluation.policies[0].name
-
-
-def _sampled_answers(row: PromptAnswers, reference: str) -> Iterator[SampledAnswer]:
-    base = next((answer for answer in row.answers if answer.policy == reference), None)
-    for answer in row.answers:
-        compared = base is not None and answer.policy != reference and bool(answer.text.strip())
-        is_same = compared and base is not None and answer.text == base.text
-        yield SampledAnswer(
-            name=short_name(answer.policy),
-            kind="before" if answer.policy == reference else "now",
-            change=_worth_change(answer, base),
-            text=answer.text,
-            is_same=is_same,
-            pieces=tuple(_marked_pieces(answer.text, base.text)) if compared and base and not is_same else (),
-            scores=_scores_text(answer),
-        )
-
-
-def _worth_change(answer: PolicyAnswer, base: PolicyAnswer | None) -> str:
-    worth, before = answer.gold, base and base.gold
-    if worth is None or before is None or worth == before:
-        return ""
-    return "better" if worth > before else "worse"
-
-
-def _scores_text(answer: PolicyAnswer) -> str:
-    parts = (
-        "" if answer.gold is None else f"worth {number_text(answer.gold)}",
-        "" if answer.reward is None else f"reward {number_text(answer.reward)}",
-        counted(answer.tokens, "token"),
-        "" if answer.ended else "cut",
-    )
-    return " · ".join(part for part in parts if part)
-
-
-def _marked_pieces(text: str, base: str) -> Iterator[tuple[str, bool]]:
-    for piece, differs in diff_pieces(text[:MAX_TEXT_LENGTH], base[:MAX_TEXT_LENGTH]):
-        yield piece, differs and bool(piece.strip())
-    yield shortened(text, MAX_TEXT_LENGTH)[len(text[:MAX_TEXT_LENGTH]) :], False
-
-
-_WORDS = re.compile(r"\s+|[^\s\w]|\w+")
-
-
-def diff_pieces(text: str, base: str) -> list[tuple[str, bool]]:
-    """The text in pieces, each with whether it differs from the base; joined, they are the text.
-
-    >>> diff_pieces("The owl eats mice.", "The owl eats hay.")
-    [('The owl eats ', False), ('mice', True), ('.', False)]
-
-    What stands between two words that differ differs with them, where it is only white space.
-    """
-    old, new = _WORDS.findall(base), _WORDS.findall(text)
-    diff: list[tuple[str, bool]] = []
-    for kind, _, _, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if start < end:
-            diff.append(("".join(new[start:end]), kind != "equal"))
-    return _join_pieces(diff)
-
-
-def _join_pieces(diff: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    joined: list[tuple[str, bool]] = []
-    for index, (piece, differs) in enumerate(diff):
-        neighbours = diff[max(index - 1, 0) : index + 2]
-        is_gap = len(neighbours) == 3 and neighbours[0][1] and neighbours[2][1] and not piece.strip()
-        if (differs or is_gap) and joined and joined[-1][1]:
-            joined[-1] = (joined[-1][0] + piece, True)
-        else:
-            joined.append((piece, differs))
-    return joined
