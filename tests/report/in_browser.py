@@ -42,6 +42,34 @@ addEventListener("load", () => {
     Array.from(frame.document.querySelectorAll("svg text")).filter(outside).map((text) => text.textContent)));
 });
 """
+_CROSSED = """
+const around = (one) => {
+  const box = one.getBBox();
+  return [box.x + 1, box.y + 1, box.x + box.width - 1, box.y + box.height - 1];
+};
+const points = (path) => {
+  const length = path.getTotalLength(), found = [];
+  for (let at = 0; at <= length; at += 1.5) found.push(path.getPointAtLength(at));
+  return found;
+};
+const touch = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
+const holds = (box, p) => box[0] < p.x && p.x < box[2] && box[1] < p.y && p.y < box[3];
+const faults = (svg) => {
+  const texts = Array.from(svg.querySelectorAll("text")), boxes = texts.map(around), found = [];
+  const lines = svg.querySelectorAll("path:not([transform])");
+  for (const line of lines) for (const p of points(line)) boxes.forEach((box, at) => {
+    if (holds(box, p)) found.push(`${texts[at].textContent} on ${line.getAttribute("class")}`);
+  });
+  boxes.forEach((box, at) => boxes.slice(at + 1).forEach((other, next) => {
+    if (touch(box, other)) found.push(`${texts[at].textContent} on ${texts[at + 1 + next].textContent}`);
+  }));
+  return found.map((fault) => `${svg.querySelector("title")?.textContent ?? svg.ariaLabel}: ${fault}`);
+};
+addEventListener("load", () => {
+  document.title = JSON.stringify(Array.from(frames, (frame) =>
+    Array.from(new Set(Array.from(frame.document.querySelectorAll("svg:not(.sign)")).flatMap(faults)))));
+});
+"""
 
 
 _FIRST_LOOK = """
@@ -70,6 +98,12 @@ def first_look(page: str, folder: Path) -> dict[int, list[int | str]]:
 def cut_off(page: str, folder: Path) -> list[str]:
     """Words of the page's drawings that reach beyond their drawing, as the browser's own fonts set them."""
     found: list[list[str]] = _asked(page, folder, _CUT_OFF)
+    return sorted({words for frame in found for words in frame})
+
+
+def crossed(page: str, folder: Path) -> list[str]:
+    """Words of the page's drawings that lie on a line or on other words, each with its drawing."""
+    found: list[list[str]] = _asked(page, folder, _CROSSED)
     return sorted({words for frame in found for words in frame})
 
 

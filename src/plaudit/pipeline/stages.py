@@ -255,7 +255,7 @@ def _evaluate(settings: EvaluateSettings, out: Path, stage: Stage, context: Pipe
     each = "an answer" if evaluation.answers == 1 else f"{evaluation.answers} answers"
     overview = f"{evaluation.prompts} prompts, {each} of every policy to each; {evaluation.sampling}"
     win_rates = (
-        f"{contest.policy} is preferred to {contest.against} by {contest.judge} in {contest.raw.value:.1%} "
+        f"win rate of {contest.policy} against {contest.against} by {contest.judge}: {contest.raw.value:.1%} "
         f"({contest.raw.low:.1%} to {contest.raw.high:.1%})"
         for contest in evaluation.contests
         if contest.raw is not None

@@ -133,18 +133,18 @@ FigureOf = Callable[[PipelineData, PolicyFigures], Estimate | None]
 
 
 def win_rate(pipeline: PipelineData, policy: PolicyFigures) -> Estimate | None:
-    """The raw share of wins of a policy against the reference of its run."""
+    """The raw win rate of a policy against the reference of its run."""
     contest = contest_against_reference(pipeline.evaluation, policy.name) if pipeline.evaluation else None
     return contest and contest.raw
 
 
 _COMPARED_FIGURES: tuple[tuple[str, str, FigureOf], ...] = (
     ("True worth", "mean of answers", lambda _, policy: policy.gold),
-    ("Share of wins", "raw, against the reference", win_rate),
+    ("Win rate", "raw, against the reference", win_rate),
     ("KL", "nats an answer from the reference", lambda _, policy: policy.kl),
     ("Length", "tokens of an answer", lambda _, policy: policy.length),
 )
-_WIN_RATE_TITLE = "Share of wins"
+_WIN_RATE_TITLE = "Win rate"
 
 
 def write_comparison(folders: Sequence[Path], path: Path) -> Path:

@@ -185,7 +185,7 @@ def test_the_command_prints_tables_and_writes_what_it_found(capsys, models, tmp_
         ("broken", "shaken"),
     ]
     assert "16 prompts, 1 answer of each policy to each: temperature 1, at most 16 tokens" in text
-    assert "In short, preferred by gold" in text
+    assert "In short, win rate by gold" in text
     assert "Against base, by gold" in text
     for contest in found.contests:
         assert f"{contest.won} / {contest.tied} / {contest.lost}" in text

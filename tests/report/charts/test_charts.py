@@ -120,18 +120,19 @@ def test_each_series_has_its_own_shape_and_lane_and_what_is_unknown_is_said() ->
     assert [part.text for part in of_class(forest_plot("Odds", "", shown), "number")][2:] == ["not known"] * 2
 
 
-def test_the_guide_stops_where_it_would_cross_the_name_of_a_row() -> None:
+def test_the_guide_leaves_out_the_names_of_rows_where_one_of_them_reaches_it() -> None:
     half = GuideLine(low=0.5, high=0.5, label="as often as not")
     shown = [IntervalRow(label=label, spans=(Span(value=0.5),)) for label in ("a" * 40, "b", "c" * 40)]
     chart = share_chart("Wins", "", IntervalRows(rows=shown, series=("m",), guide=half))
 
     (guide,) = of_class(chart, "guide")
     parts = [(float(a), float(b)) for a, b in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", guide.get("d", ""))]
-    long, short, last = (float(name.get("y", "nan")) for name in of_class(chart, "label"))
     # 9 and 3: a name's letters above and below the line that they stand on.
-    for name in (long, last):
+    for name in (float(label.get("y", "nan")) for label in of_class(chart, "label")):
         assert not any(top < name + 3 and name - 9 < foot for top, foot in parts)
-    assert any(top < short - 9 and short + 3 < foot for top, foot in parts)
+    assert len(parts) == 3
+    short = share_chart("Wins", "", IntervalRows(rows=shown[1:2], series=("m",), guide=half))
+    assert len(of_class(short, "guide")[0].get("d", "").split("M")) == 2
     assert all(any(top < spot(mark)[1] < foot for top, foot in parts) for mark in of_class(chart, "mark"))
 
 

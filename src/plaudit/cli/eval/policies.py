@@ -44,7 +44,7 @@ WORLD_PROMPTS = 200
 _CHOICES_HELP = "questions with all their answers, to see how sure and how often right (default: the world's)"
 _POLICY_HELP = "a prompted policy: NAME=DIR,system=TEXT or FILE,shots=FILE of demonstrations; may be repeated"
 _EPILOG = """\
-preferred   the mean chance of being the better answer; a tie counts one half
+win rate    the mean chance of being the better answer; a tie counts one half
 at equal …  what that would be if both answers were as long, or as ornate, as each other
 KL          how far a policy went from the first --against, in nats; measured on its own answers
 calibration how often right, and how sure, of closed questions: {"prompt", "choices", "right"}

@@ -322,7 +322,7 @@ def _print_overview(evaluation: PolicyEvaluation, console: Console) -> None:
         for item in evaluation.contests
         if (item.judge, item.against) == (judge, evaluation.reference)
     }
-    heads = ["true worth", f"preferred to {evaluation.reference}", "KL", "length"]
+    heads = ["true worth", f"win rate vs {evaluation.reference}", "KL", "length"]
     rows = [
         (
             item.name,
@@ -335,7 +335,7 @@ def _print_overview(evaluation: PolicyEvaluation, console: Console) -> None:
         )
         for item in evaluation.policies
     ]
-    judge_note = "" if judge is None else f", preferred by {judge}"
+    judge_note = "" if judge is None else f", win rate by {judge}"
     print_table(f"In short{judge_note}", rows, heads, console)
 
 
@@ -382,8 +382,8 @@ def _pass_rows(evaluation: PolicyEvaluation) -> list[tuple[str, Callable[[Policy
 def _print_contests(contests: Sequence[Contest], console: Console) -> None:
     rows: list[tuple[str, Callable[[Contest], str]]] = [
         ("won / tied / lost", lambda contest: f"{contest.won} / {contest.tied} / {contest.lost}"),
-        ("preferred", lambda contest: format_share(contest.raw)),
-        ("won of the decided", lambda contest: format_share(contest.decided)),
+        ("win rate", lambda contest: format_share(contest.raw)),
+        ("win rate without ties", lambda contest: format_share(contest.decided)),
         ("at equal length", lambda contest: format_share(contest.length_controlled)),
         ("at equal style", lambda contest: format_share(contest.style_controlled)),
         ("p, neither is better", lambda contest: _format_p_value(contest.p_value)),

@@ -147,8 +147,15 @@ def _tick_label(value: Number, width: Number) -> str:
     exponent_of_width = math.floor(math.log10(width))
     if width < 1e-3 or abs(value) >= 1e6:
         digits = max(1, round(math.log10(abs(value))) - exponent_of_width + 1)
-        return with_minus(trim_exponent(f"{value:.{digits}g}"))
+        text = trim_exponent(f"{value:.{digits}g}")
+        # 0.00015 would be wider than the room beside an axis, and 1.5e-4 is not.
+        return with_minus(_with_exponent(value, digits) if abs(value) < 1e-3 else text)
     return with_minus(f"{value:,.{max(0, -exponent_of_width)}f}")
+
+
+def _with_exponent(value: Number, digits: int) -> str:
+    exponent = math.floor(math.log10(abs(value)) + 1e-9)
+    return f"{value / 10.0**exponent:.{digits}g}e{exponent}"
 
 
 WIDTH = 360
@@ -186,11 +193,16 @@ class Plot:
 
 def draw_axes(plot: Plot) -> Iterator[Markup]:
     """Grid lines with labels on the left, and the lower axis with its ticks."""
+    yield from draw_y_axis(plot)
+    yield from draw_x_axis(plot)
+
+
+def draw_y_axis(plot: Plot) -> Iterator[Markup]:
+    """Grid lines with labels on the left."""
     for value, label in plot.y.ticks:
         y = plot.y_position(value)
         yield element("path", {"class": "grid", "d": f"M{plot.left} {y}H{plot.right}"})
         yield element("text", {"class": "tick y", "x": f"{plot.left - 6}", "y": f"{y + 3.5:.1f}"}, label)
-    yield from draw_x_axis(plot)
 
 
 _LETTER_WIDTH = 6.5

@@ -20,6 +20,7 @@ from plaudit.report.charts.axes import (
     chart_figure,
     draw_axes,
     draw_x_axis,
+    draw_y_axis,
     element,
     point_mark,
     round_ticks,
@@ -118,7 +119,7 @@ def histogram(
         "; ".join(f"{_range_text(histogram_bin)}: {histogram_bin.count:,}" for histogram_bin in bins)
         or "nothing was counted"
     )
-    parts = [*draw_axes(plot)]
+    parts = [*draw_y_axis(plot)]
     for histogram_bin in bins:
         kind = "second" if histogram_bin.high <= 0 else "first"
         parts += _draw_bar(

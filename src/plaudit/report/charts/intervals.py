@@ -185,7 +185,7 @@ class _IntervalDrawing:
 
 
 def _draw_guide(guide: GuideLine, plot: Plot, rows: Sequence[IntervalRow]) -> Iterator[Markup]:
-    """The guide from the first row to the last; it stops where it would cross the name of a row."""
+    """The guide through all rows; it never crosses the name of one."""
     left, right = plot.x_position(guide.low), plot.x_position(min(guide.high, plot.x.high))
     if right > left:
         place = {"x": f"{left}", "y": plot.top - 4, "width": f"{right - left:.1f}"}
@@ -198,12 +198,13 @@ def _draw_guide(guide: GuideLine, plot: Plot, rows: Sequence[IntervalRow]) -> It
 
 
 def _path_clear_of_names(across: Number, plot: Plot, rows: Sequence[IntervalRow]) -> str:
-    path, row_height = f"M{across} {plot.top - 4}", (plot.bottom - plot.top) / max(1, len(rows))
-    for at, row in enumerate(rows):
-        top = plot.top + at * row_height
-        if across < text_width(truncated(row.label, _MAX_LABEL_LENGTH)):
-            path += f"V{top:g}M{across} {top + _LABEL_HEIGHT:g}"
-    return f"{path}V{plot.bottom}"
+    """One line where it is beyond all names; else a piece in every row, below the strip of its name."""
+    names = [truncated(row.label, _MAX_LABEL_LENGTH) for row in rows]
+    if all(text_width(name) < across for name in names):
+        return f"M{across} {plot.top - 4}V{plot.bottom}"
+    height = (plot.bottom - plot.top) / len(rows)
+    tops = (plot.top + at * height for at in range(len(rows)))
+    return "".join(f"M{across} {top + _LABEL_HEIGHT:g}V{top + height - _GAP / 2:g}" for top in tops)
 
 
 _SCATTER_LEFT, _SCATTER_RIGHT, _SCATTER_TOP, _SCATTER_BOTTOM = 44, 258, 12, 208

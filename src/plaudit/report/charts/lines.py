@@ -330,8 +330,8 @@ CURVES = (
         held_out_metric="held_out/logp_chosen",
     ),
     Curve(
-        title="Distance from the reference",
-        unit="nats",
+        title="KL to the reference",
+        unit="nats an answer",
         train_metric="kl",
         held_out_metric="held_out/kl",
         from_zero=True,

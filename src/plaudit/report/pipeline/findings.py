@@ -30,7 +30,7 @@ MIN_CONSISTENCY = 0.8
 MIN_FINISHED = 0.9
 """The share of answers that should come to an end by themselves."""
 MIN_PROMPTS = 100
-"""The fewest prompts from which a share of wins is judged."""
+"""The fewest prompts from which a win rate is judged."""
 MAX_TRAINED = 0.01
 """The share of the evaluation's prompts that may have been trained on by chance."""
 MAX_CAUTION_LENGTH = 180
@@ -47,7 +47,7 @@ def contest_against_reference(evaluation: PolicyEvaluation, policy: str) -> Cont
 
 
 def interval_verdict(estimate: Estimate | None) -> str:
-    """What the interval of a share of wins says: ``better``, ``worse``, ``open``, or ``unknown``.
+    """What the interval of a win rate says: ``better``, ``worse``, ``open``, or ``unknown``.
 
     >>> interval_verdict(Estimate(value=0.52, low=0.48, high=0.56, n=100, prompts=100))
     'open'
@@ -306,8 +306,7 @@ def _prompt_count_warning(evaluation: PolicyEvaluation) -> Iterator[ReportWarnin
         yield ReportWarning(
             about="prompts",
             finding=f"there were only {evaluation.prompts:,}",
-            reason=f"With fewer than {MIN_PROMPTS} a share of wins is known to no better than about ten "
-            "points.",
+            reason=f"With fewer than {MIN_PROMPTS} a win rate is known to no better than about ten points.",
         )
 
 

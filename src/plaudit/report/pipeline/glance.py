@@ -260,7 +260,7 @@ def opening_picture(evaluation: PolicyEvaluation) -> Markup | None:
 def _worth_picture(outcome: Outcome) -> Markup:
     places = (
         (outcome.start, "before"),
-        (outcome.before, "before" if outcome.before is outcome.start else "what it is compared with"),
+        (outcome.before, "before" if outcome.before is outcome.start else "the reference"),
         (outcome.after, "after"),
     )
     bars = {

@@ -205,10 +205,11 @@ def _evaluation_parts(evaluation: PolicyEvaluation | None) -> dict[str, object]:
 
 def _headline_table(evaluation: PolicyEvaluation) -> Table:
     """Every policy with the figures that matter most."""
-    wins = f"preferred to {short_name(evaluation.reference)}" if evaluation.reference else "preferred"
+    to = short_name(evaluation.reference or "the reference")
     columns = [
         *(["true worth"] if any(policy.gold for policy in evaluation.policies) else []),
-        *(wins, "of those that differ", "at equal length", "KL, nats", "tokens", "ended"),
+        *(f"win rate against {to}", "without ties", "at equal length"),
+        *(f"KL to {to}, nats", "length, tokens", "finished"),
     ]
     rows = [(short_name(policy.name), _headline_cells(evaluation, policy)) for policy in evaluation.policies]
     caption = "Each figure with its 95 % interval over prompts"
@@ -240,10 +241,8 @@ def _measurement_note(evaluation: PolicyEvaluation) -> Iterator[str]:
     judges = list(dict.fromkeys(short_name(contest.judge) for contest in evaluation.contests))
     yield f"{counted(evaluation.prompts, 'prompt')}, {counted(evaluation.answers, 'answer')} to each;"
     yield f"{shortened(evaluation.sampling, _MAX_SENTENCE_LENGTH)}."
-    if evaluation.gold:
-        yield f"True worth is that of {short_name(evaluation.gold)}."
     if judges:
-        yield f"Wins are counted by {', '.join(judges)}; a tie is half a win."
+        yield f"Win rates are by {', '.join(judges)}; a tie counts half."
 
 
 def _finding(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> tuple[str, ...]:
@@ -422,8 +421,9 @@ def _write(text: str, path: Path) -> Path:
 
 
 TABLE_LEGEND = (
-    "preferred: how often its answer is the better one, a tie counting one half; where they differ: "
-    "without ties. KL: how far it went, in nats an answer. In brackets 95 % intervals over prompts."
+    "win rate: how often its answer is the better one, a tie counting one half; without ties: where the two "
+    "differ. KL: how far it went from the reference, in nats an answer. "
+    "In brackets 95 % intervals over prompts."
 )
 """The legend under the table of policies."""
 
@@ -481,8 +481,8 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
     table.add_column("policy", no_wrap=True)
     heads = (
         "true worth",
-        f"preferred\nto {evaluation.reference}, %",
-        "where they\ndiffer, %",
+        f"win rate\nvs {evaluation.reference}, %",
+        "without\nties, %",
         "KL",
         "tokens",
     )

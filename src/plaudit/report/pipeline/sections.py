@@ -48,8 +48,8 @@ from plaudit.report.run.page import reward_against_kl, run_sentence
 from plaudit.report.words import MAX_NAME_LENGTH, counted, number_text, percent, short_name
 
 _MAIN_CURVES = {
-    "policy": ("Reward", "Judge", "Distance from the reference", "Length", "Entropy"),
-    "pairs": ("Loss", "Accuracy", "Margin", "Distance from the reference"),
+    "policy": ("Reward", "Judge", "KL to the reference", "Length", "Entropy"),
+    "pairs": ("Loss", "Accuracy", "Margin", "KL to the reference"),
     "other": ("Loss", "Token accuracy", "Accuracy"),
 }
 """The curves that are not folded, by what the run reports."""
@@ -99,7 +99,7 @@ def split_curves(metric_names: Container[str]) -> tuple[Sequence[Curve], Sequenc
 
 
 def lead_chart(evaluation: PolicyEvaluation) -> Markup | None:
-    """Every policy with its interval beside the reference: by true worth, or else by its share of wins."""
+    """Every policy with its interval beside the reference: by true worth, or else by its win rate."""
     reference = next((policy for policy in evaluation.policies if policy.name == evaluation.reference), None)
     policies = evaluation.policies[:_MAX_POINTS]
     if evaluation.gold is not None and reference is not None and reference.gold is not None:
@@ -118,7 +118,11 @@ def lead_chart(evaluation: PolicyEvaluation) -> Markup | None:
     ]
     half = GuideLine(low=0.5, high=0.5, label="as often as not")
     return (
-        share_chart("Share of wins", "of prompts", IntervalRows(rows=rows, series=("raw",), guide=half))
+        share_chart(
+            "Win rate",
+            "of prompts, a tie counting half",
+            IntervalRows(rows=rows, series=("raw",), guide=half),
+        )
         if rows
         else None
     )
@@ -267,7 +271,7 @@ def _win_rate_charts(evaluation: PolicyEvaluation, judge: str, *, is_single: boo
     half = GuideLine(low=0.5, high=0.5, label="as often as not")
     series = ["raw", "at equal length", *(["at equal style"] if styled else [])]
     yield share_chart(
-        f"Share of wins{judge_suffix}", "of pairs", IntervalRows(rows=rows, series=series, guide=half)
+        f"Win rate{judge_suffix}", "of pairs", IntervalRows(rows=rows, series=series, guide=half)
     )
     counts = [
         StackedBar(label=_contest_label(contest), counts=(contest.won, contest.tied, contest.lost))
@@ -301,7 +305,7 @@ def _ratings_chart(ratings: Sequence[Rating]) -> Markup:
 
 def contests_table(evaluation: PolicyEvaluation) -> Table:
     """What the charts do not show of each contest."""
-    columns = ["won, of those decided", "both orders agree", "the first is preferred", "p", "no verdict"]
+    columns = ["win rate without ties", "both orders agree", "the first is preferred", "p", "no verdict"]
     rows = [
         (f"{_contest_label(contest)}, by {short_name(contest.judge)}", _contest_cells(contest))
         for contest in evaluation.contests[: 2 * _MAX_CONTESTS]
