@@ -39,7 +39,9 @@ def test_questions_of_ones_own_are_asked_and_their_content_is_part_of_the_result
 ) -> None:
     rows = [{"prompt": f"w2{n}", "choices": ["w3", "w4 w5"], "right": 0} for n in range(3)]
     out = tmp_path / "out"
-    well(asking(place, *rows), out)
+    went = well(asking(place, *rows), out)
+    assert "After training with 16 demonstrations, " in went.words
+    assert "its win rate by the judge “length:1-3” is" in went.words
     found = read_policy_evaluation(out / "stages" / "evaluation")
     first, second = (one.calibration for one in found.policies)
     assert first is not None

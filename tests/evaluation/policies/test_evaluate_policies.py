@@ -112,6 +112,13 @@ def test_every_figure_is_that_of_the_answers_that_are_kept(found):
         assert figure.value == pytest.approx(math.fsum(values) / len(values))
         assert (figure.n, figure.prompts) == (48, 24)
     assert sum(part.value.n for part in shaken.by_category) == 48
+    verdicts = [one.verdict for one in said]
+    by_gold = next(one for one in found.contests if (one.policy, one.judge) == ("shaken", "gold"))
+    assert math.fsum(verdicts) / len(verdicts) == pytest.approx(by_gold.raw.value)
+    base = [one for shown in found.all_answers for one in shown.answers if one.policy == "base"]
+    assert {one.verdict for one in base} == {None}
+    for mine, theirs in zip(said, base, strict=True):
+        assert mine.verdict == 0.5 + 0.5 * ((mine.gold > theirs.gold) - (mine.gold < theirs.gold))
     assert all(one in found.all_answers for one in found.shown)
     assert len(found.shown) == 5
     assert found.best_of.points[-1].n == 4

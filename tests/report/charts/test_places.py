@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from markupsafe import Markup
 
 from plaudit.report.charts.axes import WIDTH, Span
-from plaudit.report.charts.bars import StackedBar, stacked_bar_chart
+from plaudit.report.charts.bars import AmountBar, StackedBar, amount_bar_chart, stacked_bar_chart
 from plaudit.report.charts.intervals import (
     GuideLine,
     IntervalRow,
@@ -22,6 +22,7 @@ from plaudit.report.charts.intervals import (
     scatter_chart,
 )
 from plaudit.report.charts.lines import BandChart, BandLine, band_chart
+from plaudit.report.words import percent
 
 NUMBERS = st.floats(min_value=-1e3, max_value=1e3)
 
@@ -92,6 +93,40 @@ def test_amounts_are_drawn_where_they_belong_beside_their_guide() -> None:
     assert across == pytest.approx((left + right) / 2, abs=0.2)
     assert float(re.findall(r"M([\d.]+)", guide.attrib["d"])[0]) == pytest.approx(left, abs=0.2)
     assert "15.0 (10.0 to 20.0)" in chart
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS).map(sorted), min_size=1, max_size=4))
+def test_bars_begin_at_zero_and_end_at_their_amount_inside_their_interval(found: list[list[float]]) -> None:
+    bars = [
+        AmountBar(label=f"p{at}", span=Span(value=middle, low=low, high=high))
+        for at, (low, middle, high) in enumerate(found)
+    ]
+    chart = amount_bar_chart("True worth", "", bars)
+    drawn = [(float(bar.attrib["x"]), float(bar.attrib["width"])) for bar in of_class(chart, "bar")]
+    zeros = set[float]()
+
+    for (left, width), whisker, (_, middle, _) in zip(drawn, of_class(chart, "whisker"), found, strict=True):
+        low, high = map(float, re.findall(r"^M([\d.]+) .*?H([\d.]+)", whisker.attrib["d"])[0])
+        end, zero = (left, left + width) if middle < 0 else (left + width, left)
+        assert 0 <= low <= high <= WIDTH
+        assert low - 0.6 <= end <= high + 0.6
+        zeros.add(zero)
+    assert max(zeros) - min(zeros) < 0.7
+
+
+def test_a_guide_through_bars_crosses_no_name() -> None:
+    half = GuideLine(low=0.5, high=0.5, label="as often as not")
+    bars = [AmountBar(label="a" * 60, span=Span(value=value)) for value in (0.3, 0.7)]
+    chart = amount_bar_chart("Win rate", "", bars, percent, guide=half)
+
+    (guide,) = of_class(chart, "guide")
+    parts = [(float(top), float(tall)) for top, tall in re.findall(r" ([\d.]+)v([\d.]+)", guide.attrib["d"])]
+    for name in (float(label.attrib["y"]) for label in of_class(chart, "label")):
+        # 9 and 3: a name's letters above and below the line that they stand on.
+        assert not any(top < name + 3 and name - 9 < top + tall for top, tall in parts)
+    across = float(re.findall(r"M([\d.]+)", guide.attrib["d"])[0])
+    short, long = (float(bar.attrib["x"]) + float(bar.attrib["width"]) for bar in of_class(chart, "bar"))
+    assert short < across < long
 
 
 def test_amounts_of_nothing_are_not_known() -> None:

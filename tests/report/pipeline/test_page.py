@@ -12,19 +12,20 @@ import pytest
 
 from plaudit.evaluation.policies.result import write_agreements
 from plaudit.report.pipeline.page import write_report
-from tests.report.in_browser import CHROMIUM, cut_off, first_look, measured
+from tests.report.in_browser import CHROMIUM, crossed, cut_off, first_look, measured
 from tests.report.pipeline.pipelines import FOUND, contest, share, trust, write_pipeline
 from tests.report.read_page import Page, read_page
 
 SECTIONS = (
+    "Four questions",
     "Results",
     "What to doubt",
     "Win rates",
     "By category",
     "Samples",
     "Training curves",
-    "Distance from the reference",
-    "Reward model",
+    "KL to the reference",
+    "Reward-model accuracy",
     "Calibration of the reward",
     "Biases of the reward",
     "Length and diversity",
@@ -114,11 +115,11 @@ def test_every_training_stage_has_curves_and_policies_their_way_along_kl(page: P
 
 
 def test_samples_stand_side_by_side_with_their_differences_marked(page: Page) -> None:
-    assert page.tags["article"] == 20
+    assert page.tags["article"] == 24
     said = page.sections["Samples"]
 
     assert "What does the owl of farm 19 eat?" in said
-    assert page.words["mark"].count("mice") == 40
+    assert page.words["mark"].count("mice") == 40 + 4
     assert said.count("(the same)") == 20
     assert "ppo ▲ better" in said
     assert "base ▼ worse" in said
@@ -214,11 +215,11 @@ def test_without_a_truth_and_by_several_judges(tmp_path: Path) -> None:
     page = read_page(write_report(write_pipeline(tmp_path / "blind", blind)))
 
     assert "By category" not in page.sections
-    assert "Distance from the reference" not in page.sections
+    assert "KL to the reference" not in page.sections
     assert "true worth" not in page.sections["Results"]
     titles = " ".join(page.words["h3"])
-    assert "Share of wins, by reward" in titles
-    assert "Share of wins, by openai:http://localhost:1/v1#m" in titles
+    assert "Win rate, by reward" in titles
+    assert "Win rate, by openai:http://localhost:1/v1#m" in titles
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
@@ -229,6 +230,8 @@ def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(
 
     assert measured(opened, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
     assert cut_off(opened, tmp_path) == []
+    # Folded parts have no sizes to measure.
+    assert crossed(opened.replace('class="part"', 'class="part" open'), tmp_path) == []
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")

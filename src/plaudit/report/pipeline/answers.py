@@ -117,11 +117,11 @@ def _sampled_answers(row: PromptAnswers, reference: str) -> Iterator[SampledAnsw
 
 
 def _change_name(answer: PolicyAnswer, base: PolicyAnswer | None) -> str:
-    better = 0.5 if base is None else _chance_better(answer, base)
+    better = 0.5 if base is None else _preference(answer, base)
     return "" if better is None or better == 0.5 else "better" if better > 0.5 else "worse"
 
 
-def _chance_better(answer: PolicyAnswer, base: PolicyAnswer) -> float | None:
+def _preference(answer: PolicyAnswer, base: PolicyAnswer) -> float | None:
     """By true worth 1, ½ or 0; else the judge's chance that the answer is better; None where nobody knows."""
     if answer.gold is not None and base.gold is not None:
         return 0.5 + 0.5 * ((answer.gold > base.gold) - (answer.gold < base.gold))
@@ -217,7 +217,7 @@ def drawn_questions(evaluation: PolicyEvaluation, *, before: str, after: str) ->
     if losses and not any(changes[row.prompt] == "worse" for row in drawn):
         others = {row.category for row in drawn[:-1]}
         drawn = [*drawn[:-1], next((row for row in losses if row.category not in others), losses[0])]
-    known = any(_chance_better(row.answers[1], row.answers[0]) is not None for row in ordered)
+    known = any(_preference(row.answers[1], row.answers[0]) is not None for row in ordered)
     outcomes = _outcomes_text(short_name(after), Counter(changes.values())) if known else ""
     sentence = (
         f"On {len(differing):,} of {counted(len(pairs), 'prompt')} {short_name(after)} and "

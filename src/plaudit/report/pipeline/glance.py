@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.stats import Estimate
 from plaudit.report.charts.bars import AmountBar, amount_bar_chart
@@ -62,9 +63,11 @@ def evaluation_outcome(evaluation: PolicyEvaluation) -> Outcome:
     at = names.index(evaluation.reference) if evaluation.reference in names else 0
     if len(policies) == 1:
         return Outcome(evaluation=evaluation, after=policies[0])
+    later = policies[at + 1 :]
+    # The rows' own answers are what policies are compared with, not what came of one.
+    learnt = [policy for policy in later if policy.model != WRITTEN] or later
     # Where the reference is named last, it is what came of those before it.
-    is_last = at + 1 == len(policies)
-    before, after = policies[at - 1 : at + 1] if is_last else (policies[at], policies[-1])
+    before, after = (policies[at], learnt[-1]) if later else (policies[at - 1], policies[at])
     judge, win_rate = _win_rate(evaluation.contests, after.name, before.name)
     return Outcome(
         evaluation=evaluation, after=after, before=before, start=policies[0], judge=judge, win_rate=win_rate
@@ -108,11 +111,11 @@ def _capital(sentence: str) -> str:
 def is_unseen(pipeline: PipelineData) -> bool:
     """Whether it is known that no training stage had any of the evaluation's prompts."""
     evaluation = pipeline.evaluation
-    asked = {row.prompt for row in evaluation.all_answers} if evaluation else set[str]()
-    if not asked:
+    prompts = {row.prompt for row in evaluation.all_answers} if evaluation else set[str]()
+    if not prompts:
         return False
     trained = trained_prompts(pipeline)
-    return trained.complete and not asked & trained.prompts
+    return trained.complete and not prompts & trained.prompts
 
 
 def _training_text(pipeline: PipelineData, outcome: Outcome) -> str:
@@ -164,8 +167,8 @@ def _judge_text(outcome: Outcome) -> str:
     if outcome.judge == outcome.evaluation.gold:
         return "by true worth"
     if outcome.judge == outcome.evaluation.reward:
-        return f"by the learnt reward {short_name(outcome.judge)}"
-    return f"by the judge {short_name(outcome.judge)}"
+        return f"by the learnt reward “{short_name(outcome.judge)}”"
+    return f"by the judge “{short_name(outcome.judge)}”"
 
 
 def _worth_clause(outcome: Outcome, prompts: str) -> Iterator[str]:
@@ -178,8 +181,8 @@ def _worth_clause(outcome: Outcome, prompts: str) -> Iterator[str]:
     else:
         whose, ends = f"{name}'s answers to {counted(after.prompts, prompts)}", _worth_interval(after)
     if start is None or start.gold is None:
-        alone = "; no other policy was evaluated beside it" if start is None else ""
-        yield f"{whose} are worth {worth}{ends}{alone}"
+        rest = "; no other policy was evaluated beside it" if start is None else ""
+        yield f"{whose} are worth {worth}{ends}{rest}"
         return
     earlier = f"those of {short_name(start.name)}"
     if _overlap(after, start.gold):
@@ -191,11 +194,11 @@ def _worth_clause(outcome: Outcome, prompts: str) -> Iterator[str]:
         yield f"{whose} are worth {worth}{ends} where {earlier} were worth {_worth_text(start.gold.value)}"
 
 
-def _overlap(one: Estimate, other: Estimate) -> bool:
+def _overlap(estimate: Estimate, other: Estimate) -> bool:
     """Whether intervals overlap, or nobody knows."""
-    if one.low is None or one.high is None or other.low is None or other.high is None:
+    if estimate.low is None or estimate.high is None or other.low is None or other.high is None:
         return True
-    return one.low <= other.high and other.low <= one.high
+    return estimate.low <= other.high and other.low <= estimate.high
 
 
 def _share_text(share: Estimate) -> str:
