@@ -274,4 +274,4 @@ def test_help_does_not_import_torch_nor_scipy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "preferred" in done.stdout
+    assert "win rate" in done.stdout

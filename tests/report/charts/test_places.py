@@ -115,7 +115,7 @@ def test_bars_begin_at_zero_and_end_at_their_amount_inside_their_interval(found:
 
 
 def test_a_guide_through_bars_crosses_no_name() -> None:
-    half = GuideLine(low=0.5, high=0.5, label="as often as not")
+    half = (0.5, "as often as not")
     bars = [AmountBar(label="a" * 60, span=Span(value=value)) for value in (0.3, 0.7)]
     chart = amount_bar_chart("Win rate", "", bars, percent, guide=half)
 

@@ -30,7 +30,6 @@ from plaudit.report.charts.axes import (
     truncated,
     value_axis,
 )
-from plaudit.report.charts.intervals import GuideLine
 from plaudit.report.words import Number, counted, number_text, percent
 
 _LEFT, _RIGHT = 44, 352
@@ -289,10 +288,13 @@ def amount_bar_chart(
     bars: Sequence[AmountBar],
     write: Callable[[Number], str] = number_text,
     *,
-    guide: GuideLine | None = None,
+    guide: tuple[Number, str] | None = None,
     note: str = "",
 ) -> Markup:
-    """A few amounts as bars from zero, each under its name; from 0 to 1 where all of them lie there."""
+    """A few amounts as bars from zero, each under its name; from 0 to 1 where all of them lie there.
+
+    A guide is a value that they are compared with, and what it is.
+    """
     numbers = [number for bar in bars for number in bar.span.numbers]
     if write is percent:
         x = share_axis()
@@ -331,11 +333,12 @@ def _amount_bar(bar: AmountBar, plot: Plot, top: Number, words: str) -> Iterator
     yield svg_text("number", WIDTH, lane + _AMOUNT_BAR / 2 + 3.5, words)
 
 
-def _bar_guide(guide: GuideLine, plot: Plot, bars: int) -> Iterator[Markup]:
+def _bar_guide(guide: tuple[Number, str], plot: Plot, bars: int) -> Iterator[Markup]:
     """A line through the bars alone, so that it crosses no name; its own name stands above."""
-    across = plot.x_position(guide.low)
+    value, label = guide
+    across = plot.x_position(value)
     tops = (plot.top + at * _AMOUNT_ROW + _AMOUNT_LABEL for at in range(bars))
     path = "".join(f"M{across} {top - 1}v{_AMOUNT_BAR + 2}" for top in tops)
     yield element("path", {"class": "guide", "d": path})
     end = across > (plot.left + plot.right) / 2 + 1
-    yield svg_text("note end" if end else "note", across, _GUIDE_ROOM - 5, guide.label)
+    yield svg_text("note end" if end else "note", across, _GUIDE_ROOM - 5, label)

@@ -15,7 +15,6 @@ from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.stats import Estimate
 from plaudit.report.charts.bars import AmountBar, amount_bar_chart
-from plaudit.report.charts.intervals import GuideLine
 from plaudit.report.figures import estimate_span
 from plaudit.report.pipeline.data import PipelineData, StageData, trained_prompts
 from plaudit.report.pipeline.findings import interval_verdict
@@ -290,6 +289,6 @@ def _win_rate_picture(outcome: Outcome, share: Estimate) -> Markup:
         ),
         AmountBar(label=f"{short_name(outcome.after.name)}, after", span=estimate_span(share)),
     ]
-    half = GuideLine(low=0.5, high=0.5, label="as often as not")
+    half = (0.5, "as often as not")
     note = f"Of {counted(share.prompts, 'prompt')}, with 95 % intervals; a tie counts half to each"
     return amount_bar_chart("Win rate", _judge_text(outcome), bars, percent, guide=half, note=note)
