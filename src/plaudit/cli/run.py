@@ -218,5 +218,5 @@ def _report_results(folder: Path) -> None:
     if pipeline.evaluation is not None:
         console.print(summary_table(pipeline.evaluation))
     if sentence := opening_sentence(pipeline):
-        console.print(sentence)
+        console.print(f"\n{sentence}")
     console.print(f"The report: {write_report(folder)}")

@@ -244,5 +244,6 @@ def test_a_judges_verdict_stands_beside_an_answer_of_unknown_worth_and_a_long_on
     assert "ppo ▲ better" in words
     assert "ppo ▼ worse" in words
     assert "20.0 % preferred" in words
-    assert "680 more characters" in words
+    # 48 words of 5 letters with their spaces, less the last space, are 239 of 1,000 characters.
+    assert "word … 761 more characters" in words
     assert page.values("details", "class").count("long") == 2

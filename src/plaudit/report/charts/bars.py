@@ -297,7 +297,7 @@ def amount_bar_chart(
     """
     numbers = [number for bar in bars for number in bar.span.numbers]
     if write is percent:
-        x = share_axis()
+        x = Axis(low=0, high=1, ticks=((0, "0 %"), (0.5, "50 %"), (1, "100 %")))
     elif all(0 <= number <= 1 for number in numbers):
         x = Axis(low=0, high=1, ticks=round_ticks(0, 1))
     else:
