@@ -30,6 +30,7 @@ from transformers import (
 
 from plaudit.errors import UserError
 from plaudit.models.backbone import Backbone, Head, StateSelector, without_head
+from plaudit.models.first_layers import keep_first_layers
 from plaudit.models.load import (
     REWARD_FILE,
     architectures,
@@ -324,6 +325,8 @@ class FreshHead:
     """Standard deviation of its weights; None stands for 1/√(H + 1) (Stiennon et al. 2020)."""
     pooling: Pooling = "last"
     """Where a completion's reward is read."""
+    layer: int | float | None = None
+    """The layer after which it is read, those above being cut off; below 1 a share of all; None: the last."""
 
     def __post_init__(self) -> None:
         """Refuse a spread that is none."""
@@ -343,6 +346,8 @@ def new_reward_model(
     refuse_other_tokenizer(folder, encoder.info)
     # On the CPU first: a new row for padding then draws from the generator that `set_padding` puts back.
     causal = load_model(folder, dtype=dtype, device=torch.device("cpu"))
+    if head.layer is not None:
+        keep_first_layers(causal, head.layer)
     classifier = classifier_around(causal)
     init_head(classifier.score, head)
     set_padding(classifier, padding_for(encoder))

@@ -114,6 +114,8 @@ class SharedBackbone(nn.Module):
         if settings.base == "4bit":
             raise UserError("lora.base 4bit: roles on a shared backbone are merged into it: leave it out")
         head = head or FreshHead()
+        if head.layer is not None:
+            raise UserError("roles on a shared backbone have all of its layers: leave out the head's layer")
         plain = self._plain_model(name, kind, head)
         return self._register_role(name, with_lora(plain, settings), head.pooling, Normalisation())
 

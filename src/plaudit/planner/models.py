@@ -19,6 +19,7 @@ from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import settled_reference
 from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.models.first_layers import keep_first_layers
 from plaudit.models.four_bits import four_bit_layers, level_pairs, numbers_in_four_bits
 from plaudit.models.load import Precision, empty_model, is_reward_folder, precision, with_lora
 from plaudit.models.policy import Policy
@@ -198,6 +199,8 @@ def _meta_reward_model(config: RewardConfig) -> RewardModel:
 def _meta_classifier(folder: Path, config: RunConfig) -> RewardModel:
     pooling = config.reward.pooling if isinstance(config, RewardConfig) else "last"
     base = empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
+    if isinstance(config, RewardConfig) and config.reward.layer is not None:
+        keep_first_layers(base, config.reward.layer)
     return RewardModel(
         base, pooling="last" if pooling == "auto" else pooling, attention=config.memory.attention
     )

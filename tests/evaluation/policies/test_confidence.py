@@ -18,8 +18,9 @@ from plaudit.evaluation.policies.calibration import (
     policy_calibration,
 )
 from plaudit.evaluation.policies.generate import GenerationSettings, load_policy_folder
-from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, score_choices
+from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices, score_choices
 from plaudit.evaluation.stats import Resampling
+from plaudit.tokens.encode import make_encoder
 from plaudit.world.exam import closed_questions
 from plaudit.world.prompts import question_of_prompt, split_of
 from plaudit.world.shipped import base_model_folder
@@ -218,3 +219,12 @@ def test_the_worlds_questions_are_of_the_split_and_their_right_choice_is_the_bes
     assert rows == closed_questions(40, split=split)
     assert closed_questions(40, split=split, seed=1) != rows
     assert len(closed_questions(100_000, split="validation")) > 100
+
+
+def test_questions_become_tokens_once_for_models_that_encode_alike(tmp_path):
+    rows, encoded = [ChoiceQuestion(prompt="w9 w12", choices=("w3", "w4 w5"), right=0)], EncodedChoices()
+    one, other = (make_encoder(policy(tmp_path, seed)) for seed in (0, 1))
+    first = encoded.examples(rows, one)
+    assert encoded.examples([*rows], other) is first
+    assert encoded.examples([replace(rows[0], right=1)], other) is not first
+    assert encoded.examples(rows, replace(other, turns="last")) is not first

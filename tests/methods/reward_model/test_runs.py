@@ -298,3 +298,16 @@ def test_a_solution_is_shown_with_its_weakest_step(runs: Runs) -> None:
     reward = load_reward(run, dtype="float32")
     (scores,) = reward.step_logits([Solution(prompt=steps["prompt"], steps=tuple(steps["steps"]))])
     assert float(sample["completion"].split()[0]) == pytest.approx(min(scores), abs=0.006)
+
+
+def test_a_reward_read_after_an_early_layer_learns_and_is_a_folder_of_fewer_layers(runs: Runs) -> None:
+    run = runs.run(
+        "early", "comparisons", *LONG, "--reward.layer", 1, "--lora.rank", 4, "--learning-rate", 0.02
+    )
+    assert "read after layer 1: those above it are cut off" in runs.said("early")
+    assert json.loads((run / "model" / "config.json").read_text())["num_hidden_layers"] == 1
+    assert lines(run)[-1]["held_out/accuracy"] > 0.85
+    again = plaudit(
+        *command(run / "model", runs.files["comparisons"], run / "x", *STILL, "--reward.layer", 1)
+    )
+    assert "this reward model has its head already: leave out --reward.layer" in again.err

@@ -27,7 +27,7 @@ from plaudit.evaluation.policies.generate import (
 )
 from plaudit.evaluation.policies.judge import family_note, judge_notes, judge_pairs, sees_order
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
-from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
+from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PromptAnswers
 from plaudit.evaluation.policies.scores import (
@@ -318,11 +318,13 @@ def _all_completions(
 ) -> list[PolicyCompletions]:
     """The answers of every contestant, in the order in which they were named."""
     found: dict[str, PolicyCompletions] = {}
-    contestants = _contestants(models)
+    contestants, encoded = _contestants(models), EncodedChoices()
     for name, contestant in contestants.items():
         if contestant.folder is not None:
             on_progress(f"{name} answers {len(prompts)} prompts")
-            found[name] = generate_completions(name, contestant, prompts, settings.drawing, settings.closed)
+            found[name] = generate_completions(
+                name, contestant, prompts, settings.drawing, settings.closed, encoded=encoded
+            )
     # After the models: their tokens are counted as those of the first.
     encoder = next(iter(found.values())).encoder
     assert encoder is not None

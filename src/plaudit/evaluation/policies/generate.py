@@ -30,7 +30,7 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
-from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, score_choices
+from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices, score_choices
 from plaudit.files import hub
 from plaudit.files.model_folder import explain_unfinished_run, refuse_other_folder
 from plaudit.models.load import DtypeName, architectures, device_of, is_reward_folder, load_model, precision
@@ -385,6 +385,8 @@ def generate_completions(
     prompts: Sequence[EvaluationPrompt],
     settings: GenerationSettings,
     questions: Sequence[ChoiceQuestion] = (),
+    *,
+    encoded: EncodedChoices | None = None,
 ) -> PolicyCompletions:
     """Generates a policy's completions of all prompts and scores them, and the choices of multiple-choice
     questions.
@@ -400,7 +402,12 @@ def generate_completions(
         scores=score_rollouts(loaded.policy, rollouts, temperature=settings.temperature),
         encoder=loaded.encoder,
         choice_logprobs=score_choices(
-            name, loaded.policy, loaded.encoder, questions, temperature=settings.temperature
+            name,
+            loaded.policy,
+            loaded.encoder,
+            questions,
+            temperature=settings.temperature,
+            encoded=encoded,
         ),
     )
 

@@ -19,6 +19,7 @@ from plaudit.errors import UserError
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.policy import Policy
 from plaudit.rollouts.sampler import Rollout
+from plaudit.tensors.logprobs import Extra
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.microbatch import micro_batches_in_order
 
@@ -53,16 +54,16 @@ def score_rollouts(
 
 
 def score_examples(
-    policy: Policy, examples: Sequence[Example], *, temperature: int | float = 1.0
+    policy: Policy, examples: Sequence[Example], *, temperature: int | float = 1.0, entropy: bool = True
 ) -> CompletionScores:
     """Scores of any completions by a policy, as tokens; the completions of one prompt share its
-    computation.
+    computation. Entropies, a quarter of the work, are 0 where they are not asked for.
     """
     # Examples of like length share a micro-batch and little is padded; their own order comes back below.
     by_length = sorted(range(len(examples)), key=lambda index: examples[index].tokens)
     scores: list[CompletionScore] = []
     for piece in micro_batches_in_order([examples[index] for index in by_length], TOKENS_PER_FORWARD):
-        scores += _score_piece(policy, piece, temperature)
+        scores += _score_piece(policy, piece, temperature, also=("entropy",) if entropy else ())
     remaining = iter(scores)
     by_index = {index: tuple(next(remaining) for _ in examples[index].completions) for index in by_length}
     return tuple(by_index[index] for index in range(len(examples)))
@@ -126,14 +127,16 @@ def _rollouts_example(group: Sequence[Rollout]) -> Example:
     return Example(prompt=group[0].prompt, completions=completions)
 
 
-def _score_piece(policy: Policy, piece: Sequence[Example], temperature: int | float) -> list[CompletionScore]:
+def _score_piece(
+    policy: Policy, piece: Sequence[Example], temperature: int | float, *, also: Sequence[Extra]
+) -> list[CompletionScore]:
     batch = batch_of(piece).to(policy.device)
     with torch.no_grad():
         # At the temperature of sampling: k1 is unbiased only for the distribution that the answers came from.
-        scores = policy.score(batch, also=("entropy",), temperature=float(temperature))
-    assert scores.entropy_NT is not None
+        scores = policy.score(batch, also=also, temperature=float(temperature))
+    entropy_NT = torch.zeros_like(scores.logp_NT) if scores.entropy_NT is None else scores.entropy_NT
     # float64 before the sum: a KL is the small difference of two long sums of log-probs.
-    sums = (scores.logp_NT.double().sum(-1).tolist(), scores.entropy_NT.double().sum(-1).tolist())
+    sums = (scores.logp_NT.double().sum(-1).tolist(), entropy_NT.double().sum(-1).tolist())
     if not all(math.isfinite(value) for sums_of_kind in sums for value in sums_of_kind):
         raise UserError("the model's log-probs are not numbers: its weights are damaged, or a run diverged")
     return [

@@ -7,7 +7,7 @@ the right one from 0. The prompt is a text or a conversation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plaudit.data.fields import BadRowError, Node, describe_value, read_prompt
@@ -61,6 +61,46 @@ def read_choices(path: Path) -> tuple[ChoiceQuestion, ...]:
     return tuple(questions)
 
 
+class EncodedChoices:
+    """Questions as tokens, made once for all policies that are asked the same through the same tokenizer."""
+
+    def __init__(self) -> None:
+        """Nothing is encoded yet."""
+        self._encoded: list[tuple[Encoder, Sequence[ChoiceQuestion], list[Example]]] = []
+
+    def examples(self, questions: Sequence[ChoiceQuestion], encoder: Encoder) -> list[Example]:
+        """The questions with their choices as this encoder writes them."""
+        for other, known, examples in self._encoded:
+            if known == questions and _encode_alike(other, encoder):
+                return examples
+        examples = [_encode_question(question, encoder) for question in questions]
+        self._encoded.append((encoder, questions, examples))
+        return examples
+
+
+def _encode_alike(first: Encoder, second: Encoder) -> bool:
+    """Whether two encoders give the same tokens; a tokenizer that cannot be written out is like no other."""
+    own = _written_out(first)
+    if own is None or own != _written_out(second):
+        return False
+    chat = second.chat_format
+    if chat is not None and first.chat_format is not None:
+        chat = replace(chat, template=first.chat_format.template)
+    # All that is not the tokenizer's or the template's own: control tokens, ends, who reads pictures.
+    others = (replace(second.info, tokenizer=first.info.tokenizer), chat, *_settings(second))
+    return others == (first.info, first.chat_format, *_settings(first))
+
+
+def _settings(encoder: Encoder) -> tuple[object, ...]:
+    return encoder.turns, encoder.text, encoder.read_extras
+
+
+def _written_out(encoder: Encoder) -> tuple[str, str] | None:
+    """The tokenizer and the chat template as texts."""
+    backend, chat = getattr(encoder.info.tokenizer, "backend_tokenizer", None), encoder.chat_format
+    return None if backend is None else (backend.to_str(), "" if chat is None else repr(chat.template))
+
+
 def score_choices(
     name: str,
     policy: Policy,
@@ -68,11 +108,12 @@ def score_choices(
     questions: Sequence[ChoiceQuestion],
     *,
     temperature: int | float = 1.0,
+    encoded: EncodedChoices | None = None,
 ) -> tuple[ChoiceLogprobs, ...]:
     """The log-probs of every choice of every question by one policy; the choices of one prompt share its
     computation.
     """
-    examples = [_encode_question(question, encoder) for question in questions]
+    examples = (encoded or EncodedChoices()).examples(questions, encoder)
     return tuple(
         ChoiceLogprobs(
             policy=name,
@@ -83,7 +124,7 @@ def score_choices(
             right=question.right,
         )
         for question, scores in zip(
-            questions, score_examples(policy, examples, temperature=temperature), strict=True
+            questions, score_examples(policy, examples, temperature=temperature, entropy=False), strict=True
         )
     )
 

@@ -109,6 +109,8 @@ class RewardSettings:
     """What is minimised; auto: bradley-terry, k-wise, regression, binary or process, as the rows are."""
     pooling: Literal["auto", "last", "mean"] = "auto"
     """Read at the end of the answer, or on average over it; auto: last, or what the model was made with."""
+    layer: float | None = None
+    """Read after this layer, below 1 a share of all, and those above cut off; none: after the last."""
     margin: Literal["given", "none", "small", "large"] = "given"
     """The gap to ask for: each row's own; none; or by its strength 0–3, up to 1 (small) or 3 (large)."""
     smoothing: float = 0.0
@@ -139,6 +141,9 @@ class RewardSettings:
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise UserError(f"reward.{name} must be a number from 0 on, not {value}")
+        layer = self.layer
+        if layer is not None and not (0 < layer < 1 or (layer >= 1 and layer == int(layer))):
+            raise UserError(f"reward.layer is a layer from 1 on, or a share of all below 1, not {layer:g}")
         if self.head_std is not None and not 0 <= self.head_std < math.inf:
             raise UserError(f"reward.head_std must be a number from 0 on, not {self.head_std}")
 

@@ -94,10 +94,10 @@ def starting_reward_model(
     """A language model's layers with a new head, or a reward model's own head where the folder has one."""
     setting = config.reward.pooling
     if is_reward_folder(config.model):
-        if config.reward.head_std is not None:
-            raise UserError(
-                f"{config.model}: this reward model has its head already: leave out --reward.head-std"
-            )
+        for name in ("head_std", "layer"):
+            if getattr(config.reward, name) is not None:
+                option = f"--reward.{name.replace('_', '-')}"
+                raise UserError(f"{config.model}: this reward model has its head already: leave out {option}")
         model = load_reward_model(config.model, encoder=encoder, dtype=dtype, device=device)
         notes = [f"{config.model} is a reward model already: it goes on with its own head"]
         pooling = model.pooling if setting == "auto" else setting
@@ -105,9 +105,11 @@ def starting_reward_model(
         pooling = "last" if setting == "auto" else setting
         # 7919, a prime: members of two runs with neighbouring seeds still begin with other heads.
         seed = config.seed + 7919 * (config.ensemble.member or 0)
-        head = FreshHead(seed=seed, std=config.reward.head_std, pooling=pooling)
+        layer = config.reward.layer
+        head = FreshHead(seed=seed, std=config.reward.head_std, pooling=pooling, layer=layer)
         model = new_reward_model(config.model, head, encoder=encoder, dtype=dtype, device=device)
-        notes = []
+        layers = model.base.config.get_text_config().num_hidden_layers
+        notes = [] if layer is None else [f"read after layer {layers}: those above it are cut off"]
     attention = config.memory.attention
     normalisation = model.normalisation
     return RewardModel(model.model, pooling=pooling, normalisation=normalisation, attention=attention), notes

@@ -154,7 +154,9 @@ def _run_pretraining(config: RewardConfig) -> RewardConfig:
         ensemble=EnsembleSettings(),
         pretraining=PretrainingSettings(),
     )
-    main = replace(config, model=first.out / "model", pretraining=PretrainingSettings())
+    # The head that the first stage hands on is made, and its layers are cut.
+    settings = replace(config.reward, head_std=None, layer=None)
+    main = replace(config, model=first.out / "model", reward=settings, pretraining=PretrainingSettings())
     if not _is_ensemble(config):
         reserve_run_folder(main)
     _run_one(first, discriminate=stage.loss == "auto")
@@ -167,7 +169,9 @@ def _is_ensemble(config: RewardConfig) -> bool:
 
 def _pretraining_settings(main: RewardSettings, loss: LossName) -> RewardSettings:
     """The settings of the first stage: only those that hold for any rows."""
-    return RewardSettings(loss=loss, pooling=main.pooling, head_std=main.head_std, aspect=main.aspect)
+    return RewardSettings(
+        loss=loss, pooling=main.pooling, layer=main.layer, head_std=main.head_std, aspect=main.aspect
+    )
 
 
 def _refuse_identical_members(config: RewardConfig) -> None:
