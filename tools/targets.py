@@ -59,9 +59,9 @@ class Figure:
 
 def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     """What can be counted without running anything."""
-    yield Figure(name="files", value=len(files), target=330, bound=513)
+    yield Figure(name="files", value=len(files), target=330, bound=519)
     lines = sum(len(source.text.splitlines()) for source in files)
-    yield Figure(name="source lines", value=lines, target=60_000, bound=122_400)
+    yield Figure(name="source lines", value=lines, target=60_000, bound=123_800)
     comments = sum(comment_lines(source.text) for source in files)
     code = sum(code_lines(source.text) for source in files)
     share = round(100 * comments / max(code, 1), 2)
@@ -216,10 +216,10 @@ def run_figures(root: Path) -> Iterator[Figure]:
         loaded = pool.submit(counted, root, LOADED)
         methods = {method: pool.submit(executed, method) for method in ("dpo", "grpo")}
         yield Figure(
-            name="modules loaded by methods.supervised", value=loaded.result(), target=120, bound=151
+            name="modules loaded by methods.supervised", value=loaded.result(), target=120, bound=154
         )
-        yield Figure(name="files run to DPO's gradient", value=methods["dpo"].result(), target=40, bound=75)
-        yield Figure(name="files run to GRPO's gradient", value=methods["grpo"].result(), target=52, bound=95)
+        yield Figure(name="files run to DPO's gradient", value=methods["dpo"].result(), target=40, bound=76)
+        yield Figure(name="files run to GRPO's gradient", value=methods["grpo"].result(), target=52, bound=96)
 
 
 def main(root: Path) -> int:
