@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,47 @@ def table(out: Path) -> dict[str, dict[str, Any]]:
     return {row["policy"]: row for row in told["table"]}
 
 
+README = Path(__file__).parents[2] / "README.md"
+COLUMNS = ("gold", "win_rate", "win_rate_decided")
+"""What README's table has of each policy, after its name, with an interval each."""
+HALF_DIGIT = 0.005
+"""What rounding may take from the end of a printed interval."""
+
+
+def readme_intervals(text: str) -> Iterator[tuple[str, str, float, float]]:
+    """Policy, column and the interval that the table prints, in the numbers of summary.json."""
+    for line in re.findall(r"^\| (?:base|sft|dpo|grpo|ppo) \|.*$", text, re.MULTILINE):
+        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        for column, cell in zip(COLUMNS, cells, strict=False):
+            found = re.fullmatch(r"[\d.]+ \(([\d.]+)–([\d.]+)\)", cell)
+            if found:
+                scale = 1 if column == "gold" else 100
+                yield name, column, float(found[1]) / scale, float(found[2]) / scale
+
+
+def outside(found: dict[str, dict[str, Any]], text: str) -> list[str]:
+    """What was measured and does not lie in the interval that README prints."""
+    return [
+        f"{name} {column}: {found[name][column]['value']:.3f}, README has {low:g} to {high:g}"
+        for name, column, low, high in readme_intervals(text)
+        if not low - HALF_DIGIT <= found[name][column]["value"] <= high + HALF_DIGIT
+    ]
+
+
+def test_a_figure_that_left_its_interval_is_named() -> None:
+    printed = "| base | 0.554 (0.52–0.59) | 34.8 (31–39) | 26.9 (22–32) | 1.43 | 10.6 |\n"
+    printed += "| sft | 0.7 (0.6–0.8) | | | 0 | 8 |"
+    found = {
+        "base": {"gold": {"value": 0.53}, "win_rate": {"value": 0.45}, "win_rate_decided": {"value": 0.30}},
+        "sft": {"gold": {"value": 0.9}},
+    }
+    assert outside(found, printed) == [
+        "base win_rate: 0.450, README has 0.31 to 0.39",
+        "sft gold: 0.900, README has 0.6 to 0.8",
+    ]
+    assert len(list(readme_intervals(README.read_text("utf-8")))) == 3 * 5 - 2
+
+
 @pytest.mark.slow
 def test_a_small_one_goes_from_rows_to_the_report(device: torch.device, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -55,7 +98,7 @@ def test_a_small_one_goes_from_rows_to_the_report(device: torch.device, tmp_path
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_whole_one_makes_better_policies(tmp_path: Path) -> None:
-    """Intervals above one half, on prompts that nothing was trained on; see docs/run.md for the figures."""
+    """Intervals above one half, on prompts that nothing was trained on; README's table in its intervals."""
     out = tmp_path / "out"
     well(DEFAULT_CONFIG, out)
     found = table(out)
@@ -64,3 +107,4 @@ def test_the_whole_one_makes_better_policies(tmp_path: Path) -> None:
         assert found[name]["win_rate_decided"]["low"] > 0.5
         assert found[name]["gold"]["value"] > found["sft"]["gold"]["value"]
         assert 0 < found[name]["kl"]["value"] < 1
+    assert outside(found, README.read_text("utf-8")) == []
