@@ -80,7 +80,7 @@ def trial_of_scorer(model: RewardModel, rows: Sequence[JudgedRow], config: Rewar
     stepper = Stepper(
         module=model,
         optimizer=make_optimizer(model, RATE, OPTIMIZER),
-        objective=chosen.objective(model),
+        objective=chosen.objective(model, None),
         clip=OPTIMIZER.clip,
         ranks=single_process(model.device),
     )

@@ -139,24 +139,37 @@ class RewardModel(nn.Module):
 
     def rewards(self, batch: TokenBatch) -> Float[Tensor, " N"]:
         """One reward a completion, each prompt computed once."""
-        return self.rewards_and_states(batch, None)[0]
+        value, _ = self._pooled(batch, None)
+        return value
 
     def rewards_and_states(
-        self, batch: TokenBatch, also: StateSelector | None
+        self, batch: TokenBatch, also: StateSelector
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, "M H"]]:
-        """One reward a completion, and the states of ``also`` (indices ``[M]``, or none), of one pass."""
+        """One reward a completion, and the states of ``also`` (indices ``[M]``), of one pass."""
+        value_N, hidden_MH = self._pooled(batch, also)
+        assert hidden_MH is not None
+        return value_N, hidden_MH
+
+    def _pooled(
+        self, batch: TokenBatch, also: StateSelector | None
+    ) -> tuple[Float[Tensor, " N"], Tensor | None]:
         # Without it the last position would be −1, and `gather` would
         # fail on the device, far from the row's name.
         _refuse_unmasked(batch.host)
         mask_NT = batch.host.mask_NT
         if self.pooling == "mean":
-            value_M, hidden_MH = self(batch, lambda inputs: inputs.own_NT[mask_NT], also)
+            value_M, hidden_MH = self._read(batch, lambda inputs: inputs.own_NT[mask_NT], also)
             value_NT = scatter_to_mask(value_M, batch)
             return masked_sum_rows(value_NT, batch.mask_NT) / batch.mask_NT.sum(-1), hidden_MH
         # By the mask and not by a length: the reward stands at the
         # last token that the policy itself chose.
         last_N = torch.where(mask_NT, torch.arange(mask_NT.shape[1]), -1).amax(-1)
-        return self(batch, lambda inputs: inputs.own_NT.gather(1, last_N[:, None])[:, 0], also)
+        return self._read(batch, lambda inputs: inputs.own_NT.gather(1, last_N[:, None])[:, 0], also)
+
+    def _read(
+        self, batch: TokenBatch, where: StateSelector, also: StateSelector | None
+    ) -> tuple[Tensor, Tensor | None]:
+        return (self(batch, where), None) if also is None else self(batch, where, also)
 
     def values(self, batch: TokenBatch, *, at: ValuePosition = "own") -> Float[Tensor, "N T"]:
         """The head at every masked token, zero elsewhere.
@@ -166,7 +179,7 @@ class RewardModel(nn.Module):
         """
         mask_NT = batch.host.mask_NT
         # "before": V(s_t) may not see the token whose advantage it is the baseline of.
-        value_M, _ = self(batch, lambda inputs: (inputs.own_NT if at == "own" else inputs.state_NT)[mask_NT])
+        value_M = self(batch, lambda inputs: (inputs.own_NT if at == "own" else inputs.state_NT)[mask_NT])
         return scatter_to_mask(value_M, batch)
 
     def step_rewards(self, batch: TokenBatch, end_NC: Int[Tensor, "N C"]) -> Float[Tensor, "N C"]:
@@ -178,13 +191,13 @@ class RewardModel(nn.Module):
         end_NC = end_NC.cpu()
         _refuse_steps_outside(batch.host, end_NC)
         # −1 would be an invalid index: it reads token 0, and the mask below takes that away again.
-        value_NC, _ = self(batch, lambda inputs: inputs.own_NT.gather(1, end_NC.clamp(min=0)))
+        value_NC = self(batch, lambda inputs: inputs.own_NT.gather(1, end_NC.clamp(min=0)))
         return value_NC.masked_fill((end_NC < 0).to(value_NC.device, non_blocking=True), 0.0)
 
     def forward(
         self, batch: TokenBatch, where: StateSelector, also: StateSelector | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """The head at the wanted states, in float32 at least; the states of ``also`` as they are.
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The head at the wanted states, in float32 at least; with ``also`` those states as they are, too.
 
         Inside this call sharded weights are whole.
         """
@@ -197,14 +210,14 @@ class RewardModel(nn.Module):
             # By its own call, in which a divided weight is gathered; by wider copies where it is narrow.
             copies = {name: p.to(wide) for name, p in score.named_parameters() if p.dtype != wide}
             raw = functional_call(score, copies, hidden.to(wide)) if copies else score(hidden.to(wide))
-        return self.normalisation.apply(raw[..., 0]), more_MH
+        value = self.normalisation.apply(raw[..., 0])
+        return value if more_MH is None else (value, more_MH)
 
     def _states(
         self, batch: TokenBatch, where: StateSelector, also: StateSelector | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         if also is None:
-            hidden = self.backbone.states(batch, where)
-            return hidden, hidden.flatten(0, -2)[:0]
+            return self.backbone.states(batch, where), None
         shape = torch.Size(())
 
         def select(inputs: ForwardInputs) -> Tensor:
@@ -214,7 +227,7 @@ class RewardModel(nn.Module):
             return torch.cat([wanted.flatten(), also(inputs).flatten()])
 
         hidden_MH = self.backbone.states(batch, select)
-        return hidden_MH[: shape.numel()].view(*shape, -1), hidden_MH[shape.numel() :]
+        return hidden_MH[: shape.numel()].view(*shape, -1), hidden_MH[shape.numel() :].clone()
 
     def with_adapters(self, settings: LoraSettings, device: torch.device | None = None) -> RewardModel:
         """The same with fresh adapters, which learn with the head while all else is frozen (`with_lora`)."""
