@@ -139,37 +139,32 @@ class RewardModel(nn.Module):
 
     def rewards(self, batch: TokenBatch) -> Float[Tensor, " N"]:
         """One reward a completion, each prompt computed once."""
-        value, _ = self._pooled(batch, None)
-        return value
+        return self._per_completion(self(batch, self._read_at(batch)), batch)
 
     def rewards_and_states(
         self, batch: TokenBatch, also: StateSelector
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, "M H"]]:
         """One reward a completion, and the states of ``also`` (indices ``[M]``), of one pass."""
-        value_N, hidden_MH = self._pooled(batch, also)
-        assert hidden_MH is not None
-        return value_N, hidden_MH
+        value, hidden_MH = self(batch, self._read_at(batch), also)
+        return self._per_completion(value, batch), hidden_MH
 
-    def _pooled(
-        self, batch: TokenBatch, also: StateSelector | None
-    ) -> tuple[Float[Tensor, " N"], Tensor | None]:
+    def _read_at(self, batch: TokenBatch) -> StateSelector:
+        """Where the head reads: at every token of an answer where its mean counts, else at the last one."""
         # Without it the last position would be −1, and `gather` would
         # fail on the device, far from the row's name.
         _refuse_unmasked(batch.host)
         mask_NT = batch.host.mask_NT
         if self.pooling == "mean":
-            value_M, hidden_MH = self._read(batch, lambda inputs: inputs.own_NT[mask_NT], also)
-            value_NT = scatter_to_mask(value_M, batch)
-            return masked_sum_rows(value_NT, batch.mask_NT) / batch.mask_NT.sum(-1), hidden_MH
+            return lambda inputs: inputs.own_NT[mask_NT]
         # By the mask and not by a length: the reward stands at the
         # last token that the policy itself chose.
         last_N = torch.where(mask_NT, torch.arange(mask_NT.shape[1]), -1).amax(-1)
-        return self._read(batch, lambda inputs: inputs.own_NT.gather(1, last_N[:, None])[:, 0], also)
+        return lambda inputs: inputs.own_NT.gather(1, last_N[:, None])[:, 0]
 
-    def _read(
-        self, batch: TokenBatch, where: StateSelector, also: StateSelector | None
-    ) -> tuple[Tensor, Tensor | None]:
-        return (self(batch, where), None) if also is None else self(batch, where, also)
+    def _per_completion(self, value: Tensor, batch: TokenBatch) -> Float[Tensor, " N"]:
+        if self.pooling == "last":
+            return value
+        return masked_sum_rows(scatter_to_mask(value, batch), batch.mask_NT) / batch.mask_NT.sum(-1)
 
     def values(self, batch: TokenBatch, *, at: ValuePosition = "own") -> Float[Tensor, "N T"]:
         """The head at every masked token, zero elsewhere.
