@@ -107,9 +107,10 @@ class KeepSettings:
     best_is: Literal["lowest", "highest"] = "lowest"
     """Whether small or large values are good."""
     use_best: bool | None = None
-    """Whether model/ is the best checkpoint's and not the last one's; none: of a reward model, yes."""
-    patience: int | None = None
-    """Looks in vain that end the run; 0: it goes to its end; none: 0, of a reward model 3 or 30 %."""
+    """Whether model/ is the best checkpoint's and not the last one's; none: of a reward model, where the
+    last one is worse beyond noise."""
+    patience: int = 0
+    """Looks at held-out rows without a better value after which the run ends; 0: it goes to its end."""
 
     def __post_init__(self) -> None:
         """Refuse to keep nothing; a metric's old name is taken with a note."""
@@ -118,7 +119,7 @@ class KeepSettings:
             rename_note(f"keep.best: {self.best}", current)
             object.__setattr__(self, "best", current)
         _at_least("keep.last", self.last, 1)
-        _at_least("keep.patience", self.patience or 0, 0)
+        _at_least("keep.patience", self.patience, 0)
 
 
 def _at_least(name: str, value: int | float, least: int | float) -> None:

@@ -1,7 +1,9 @@
 """Which look's model a run leaves behind, and whether the run has overfit, in a sentence.
 
 The last look is worse than the best one beyond noise when the mean of the differences in loss, row by row, is
-more than two of its standard errors; rows of one prompt are one piece of evidence.
+more than two of its standard errors; rows of one prompt are one piece of evidence. Within noise the lowest of
+ten figures is often that of a model that has hardly learnt, so where nobody asked, the last one stays, unless
+it is right on its own rows far more often than on held-out ones.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -22,10 +23,8 @@ from plaudit.engine.sinks.files import read_reports
 from plaudit.engine.step_report import StepReport
 from plaudit.methods.config import RunConfig
 
-LEAST_PATIENCE = 3
-"""Looks in vain that a run is granted at least where it may end early by itself."""
-PATIENCE_SHARE = 0.3
-"""The share of all looks that it is granted: many looks are near each other, and each has its noise."""
+HELD_OUT_LOSS = "held_out/loss"
+"""The figure of a look that is there row by row."""
 ERRORS = 2.0
 """A difference of more standard errors than this is no noise."""
 FAR_ABOVE = 0.1
@@ -55,46 +54,60 @@ class LossRise:
         return not self.mean > ERRORS * self.error
 
 
-def settle_keep(config: RunConfig, job: TrainingJob[Any], *, steps: int, evaluate_every: int) -> KeepSettings:
+def settle_keep(config: RunConfig, job: TrainingJob[Any]) -> KeepSettings:
     """What is kept, where the settings leave it open: nothing is chosen where no row is held out."""
     keep = config.settled_keep
     if config.keep.use_best is None and job.evaluate is None:
         keep = replace(keep, use_best=False)
-    if keep.patience is None:
-        looks = -(-steps // evaluate_every)
-        patience = max(LEAST_PATIENCE, math.ceil(PATIENCE_SHARE * looks)) if keep.use_best else 0
-        keep = replace(keep, patience=patience)
     return keep
 
 
 def keep_note(config: RunConfig, keep: KeepSettings, evaluate_every: int) -> Iterator[str]:
-    """What a run that keeps its best look says of it before its first step, where nobody asked for it."""
+    """What a run that may keep its best look says of it before its first step, where nobody asked for it."""
     if keep.use_best and config.keep.use_best is None:
-        end = f"; {keep.patience} looks in vain end the run" if keep.patience else ""
         look = f"{keep.best_is} {keep.best}, every {evaluate_every} steps"
-        yield f"the model of the best look is kept: {look}{end}"
+        yield f"the model of the best look is kept ({look}) unless the last one is as good within noise"
 
 
 def settle_on_look(
+    config: RunConfig,
     loop: TrainingLoop[Any],
     job: TrainingJob[Any],
     progress: LoopProgress,
     schedule: Schedule,
     *,
     ranks: Ranks,
-    folder: Path,
 ) -> int | None:
     """Load the weights that are the result, and say what is to be said of them; the step that they are of."""
     if progress.best_step is None:
         return None
     keep, held_out = schedule.keep, job.held_out_rows
-    rise = load_best_look(loop, progress, held_out, ranks) if keep.use_best else None
+    rise, selected = None, progress.step
+    gap = wide_gap(config, held_out) if ranks.is_first else None
+    if keep.use_best:
+        rise = load_best_look(loop, progress, held_out, ranks)
+        selected = progress.best_step
+        # Rises are of the loss; whoever names another figure has chosen what the best look is.
+        if config.keep.use_best is None and keep.best == HELD_OUT_LOSS and not _overfits(rise, gap, ranks):
+            loop.load_weights_of_step(progress.step)
+            selected = progress.step
     if held_out is not None and ranks.is_first:
-        gap = accuracy_gap(tuple(read_reports(folder)), held_out.count)
-        note = best_look_note(progress, keep, steps=schedule.steps, rise=rise, gap=gap)
+        note = best_look_note(progress, keep, steps=schedule.steps, selected=selected, rise=rise, gap=gap)
         if note is not None:
             loop.note_once(note)
-    return progress.best_step if keep.use_best else None
+    return selected
+
+
+def _overfits(rise: LossRise | None, gap: AccuracyGap | None, ranks: Ranks) -> bool:
+    """Whether either sign is there, on every rank alike: the first alone has read the figures of the run."""
+    signs = ["gap"] if gap is not None else []
+    return (rise is not None and not rise.is_noise) or "gap" in ranks.all_gather_strings(signs)
+
+
+def wide_gap(config: RunConfig, held_out: HeldOutRows | None) -> AccuracyGap | None:
+    """The gap in accuracy between training and held-out rows at a run's end, where it is a sign."""
+    gap = accuracy_gap(tuple(read_reports(config.out)), held_out.count) if held_out is not None else None
+    return gap if gap is not None and gap.is_wide else None
 
 
 def load_best_look(
@@ -153,12 +166,19 @@ class AccuracyGap:
     @property
     def is_wide(self) -> bool:
         """Whether the gap is a sign of overfitting: wide, and no noise."""
-        gap = self.trained - self.held_out
-        variances = (
-            share * (1 - share) / rows
-            for share, rows in ((self.trained, self.trained_rows), (self.held_out, self.held_out_rows))
+        (trained, trained_variance), (held_out, held_out_variance) = (
+            _cautious_share(self.trained, self.trained_rows),
+            _cautious_share(self.held_out, self.held_out_rows),
         )
-        return gap > max(FAR_ABOVE, ERRORS * math.sqrt(sum(variances)))
+        noise = math.sqrt(trained_variance + held_out_variance)
+        return self.trained - self.held_out > FAR_ABOVE and trained - held_out > ERRORS * noise
+
+
+def _cautious_share(share: float, rows: int) -> tuple[float, float]:
+    """With two more rows on either side (Agresti and Coull), and its variance: none of three is not never."""
+    more = rows + 4
+    middle = (share * rows + 2) / more
+    return middle, middle * (1 - middle) / more
 
 
 def accuracy_gap(reports: Sequence[StepReport], held_out_rows: int) -> AccuracyGap | None:
@@ -185,20 +205,25 @@ def accuracy_gap(reports: Sequence[StepReport], held_out_rows: int) -> AccuracyG
 
 
 def best_look_note(
-    progress: LoopProgress, keep: KeepSettings, *, steps: int, rise: LossRise | None, gap: AccuracyGap | None
+    progress: LoopProgress,
+    keep: KeepSettings,
+    *,
+    steps: int,
+    selected: int,
+    rise: LossRise | None,
+    gap: AccuracyGap | None,
 ) -> str | None:
-    """What a run says at its end of the look that it keeps; None where it is the last and nothing is wrong.
+    """What a run says at its end of the look that it keeps; None where the best is the last, and all is well.
 
     >>> progress = LoopProgress(step=75, best_step=36, best_value=0.58)
     >>> rise = LossRise(mean=0.05, error=0.01)
-    >>> print(best_look_note(progress, KeepSettings(), steps=99, rise=rise, gap=None).partition(";")[0])
-    overfits: held-out loss was best at step 36 of 99 (0.58), at step 75 higher by 0.05 ± 0.02
+    >>> print(best_look_note(progress, KeepSettings(), steps=99, selected=36, rise=rise, gap=None)[:75])
+    overfits: held-out loss was best at step 36 of 99 (0.58), at step 75 higher
     """
-    gap = gap if gap is not None and gap.is_wide else None
     if gap is None and progress.best_step == progress.step:
         return None
     # The rise is one of the loss, whatever the best look was chosen by.
-    rise = rise if keep.best == "held_out/loss" else None
+    rise = rise if keep.best == HELD_OUT_LOSS else None
     findings = [f"{_name_of(keep.best)} was best at step {progress.best_step} of {steps}"]
     findings[0] += f" ({progress.best_value:.3g})" + (f", at step {progress.step} {rise}" if rise else "")
     if gap is not None:
@@ -206,7 +231,7 @@ def best_look_note(
             f"after step {gap.since} it was right on {gap.trained:.0%} of the rows that it learnt from and, "
             f"in the end, on {gap.held_out:.0%} of held-out ones"
         )
-    findings.append("that model is kept" if keep.use_best else "the last model is kept")
+    findings.append("that model is kept" if selected == progress.best_step else "the last model is kept")
     overfits = gap is not None or (rise is not None and not rise.is_noise)
     return f"{'overfits: ' if overfits else ''}{'; '.join(findings)}"
 

@@ -163,13 +163,11 @@ class RunConfig:
 
     @property
     def settled_keep(self) -> KeepSettings:
-        """``keep`` with what the method does where it is left open; what hangs on the steps stays open."""
-        best, patience = self.keep.use_best, self.keep.patience
+        """``keep`` with what the method does where it is left open."""
+        best = self.keep.use_best
         if best is None:
             best = self.keeps_best and self.held_out_share != 0.0
-        if patience is None and not (self.keeps_best and best):
-            patience = 0
-        return replace(self.keep, use_best=best, patience=patience)
+        return replace(self.keep, use_best=best)
 
     @property
     def read_options(self) -> ReadOptions:

@@ -174,7 +174,7 @@ class Run:
             notes=self.notes,
         )
         progress = loop.run()
-        selected = settle_on_look(loop, job, progress, schedule, ranks=ranks, folder=config.out)
+        selected = settle_on_look(config, loop, job, progress, schedule, ranks=ranks)
         # The model before the summary, by which later commands know that the model is there.
         job.save()
         if not ranks.is_first:
@@ -312,7 +312,7 @@ def _schedule(config: RunConfig, job: TrainingJob[Any], peak_flops: float) -> Sc
         sample_every=config.sample_every or default_interval,
         save_every=config.save_every or default_interval,
         safety=config.safety,
-        keep=settle_keep(config, job, steps=steps, evaluate_every=evaluate_every),
+        keep=settle_keep(config, job),
         peak_flops=peak_flops,
     )
 

@@ -22,11 +22,15 @@ from tests.methods.reward_model.rows import answer, command, question
 
 BY_HEART = ("--steps", 60, "--batch-size", 16, "--held-out", 0.4, "--evaluate-every", 6, "--save-every", 6)
 """Ten looks at rows whose labels were drawn: all that can be learnt of them is learnt by heart."""
+EARLY = ("--keep.patience", 3)
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    folder = tmp_path_factory.mktemp("toy")
+    return drawn_labels(tmp_path_factory.mktemp("toy"), 80)
+
+
+def drawn_labels(folder: Path, rows_of_it: int) -> Toy:
     chance = random.Random("coins")
     rows: list[dict[str, Any]] = [
         {
@@ -35,7 +39,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
             "chosen": answer(chance, chance.randint(0, 1)),
             "rejected": answer(chance, chance.randint(0, 1)),
         }
-        for number in range(80)
+        for number in range(rows_of_it)
     ]
     return Toy(model=make_toy(folder).model, data=write_rows(folder / "coins.jsonl", rows))
 
@@ -47,7 +51,7 @@ def by_heart(toy: Toy, out: Path, *more: object) -> list[object]:
 @pytest.fixture(scope="module")
 def overfit(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("overfit") / "run"
-    done = plaudit(*by_heart(toy, out))
+    done = plaudit(*by_heart(toy, out, *EARLY))
     assert done.code == 0, done.err
     assert done.err.count("overfits: ") == 1
     return out
@@ -66,7 +70,7 @@ def model_bytes(run: Path) -> bytes:
     return (run / "model" / "model.safetensors").read_bytes()
 
 
-def test_the_model_is_the_best_looks_and_the_run_ends_after_a_few_looks_in_vain(
+def test_the_model_is_the_best_looks_and_a_run_with_patience_ends_after_a_few_looks_in_vain(
     toy: Toy, overfit: Path, tmp_path: Path
 ) -> None:
     looks, summary = looks_of(overfit), summary_of(overfit)
@@ -96,17 +100,45 @@ def test_a_run_that_is_killed_on_its_way_to_an_early_end_leaves_the_same_model(
     toy: Toy, overfit: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    killed = Command(by_heart(toy, out)).kill_when(during_a_save(out, after=1))
+    killed = Command(by_heart(toy, out, *EARLY)).kill_when(during_a_save(out, after=1))
     assert killed.code == -signal.SIGKILL
-    done = plaudit(*by_heart(toy, out))
+    done = plaudit(*by_heart(toy, out, *EARLY))
     assert done.code == 0, done.err
     assert outcome(out) == outcome(overfit)
     assert summary_of(out)["selected"] == summary_of(overfit)["selected"]
     # What a run says at its end it says once, also where its result is written again.
     (out / "summary.json").unlink()
-    assert plaudit(*by_heart(toy, out)).code == 0
+    assert plaudit(*by_heart(toy, out, *EARLY)).code == 0
     assert model_bytes(out) == model_bytes(overfit)
     assert sum(note.startswith("overfits: ") for note in summary_of(out)["notes"]) == 1
+
+
+def test_without_patience_a_run_goes_to_its_end_and_still_keeps_a_look_that_was_better_beyond_noise(
+    toy: Toy, overfit: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert plaudit(*by_heart(toy, out)).code == 0
+    summary = summary_of(out)
+    assert (summary["step"], summary["selected"]) == (60, summary_of(overfit)["selected"])
+    assert model_bytes(out) == model_bytes(overfit)
+
+
+def test_a_look_that_is_better_within_noise_is_told_of_and_the_last_model_kept(tmp_path: Path) -> None:
+    """At the early end nothing is learnt by heart yet, and the best of the looks is so by chance."""
+    toy = drawn_labels(tmp_path, 160)
+    runs = {name: tmp_path / name for name in ("unasked", "last", "asked")}
+    for name, more in (("unasked", ()), ("last", ("--no-keep.use-best",)), ("asked", ("--keep.use-best",))):
+        assert plaudit(*by_heart(toy, runs[name], *EARLY, *more)).code == 0
+    looks = looks_of(runs["unasked"])
+    best = min(looks, key=looks.__getitem__)
+    assert summary_of(runs["unasked"])["step"] == best + 3 * 6
+    assert "selected" not in summary_of(runs["unasked"])
+    [note] = [note for note in summary_of(runs["unasked"])["notes"] if f"best at step {best} of 60" in note]
+    assert "which may be noise" in note
+    assert note.endswith("; the last model is kept")
+    assert model_bytes(runs["unasked"]) == model_bytes(runs["last"])
+    assert summary_of(runs["asked"])["selected"]["step"] == best
+    assert model_bytes(runs["asked"]) != model_bytes(runs["last"])
 
 
 def test_without_held_out_rows_nothing_is_chosen_and_nothing_told(toy: Toy, tmp_path: Path) -> None:
@@ -156,7 +188,13 @@ def test_a_rise_is_noise_unless_its_prompts_agree() -> None:
 
 @pytest.mark.parametrize(
     ("trained", "held_out", "held_out_rows", "wide"),
-    [(0.84, 0.58, 100, True), (0.84, 0.58, 8, False), (0.66, 0.58, 10_000, False), (0.58, 0.84, 100, False)],
+    [
+        (0.84, 0.58, 100, True),
+        (0.84, 0.58, 8, False),
+        (0.5, 0.0, 3, False),
+        (0.66, 0.58, 10_000, False),
+        (0.58, 0.84, 100, False),
+    ],
 )
 def test_a_gap_between_training_and_held_out_rows_is_wide_beyond_ten_points_and_noise(
     trained: float, held_out: float, held_out_rows: int, wide: bool

@@ -130,7 +130,7 @@ def test_a_model_that_learns_with_it_still_knows_how_to_write(
     nll: dict[float, float] = {}
     for coef in (1e-9, 1.0):
         out = tmp_path / str(coef)
-        more = ("--reward.nll-coef", coef, "--steps", 12, "--keep.patience", 0, "--sample.rows", 0)
+        more = ("--reward.nll-coef", coef, "--steps", 12, "--sample.rows", 0)
         done = plaudit(*command(toy.model, data["comparisons"], out, *more))
         assert done.code == 0, done.err
         assert f"beside it {coef:g} × −log π per token of the preferred answers" in done.err

@@ -23,10 +23,7 @@ from tests.engine.toy import write_rows
 from tests.engine.toy_command import Command, Done, outcome, plaudit
 from tests.methods.reward_model.rows import KINDS, LOSS, command, judged, make_files
 
-LONG = (
-    *("--steps", 40, "--batch-size", 8, "--evaluate-every", 1, "--sample-every", 40, "--save-every", 40),
-    *("--keep.patience", 0),
-)
+LONG = (*("--steps", 40, "--batch-size", 8, "--evaluate-every", 1, "--sample-every", 40, "--save-every", 40),)
 STILL = ("--steps", 1, "--learning-rate", 1e-12)
 """A run that does not move: what it ends with is what it began with."""
 
