@@ -2,8 +2,9 @@
 
 The last look is worse than the best one beyond noise when the mean of the differences in loss, row by row, is
 more than two of its standard errors; rows of one prompt are one piece of evidence. Within noise the lowest of
-ten figures is often that of a model that has hardly learnt, so where nobody asked, the last one stays, unless
-it is right on its own rows far more often than on held-out ones.
+ten figures is often that of a model that has hardly learnt, so where nobody asked, the last one stays. That a
+model is right on its own rows far more often than on held-out ones is told, and chooses nothing: it does not
+say that an earlier look was better.
 """
 
 from __future__ import annotations
@@ -83,31 +84,19 @@ def settle_on_look(
         return None
     keep, held_out = schedule.keep, job.held_out_rows
     rise, selected = None, progress.step
-    gap = wide_gap(config, held_out) if ranks.is_first else None
     if keep.use_best:
         rise = load_best_look(loop, progress, held_out, ranks)
         selected = progress.best_step
         # Rises are of the loss; whoever names another figure has chosen what the best look is.
-        if config.keep.use_best is None and keep.best == HELD_OUT_LOSS and not _overfits(rise, gap, ranks):
+        if config.keep.use_best is None and keep.best == HELD_OUT_LOSS and (rise is None or rise.is_noise):
             loop.load_weights_of_step(progress.step)
             selected = progress.step
     if held_out is not None and ranks.is_first:
+        gap = accuracy_gap(tuple(read_reports(config.out)), held_out.count)
         note = best_look_note(progress, keep, steps=schedule.steps, selected=selected, rise=rise, gap=gap)
         if note is not None:
             loop.note_once(note)
     return selected
-
-
-def _overfits(rise: LossRise | None, gap: AccuracyGap | None, ranks: Ranks) -> bool:
-    """Whether either sign is there, on every rank alike: the first alone has read the figures of the run."""
-    signs = ["gap"] if gap is not None else []
-    return (rise is not None and not rise.is_noise) or "gap" in ranks.all_gather_strings(signs)
-
-
-def wide_gap(config: RunConfig, held_out: HeldOutRows | None) -> AccuracyGap | None:
-    """The gap in accuracy between training and held-out rows at a run's end, where it is a sign."""
-    gap = accuracy_gap(tuple(read_reports(config.out)), held_out.count) if held_out is not None else None
-    return gap if gap is not None and gap.is_wide else None
 
 
 def load_best_look(
@@ -220,6 +209,7 @@ def best_look_note(
     >>> print(best_look_note(progress, KeepSettings(), steps=99, selected=36, rise=rise, gap=None)[:75])
     overfits: held-out loss was best at step 36 of 99 (0.58), at step 75 higher
     """
+    gap = gap if gap is not None and gap.is_wide else None
     if gap is None and progress.best_step == progress.step:
         return None
     # The rise is one of the loss, whatever the best look was chosen by.
