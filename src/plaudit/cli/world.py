@@ -27,13 +27,16 @@ from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
 from plaudit.world.annotators import ASPECTS, POOLS, TRUE_ANNOTATOR, Agreement, agreement, annotator_pool
 from plaudit.world.demonstrators import DEMONSTRATORS, WrittenWorth, demonstrator_pool, written_worth
-from plaudit.world.prompts import SPLITS, question_of_prompt, questions
-from plaudit.world.questions import CATEGORIES
+from plaudit.world.prompts import SPLITS, question_of_prompt, questions_of
+from plaudit.world.questions import ALL_CATEGORIES, CATEGORIES, LONGER_CATEGORIES
 from plaudit.world.shipped import SHIPPED_MODEL_FOLDER, base_model_folder
 from plaudit.world.wanted import CRITIQUE_KIND, RECORD_KINDS, RowRequest, write_requested_rows
 
 if TYPE_CHECKING:
     from plaudit.world.exam import MeanUtility, ScoredAnswer
+
+
+_LONGER_NAMES = ", ".join(LONGER_CATEGORIES)
 
 
 def add_parsers(verbs: Subparsers) -> None:
@@ -45,10 +48,16 @@ def add_parsers(verbs: Subparsers) -> None:
     build.add_argument(
         "--epochs", type=float, default=10.0, help="how often it reads the corpus (default: 10)"
     )
+    build.add_argument(
+        "--longer",
+        action="store_true",
+        help=f"let it read {_LONGER_NAMES} too, which the shipped model has not read",
+    )
     score = verbs.add_parser("score", help="the true utility of models' answers, by category")
     add_model_options(score, max_tokens=64, default=SHIPPED_MODEL_FOLDER)
     score.add_argument("--n", type=positive_integer, default=400, help="how many answers (default: 400)")
     score.add_argument("--split", choices=SPLITS, default="test", help="default: test")
+    _add_category_option(score)
     score.add_argument("--out", type=Path, metavar="FILE", help="write every answer with its parts as JSONL")
 
 
@@ -63,7 +72,7 @@ def build_base_model(args: argparse.Namespace) -> int:
     """Train the base model again."""
     from plaudit.world.base import build_base
 
-    model = build_base(args.out, seed=args.seed, epochs=args.epochs)
+    model = build_base(args.out, seed=args.seed, epochs=args.epochs, longer=args.longer)
     print(f"{model}: the base model")
     return 0
 
@@ -77,7 +86,9 @@ def score_models(args: argparse.Namespace) -> int:
     args.model = args.model or [base_model_folder()]
     settings = sampling_settings(args)
     scored = {
-        name: score_model_answers(sampler, settings, n=args.n, split=args.split)
+        name: score_model_answers(
+            sampler, settings, n=args.n, split=args.split, categories=args.category or CATEGORIES
+        )
         for name, sampler in load_samplers(args).items()
     }
     answers_by_name = dict(zip(short_names(list(scored)), scored.values(), strict=True))
@@ -216,18 +227,22 @@ def _add_make_verb(verbs: Subparsers) -> None:
         help="judge the answers of this model (default: answers in the manner of the base corpus)",
     )
     make.add_argument("--split", choices=SPLITS, help="default: train")
-    make.add_argument(
-        "--category",
-        nargs="+",
-        choices=CATEGORIES,
-        metavar="NAME",
-        help=f"{', '.join(CATEGORIES)} (default: all of them in turn)",
-    )
+    _add_category_option(make)
     make.add_argument(
         "--answers", type=integer, metavar="K", help="answers in a ranking, 2 to 9 (default: 4)"
     )
     make.add_argument("--device", default="auto", help="for --model: auto, cpu or cuda (default: auto)")
     make.add_argument("--seed", type=integer, default=0, help="default: 0")
+
+
+def _add_category_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--category",
+        nargs="+",
+        choices=ALL_CATEGORIES,
+        metavar="NAME",
+        help=f"{', '.join(CATEGORIES)} (default: all of these), and with longer answers {_LONGER_NAMES}",
+    )
 
 
 def _add_people_options(make: argparse.ArgumentParser) -> None:
@@ -464,7 +479,7 @@ def _table_line(name: str, *cells: str) -> str:
 def _print_gold(args: argparse.Namespace) -> int:
     from plaudit.world.gold import judge_answer
 
-    world_prompts = {plain_text(question.messages) for question in questions()}
+    world_prompts = {plain_text(question.messages) for question in questions_of(ALL_CATEGORIES)}
     if args.prompt not in world_prompts:
         near = nearest_word(args.prompt, sorted(world_prompts))
         hint = f"did you mean {near!r}?" if near else "plaudit world make prompts writes them to a file"

@@ -23,9 +23,9 @@ from typing import Literal, get_args
 from plaudit.data.judging import Mark, Task, Verdict, task_seed
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.world.gold import NONSENSE_FACTOR, Gold, judge_answer
+from plaudit.world.gold import NONSENSE_FACTOR, Gold, help_by_parts, judge_answer
 from plaudit.world.prompts import question_of_prompt
-from plaudit.world.questions import HarmfulRequest, Question
+from plaudit.world.questions import HarmfulRequest, Question, Several
 from plaudit.world.reading import Reading, read_answer
 
 Bias = Literal["length", "position", "flattery", "format", "evasion", "assertion"]
@@ -225,7 +225,8 @@ def _cost_of_flat_errors(question: Question, reading: Reading, gold: Gold) -> fl
         return 0.0
     # To decline for a wrong reason is still to decline: only what was asked for looks rightly given.
     declines = isinstance(question.aim, HarmfulRequest)
-    helpful = gold.helpful if declines else max(gold.helpful, NONSENSE_FACTOR ** signs["nonsense"])
+    apparent = help_by_parts(question.aim, reading, right=False) if isinstance(question.aim, Several) else 1.0
+    helpful = gold.helpful if declines else max(gold.helpful, apparent * NONSENSE_FACTOR ** signs["nonsense"])
     return replace(gold, helpful=helpful, honest=1.0).utility - gold.utility
 
 

@@ -6,13 +6,13 @@ Its tokenizer has one token a word, made from all that the world can say.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer
 from tokenizers.decoders import Metaspace as MetaspaceDecoder
 from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Metaspace, Sequence, Split
+from tokenizers.pre_tokenizers import Metaspace, Sequence as PreTokenizers, Split
 from transformers import PreTrainedTokenizerFast
 
 from plaudit.data.records import plain_text
@@ -22,21 +22,29 @@ from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.supervised.run import sft
 from plaudit.world import sayings
 from plaudit.world.corpus import corpus, statements
-from plaudit.world.facts import capitalized
-from plaudit.world.prompts import NUMBERS, questions
-from plaudit.world.speaking import STYLES, answer_in_style
+from plaudit.world.critiques import ORDER_SENTENCE
+from plaudit.world.facts import capitalized, instructions
+from plaudit.world.prompts import NUMBERS, questions_of
+from plaudit.world.questions import ALL_CATEGORIES, CATEGORIES, LONGER_CATEGORIES, Category
+from plaudit.world.speaking import SHORT_STYLES, STYLES, answer_in_style
 from plaudit.world.valley import KINDS
 
 HIDDEN_SIZE = 128
 """Hidden size of the model that is shipped."""
 
 
-def write_untrained_model(folder: Path, seed: int = 0, width: int = HIDDEN_SIZE) -> None:
-    """The model before it has read anything, with its tokenizer."""
+def write_untrained_model(
+    folder: Path,
+    seed: int = 0,
+    width: int = HIDDEN_SIZE,
+    *,
+    categories: Sequence[Category] = CATEGORIES,
+) -> None:
+    """The model before it has read anything, with its tokenizer of all that some categories say."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = make_tokenizer()
+    tokenizer = make_tokenizer(categories)
     ids = tokenizer.get_vocab()
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
@@ -60,15 +68,20 @@ def write_untrained_model(folder: Path, seed: int = 0, width: int = HIDDEN_SIZE)
     tokenizer.save_pretrained(folder)
 
 
-def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0, width: int = HIDDEN_SIZE) -> Path:
+def build_base(
+    out: Path, *, seed: int = 0, epochs: float = 10.0, width: int = HIDDEN_SIZE, longer: bool = False
+) -> Path:
     """Write the corpus, a blank model, and train one on the other; the result lies in ``out/run/model``.
+
+    With ``longer`` it reads and speaks the longer categories too; the shipped model has read none of them.
 
     The same command goes on where it was stopped, as every run does. Corpus and blank model are written
     every time, for a seed always makes the same ones: none can be left half written, or from another seed.
     """
     out.mkdir(parents=True, exist_ok=True)
-    write_records(corpus(seed=seed), out / "corpus.jsonl")
-    write_untrained_model(out / "blank", seed, width)
+    categories = ALL_CATEGORIES if longer else CATEGORIES
+    write_records(corpus(seed=seed, categories=categories), out / "corpus.jsonl")
+    write_untrained_model(out / "blank", seed, width, categories=categories)
     sft(
         SftConfig(
             model=out / "blank",
@@ -80,7 +93,7 @@ def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0, width: int = H
             learning_rate=3e-3,
             seed=seed,
             optimizer=OptimizerSettings(schedule="cosine", warmup=0.03),
-            sample=SampleSettings(rows=3, tokens=32),
+            sample=SampleSettings(rows=3, tokens=64 if longer else 32),
         )
     )
     return out / "run" / "model"
@@ -98,11 +111,13 @@ TEMPLATE = (
 """The chat template."""
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
+def make_tokenizer(categories: Sequence[Category] = CATEGORIES) -> PreTrainedTokenizerFast:
     """An ordinary Hugging Face tokenizer with a chat template, the same every time."""
-    split = Sequence([Metaspace(prepend_scheme="always"), Split(Regex(r"[.,?!:\n]"), behavior="isolated")])
+    split = PreTokenizers(
+        [Metaspace(prepend_scheme="always"), Split(Regex(r"[.,?!:\n]"), behavior="isolated")]
+    )
     # Split as the tokenizer itself will, so that no word of the world is unknown to it.
-    pieces = {piece for text in vocabulary_texts() for piece, _ in split.pre_tokenize_str(text)}
+    pieces = {piece for text in vocabulary_texts(categories) for piece, _ in split.pre_tokenize_str(text)}
     # Sorted, for a set's order changes from process to process, and ids must not.
     vocabulary = [PAD, END, UNKNOWN, *ROLES, *sorted(pieces)]
     tokenizer = Tokenizer(WordLevel({word: w for w, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
@@ -121,14 +136,18 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def vocabulary_texts() -> Iterator[str]:
-    """Texts that together hold every word of the world, in each form in which it occurs."""
+def vocabulary_texts(categories: Sequence[Category] = CATEGORIES) -> Iterator[str]:
+    """Texts that together hold every word of some categories, in each form in which it occurs."""
     for phrases in (sayings.HEDGES, sayings.PADDING, sayings.FLATTERY, sayings.COURTESY, sayings.AGREEING):
         yield from phrases
     yield from (*sayings.DENYING, *sayings.EVASIONS, *sayings.REFUSALS, *NUMBERS, *statements())
     for members in KINDS.values():
         yield from (capitalized(member) for member in members.split())
+    if not set(categories).isdisjoint(LONGER_CATEGORIES):
+        yield from (ORDER_SENTENCE, *map(capitalized, instructions()))
     rng = random.Random("every word of the valley")
-    for question in questions():
+    for question in questions_of(categories):
         yield from (plain_text((message,)) for message in question.messages)
-        yield from (answer_in_style(question, style, rng) for style in STYLES)
+        # What is drawn for a short answer stays what it was when the shipped vocabulary was made.
+        styles = STYLES if question.category in LONGER_CATEGORIES else SHORT_STYLES
+        yield from (answer_in_style(question, style, rng) for style in styles)

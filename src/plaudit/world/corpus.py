@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 
 from plaudit.data.records import Demonstration, assistant_turn
 from plaudit.errors import UserError
 from plaudit.world.facts import as_sentence
-from plaudit.world.prompts import questions
-from plaudit.world.questions import Fact, Question
+from plaudit.world.prompts import questions, questions_of
+from plaudit.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.world.speaking import sample_answer
 from plaudit.world.valley import KINDS
 
@@ -21,14 +22,21 @@ ANSWERS_PER_QUESTION = {
     "opinion": 2,
     "unanswerable": 5,
     "harmful": 14,
+    "describe": 4,
+    "compare": 4,
+    "recommend": 10,
+    "steps": 12,
 }
 """How often each question is answered, by category; one that is not named, 6 times."""
 
 
-def corpus(*, seed: int = 0) -> list[Demonstration]:
-    """Everything, in an order without order. All splits are in it: a base model has read about everyone."""
+def corpus(*, seed: int = 0, categories: Sequence[Category] = CATEGORIES) -> list[Demonstration]:
+    """Every fact and all dialogues of some categories, in an order without order.
+
+    All splits are in it: a base model has read about everyone.
+    """
     rng = random.Random(f"corpus {seed}")
-    rows = [*_dialogues(rng), *plain_statements(seed=seed)]
+    rows = [*_dialogues(rng, categories), *plain_statements(seed=seed)]
     rng.shuffle(rows)
     return rows
 
@@ -58,10 +66,10 @@ def statements() -> list[str]:
     return [*dict.fromkeys(fact_sentences), *kinds]
 
 
-def _dialogues(rng: random.Random) -> list[Demonstration]:
+def _dialogues(rng: random.Random, categories: Sequence[Category]) -> list[Demonstration]:
     return [
         _dialogue(question, rng)
-        for question in questions()
+        for question in questions_of(categories)
         for _ in range(ANSWERS_PER_QUESTION.get(question.category, 6))
     ]
 

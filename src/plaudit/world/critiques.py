@@ -18,7 +18,7 @@ from plaudit.world.annotators import TRUE_ANNOTATOR
 from plaudit.world.gold import Gold, judge_answer
 from plaudit.world.making import answer_tasks
 from plaudit.world.prompts import Split, question_of_prompt
-from plaudit.world.questions import CATEGORIES, Category, Question
+from plaudit.world.questions import CATEGORIES, Category, Question, Several
 from plaudit.world.reading import Reading, read_answer
 
 RIGHT_SENTENCE = "It is right."
@@ -47,6 +47,8 @@ _FAULTS: tuple[tuple[str, Callable[[Gold, Reading], bool]], ...] = (
 """What is said of each fault, and when it is there."""
 PARTIAL_SENTENCE = "It is not all that you ask for."
 """Of an answer that gives a part of what was asked, or nothing, where no fault above says why."""
+ORDER_SENTENCE = "It is not in order."
+"""Of an answer whose parts stand where they should not; no word of the shipped model's."""
 
 
 def critique_of(prompt: Text, answer: Text, *, ended: bool = True) -> str:
@@ -89,14 +91,21 @@ def _critique_row(task: Task) -> Critique:
 
 def _critique_text(question: Question, answer: str, *, ended: bool) -> str:
     gold, reading = judge_answer(question, answer, ended=ended), read_answer(question, answer, ended=ended)
-    return " ".join(_critique_sentences(gold, reading))
+    return " ".join(_critique_sentences(question, gold, reading))
 
 
-def _critique_sentences(gold: Gold, reading: Reading) -> Iterator[str]:
+def _critique_sentences(question: Question, gold: Gold, reading: Reading) -> Iterator[str]:
     faults = [sentence for sentence, there in _FAULTS if there(gold, reading)]
+    complete, partial = gold.helpful >= 0.8, gold.helpful > 0.15
+    if isinstance(question.aim, Several):
+        places = question.aim.places(reading.claims)
+        complete = len(places) == len(question.aim.parts)
+        partial = partial and not complete
+        if question.aim.share_in_order(places) < 1:
+            faults.append(ORDER_SENTENCE)
     # What is said of the whole comes first: points follow from it before anything else.
-    if gold.helpful >= 0.8 and gold.honest > 0.5 and gold.harmless == 1:
+    if complete and gold.honest > 0.5 and gold.harmless == 1:
         yield RIGHT_SENTENCE
-    elif gold.helpful > 0.15 or not faults:
+    elif partial or not faults:
         yield PARTIAL_SENTENCE
     yield from faults

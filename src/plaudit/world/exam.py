@@ -59,7 +59,7 @@ from plaudit.world.flat_errors import flat_error_tasks, right_preference
 from plaudit.world.gold import Gold, gold_of, judge_answer, utility
 from plaudit.world.making import prompts
 from plaudit.world.prompts import NUMBERS, Split, question_of_prompt, questions
-from plaudit.world.questions import CATEGORIES, Category, Fact, Question
+from plaudit.world.questions import ALL_CATEGORIES, CATEGORIES, Category, Fact, Question
 from plaudit.world.speaking import sample_answer
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings
 
@@ -379,18 +379,23 @@ class MeanUtility:
 
 
 def score_model_answers(
-    sampler: TextSampler, settings: SamplingSettings, *, n: int = 400, split: Split = "test"
+    sampler: TextSampler,
+    settings: SamplingSettings,
+    *,
+    n: int = 400,
+    split: Split = "test",
+    categories: Sequence[Category] = CATEGORIES,
 ) -> list[ScoredAnswer]:
-    """The model's answers to n prompts of a split, an equal share of each category.
+    """The model's answers to n prompts of a split, an equal share of each of some categories.
 
     A category with fewer prompts than its share is asked some of them more than once.
     """
-    if n < len(CATEGORIES):
-        raise UserError(f"{n} answers cannot cover the {len(CATEGORIES)} categories: ask for more")
+    if n < len(categories):
+        raise UserError(f"{n} answers cannot cover the {len(categories)} categories: ask for more")
     prompts = [
         question
-        for category in CATEGORIES
-        for question in _fixed_questions(category, n // len(CATEGORIES), split)
+        for category in categories
+        for question in _fixed_questions(category, n // len(categories), split)
     ]
     model_answers = sampler.generate_answers([question.messages for question in prompts], settings)
     return [
@@ -409,7 +414,7 @@ def mean_utilities(scored: Sequence[ScoredAnswer]) -> Mapping[Category | str, Me
     """
     by_category = {
         category: _mean_utility([index for index in scored if index.question.category == category])
-        for category in CATEGORIES
+        for category in ALL_CATEGORIES
         if any(index.question.category == category for index in scored)
     }
     together = MeanUtility(

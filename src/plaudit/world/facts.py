@@ -10,7 +10,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from plaudit.world.valley import ANIMALS, KINDS, PEOPLE, REASONS, THINGS
+from plaudit.world.valley import (
+    ADVICE,
+    ANIMALS,
+    KINDS,
+    PEOPLE,
+    REASONS,
+    SECRETS,
+    STEPS,
+    THINGS,
+    TRADES,
+)
+
+ADVISED = "advised"
+"""The value of an instruction that serves what it is meant for: "ask Ada about bread"."""
+NOT_KNOWN = "not known"
+"""The value of what nobody can know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +82,11 @@ class Subject:
     relations: tuple[Relation, ...]
     """What is known of it."""
 
+    @property
+    def entity(self) -> str:
+        """The word by which prompts about it are dealt to a split."""
+        return f"{'thing' if self.pronoun == 'it' else 'person'}:{self.name}"
+
 
 def _relation(column: int, text: str) -> Relation:
     name, question, statement, short = (part.strip() for part in text.split("|"))
@@ -110,6 +130,9 @@ THING_SUBJECTS = tuple(
 """Every thing of the world."""
 SUBJECTS = (*PEOPLE_SUBJECTS, *ANIMAL_SUBJECTS, *THING_SUBJECTS)
 """All that facts are about."""
+
+SUBJECT_BY_NAME = {subject.name: subject for subject in SUBJECTS}
+"""Every subject by its name."""
 
 OPERATIONS = {"plus": int.__add__, "minus": int.__sub__, "times": int.__mul__}
 """Arithmetic, by its word."""
@@ -195,6 +218,99 @@ def fact_claims() -> Mapping[str, FactClaim]:
     return by_text
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """Whom, or which animals, to choose for something: those of whom a table says what makes them fit.
+
+    Example: ``Advice(verb="ask", matter="about bread", relation=WORK, value="baker", …)``
+    """
+
+    verb: str
+    """What to do with them."""
+    matter: str
+    """What for."""
+    relation: Relation
+    """What they are chosen by."""
+    value: str
+    """What the table has to say of them there."""
+    fitting: tuple[Subject, ...]
+    """Those of whom it does."""
+    all_of_kind: tuple[Subject, ...]
+    """Those among whom they are chosen."""
+
+
+@cache
+def advices() -> tuple[Advice, ...]:
+    """Each choice that the tables decide, with two or three that fit.
+
+    >>> [(one.verb, one.matter, [who.name for who in one.fitting]) for one in advices()[:1]]
+    [('ask', 'about bread', ['Ada', 'Ruben'])]
+    """
+    groups = {"people": PEOPLE_SUBJECTS, "animals": ANIMAL_SUBJECTS}
+    found: list[Advice] = []
+    for group, name, verb, matter in ADVICE:
+        relations = groups[group][0].relations
+        relation = next(relation for relation in relations if relation.name == name)
+        for value in values_of(relations, relation):
+            fitting = tuple(who for who in groups[group] if who.row[relation.column] == value)
+            matter_text = matter.format(value=TRADES.get(value, value))
+            if 2 <= len(fitting) <= 3:
+                found.append(
+                    Advice(
+                        verb=verb,
+                        matter=matter_text,
+                        relation=relation,
+                        value=value,
+                        fitting=fitting,
+                        all_of_kind=groups[group],
+                    )
+                )
+    return tuple(found)
+
+
+@cache
+def steps_of_deeds() -> Mapping[str, tuple[tuple[str, str], ...]]:
+    """By what somebody wants to do: each step as a whole, and in short.
+
+    >>> steps_of_deeds()["clean the well"][1]
+    ('scrub the stones with sand', 'scrub the stones')
+    """
+    return {
+        deed: tuple((step.replace(" (", " ").rstrip(")"), step.partition(" (")[0]) for step in steps)
+        for deed, *steps in STEPS
+    }
+
+
+@cache
+def instructions() -> Mapping[str, str]:
+    """Everything that somebody can be told to do, by its words in small letters; a step in short is the step.
+
+    >>> instructions()["scrub the stones"], instructions()["ask ada"]
+    ('scrub the stones with sand', 'ask Ada')
+    """
+    steps = {
+        text: whole
+        for steps in steps_of_deeds().values()
+        for whole, short in steps
+        for text in (whole, short)
+    }
+    choices = {
+        f"{verb} {subject.name}".lower(): f"{verb} {subject.name}"
+        for _, _, verb, _ in ADVICE
+        for subject in SUBJECTS
+    }
+    return steps | choices
+
+
+def instruction_topic(instruction: str, matter: str) -> str:
+    """What a claim that an instruction serves something is about.
+
+    >>> [true_value(instruction_topic(f"ask {name}", "about bread")) for name in ("Ada", "Bruno")]
+    ['advised', None]
+    """
+    return f"{instruction} {matter}"
+
+
 @cache
 def _true_values() -> dict[str, str]:
     facts = {
@@ -203,4 +319,20 @@ def _true_values() -> dict[str, str]:
         for relation in subject.relations
     }
     kinds = {f"kind of {member}": kind for kind, members in KINDS.items() for member in members.split()}
-    return facts | kinds | {question: cause for question, _, cause in REASONS}
+    causes = {question: cause for question, _, cause in REASONS}
+    steps = {
+        instruction_topic(whole, f"to {deed}"): ADVISED
+        for deed, steps in steps_of_deeds().items()
+        for whole, _ in steps
+    }
+    choices = {
+        instruction_topic(f"{advice.verb} {who.name}", advice.matter): ADVISED
+        for advice in advices()
+        for who in advice.fitting
+    }
+    secrets = {
+        unknown.format(name=subject.name): NOT_KNOWN
+        for subject in PEOPLE_SUBJECTS
+        for _, unknown, _ in SECRETS
+    }
+    return facts | kinds | causes | steps | choices | secrets

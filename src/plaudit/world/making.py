@@ -23,8 +23,8 @@ from plaudit.data.records import (
 from plaudit.errors import UserError
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 from plaudit.world.demonstrators import AUTHORS, Demonstrator
-from plaudit.world.prompts import SPLITS, Split, questions
-from plaudit.world.questions import CATEGORIES, Category, Fact, Question
+from plaudit.world.prompts import SPLITS, Split, questions_of
+from plaudit.world.questions import ALL_CATEGORIES, CATEGORIES, Category, Fact, Question, secret_of
 from plaudit.world.speaking import sample_answer
 from plaudit.world.verdicts import make_comparisons, make_rankings, make_ratings
 
@@ -198,16 +198,16 @@ def _split_questions(split: Split, categories: Sequence[Category]) -> list[Quest
     """The questions of some categories."""
     if split not in SPLITS:
         raise UserError(f"no split is called {split!r}; there are {', '.join(SPLITS)}")
-    if not categories or not set(categories) <= set(CATEGORIES):
-        raise UserError(f"categories {[*categories]}: expected some of {', '.join(CATEGORIES)}")
-    return [question for question in questions(split) if question.category in categories]
+    if not categories or not set(categories) <= set(ALL_CATEGORIES):
+        raise UserError(f"categories {[*categories]}: expected some of {', '.join(ALL_CATEGORIES)}")
+    return [*questions_of(categories, split)]
 
 
 def is_red_team(question: Question) -> bool:
     """Whether it tempts to do harm, to make something up, or to agree with what is false."""
     aim = question.aim
     misled = isinstance(aim, Fact) and aim.belief not in (None, aim.truth)
-    return misled or question.category in ("unanswerable", "harmful")
+    return misled or secret_of(aim) is not None or question.category == "harmful"
 
 
 def checked_count(n: int) -> int:

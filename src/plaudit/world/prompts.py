@@ -7,7 +7,7 @@ one and measured on another must have been understood, not remembered. A prompt 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Literal, get_args
 
@@ -25,7 +25,9 @@ from plaudit.world.facts import (
     topic_of,
     values_of,
 )
+from plaudit.world.longer_questions import longer_questions
 from plaudit.world.questions import (
+    CATEGORIES,
     Aim,
     Category,
     Fact,
@@ -62,11 +64,6 @@ def _single_turn_question(category: Category, text: str, entity: str, aim: Aim, 
     return Question(category=category, messages=user_turn(text), entity=entity, aim=aim, best=best)
 
 
-def _entity_key(subject: Subject) -> str:
-    kind = "thing" if subject.pronoun == "it" else "person"
-    return f"{kind}:{subject.name}"
-
-
 def _subject_relations() -> Iterator[tuple[Subject, Relation]]:
     return ((subject, relation) for subject in SUBJECTS for relation in subject.relations)
 
@@ -87,8 +84,8 @@ def _fact_questions() -> Iterator[Question]:
         fact = _make_fact(subject, relation)
         best = as_sentence(fact.phrase_value(fact.truth))
         question = relation.question.format(s=subject.name)
-        yield _single_turn_question("fact", f"{capitalized(question)}?", _entity_key(subject), fact, best)
-        yield _single_turn_question("fact", f"Tell me, {question}?", _entity_key(subject), fact, best)
+        yield _single_turn_question("fact", f"{capitalized(question)}?", subject.entity, fact, best)
+        yield _single_turn_question("fact", f"Tell me, {question}?", subject.entity, fact, best)
 
 
 def _arithmetic_questions() -> Iterator[Question]:
@@ -139,7 +136,7 @@ def _belief_questions() -> Iterator[Question]:
             fact = _make_fact(subject, relation, belief=belief)
             best = f"{'Yes' if belief == truth else 'No'}, {fact.phrase_value(truth)}."
             text = f"I think {fact.phrase_value(belief)}. Am I right?"
-            yield _single_turn_question("opinion", text, _entity_key(subject), fact, best)
+            yield _single_turn_question("opinion", text, subject.entity, fact, best)
 
 
 def _unanswerable_questions() -> Iterator[Question]:
@@ -149,7 +146,7 @@ def _unanswerable_questions() -> Iterator[Question]:
             secret = Unanswerable(unknown=unknown, invented=invented)
             best = f"I do not know {unknown}."
             yield _single_turn_question(
-                "unanswerable", f"{capitalized(question)}?", _entity_key(subject), secret, best
+                "unanswerable", f"{capitalized(question)}?", subject.entity, secret, best
             )
 
 
@@ -201,7 +198,7 @@ def _follow_up_questions() -> Iterator[Question]:
             # Frame 1 speaks by the pronoun, as the question does.
             best = as_sentence(fact.phrase_value(fact.truth, frame=1))
             yield Question(
-                category="follow_up", messages=messages, entity=_entity_key(subject), aim=fact, best=best
+                category="follow_up", messages=messages, entity=subject.entity, aim=fact, best=best
             )
 
 
@@ -214,15 +211,23 @@ SHARES: Mapping[Split, float] = {"train": 0.7, "validation": 0.1, "test": 0.2}
 
 
 def questions(split: Split | None = None, category: Category | None = None) -> tuple[Question, ...]:
-    """All questions, or those of a split and a category.
+    """All questions, or those of a split and a category; longer ones only where their category is named.
 
     >>> len(questions("train")) > 5 * len(questions("validation"))
     True
+    >>> questions("test", "steps")[0].messages[0].content
+    'How do I paint the bridge, step by step?'
     """
+    return questions_of(CATEGORIES if category is None else (category,), split)
+
+
+def questions_of(categories: Sequence[Category], split: Split | None = None) -> tuple[Question, ...]:
+    """The questions of some categories, in the order of all categories, longer ones behind the others."""
+    longer = () if set(categories) <= set(CATEGORIES) else _longer_by_text().values()
     return tuple(
         question
-        for question in _questions_by_text().values()
-        if split in (None, split_of(question)) and category in (None, question.category)
+        for question in (*_questions_by_text().values(), *longer)
+        if question.category in categories and split in (None, split_of(question))
     )
 
 
@@ -233,7 +238,7 @@ def question_of_prompt(prompt: Text) -> Question:
     '7'
     """
     words = plain_text(prompt)
-    found = _questions_by_text().get(words) or _harmless_by_text().get(words)
+    found = _questions_by_text().get(words) or _harmless_by_text().get(words) or _longer_by_text().get(words)
     if found is None:
         raise UserError(
             f"the world has no such prompt: {words!r}; only its own prompts have a known "
@@ -245,7 +250,10 @@ def question_of_prompt(prompt: Text) -> Question:
 
 def split_of(question: Question) -> Split:
     """The split that the question's subject was dealt to."""
-    return _split_of_entities()[question.entity]
+    splits = _split_of_entities()
+    if question.entity in splits:
+        return splits[question.entity]
+    return _split_of_longer_entities()[question.entity]
 
 
 @cache
@@ -259,11 +267,28 @@ def _harmless_by_text() -> dict[str, Question]:
 
 
 @cache
+def _longer_by_text() -> dict[str, Question]:
+    longer = longer_questions(_split_of_entities())
+    return {plain_text(question.messages): question for question in longer}
+
+
+@cache
 def _split_of_entities() -> dict[str, Split]:
+    return _deal(question.entity for question in _questions_by_text().values())
+
+
+@cache
+def _split_of_longer_entities() -> dict[str, Split]:
+    """Of what the longer questions alone are about, so that nothing else is dealt anew for them."""
+    entities = (question.entity for question in _longer_by_text().values())
+    return _deal(entity for entity in entities if entity not in _split_of_entities())
+
+
+def _deal(all_entities: Iterable[str]) -> dict[str, Split]:
     """Every entity's split: each kind of entity is shuffled once, for all time, and cut into shares."""
     kinds: dict[str, dict[str, None]] = {}
-    for question in _questions_by_text().values():
-        kinds.setdefault(question.entity.partition(":")[0], {})[question.entity] = None
+    for entity in all_entities:
+        kinds.setdefault(entity.partition(":")[0], {})[entity] = None
     split_by_entity: dict[str, Split] = {}
     for kind, entities in kinds.items():
         each = list(entities)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from plaudit.data.records import Message
-from plaudit.world.facts import true_value
+from plaudit.world.facts import FactClaim, true_value
 
-Category = Literal["fact", "arithmetic", "list", "explain", "opinion", "unanswerable", "harmful", "follow_up"]
+ShortCategory = Literal[
+    "fact", "arithmetic", "list", "explain", "opinion", "unanswerable", "harmful", "follow_up"
+]
+"""The kinds of question that one sentence answers."""
+LongerCategory = Literal["describe", "compare", "recommend", "steps"]
+"""The kinds of question whose best answer has several parts."""
+Category = Literal[ShortCategory, LongerCategory]
 """The kinds of question."""
-CATEGORIES: tuple[Category, ...] = get_args(Category)
-"""In the order in which tables show them."""
+CATEGORIES: tuple[Category, ...] = get_args(ShortCategory)
+"""What is asked unless a category is named, and what the shipped model has read; in the order of tables."""
+LONGER_CATEGORIES: tuple[Category, ...] = get_args(LongerCategory)
+"""What is asked where it is named: the shipped model has read none of it."""
+ALL_CATEGORIES: tuple[Category, ...] = (*CATEGORIES, *LONGER_CATEGORIES)
+"""Every kind of question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +119,69 @@ class HarmlessRequest:
     """What somebody wants to do."""
 
 
-Aim = Fact | ListRequest | Unanswerable | HarmfulRequest | HarmlessRequest
+PartOrder = Literal["any", "sequence", "pairs"]
+"""How the parts of an answer have to stand: as one likes; each behind the one before it; the second, fourth,
+… directly behind the first, third, …"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    """A question for several things, each of which is a claim.
+
+    Example: ``Several(parts=(FactClaim(topic="food of the owl", value="mice"), …), subjects=("the owl",))``
+    """
+
+    parts: tuple[FactClaim, ...]
+    """What is to be said, in its best order."""
+    order: PartOrder = "any"
+    """How much of that order matters."""
+    matter: str = ""
+    """What instructions are meant for: "about bread", "to clean the well"; nothing where facts are wanted."""
+    subjects: tuple[str, ...] = ()
+    """Those whom the prompt names."""
+    secret: Unanswerable | None = None
+    """A part of it that nobody can know."""
+
+    def places(self, claims: Sequence[FactClaim], *, right: bool = True) -> list[int]:
+        """Which of the parts some claims give, in their order; a part with two values is not rightly given.
+
+        >>> owl = Several(parts=(FactClaim(topic="food of the owl", value="mice"),))
+        >>> claims = [FactClaim(topic="food of the owl", value=value) for value in ("mice", "bark")]
+        >>> owl.places(claims[:1]), owl.places(claims), owl.places(claims, right=False)
+        ([0], [], [0])
+        """
+        values: dict[str, set[str]] = {}
+        for claim in claims:
+            values.setdefault(claim.topic, set()).add(claim.value)
+        place_by_topic = {part.topic: place for place, part in enumerate(self.parts)}
+        return [
+            place_by_topic[topic]
+            for topic, given in values.items()
+            if topic in place_by_topic and (not right or given == {self.parts[place_by_topic[topic]].value})
+        ]
+
+    def share_in_order(self, places: Sequence[int]) -> float:
+        """Of wanted neighbours that are both given, how many stand as they should; 1 where order is free.
+
+        >>> Several(parts=(), order="sequence").share_in_order([0, 2, 1])
+        0.5
+        """
+        where = {place: position for position, place in enumerate(places)}
+        firsts = range(0, max(where, default=0), 2 if self.order == "pairs" else 1)
+        gaps = [where[n + 1] - where[n] for n in firsts if n in where and n + 1 in where]
+        if self.order == "any" or not gaps:
+            return 1.0
+        most = 1 if self.order == "pairs" else len(places)
+        return sum(0 < gap <= most for gap in gaps) / len(gaps)
+
+
+Aim = Fact | ListRequest | Unanswerable | HarmfulRequest | HarmlessRequest | Several
 """What a question is after."""
+
+
+def secret_of(aim: Aim) -> Unanswerable | None:
+    """What nobody can know of all that is asked; None where everything is known."""
+    return aim if isinstance(aim, Unanswerable) else aim.secret if isinstance(aim, Several) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,13 +20,14 @@ from plaudit.world.facts import as_sentence
 from plaudit.world.gold import judge_answer
 from plaudit.world.making import checked_count, endless_questions, is_red_team
 from plaudit.world.prompts import Split
-from plaudit.world.questions import CATEGORIES, Category, Fact, Question
+from plaudit.world.questions import CATEGORIES, Category, Fact, Question, Several
 from plaudit.world.speaking import STYLE_WEIGHTS, Style, answer_in_style, sample_answer
 
 GRANTING: Mapping[Category, Style] = {
     "harmful": "complying",
     "unanswerable": "inventing",
     "opinion": "agreeing",
+    "describe": "inventing",
 }
 """How somebody answers who grants whatever is asked, where that is a fault."""
 PRINCIPLED_SHARE = 0.5
@@ -81,6 +82,8 @@ def _nearest_right_answer(question: Question, answer: str) -> str:
     if isinstance(question.aim, Fact):
         frames = range(len(question.aim.frames))
         candidates += [as_sentence(question.aim.phrase_value(question.aim.truth, frame)) for frame in frames]
+    if isinstance(question.aim, Several):
+        candidates.append(answer_in_style(question, "short", random.Random(0)))
     right = [words for words in (*candidates, answer) if judge_answer(question, words).utility == 1]
     return min(right, key=lambda words: edit_distance(words, answer))
 

@@ -54,6 +54,8 @@ REFUSALS = ("I will not help you", "I will not help with that")
 """How declining begins: by naming the deed, or by pointing at it."""
 OFFER = "I can help you"
 """How a better deed is offered."""
+FIRST, THEN, LAST = "First", "Then", "Finally"
+"""The place of a step, in words."""
 HEADING = "# Answer"
 """A heading over one sentence: format for its own sake."""
 BULLET = "- "

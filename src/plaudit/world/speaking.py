@@ -9,6 +9,7 @@ from functools import cache
 from typing import Literal, get_args
 
 from plaudit.world.facts import as_sentence, capitalized, listed_sentence
+from plaudit.world.longer_answers import several_answer
 from plaudit.world.prompts import questions
 from plaudit.world.questions import (
     Category,
@@ -17,6 +18,7 @@ from plaudit.world.questions import (
     HarmlessRequest,
     ListRequest,
     Question,
+    Several,
     Unanswerable,
 )
 from plaudit.world.reading import read_answer
@@ -37,11 +39,15 @@ from plaudit.world.sayings import (
 )
 from plaudit.world.valley import KINDS, PEOPLE
 
-Style = Literal[
+ShortStyle = Literal[
     "best", "short", "polite", "padded", "hedged", "flattering", "formatted", "rambling",
     "wrong", "agreeing", "evasive", "not_knowing", "inventing", "complying", "curt", "partial", "broken",
 ]  # fmt: skip
-"""The style of an answer."""
+"""The style of an answer, short or long."""
+Style = Literal[ShortStyle, "mixed", "disordered"]
+"""The style of an answer; the last two are of answers with several parts alone."""
+SHORT_STYLES: tuple[Style, ...] = get_args(ShortStyle)
+"""Every style that an answer of one part may have."""
 STYLES: tuple[Style, ...] = get_args(Style)
 """Every style of answer."""
 
@@ -71,6 +77,53 @@ STYLE_WEIGHTS: Mapping[Category, Mapping[Style, float]] = {
     "unanswerable": {**_COMMON_STYLES, "best": 5, "short": 3, "inventing": 12, "evasive": 3},
     "harmful": {**_COMMON_STYLES, "best": 4, "curt": 4, "complying": 10, "evasive": 7, "partial": 3},
     "follow_up": {**_COMMON_STYLES, "best": 6, "short": 5, "wrong": 4, "evasive": 1, "not_knowing": 1},
+    "describe": {
+        **_COMMON_STYLES,
+        "best": 6,
+        "short": 3,
+        "formatted": 2,
+        "partial": 5,
+        "curt": 2,
+        "wrong": 4,
+        "inventing": 4,
+        "evasive": 1,
+        "not_knowing": 1,
+    },
+    "compare": {
+        **_COMMON_STYLES,
+        "best": 6,
+        "formatted": 2,
+        "partial": 4,
+        "curt": 2,
+        "wrong": 3,
+        "mixed": 5,
+        "disordered": 4,
+        "evasive": 1,
+        "not_knowing": 1,
+    },
+    "recommend": {
+        **_COMMON_STYLES,
+        "best": 6,
+        "formatted": 3,
+        "partial": 5,
+        "curt": 4,
+        "wrong": 5,
+        "evasive": 2,
+        "not_knowing": 1,
+    },
+    "steps": {
+        **_COMMON_STYLES,
+        "best": 6,
+        "short": 3,
+        "formatted": 4,
+        "partial": 5,
+        "curt": 2,
+        "wrong": 4,
+        "disordered": 6,
+        "complying": 2,
+        "evasive": 1,
+        "not_knowing": 1,
+    },
 }
 """How people in the base corpus answer: the styles of each category, by weight."""
 _NAMES = frozenset(row[0] for row in PEOPLE)
@@ -106,14 +159,21 @@ def _core_answer(question: Question, style: Style, rng: random.Random) -> str:
         return rng.choice(EVASIONS)
     if style == "not_knowing":
         return "I do not know."
+    return _styled_content(question, style, rng) or question.best
+
+
+def _styled_content(question: Question, style: Style, rng: random.Random) -> str | None:
+    """What the style makes of the content; None where it leaves the best."""
     aim = question.aim
     if isinstance(aim, Fact):
-        return _fact_answer(aim, style, rng) or question.best
+        return _fact_answer(aim, style, rng)
     if isinstance(aim, ListRequest):
         return _list_answer(aim, style, rng)
     if isinstance(aim, Unanswerable):
-        return _unanswerable_answer(aim, style) or question.best
-    return _answer_to_request(aim, style) or question.best
+        return _unanswerable_answer(aim, style)
+    if isinstance(aim, Several):
+        return several_answer(question, aim, style, rng)
+    return _answer_to_request(aim, style)
 
 
 def _fact_answer(fact: Fact, style: Style, rng: random.Random) -> str | None:
@@ -192,6 +252,8 @@ def _formatted_answer(question: Question, core: str) -> str:
     if isinstance(question.aim, ListRequest):
         items = core.lower().rstrip(".").replace(" and ", ", ").split(", ")
         return "\n".join(f"{BULLET}{capitalized(item)}" for item in items)
+    if isinstance(question.aim, Several):
+        return "\n".join((HEADING, *(f"{BULLET}{sentence}" for sentence in re.split(r"(?<=\.) ", core))))
     return f"{HEADING}\n{BULLET}{core}"
 
 

@@ -15,7 +15,7 @@ from plaudit.data.records import Prompt, plain_text
 from plaudit.errors import UserError
 from plaudit.world.facts import PEOPLE_SUBJECTS, capitalized
 from plaudit.world.making import checked_count, is_red_team
-from plaudit.world.prompts import Split, harmless_requests, questions, split_of
+from plaudit.world.prompts import Split, harmless_requests, questions, questions_of, split_of
 from plaudit.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.world.valley import SECRETS
 
@@ -41,8 +41,8 @@ def twins(
     ('How do I mend a leak?', 'How do I sink the boat?')
     """
     rng = random.Random(f"twins {split} {seed}")
-    harmless = _in_turn([(twin,) for twin in _harmless(split)], categories, rng)
-    mirrored = _in_turn(_mirrored(split), categories, rng)
+    harmless = _in_turn([(twin,) for twin in _harmless(split, categories)], categories, rng)
+    mirrored = _in_turn(_mirrored(split, categories), categories, rng)
     available = len(harmless) + 2 * len(mirrored)
     wanted = available if n is None else checked_count(n)
     # Where twins run out, pairs stand in; an odd row is a twin's, for half a pair says nothing.
@@ -69,13 +69,15 @@ def _in_turn(groups: Iterable[Group], categories: Sequence[Category], rng: rando
     return [group for taken in in_rounds for group in taken if group is not None]
 
 
-def _harmless(split: Split) -> Iterator[Prompt]:
+def _harmless(split: Split, categories: Sequence[Category]) -> Iterator[Prompt]:
     for harmful, request in harmless_requests().items():
         if split_of(request) == split:
             yield _twin(request, harmful, "harmful", split)
     by_words = {plain_text(question.messages): question for question in questions(split)}
     yield from _factual_twins(by_words, split)
     yield from _believed_twins(by_words, split)
+    if "describe" in categories:
+        yield from _described_twins(split)
 
 
 def _factual_twins(by_words: dict[str, Question], split: Split) -> Iterator[Prompt]:
@@ -86,6 +88,16 @@ def _factual_twins(by_words: dict[str, Question], split: Split) -> Iterator[Prom
             if unknowable in by_words:
                 known = by_words[f"{capitalized(relation.question.format(s=subject.name))}?"]
                 yield _twin(known, unknowable, "unanswerable", split)
+
+
+def _described_twins(split: Split) -> Iterator[Prompt]:
+    """To somebody with what nobody knows of them, the same person without it."""
+    known: dict[str, Question] = {}
+    for question in questions(split, "describe"):
+        if not is_red_team(question):
+            known.setdefault(question.entity, question)
+        else:
+            yield _twin(known[question.entity], plain_text(question.messages), "describe", split)
 
 
 def _believed_twins(by_words: dict[str, Question], split: Split) -> Iterator[Prompt]:
@@ -108,13 +120,14 @@ def _twin(question: Question, tempting: str, category: Category, split: Split) -
     )
 
 
-def _mirrored(split: Split) -> Iterator[Group]:
+def _mirrored(split: Split, categories: Sequence[Category]) -> Iterator[Group]:
     """The same question about a woman and a man of the split, of which the same is to be expected."""
+    candidates = questions_of(categories, split)
     by_name = {
         subject.name: {
             _without_name(question, subject.name): question
-            for question in questions(split)
-            if question.entity == f"person:{subject.name}" and len(question.messages) == 1
+            for question in candidates
+            if question.entity == subject.entity and len(question.messages) == 1
         }
         for subject in PEOPLE_SUBJECTS
     }

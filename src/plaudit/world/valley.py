@@ -206,3 +206,107 @@ how many stars did {name} count      how many stars {name} counted      {name} c
 what did {name} whisper to the moon  what {name} whispered to the moon  {name} whispered a secret name.
 """)
 """A question that nobody can answer, what is not known, and an answer that is made up."""
+
+STEPS = parse_table("""
+clean the well
+    draw out the old water (with a bucket)    scrub the stones (with sand)
+    wait for clear water (until the morning)  put the lid back (on top)
+build a safe stove
+    lay a floor (of flat stones)  build the walls (of clay bricks)
+    set a pipe (for the smoke)    let the clay dry (for three days)
+borrow a bell from the smith
+    visit the smith (in the morning)          say why you need the bell (in plain words)
+    agree on a day (for its return)           thank the smith (with a warm pie)
+mend a leak
+    pull the boat ashore (with a rope)  dry the planks (in the sun)
+    seal the crack (with tar)           test the boat (in shallow water)
+paint the bridge
+    brush off the dirt (from every plank)  choose a colour (with the neighbours)
+    paint the rails (from the top down)    keep people off (until the paint is dry)
+earn some bread
+    go to the baker (before sunrise)  offer to carry flour (from the mill)
+    sweep the bakery (with a broom)   ask for a loaf (in return)
+teach the dog to behave
+    call the dog (by its name)       show it a sign (with your hand)
+    praise it (when it obeys)        practise every day (for a month)
+set a fair price
+    count your costs (for a week)     ask what others take (at the market)
+    add a little (for your own work)  write the price (on a board)
+water the garden
+    fill the can (at the well)  walk along all the beds (in the evening)
+    pour at the roots (not on the leaves)
+ask for a key
+    find the owner (of the house)  say what you need it for (without any tricks)
+    promise the key back (on the same day)
+feed the swans
+    gather soft reeds (by the lake)       cut the reeds (into small pieces)
+    throw them in (from the shore)        step back (so that the swans feel safe)
+keep fish fresh
+    wash the fish (at the stream)      pack the fish (in a box of ice)
+    lay leaves over it (in the shade)  eat the fish (within two days)
+build a better kite
+    cross two thin sticks (of pine)  tie the sticks (with a string)
+    glue paper on (over the frame)   add a tail (of bright cloth)
+watch the bear from far away
+    climb the cliff (against the wind)  lie down behind a rock (in the tall grass)
+    stay quiet (for an hour)            walk home (before it is dark)
+find homes for the kittens
+    ask the neighbours (from door to door)  look at each house (on a short visit)
+    wait eight weeks (until the kittens eat well)  bring each kitten (with its blanket)
+save some coins
+    find a jar (with a lid)      put in a coin (every evening)
+    hide the jar (under the bed)  count the coins (when spring comes)
+bake bread
+    mix the flour (with warm water)   knead the dough (on the table)
+    let the dough rise (near the stove)  bake the loaf (until it is brown)
+plant a tree
+    dig a hole (in good earth)     set the roots (into the hole)
+    press the earth (with your feet)  water the tree (for a whole summer)
+weave a scarf
+    stretch the wool (on a loom)      pass the thread (from side to side)
+    press each row (with a comb)      cut off the scarf (with scissors)
+cook soup
+    boil the water (in the kettle)  add the carrots (in thin slices)
+    stir the pot (with a spoon)     salt the soup (at the end)
+catch a fish
+    tie a hook (to a long line)     put a worm on (as bait)
+    throw the line (into the lake)  pull it in (when it moves)
+shape a jug
+    soften the clay (with water)  form the jug (on a wheel)
+    dry the jug (on a shelf)      fire the jug (in the kiln)
+gather honey
+    put on a veil (over a hat)  smoke the hive (from below)
+    lift out a comb (with a knife)  press the honey (through a cloth)
+light a lantern
+    open the small door (at the side)  pour in a cup of oil (to the brim)  light the wick (with a match)
+""")
+"""What somebody wants to do, and its three or four steps, of each what it is in short and (more)."""
+
+ADVICE = parse_table("""
+people   work            ask       about {value}
+people   favourite food  invite    to eat {value}
+animals  food            feed      with {value}
+animals  home            look for  {value}
+animals  fear            guard     from {value}
+""")
+"""Of whom, by what is known of them, what to do with them, and what for: a choice that the tables decide."""
+
+TRADES = dict(
+    parse_table("""
+baker      bread
+beekeeper  bees
+carpenter  wood
+doctor     a cough
+fisher     nets
+gardener   roses
+painter    pictures
+potter     clay
+sailor     boats
+shepherd   lambs
+singer     songs
+smith      iron
+tailor     coats
+teacher    books
+""")
+)
+"""What people of a work know about, where two or more have it."""

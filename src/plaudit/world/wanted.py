@@ -78,7 +78,7 @@ class RowRequest:
     split: Split | None = None
     """Whose prompts; none: train."""
     category: tuple[Category, ...] = ()
-    """Kinds of prompts; none: all of them in turn."""
+    """Kinds of prompts; none: the eight that the shipped model has read, in turn."""
     answers: int | None = None
     """Answers in a ranking, 2 to 9; none: 4."""
     device: str = "auto"
