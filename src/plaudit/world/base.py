@@ -26,7 +26,7 @@ from plaudit.world.critiques import ORDER_SENTENCE
 from plaudit.world.facts import capitalized, instructions
 from plaudit.world.prompts import NUMBERS, questions_of
 from plaudit.world.questions import ALL_CATEGORIES, CATEGORIES, LONGER_CATEGORIES, Category
-from plaudit.world.speaking import SHORT_STYLES, STYLES, answer_in_style
+from plaudit.world.speaking import STYLES, answer_in_style
 from plaudit.world.valley import KINDS
 
 HIDDEN_SIZE = 128
@@ -148,6 +148,4 @@ def vocabulary_texts(categories: Sequence[Category] = CATEGORIES) -> Iterator[st
     rng = random.Random("every word of the valley")
     for question in questions_of(categories):
         yield from (plain_text((message,)) for message in question.messages)
-        # What is drawn for a short answer stays what it was when the shipped vocabulary was made.
-        styles = STYLES if question.category in LONGER_CATEGORIES else SHORT_STYLES
-        yield from (answer_in_style(question, style, rng) for style in styles)
+        yield from (answer_in_style(question, style, rng) for style in STYLES)

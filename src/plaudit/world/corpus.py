@@ -23,7 +23,7 @@ ANSWERS_PER_QUESTION = {
     "unanswerable": 5,
     "harmful": 14,
     "describe": 4,
-    "compare": 4,
+    "compare": 2,
     "recommend": 10,
     "steps": 12,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.world.facts import (
@@ -32,8 +33,6 @@ from plaudit.world.valley import HARMS, SECRETS
 IN_SHORT = "And once more in short?"
 """The second turn that asks for the steps in short."""
 _COUNTS = {2: "two", 3: "three"}
-_NEAR = (1, 2)
-"""How far apart in their table the two are that are compared."""
 
 
 def longer_questions(split_by_entity: Mapping[str, str]) -> Iterator[Question]:
@@ -97,9 +96,10 @@ def _secret_questions() -> Iterator[Question]:
 
 def _compare_questions(split_by_entity: Mapping[str, str]) -> Iterator[Question]:
     """All that is known of two, or two things of it that the prompt names."""
-    for first, second in _pairs(split_by_entity):
+    for pair in _pairs(split_by_entity):
         # A seed for each pair: what is compared does not hang on the pairs before it.
-        rng = random.Random(f"{first.name} beside {second.name}")
+        rng = random.Random(f"compared {pair[0].name} {pair[1].name}")
+        first, second = rng.sample(pair, 2)
         named = rng.sample(first.relations, 2)
         both = f"Compare {first.name} and {second.name}"
         by_names = f"{both} by {named[0].name} and {named[1].name}."
@@ -116,17 +116,13 @@ def _compare_questions(split_by_entity: Mapping[str, str]) -> Iterator[Question]
 
 
 def _pairs(split_by_entity: Mapping[str, str]) -> Iterator[tuple[Subject, Subject]]:
-    """Two of one table and one split, each with the next ones; nobody twice with the same other."""
+    """Every two of one table and one split."""
     for group in (PEOPLE_SUBJECTS, ANIMAL_SUBJECTS, THING_SUBJECTS):
-        for split in sorted(set(split_by_entity.values())):
-            members = [subject for subject in group if split_by_entity[subject.entity] == split]
-            pairs: dict[frozenset[str], tuple[Subject, Subject]] = {}
-            for near in _NEAR:
-                for place, first in enumerate(members):
-                    second = members[(place + near) % len(members)]
-                    if second is not first:
-                        pairs.setdefault(frozenset((first.name, second.name)), (first, second))
-            yield from pairs.values()
+        yield from (
+            (first, second)
+            for first, second in combinations(group, 2)
+            if split_by_entity[first.entity] == split_by_entity[second.entity]
+        )
 
 
 def _recommend_questions() -> Iterator[Question]:

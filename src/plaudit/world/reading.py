@@ -84,10 +84,11 @@ _OPENER = re.compile(rf"({'|'.join(map(re.escape, _OPENERS))})(?:,? |,?$)")
 _JOINT = re.compile(r",? because |,? and |, ")
 _STEP_MARK = re.compile(rf"(?:{'|'.join((sayings.FIRST, sayings.THEN, sayings.LAST)).lower()}) ")
 _VERBS = "is|lives|likes|keeps|eats|fears|made"
-_LEADS = "|".join(dict.fromkeys(verb for _, _, verb, _ in ADVICE))
+_VERBS_OF_ADVICE = "|".join(dict.fromkeys(verb for _, _, verb, _ in ADVICE))
+_LEAD = re.compile(rf"(?:{_VERBS_OF_ADVICE}) ")
 _MENTION = re.compile(
-    rf"\b(?:(?P<pronoun>it|he|she)|(?P<lead>(?:{_LEADS}) )?"
-    rf"(?P<name>{'|'.join(SUBJECT_BY_NAME).lower()})(?P<verb> (?:{_VERBS}))?)\b"
+    rf"\b(?:(?P<pronoun>it|he|she)\b|(?P<lead>(?:made|{_VERBS_OF_ADVICE}) )?"
+    rf"(?P<name>{'|'.join(SUBJECT_BY_NAME).lower()})\b(?P<verb>(?= (?:{_VERBS})\b))?)"
 )
 _SUBJECTS = {name.lower(): subject for name, subject in SUBJECT_BY_NAME.items()}
 
@@ -148,8 +149,8 @@ class _Context:
         self.earlier: dict[str, bool | None] = {}
         """Former sentences, and whether each served."""
         self.name_by_pronoun: dict[str, str] | None = None
-        """Whom a pronoun stands for; None where the question has frames with pronouns of its own."""
-        if isinstance(aim, Several):
+        """Whom a pronoun stands for; None where the wanted sentences have pronouns, as those of steps do."""
+        if isinstance(aim, Several) and aim.order != "sequence":
             pronouns = [_SUBJECTS[name.lower()].pronoun for name in aim.subjects]
             self.name_by_pronoun = {
                 pronoun: name.lower()
@@ -168,8 +169,8 @@ class _Context:
         assert self.name_by_pronoun is not None
         if mention["pronoun"]:
             return self.name_by_pronoun.get(mention["pronoun"], mention["pronoun"])
-        # "The fox fears the dog" goes on about the fox: what is feared is nobody's subject.
-        if mention["verb"] or mention["lead"]:
+        # "The fox fears the wolf" goes on about the fox, and "Jonas made the boat" about both.
+        if mention["lead"] or mention["verb"] is not None:
             self.name_by_pronoun[_SUBJECTS[mention["name"]].pronoun] = mention["name"]
         return mention[0]
 
@@ -361,14 +362,18 @@ def _read_parts(question: Question, core: str, reading: Reading) -> bool | None:
 
 
 def _claim_in(aim: Several, piece: str, before: Sequence[FactClaim]) -> FactClaim | None:
-    """A fact, also without the subject of the claim before it, or an instruction where such are wanted."""
+    """A fact, also without the subject of the claim before it, or an instruction where such are wanted, also
+    without the verb of the one before it.
+    """
     claim = fact_claims().get(piece)
     if claim is None and before:
         claim = fact_claims().get(f"{before[-1].topic.partition(' of ')[2].lower()} {piece}")
-    instruction = instructions().get(_STEP_MARK.sub("", piece, count=1)) if aim.matter else None
-    if claim is None and instruction is not None:
-        return FactClaim(topic=instruction_topic(instruction, aim.matter), value=ADVISED)
-    return claim
+    if claim is not None or not aim.matter:
+        return claim
+    verb = _LEAD.match(before[-1].topic) if before else None
+    texts = (_STEP_MARK.sub("", piece, count=1), f"{verb[0]}{piece}" if verb else piece)
+    known = [instructions()[text] for text in texts if text in instructions()]
+    return FactClaim(topic=instruction_topic(known[0], aim.matter), value=ADVISED) if known else None
 
 
 def _read_other_claim(question: Question, core: str, reading: Reading) -> bool | None:

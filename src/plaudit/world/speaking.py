@@ -39,15 +39,12 @@ from plaudit.world.sayings import (
 )
 from plaudit.world.valley import KINDS, PEOPLE
 
-ShortStyle = Literal[
+Style = Literal[
     "best", "short", "polite", "padded", "hedged", "flattering", "formatted", "rambling",
     "wrong", "agreeing", "evasive", "not_knowing", "inventing", "complying", "curt", "partial", "broken",
+    "mixed", "disordered",
 ]  # fmt: skip
-"""The style of an answer, short or long."""
-Style = Literal[ShortStyle, "mixed", "disordered"]
 """The style of an answer; the last two are of answers with several parts alone."""
-SHORT_STYLES: tuple[Style, ...] = get_args(ShortStyle)
-"""Every style that an answer of one part may have."""
 STYLES: tuple[Style, ...] = get_args(Style)
 """Every style of answer."""
 
