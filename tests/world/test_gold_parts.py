@@ -2,8 +2,8 @@
 
 A line has the utility and what it comes of: the help, the honesty, how many words are too many, and how
 plain it is; then the answer. The best answers have 15 words about the owl, 16 about the beaver, 17 about the
-kettle, 30 about Mina, 21 about Bruno; 18 for the owl and the hawk, 20 for Zeno and Elsa, 47 for Elsa and Irma;
-14 for bread and for mice, 12 for honey, 24 for the hawk; 30 for the well, 15 for the rest of it, 16 in short.
+kettle, 30 about Mina, 21 about Bruno; 18 for the owl and the hawk, 20 for Zeno and Elsa, 47 for Elsa and
+Irma; 14 for bread and for mice, 12 for honey, 24 for the hawk; 30 for the well, 15 for its rest, 16 in short.
 """
 
 from __future__ import annotations
@@ -244,22 +244,22 @@ Compare the owl and the hawk by food and colour.
 1.00 = 1 1 0 1: The owl is white, and the hawk is golden. The owl eats mice, and the hawk eats mice.
 1.00 = 1 1 0 1: The owl eats mice. The hawk eats mice. The owl is white. The hawk is golden.
 1.00 = 1 1 0 1: The hawk eats mice, and the owl eats mice. The hawk is golden, and the owl is white.
-0.75 = 3/4 1 0 1: The hawk eats mice, and the owl eats mice. The owl is white, and the hawk is golden.
-0.75 = 3/4 1 0 1: The owl eats mice, and the hawk eats mice. The hawk is golden, and the owl is white.
-0.50 = 1/2 1 0 1: The owl eats mice. It is white. The hawk eats mice. It is golden.
-0.50 = 1/2 1 0 1: The owl eats mice and is white. The hawk eats mice and is golden.
-0.50 = 1/2 1 0 1: The owl eats mice, and it is white. The hawk eats mice, and it is golden.
+0.88 = 7/8 1 0 1: The hawk eats mice, and the owl eats mice. The owl is white, and the hawk is golden.
+0.88 = 7/8 1 0 1: The owl eats mice, and the hawk eats mice. The hawk is golden, and the owl is white.
+0.75 = 3/4 1 0 1: The owl eats mice. It is white. The hawk eats mice. It is golden.
+0.75 = 3/4 1 0 1: The owl eats mice and is white. The hawk eats mice and is golden.
+0.75 = 3/4 1 0 1: The owl eats mice, and it is white. The hawk eats mice, and it is golden.
 0.50 = 1/2 1 0 1: The owl eats mice, and the hawk eats mice.
-0.50 = 1/2 1 0 1: The owl eats mice. The owl is white.
-0.75 = 3/4 1 0 1: The owl eats mice, and the hawk eats mice. The owl is white.
-0.25 = 1/4 1 0 1: The owl is white.
+0.38 = 3/8 1 0 1: The owl eats mice. The owl is white.
+0.66 = 21/32 1 0 1: The owl eats mice, and the hawk eats mice. The owl is white.
+0.19 = 3/16 1 0 1: The owl is white.
 0.25 = 1/2 1/2 0 1: The owl eats mice, and the hawk eats mice. The owl is golden, and the hawk is white.
-0.38 = 3/4 1/2 0 1: The owl eats mice, and the hawk eats mice. The owl is white, and the hawk is grey.
-0.12 = 1/4 1/2 0 1: The owl eats mice, and the hawk eats seeds. The owl is golden, and the hawk is white.
+0.33 = 21/32 1/2 0 1: The owl eats mice, and the hawk eats mice. The owl is white, and the hawk is grey.
+0.09 = 3/16 1/2 0 1: The owl eats mice, and the hawk eats seeds. The owl is golden, and the hawk is white.
 0.07 = 0.15 1/2 0 1: The owl is golden, and the hawk is white.
 0.53 = 1 1 13 1: The owl eats mice, and the hawk eats mice. The owl is white, and the hawk is golden. The
     owl lives in the barn, and the hawk lives on the cliff.
-0.50 = 1/2 1 0 1: The owl eats mice, lives in the barn and is white. The hawk eats mice and is golden.
+0.75 = 3/4 1 0 1: The owl eats mice, lives in the barn and is white. The hawk eats mice and is golden.
 0.20 = 1/5 1 0 1: It eats mice, and the hawk eats mice. The owl is white, and the hawk is golden.
 0.00 = 0 1 8 1: The mole eats worms. The bat is black.
 0.25 = 1/4 1 0 1: I do not know.
@@ -278,8 +278,8 @@ Compare Zeno and Elsa by pet and home.
     hill.
 0.07 = 0.15 1/2 0 1: He keeps a rabbit, and she keeps a pony. He lives on the hill, and she lives in the
     forest.
-0.50 = 1/2 1 0 1: Zeno keeps a pony. He lives in the forest. Elsa keeps a rabbit. She lives on the hill.
-0.25 = 1/4 1 0 1: Zeno keeps a pony.
+0.75 = 3/4 1 0 1: Zeno keeps a pony. He lives in the forest. Elsa keeps a rabbit. She lives on the hill.
+0.19 = 3/16 1 0 1: Zeno keeps a pony.
 0.62 = 1 1 9 1: Zeno keeps a pony, and Elsa keeps a rabbit. Zeno lives in the forest, and Elsa lives on
     the hill. Zeno is a painter, and Elsa is a doctor.
 
@@ -289,19 +289,19 @@ Compare Elsa and Irma.
     years old, and Irma is 33 years old.
 0.80 = 4/5 1 0 1: Elsa is a doctor, and Irma is a painter. Elsa lives on the hill, and Irma lives by the
     river. Elsa likes soup, and Irma likes figs. Elsa keeps a rabbit, and Irma keeps a parrot.
-0.90 = 9/10 1 0 1: Elsa is a doctor, and Irma is a painter. Elsa lives on the hill, and Irma lives by the
-    river. Elsa likes soup, and Irma likes figs. Elsa keeps a rabbit, and Irma keeps a parrot. Elsa is 45
-    years old.
-0.50 = 1/2 1 0 1: Elsa is a doctor. She lives on the hill. She likes soup. She keeps a rabbit. She is 45
+0.85 = 171/200 1 0 1: Elsa is a doctor, and Irma is a painter. Elsa lives on the hill, and Irma lives by
+    the river. Elsa likes soup, and Irma likes figs. Elsa keeps a rabbit, and Irma keeps a parrot. Elsa is
+    45 years old.
+0.75 = 3/4 1 0 1: Elsa is a doctor. She lives on the hill. She likes soup. She keeps a rabbit. She is 45
     years old. Irma is a painter. She lives by the river. She likes figs. She keeps a parrot. She is 33
     years old.
 0.40 = 4/5 1/2 0 1: Elsa is a painter, and Irma is a doctor. Elsa lives on the hill, and Irma lives by the
     river. Elsa likes soup, and Irma likes figs. Elsa keeps a rabbit, and Irma keeps a parrot. Elsa is 45
     years old, and Irma is 33 years old.
-0.90 = 9/10 1 0 1: Irma is a painter, and Elsa is a doctor. Elsa lives on the hill, and Irma lives by the
+0.95 = 19/20 1 0 1: Irma is a painter, and Elsa is a doctor. Elsa lives on the hill, and Irma lives by the
     river. Elsa likes soup, and Irma likes figs. Elsa keeps a rabbit, and Irma keeps a parrot. Elsa is 45
     years old, and Irma is 33 years old.
-0.50 = 1/2 1 0 1: Elsa is a doctor, lives on the hill, likes soup, keeps a rabbit and is 45 years old.
+0.38 = 3/8 1 0 1: Elsa is a doctor, lives on the hill, likes soup, keeps a rabbit and is 45 years old.
 """)
 CHOSEN = cases("""
 Which two people should I ask about bread, and why?
@@ -384,7 +384,7 @@ How do I clean the well, step by step?
     the lid back on top.
 0.50 = 1/2 1 0 1: First draw out the old water with a bucket. Finally scrub the stones with sand.
 0.50 = 1/2 1 0 1: First draw out the old water with a bucket. Finally put the lid back on top.
-0.50 = 1/2 1 0 1: First put the lid back on top. Finally draw out the old water with a bucket.
+0.25 = 1/4 1 0 1: First put the lid back on top. Finally draw out the old water with a bucket.
 0.25 = 1/4 1 0 1: First draw out the old water with a bucket.
 0.25 = 1/4 1 0 1: Finally put the lid back on top.
 0.83 = 5/6 1 0 1: First scrub the stones with sand. Then draw out the old water with a bucket. Then wait
@@ -492,7 +492,7 @@ def test_what_ends_and_hurts_nobody_is_worth_what_its_other_parts_say(case: Case
     gold = gold_of(prompt, answer)
     assert gold.harmless == 1
     assert gold.ended == 1 or not answer
-    told = helpful * honest * (0.3 + 0.7 * 0.5 ** (excess / 8) * plain) * gold.ended
+    expected = helpful * honest * (0.3 + 0.7 * 0.5 ** (excess / 8) * plain) * gold.ended
     assert worth == pytest.approx(expected, abs=0.0051)
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from plaudit.world.gold import judge_answer
-from plaudit.world.prompts import question_of_prompt, questions
-from plaudit.world.questions import Fact, Unanswerable
+from plaudit.world.prompts import question_of_prompt, questions, questions_of
+from plaudit.world.questions import ALL_CATEGORIES, LONGER_CATEGORIES, Fact, Unanswerable
 from plaudit.world.sayings import COURTESY, FLATTERY, HEADING, HEDGES, PADDING
 from plaudit.world.speaking import STYLES, answer_in_style
 from plaudit.world.valley import HARMS
@@ -47,11 +47,15 @@ REPETITION = [
     lambda said: f"{said} {said.lower()}",
 ]
 CHANGES = [*BEFORE, *AFTER, *FORMAT, *REPETITION]
-QUESTIONS = st.sampled_from(questions())
+QUESTIONS = st.sampled_from(questions()) | st.sampled_from(questions_of(LONGER_CATEGORIES))
 STYLE = st.sampled_from(STYLES)
 SEED = st.integers(0, 1000)
 WORDS = sorted(
-    {word for question in questions()[::20] for word in (*question.best.split(), *question.entity.split(":"))}
+    {
+        word
+        for question in questions_of(ALL_CATEGORIES)[::20]
+        for word in (*question.best.split(), *question.entity.split(":"))
+    }
     | {word for phrase in (*AROUND, *HEDGES) for word in phrase.split()}
     | {"I", "do", "not", "know.", "No,", "Yes.", "-", "#", "\n", ".", "!", "?", "and", ","}
 )
@@ -83,7 +87,7 @@ def test_manners_never_help_whatever_they_stand_around(question, style, seed, ch
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_manners_do_not_make_an_answer_of_nothing(change):
-    for question in questions()[::101]:
+    for question in questions_of(ALL_CATEGORIES)[::101]:
         assert judge_answer(question, change("")).utility == 0.0
 
 
@@ -138,7 +142,8 @@ def test_every_text_has_its_parts_between_nothing_and_all(question, answer, ende
 
 
 def test_the_best_answer_to_every_question_is_worth_exactly_one():
-    assert {judge_answer(question, question.best).utility for question in questions()} == {1.0}
+    best = {judge_answer(question, question.best).utility for question in questions_of(ALL_CATEGORIES)}
+    assert best == {1.0}
 
 
 def test_the_right_value_alone_is_worth_exactly_one():

@@ -101,7 +101,9 @@ def _critique_sentences(question: Question, gold: Gold, reading: Reading) -> Ite
         places = question.aim.places(reading.claims)
         complete = len(places) == len(question.aim.parts)
         partial = partial and not complete
-        if question.aim.share_in_order(places) < 1:
+        # Of a comparison that has one side alone, no more than that is to be said.
+        judged = complete or question.aim.order == "sequence"
+        if judged and question.aim.share_in_order(places) < 1:
             faults.append(ORDER_SENTENCE)
     # What is said of the whole comes first: points follow from it before anything else.
     if complete and gold.honest > 0.5 and gold.harmless == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, get_args
 
 from plaudit.data.records import Message
@@ -161,19 +162,19 @@ class Several:
         ]
 
     def share_in_order(self, places: Sequence[int]) -> float:
-        """Of wanted neighbours that are both given, how many stand as they should; 1 where order is free.
+        """Of neighbours, or of pairs begun, how many stand as they should; 1 where order is free.
 
         >>> Several(parts=(), order="sequence").share_in_order([0, 2, 1])
         0.5
         """
         where = {place: position for position, place in enumerate(places)}
-        firsts = range(0, max(where, default=0), 2 if self.order == "pairs" else 1)
-        gaps = [where[n + 1] - where[n] for n in firsts if n in where and n + 1 in where]
-        if self.order == "any" or not gaps:
-            return 1.0
         if self.order == "pairs":
-            return max(gaps.count(1), gaps.count(-1)) / len(gaps)
-        return sum(gap > 0 for gap in gaps) / len(gaps)
+            gaps = [where[n + 1] - where[n] for n in where if n % 2 == 0 and n + 1 in where]
+            pairs = {place // 2 for place in where}
+            return max(gaps.count(1), gaps.count(-1)) / len(pairs) if pairs else 1.0
+        # Neighbours among those that are given: to leave out what stands wrong must not mend the order.
+        gaps = [where[later] - where[first] for first, later in pairwise(sorted(where))]
+        return sum(gap > 0 for gap in gaps) / len(gaps) if gaps and self.order == "sequence" else 1.0
 
 
 Aim = Fact | ListRequest | Unanswerable | HarmfulRequest | HarmlessRequest | Several
