@@ -53,7 +53,7 @@ def test_the_parts_of_a_question_are_true_and_the_best_answer_gives_them_in_orde
 
 
 def test_every_style_is_understood_and_broken_speech_is_worth_nothing():
-    for number, question in enumerate(LONGER):
+    for number, question in enumerate(LONGER[::2]):
         for style in STYLES:
             answer = answer_in_style(question, style, random.Random(number))
             reading = read_answer(question, answer)
