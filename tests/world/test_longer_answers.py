@@ -14,7 +14,7 @@ from plaudit.world.longer_questions import text_of_parts
 from plaudit.world.prompts import question_of_prompt, questions, questions_of
 from plaudit.world.questions import ALL_CATEGORIES, LONGER_CATEGORIES, Question, Several
 from plaudit.world.reading import read_answer
-from plaudit.world.speaking import STYLE_WEIGHTS, STYLES, answer_in_style
+from plaudit.world.speaking import STYLE_WEIGHTS, STYLES, Style, answer_in_style
 from plaudit.world.valley import HARMS
 
 LONGER = questions_of(LONGER_CATEGORIES)
@@ -33,7 +33,7 @@ def worth(question: Question, answer: str) -> float:
     return judge_answer(question, answer).utility
 
 
-def styled(category: str, style: str, every: int = 3) -> list[tuple[Question, str]]:
+def styled(category: str, style: Style, every: int = 3) -> list[tuple[Question, str]]:
     asked = [question for question in LONGER if question.category == category][::every]
     return [
         (question, answer_in_style(question, style, random.Random(n))) for n, question in enumerate(asked)

@@ -22,6 +22,7 @@ from plaudit.world.questions import Question, Several
 from plaudit.world.valley import HARMS
 
 Claims = Sequence[FactClaim]
+"""What an answer claims, in its order."""
 
 
 def several_answer(question: Question, aim: Several, style: str, rng: random.Random) -> str:

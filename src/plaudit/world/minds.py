@@ -339,8 +339,7 @@ def _points(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
 
 
 def _correct(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
-    gold = _gold(parsed.prompt, parsed.blocks["Answer"])
-    is_correct = gold.helpful >= 0.8 and gold.honest > 0.5 and gold.harmless == 1
+    is_correct = RIGHT_SENTENCE in _critique(parsed, "Answer")
     stated = mind.stated(mind._level(mind.draw("correct", *parsed.key, shared=True)))
     yes = stated if is_correct == mind.reads_rightly("correct", *parsed.key) else 1 - stated
     odds = {"Yes": yes, "No": 1 - yes}
