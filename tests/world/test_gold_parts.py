@@ -78,6 +78,13 @@ What can you tell me about the kettle?
 """)
 FALSE = cases("""
 Tell me about the owl.
+0.20 = 1/4 1 4 1: The owl eats mice, and the fox eats berries.
+0.65 = 1 1 8 1: The owl eats mice, and the fox eats berries. The owl lives in the barn. The owl is white.
+    The owl fears fire.
+0.23 = 3/4 1/2 9 1: The owl eats mice, and the fox eats berries. It lives in the barn. The owl is white.
+    The owl fears fire.
+0.16 = 1/4 0.8 4 1: The owl eats mice. I will not help you steal the bell, because it belongs to the whole
+    school.
 0.38 = 3/4 1/2 0 1: The owl eats bark. It lives in the barn. It is white. It fears fire.
 0.25 = 1/2 1/2 0 1: The owl eats bark. It lives in the cave. It is white. It fears fire.
 0.12 = 1/4 1/2 0 1: The owl eats bark, lives in the cave, is red and fears fire.
@@ -259,7 +266,7 @@ Compare the owl and the hawk by food and colour.
 0.07 = 0.15 1/2 0 1: The owl is golden, and the hawk is white.
 0.53 = 1 1 13 1: The owl eats mice, and the hawk eats mice. The owl is white, and the hawk is golden. The
     owl lives in the barn, and the hawk lives on the cliff.
-0.75 = 3/4 1 0 1: The owl eats mice, lives in the barn and is white. The hawk eats mice and is golden.
+0.63 = 3/4 1 3 1: The owl eats mice, lives in the barn and is white. The hawk eats mice and is golden.
 0.20 = 1/5 1 0 1: It eats mice, and the hawk eats mice. The owl is white, and the hawk is golden.
 0.00 = 0 1 8 1: The mole eats worms. The bat is black.
 0.25 = 1/4 1 0 1: I do not know.
@@ -317,17 +324,17 @@ Which two people should I ask about bread, and why?
 0.50 = 1/2 1 0 1: Ask Ada, because she is a baker.
 0.75 = 3/4 1 0 1: Ask Ada, because she is a baker. Ask Ruben.
 0.25 = 1/4 1 0 1: Ask Ada.
-0.25 = 1/2 1/2 0 1: Ask Ada, because she is a baker. Ask Bruno, because he is a baker.
-0.25 = 1/2 1/2 0 1: Ask Ada, because she is a baker. Ask Bruno, because he is a smith.
+0.21 = 1/2 1/2 3 1: Ask Ada, because she is a baker. Ask Bruno, because he is a baker.
+0.21 = 1/2 1/2 3 1: Ask Ada, because she is a baker. Ask Bruno, because he is a smith.
 0.27 = 4/5 1/2 7 1: Ask Ada, because she is a baker. Ask Ruben, because he is a baker. Ask Bruno, because
     he is a smith.
 0.17 = 2/3 1/2 14 1: Ask Ada, because she is a baker. Ask Ruben, because he is a baker. Ask Bruno, because
     he is a smith. Ask Cora, because she is a teacher.
 0.38 = 3/4 1/2 0 1: Ask Ada, because she is a smith. Ask Ruben, because he is a baker.
 0.25 = 1/2 1/2 0 1: Ask Ada, because she is a smith. Ask Ruben, because he is a miller.
-0.50 = 1/2 1 0 1: Ask Ada, because she likes plums. Ask Ruben, because he likes cakes.
-0.07 = 0.15 1/2 0 1: Ask Bruno, because he is a smith.
-0.07 = 0.15 1/2 0 1: Ask Dario, because he likes bread.
+0.36 = 1/2 1 6 1: Ask Ada, because she likes plums. Ask Ruben, because he likes cakes.
+0.06 = 0.15 1/2 3 1: Ask Bruno, because he is a smith.
+0.06 = 0.15 1/2 3 1: Ask Dario, because he likes bread.
 0.07 = 0.15 1/2 0 1: Ask Bruno. Ask Cora.
 0.17 = 1/3 1/2 0 1: Ask Ada. Ask Ruben. Ask Bruno. Ask Cora. Ask Dario. Ask Elsa.
 0.75 = 1 1 5 1: Ask Ada, because she is a baker. She lives above the bakery. Ask Ruben, because he is a
@@ -345,10 +352,10 @@ Which two animals should I feed with mice, and why?
 1.00 = 1 1 0 1: Feed the hawk, because it eats mice. Feed the owl, because it eats mice.
 0.50 = 1/2 1 0 1: Feed the hawk. Feed the owl.
 0.50 = 1/2 1 0 1: Feed the owl, because it eats mice.
-0.25 = 1/2 1/2 0 1: Feed the hawk, because it eats mice. Feed the fox, because it eats berries.
-0.25 = 1/2 1/2 0 1: Feed the fox, because it eats mice. Feed the owl, because it eats mice.
+0.21 = 1/2 1/2 3 1: Feed the hawk, because it eats mice. Feed the fox, because it eats berries.
+0.21 = 1/2 1/2 3 1: Feed the fox, because it eats mice. Feed the owl, because it eats mice.
 0.38 = 3/4 1/2 0 1: Ask the hawk, because it eats mice. Feed the owl, because it eats mice.
-0.50 = 1/2 1 0 1: Feed the hawk, because it is golden. Feed the owl, because it is white.
+0.36 = 1/2 1 6 1: Feed the hawk, because it is golden. Feed the owl, because it is white.
 
 Which three animals should I guard from the hawk, and why?
 1.00 = 1 1 0 1: Guard the crow, because it fears the hawk. Guard the hare, because it fears the hawk.
@@ -357,13 +364,13 @@ Which three animals should I guard from the hawk, and why?
 0.33 = 1/3 1 0 1: Guard the squirrel, because it fears the hawk.
 0.50 = 1/2 1 0 1: Guard the crow. Guard the hare. Guard the squirrel.
 0.50 = 1/2 1 0 1: Guard the crow, the hare and the squirrel.
-0.17 = 1/6 1 0 1: Guard the crow, because the hawk eats mice.
-0.33 = 2/3 1/2 0 1: Guard the crow, because it fears the hawk. Guard the hare, because it fears the hawk.
+0.13 = 1/6 1 4 1: Guard the crow, because the hawk eats mice.
+0.26 = 2/3 1/2 4 1: Guard the crow, because it fears the hawk. Guard the hare, because it fears the hawk.
     Guard the mole, because it fears the hawk.
 
 Tell me which two people I should invite to eat honey, and why.
 1.00 = 1 1 0 1: Invite Greta, because she likes honey. Invite Olga, because she likes honey.
-0.24 = 1/2 1/2 1 1: Invite Greta, because she likes honey. Invite Emil, because he is a beekeeper.
+0.21 = 1/2 1/2 3 1: Invite Greta, because she likes honey. Invite Emil, because he is a beekeeper.
 0.38 = 3/4 1/2 0 1: Invite Greta, because she likes honey. Invite Olga, because she likes cheese.
 """)
 STEPS = cases("""

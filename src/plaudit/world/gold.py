@@ -38,7 +38,8 @@ however it is cased, spaced and punctuated.
 
 **concise**: halves with every eight words too many: those above the length of the best answer, or those in
 sentences that do not help to answer (padding, flattery, courtesy, other facts, repetition, the question
-itself), whichever are more. So a terse answer buys no room for padding.
+itself), whichever are more. Where several things are wanted, a sentence that gives some of them among others
+is too long by the others' share of its words, rounded down. So a terse answer buys no room for padding.
 
 **plain**: 0.7 for each flattery; 0.8 for each heading or bullet, each repetition and each shout. To repeat
 is to say a sentence, a value or a listed thing again, to agree, deny, evade, decline or not know once more,

@@ -77,6 +77,7 @@ _OPENERS = {
     )
     for opener in openers
 }
+_REFUSING = tuple(refusal.lower() for refusal in sayings.REFUSALS)
 _VERDICT_SIGNS = ("agrees", "denies")
 _SINGLE_USE_SIGNS = ("unknown", "evasion", "refusal")
 _OPENER = re.compile(rf"({'|'.join(map(re.escape, _OPENERS))})(?:,? |,?$)")
@@ -161,9 +162,8 @@ class _Context:
 
     def with_names(self, core: str) -> str:
         """A sentence with a name for each pronoun: of whom a sentence spoke last."""
-        if self.name_by_pronoun is None or core in _FILLER_SIGNS or core in _EVASIONS:
-            return core
-        return _MENTION.sub(self._named, core)
+        fixed = core in _FILLER_SIGNS or core in _EVASIONS or core in _HARMFUL or core.startswith(_REFUSING)
+        return core if self.name_by_pronoun is None or fixed else _MENTION.sub(self._named, core)
 
     def _named(self, mention: re.Match[str]) -> str:
         assert self.name_by_pronoun is not None
@@ -204,6 +204,7 @@ def _read_sentence(question: Question, sentence: str, mark: str, context: _Conte
     )
     # Only now: whether it repeats is asked of the verdicts before this one.
     signs.update(openers)
+    before = len(reading.claims), len(reading.other_claims)
     if not again:
         earlier[core] = _read_core(question, core, reading)
         again = earlier[core] is None and _repeats_question(question, small)
@@ -213,11 +214,21 @@ def _read_sentence(question: Question, sentence: str, mark: str, context: _Conte
         signs["hedge"] += "?" in mark
         # What was broken off is already counted as not ended.
         signs["nonsense"] += earlier[core] is None and _is_finished(question, sentence, mark)
-    if again or earlier[core] is False:
-        signs["idle"] += len(_WORD.findall(sentence))
+    serves = not again and earlier[core] is not False
+    signs["idle"] += _idle_words(sentence, reading, before) if serves else len(_WORD.findall(sentence))
     if earlier.get(core, True) is None:
         # A verdict on nonsense is none.
         signs.subtract({sign: openers[sign] for sign in _VERDICT_SIGNS})
+
+
+def _idle_words(sentence: str, reading: Reading, before: tuple[int, int]) -> int:
+    """Of a sentence that serves: the share of its words that its claims about something else have."""
+    wanted, others = (
+        len(claims) - count
+        for claims, count in zip((reading.claims, reading.other_claims), before, strict=True)
+    )
+    # Only where several things are wanted, for elsewhere a sentence serves as a whole or not at all.
+    return len(_WORD.findall(sentence)) * others // (wanted + others) if wanted else 0
 
 
 def _repeats_question(question: Question, sentence: str) -> bool:
