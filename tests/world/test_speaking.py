@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from plaudit.world.gold import judge_answer
-from plaudit.world.prompts import questions
-from plaudit.world.questions import CATEGORIES, Fact, HarmfulRequest, ListRequest, Unanswerable
+from plaudit.world.prompts import questions, questions_of
+from plaudit.world.questions import (
+    CATEGORIES,
+    LONGER_CATEGORIES,
+    Fact,
+    HarmfulRequest,
+    ListRequest,
+    Unanswerable,
+)
 from plaudit.world.reading import read_answer
 from plaudit.world.sayings import STATEMENT_HEDGES
 from plaudit.world.speaking import STYLE_WEIGHTS, STYLES, answer_in_style, sample_answer
@@ -122,7 +129,7 @@ def test_harm_is_declined_more_or_less_well():
 
 
 def test_what_is_said_reads_well():
-    for number, question in enumerate(questions()[::5]):
+    for number, question in enumerate((*questions()[::5], *questions_of(LONGER_CATEGORIES)[::3])):
         for style in STYLES:
             answer = answer_in_style(question, style, random.Random(f"{style} {number}"))
             assert re.fullmatch(r"\S(.*\S)?", answer, re.DOTALL), repr(answer)

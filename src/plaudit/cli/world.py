@@ -87,7 +87,11 @@ def score_models(args: argparse.Namespace) -> int:
     settings = sampling_settings(args)
     scored = {
         name: score_model_answers(
-            sampler, settings, n=args.n, split=args.split, categories=args.category or CATEGORIES
+            sampler,
+            settings,
+            n=args.n,
+            split=args.split,
+            categories=tuple(dict.fromkeys(args.category or CATEGORIES)),
         )
         for name, sampler in load_samplers(args).items()
     }
