@@ -230,6 +230,7 @@ def _add_make_verb(verbs: Subparsers) -> None:
         metavar="DIR",
         help="judge the answers of this model (default: answers in the manner of the base corpus)",
     )
+    make.add_argument("--temperature", type=float, help="of the model's answers (default: 1)")
     make.add_argument("--split", choices=SPLITS, help="default: train")
     _add_category_option(make)
     make.add_argument(
@@ -282,6 +283,7 @@ def _make_rows(args: argparse.Namespace) -> int:
         demonstrators=args.demonstrators,
         aspect=args.aspect,
         model=args.model,
+        temperature=args.temperature,
         split=args.split,
         category=tuple(args.category or ()),
         answers=args.answers,

@@ -86,7 +86,7 @@ AUTHORS = (Demonstrator(name="author", group="authors"),)
 """Who writes the best answer to everything."""
 
 _EVERYDAY_HABITS: Sequence[Style] = (
-    "padded", "hedged", "flattering", "rambling", "formatted", "short", "evasive", "not_knowing", "wrong",
+    "padded", "hedged", "flattering", "rambling", "formatted", "short", "evasive", "not_knowing",
     "partial", "agreeing", "inventing", "complying", "curt",
 )  # fmt: skip
 
@@ -99,7 +99,7 @@ def _crowd() -> tuple[Demonstrator, ...]:
         Demonstrator(
             name=f"writer-{n}",
             group="crowd",
-            skill=rng.uniform(0.15, 0.55),
+            skill=rng.uniform(0.05, 0.25),
             habits={style: rng.uniform(0.5, 2.0) for style in rng.sample(_EVERYDAY_HABITS, 6)},
         )
         for n in range(1, 13)

@@ -229,8 +229,9 @@ def model_answer_tasks(
     split: Split = "train",
     seed: int = 0,
     categories: Sequence[Category] = CATEGORIES,
+    temperature: float = 1.0,
 ) -> list[Task]:
-    """Prompts with different answers of the model, drawn at temperature 1.
+    """Prompts with different answers of the model, drawn at a temperature.
 
     A prompt is passed over when its answers are the same, or one did not end by itself: a row could only
     pretend that it had.
@@ -240,7 +241,8 @@ def model_answer_tasks(
     for number in range(MAX_ROUNDS):
         batch = list(islice(question_stream, n))
         # Data of neighbouring seeds share no round's seed.
-        usable += _usable_tasks(sampler, batch, answers, seed * MAX_ROUNDS + number)
+        sampling = SamplingSettings(temperature=temperature, seed=seed * MAX_ROUNDS + number)
+        usable += _usable_tasks(sampler, batch, answers, sampling)
         if len(usable) >= n:
             return usable[:n]
     raise UserError(
@@ -250,10 +252,10 @@ def model_answer_tasks(
     )
 
 
-def _usable_tasks(sampler: TextSampler, batch: Sequence[Question], answers: int, seed: int) -> list[Task]:
-    sampled = sampler.generate_answers(
-        [question.messages for question in batch], SamplingSettings(seed=seed), n=answers
-    )
+def _usable_tasks(
+    sampler: TextSampler, batch: Sequence[Question], answers: int, sampling: SamplingSettings
+) -> list[Task]:
+    sampled = sampler.generate_answers([question.messages for question in batch], sampling, n=answers)
     return [
         Task(
             prompt=question.messages,

@@ -5,6 +5,7 @@ A request for rows says kind, count, annotators and prompts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +49,7 @@ _KINDS_OF_SETTING: Mapping[str, Sequence[str]] = {
     "annotators": JUDGED_KINDS,
     "aspect": JUDGED_KINDS,
     "model": JUDGED_KINDS,
+    "temperature": JUDGED_KINDS,
     "answers": ("rankings",),
     "demonstrators": ("demonstrations",),
     "split": _SPLIT_KINDS,
@@ -75,6 +77,8 @@ class RowRequest:
     """The part of an answer's worth that they judge alone: helpful, concise …; none: all of it."""
     model: Path | None = None
     """Whose answers are judged; none: answers in the manner of the base corpus."""
+    temperature: float | None = None
+    """The model's scores are divided by it when it answers; none: 1."""
     split: Split | None = None
     """Whose prompts; none: train."""
     category: tuple[Category, ...] = ()
@@ -100,8 +104,18 @@ class RowRequest:
         if self.demonstrators is not None:
             # For its complaint.
             demonstrator_pool(self.demonstrators)
+        self._refuse_temperatures()
         if self.aspect is not None and self.aspect not in ASPECTS:
             raise UserError(f"nobody can be asked about {self.aspect!r}; choose from {', '.join(ASPECTS)}")
+
+    def _refuse_temperatures(self) -> None:
+        if self.temperature is None:
+            return
+        if self.model is None:
+            raise UserError("--temperature is of a model's answers: it goes with --model")
+        if not 0 < self.temperature < math.inf:
+            # At 0 all answers to a prompt are the same one.
+            raise UserError(f"temperature {self.temperature:g}: expected a number above 0")
 
     def sentence(self, rows: int) -> str:
         """What was made, in words.
@@ -162,7 +176,11 @@ def _make_judged_rows(request: RowRequest) -> Sequence[Record]:
         from plaudit.rollouts.build import sampler_of_folder
         from plaudit.world.making import model_answer_tasks
 
-        answer_tasks = partial(model_answer_tasks, sampler_of_folder(request.model, device=request.device))
+        answer_tasks = partial(
+            model_answer_tasks,
+            sampler_of_folder(request.model, device=request.device),
+            temperature=1.0 if request.temperature is None else request.temperature,
+        )
     makers: Mapping[str, Callable[..., Sequence[Record]]] = {
         "comparisons": verdicts.make_comparisons,
         "rankings": verdicts.make_rankings,
