@@ -12,6 +12,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, Rating
 from plaudit.errors import UserError
 from plaudit.rollouts.local import LocalSampler
+from plaudit.world.gold import gold_of
 from plaudit.world.making import model_answer_tasks
 from plaudit.world.shipped import base_model_folder
 
@@ -45,6 +46,19 @@ def test_answers_of_a_split_are_to_prompts_of_that_split(sampler: LocalSampler, 
     assert not {task.prompt for task in other} & {task.prompt for task in tasks}
 
 
+def test_a_low_temperature_draws_likelier_answers(sampler: LocalSampler):
+    shares = {}
+    for temperature in (0.4, 1.5):
+        tasks = model_answer_tasks(
+            sampler, 60, answers=2, seed=5, categories=("arithmetic",), temperature=temperature
+        )
+        answers = [answer for task in tasks for answer in task.answers]
+        utilities = [gold_of(task.prompt, answer).utility for task in tasks for answer in task.answers]
+        shares[temperature] = sum(utilities) / len(answers)
+    # The corpus has more right sums than wrong ones, so what is likelier is right more often.
+    assert shares[0.4] > shares[1.5] + 0.1
+
+
 def test_a_model_that_always_says_the_same_is_told(monkeypatch: pytest.MonkeyPatch, sampler: LocalSampler):
     monkeypatch.setattr("plaudit.world.making.MAX_ROUNDS", 2)
     with pytest.raises(UserError, match="9 different answers"):
@@ -65,6 +79,16 @@ def test_the_command_has_a_models_answers_judged(kind: str, record: type, tmp_pa
     if kind == "thumbs":
         assert {one.score for one in records if isinstance(one, Rating)} <= {0.0, 1.0}
         assert all(one.thumb for one in records if isinstance(one, Rating))
+
+
+def test_the_command_draws_at_a_temperature(tmp_path: Path):
+    words = ["world", "make", "comparisons", "--model", str(base_model_folder()), "--n", "8", "--out"]
+    files = [tmp_path / name for name in ("plain.jsonl", "one.jsonl", "low.jsonl")]
+    options: list[list[str]] = [[], ["--temperature", "1"], ["--temperature", "0.5"]]
+    for file, added in zip(files, options, strict=True):
+        assert main([*words, str(file), *added]) == 0
+    plain, one, low = (file.read_text("utf-8") for file in files)
+    assert plain == one != low
 
 
 def test_demonstrations_are_of_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -193,6 +193,11 @@ WRONG = [
     ),
     (["make", "ratings", "--out", "a.jsonl", "--answers", "3"], "--answers says nothing to ratings"),
     (["make", "prompts", "--out", "a.jsonl", "--annotators", "crowd"], "it goes with comparisons, rankings"),
+    (["make", "ratings", "--out", "a.jsonl", "--temperature", "0.5"], "it goes with --model"),
+    (
+        ["make", "ratings", "--out", "a.jsonl", "--model", ".", "--temperature", "0"],
+        "temperature 0: expected a number above 0",
+    ),
     (["make", "plain-text", "--out", "a.jsonl", "--split", "test"], "--split says nothing to plain-text"),
     (["make", "prompts", "--out", "a.jsonl", "--n", "9999"], "fewer than 9999: ask for fewer"),
     (["make", "red-team", "--out", "a.jsonl", "--n", "2000"], "red-team prompts, fewer than 2000"),
