@@ -20,7 +20,7 @@ def test_weights_are_seconds_until_something_was_measured() -> None:
 
 def test_one_lane_takes_the_sum_and_many_the_longest_way() -> None:
     assert seconds_left(STAGES, set(), {}, WEIGHTS, 1) == sum(WEIGHTS.values())
-    way = ("demonstrations", "sft", "comparisons", "reward", "both", "ppo", "evaluation")
+    way = ("demonstrations", "sft", "comparisons", "reward", "ppo", "evaluation")
     assert seconds_left(STAGES, set(), {}, WEIGHTS, 99) == sum(WEIGHTS[name] for name in way)
     two = seconds_left(STAGES, set(), {}, WEIGHTS, 2)
     assert sum(WEIGHTS[name] for name in way) <= two < sum(WEIGHTS.values())
