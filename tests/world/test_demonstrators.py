@@ -86,8 +86,12 @@ def test_rows_name_who_wrote_them(tmp_path, capsys):
         main(["world", "make", "demonstrations", "--demonstrators", "crowd", "--n", "60", "--out", str(out)])
         == 0
     )
-    assert "60 rows of demonstrations by the crowd pool" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "60 rows of demonstrations by the crowd pool" in printed
     rows = [row for row in read_records(out).records if isinstance(row, Demonstration)]
+    worths = [gold_of(row.prompt, row.completion).utility for row in rows]
+    assert f"truly worth {sum(worths) / 60:.2f} on average" in printed
+    assert 0.5 < sum(worths) / 60 < 0.8
     expected = demonstrations(60, demonstrator_pool("crowd"))
     assert [(row.annotator, plain_text(row.completion)) for row in rows] == [
         (row.annotator, plain_text(row.completion)) for row in expected

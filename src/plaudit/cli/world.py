@@ -290,7 +290,8 @@ def _make_rows(args: argparse.Namespace) -> int:
         device=args.device,
         seed=args.seed,
     )
-    print(f"{args.out}: {wanted.sentence(write_requested_rows(wanted, args.out))}")
+    made, *more = write_requested_rows(wanted, args.out)
+    print(f"{args.out}: {made}", *more, sep="\n")
     return 0
 
 

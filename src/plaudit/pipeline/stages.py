@@ -215,10 +215,10 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _make_world_rows(settings: RowRequest, out: Path, *_: object) -> StageResult:
     path = out / "rows.jsonl"
-    sentence = settings.sentence(write_requested_rows(settings, path))
+    sentences = write_requested_rows(settings, path)
     options = {**_options(settings, "make"), "category": [*settings.category]}
     command = command_line("plaudit world make", settings.make, out=path, **options)
-    return StageResult(sentences=(sentence,), command=command)
+    return StageResult(sentences=sentences, command=command)
 
 
 def _import_rows(settings: RowsSettings, out: Path, *_: object) -> StageResult:

@@ -16,7 +16,7 @@ from statistics import fmean, stdev
 
 from plaudit.data.records import Demonstration, assistant_turn, plain_text
 from plaudit.errors import UserError
-from plaudit.world.gold import judge_answer
+from plaudit.world.gold import judge_answer, utility
 from plaudit.world.questions import Question
 from plaudit.world.speaking import STYLE_WEIGHTS, STYLES, Style, answer_in_style
 
@@ -176,4 +176,20 @@ def written_worth(
         error=1.96 * stdev(by_question) / math.sqrt(len(by_question)),
         best=fmean(worth == 1 for worth in worths),
         words=fmean(len(answer.split()) for _, answer in answers),
+    )
+
+
+def worth_sentence(rows: Sequence[Demonstration]) -> str:
+    """How good the answers in rows are, of which a model that copies them will be about as good.
+
+    >>> from plaudit.world.prompts import question_of_prompt
+    >>> rows = [AUTHORS[0].demonstration(question_of_prompt("What does the owl eat?"), 0)]
+    >>> worth_sentence(rows)
+    'what they write is truly worth 1.00 on average (best: 1); 100% of it could not be better'
+    """
+    worths = [utility(plain_text(row.prompt), plain_text(row.completion)) for row in rows]
+    perfect = fmean(worth == 1 for worth in worths)
+    return (
+        f"what they write is truly worth {fmean(worths):.2f} on average (best: 1); "
+        f"{perfect:.0%} of it could not be better"
     )

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from plaudit.data.files import file_ending
-from plaudit.data.records import Record
+from plaudit.data.records import Demonstration, Record
 from plaudit.data.write import check_output_path, write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN, PolicyWord
 from plaudit.world.annotators import ASPECTS, POOLS, Aspect, annotator_pool
-from plaudit.world.demonstrators import demonstrator_pool
+from plaudit.world.demonstrators import demonstrator_pool, worth_sentence
 from plaudit.world.prompts import Split
 from plaudit.world.questions import CATEGORIES, Category
 
@@ -130,17 +130,21 @@ class RowRequest:
         return f"{rows} rows of {self.make}{judged}{split}, seed {self.seed}"
 
 
-def write_requested_rows(request: RowRequest, path: Path) -> int:
-    """Make the requested rows and write them; returns how many there are."""
+def write_requested_rows(request: RowRequest, path: Path) -> tuple[str, ...]:
+    """Make the requested rows and write them; returns what was made, in sentences."""
     check_output_path(path)
-    if request.make != CRITIQUE_KIND:
-        return write_records(_make_rows(request), path).rows
-    from plaudit.world.critiques import critiques, write_critiques
+    if request.make == CRITIQUE_KIND:
+        from plaudit.world.critiques import critiques, write_critiques
 
-    file_ending(path, (".jsonl",))
-    rows = critiques(request.n or 1000, **_prompt_selection(request))
-    write_critiques(rows, path)
-    return len(rows)
+        file_ending(path, (".jsonl",))
+        critiqued = critiques(request.n or 1000, **_prompt_selection(request))
+        write_critiques(critiqued, path)
+        return (request.sentence(len(critiqued)),)
+    rows = _make_rows(request)
+    sentence = request.sentence(write_records(rows, path).rows)
+    written = [row for row in rows if isinstance(row, Demonstration)]
+    # Of authors it is known beforehand.
+    return (sentence, worth_sentence(written)) if request.demonstrators else (sentence,)
 
 
 def _make_rows(request: RowRequest) -> Sequence[Record]:
