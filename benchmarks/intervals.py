@@ -11,7 +11,7 @@ from scipy.stats import t
 
 def shares(values: Sequence[float]) -> str:
     """The mean with its 95 % interval, in per cent; one value alone has none."""
-    return f"{statistics.fmean(values):.1%}" + (f" ± {_half(values):.1%}" if len(values) > 1 else "")
+    return f"{statistics.fmean(values):.1%}" + (f" ± {half_width(values):.1%}" if len(values) > 1 else "")
 
 
 def numbers(values: Sequence[float], digits: int) -> str:
@@ -21,8 +21,15 @@ def numbers(values: Sequence[float], digits: int) -> str:
     '2.0 ± 12.7'
     """
     mean = f"{statistics.fmean(values):.{digits}f}"
-    return mean + (f" ± {_half(values):.{digits}f}" if len(values) > 1 else "")
+    return mean + (f" ± {half_width(values):.{digits}f}" if len(values) > 1 else "")
 
 
-def _half(values: Sequence[float]) -> float:
+def half_width(values: Sequence[float]) -> float:
+    """Half of the mean's 95 % interval by Student's t, each run being one value; infinite for one alone.
+
+    >>> half_width([2.0]), round(half_width([1.0, 3.0]), 1)
+    (inf, 12.7)
+    """
+    if len(values) < 2:
+        return math.inf
     return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))

@@ -87,11 +87,12 @@ class Lab:
             (out / "finished").write_text(f"{time.perf_counter() - began:.3f}", encoding="utf-8")
         return out
 
-    def ranked(self, annotators: str, n: int, answers: int, seed: int = 0) -> Path:
+    def ranked(self, annotators: str, n: int, answers: int, split: Split = "train", seed: int = 0) -> Path:
         """Rankings by a pool."""
-        path = self._data(f"{annotators}-{n}x{answers}-{seed}")
+        path = self._data(f"{annotators}-{n}x{answers}-{split}-{seed}")
         if not path.exists():
-            write_records(rankings(n, annotator_pool(annotators), answers=answers, seed=seed), path)
+            judges = annotator_pool(annotators)
+            write_records(rankings(n, judges, answers=answers, split=split, seed=seed), path)
         return path
 
     def flipped(self, rows: Path, share: float, seed: int = 0) -> Path:
