@@ -276,7 +276,7 @@ class Reader:
         return replace(self.figure(name, measure, bounds), percent=True)
 
 
-def feedback_beats_copying(read: Reader) -> Iterator[Finding]:
+def against_demonstrators(read: Reader) -> Iterator[Finding]:
     """Fine-tuning is as good as its demonstrators; feedback makes better answers than they can write."""
     yield Finding(
         name="SFT and its demonstrators",
@@ -287,6 +287,20 @@ def feedback_beats_copying(read: Reader) -> Iterator[Finding]:
             read.figure("SFT − demonstrators", lambda run: run.worth("sft") - run.demonstrators, AS_GOOD),
         ),
     )
+    yield Finding(
+        name="better than the demonstrators",
+        claimed="answers are worth more than those that people demonstrated (Stiennon et al. 2020)",
+        figures=tuple(
+            read.figure(
+                f"{name} − demonstrators", lambda run, of=policy: run.worth(of) - run.demonstrators, ABOVE
+            )
+            for policy, name in METHODS.items()
+        ),
+    )
+
+
+def against_sft(read: Reader) -> Iterator[Finding]:
+    """How often feedback's answers are preferred to those of the model that it began with."""
     for policy, name in METHODS.items():
         bounds = PREFERRED[policy]
         yield Finding(
@@ -304,16 +318,6 @@ def feedback_beats_copying(read: Reader) -> Iterator[Finding]:
         figures=tuple(
             read.share(
                 name, lambda run, of=policy: value_of(run.contest(of).length_controlled), Bounds(above=0.5)
-            )
-            for policy, name in METHODS.items()
-        ),
-    )
-    yield Finding(
-        name="better than the demonstrators",
-        claimed="answers are worth more than those that people demonstrated (Stiennon et al. 2020)",
-        figures=tuple(
-            read.figure(
-                f"{name} − demonstrators", lambda run, of=policy: run.worth(of) - run.demonstrators, ABOVE
             )
             for policy, name in METHODS.items()
         ),
@@ -493,7 +497,8 @@ def rankings_in_elements(read: Reader) -> Iterator[Finding]:
 
 
 FINDINGS = (
-    feedback_beats_copying,
+    against_demonstrators,
+    against_sft,
     order_of_methods,
     rewards_of_a_crowd,
     over_optimised,
