@@ -104,8 +104,8 @@ def methods_by_reward(stages: Mapping[str, Settings]) -> dict[str, Settings]:
         "learning-rate": sft["learning-rate"],
         "weight": 40,
     }
-    free = {"kl-coef": 0.0, "rounds": 40, "batch-size": 64, "learning-rate": 2 * float(ppo["learning-rate"])}
-    return {"distilled": distilled, "free-ppo": {**ppo, **free, "evaluate-every": 8, "weight": 90}}
+    free = {"kl-coef": 0.0, "rounds": 30, "batch-size": 64, "learning-rate": 2 * float(ppo["learning-rate"])}
+    return {"distilled": distilled, "free-ppo": {**ppo, **free, "evaluate-every": 4, "weight": 80}}
 
 
 def comparisons_of_the_corpus(stages: Mapping[str, Settings]) -> dict[str, Settings]:
