@@ -122,7 +122,7 @@ def best_places(
     The best point of a run's own curve is partly luck, so whatever comes after it is worse on average also
     where nothing falls. By the others' choice the difference to the last point is 0 there on average.
 
-    >>> best_places([[0.0, 1.0, 0.9], [0.0, 0.9, 1.0], [0.0, 1.0, 0.5]])
+    >>> best_places([[0.0, 1.0, 0.9], [0.0, 0.8, 1.0], [0.0, 1.0, 0.5]])
     [1, 1, 2]
     """
     found: list[int] = []

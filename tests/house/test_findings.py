@@ -193,6 +193,7 @@ TINY = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_all_findings_are_put_to_the_world_and_a_second_call_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
