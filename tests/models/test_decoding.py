@@ -170,3 +170,23 @@ def test_a_prediction_that_is_no_number_at_the_second_token_is_not_trusted(
 
     monkeypatch.setattr(SharedDecoder, "step", faulty)
     assert fastest_decoder(policy) == (CachedDecoder, "logits differ by inf")
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
+def test_float32_weights_that_are_multiplied_in_16_bits_are_rounded_as_products_are(name: str) -> None:
+    """Two ways differ then by more than two of float32 may."""
+    policy = Policy(build(name))
+    policy.compute_in(torch.bfloat16)
+    assert fastest_decoder(policy) == (SharedDecoder, None)
+
+
+def test_the_larger_scores_of_16_bits_are_the_more_they_may_differ_and_no_token_is_in_a_wrong_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = Policy(build("llama", torch.bfloat16))
+    with torch.no_grad():
+        policy.base.get_output_embeddings().weight.mul_(32)
+    assert fastest_decoder(policy) == (SharedDecoder, None)
+    honest = SharedDecoder.step
+    monkeypatch.setattr(SharedDecoder, "step", lambda self, token_N: honest(self, token_N.roll(1)))
+    assert fastest_decoder(policy)[0] is CachedDecoder

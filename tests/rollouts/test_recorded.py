@@ -17,6 +17,7 @@ from plaudit.models.attention import PackingError
 from plaudit.models.decode import PagedDecoder, SharedDecoder, fastest_decoder
 from plaudit.models.paged_cache import PagedCache
 from plaudit.models.policy import Policy
+from plaudit.rollouts.drawing import record_graph
 from plaudit.rollouts.local import RECORDERS, LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import make_encoder
@@ -126,7 +127,8 @@ def test_steps_that_cannot_be_recorded_are_made_one_by_one(tmp_path: Path) -> No
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
     in_pages(sampler, look_every=8, record=refuse, batch_size=64)
-    assert_same(sampler.generate_requests(requests, settings), wanted)
+    with pytest.warns(RuntimeWarning, match=r"slower here: .* \(operation not permitted when stream is"):
+        assert_same(sampler.generate_requests(requests, settings), wanted)
     assert len(tried) == 1
 
 
@@ -206,6 +208,40 @@ def test_a_record_that_does_nothing_is_not_used(tmp_path: Path, monkeypatch: pyt
     sampler = sampler_of(tmp_path)
     assert sampler._engine.record is None
     assert sampler.fallback_reason == "its recorded steps draw other tokens"
+
+
+@pytest.mark.gpu
+def test_a_graph_that_cannot_be_recorded_leaves_stream_and_random_numbers_as_they_were() -> None:
+    def asks_the_device() -> None:
+        torch.ones(3, device="cuda").sum().item()
+
+    total, before = torch.zeros(1, device="cuda"), torch.cuda.current_stream()
+    generator = torch.cuda.default_generators[torch.cuda.current_device()].clone_state()
+    with pytest.raises(RuntimeError, match="captur"):
+        record_graph(asks_the_device)
+    assert torch.cuda.current_stream() == before
+    assert torch.equal(torch.rand(9, device="cuda"), torch.rand(9, device="cuda", generator=generator))
+
+    def add_one() -> None:
+        total.add_(1)
+
+    repeat = record_graph(add_one)
+    repeat()
+    repeat()
+    assert float(total) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_policy_that_learns_draws_by_recorded_steps_too(tmp_path: Path, mixed: bool) -> None:
+    """Its weights are float32 and its products are not."""
+    policy = Policy(build("llama", torch.float32 if mixed else torch.bfloat16, head_size=16).to("cuda"))
+    if mixed:
+        policy.compute_in(torch.bfloat16)
+    sampler = LocalSampler.from_policy(policy, make_encoder(write_talker(tmp_path, stops=STOPS)))
+    assert sampler.fallback_reason is None
+    assert sampler._engine.decoder is PagedDecoder
+    assert sampler._engine.record is not None
 
 
 @pytest.mark.gpu

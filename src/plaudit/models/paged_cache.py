@@ -293,10 +293,11 @@ def paged_attention(
     if rule.window is not None:
         visible_RS = visible_RS & (length_R[:, None] - place_S <= rule.window)
     kv_heads = key_RSkD.shape[2]
-    query_RkrAD = query_RhD.reshape(rows, kv_heads, heads // kv_heads, 1, size)
-    score = query_RkrAD @ key_RSkD.permute(0, 2, 3, 1)[:, :, None]
-    weight = rule.attention_weights(score, visible_RS[:, None, None, None], size)
-    return (weight @ value_RSkD.transpose(1, 2)[:, :, None]).reshape(rows, heads, -1)
+    # Heads that ask the same keys are the rows of one product: to broadcast keys would copy them for each.
+    query_RkrD = query_RhD.reshape(rows, kv_heads, heads // kv_heads, size)
+    score_RkrS = query_RkrD @ key_RSkD.permute(0, 2, 3, 1)
+    weight_RkrAS = rule.attention_weights(score_RkrS[..., None, :], visible_RS[:, None, None, None], size)
+    return (weight_RkrAS[..., 0, :] @ value_RSkD.transpose(1, 2)).reshape(rows, heads, -1)
 
 
 def _kernel_serves(rule: AttentionRule, query_RhD: Tensor, value_PtkD: Tensor) -> bool:

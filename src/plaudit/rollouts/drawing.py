@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import blake2b
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 from jaxtyping import Float, Int
@@ -245,15 +245,35 @@ Recorder = Callable[[Callable[[], None]], Callable[[], None]]
 def record_graph(step: Callable[[], None]) -> Callable[[], None]:
     """What a CUDA device does in this step, to be done again by one call; the step is not carried out."""
     graph = torch.cuda.CUDAGraph()
-    # One pool of memory for all: graphs are repeated one after another, and results lie outside of it.
-    with torch.cuda.graph(graph, pool=_graph_pool()):
-        step()
+    # One pool of memory for all: graphs are repeated one after another, and results lie outside of it. It is
+    # a living graph's: torch takes no pool again whose graphs are gone while something lies in it, as the
+    # workspace of cuBLAS does.
+    shared = next((living.pool() for living in _living_graphs), None)
+    try:
+        # Around the recording: one that fails leaves its own stream behind as the current one.
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=shared):
+            step()
+    except BaseException:
+        # Nor does it take one again in which a recording failed.
+        _living_graphs.clear()
+        _free_generator()
+        raise
+    _living_graphs.add(graph)
     return graph.replay
 
 
-@cache
-def _graph_pool() -> Any:
-    return torch.cuda.graph_pool_handle()
+_living_graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+"""Those that somebody can still repeat."""
+
+
+def _free_generator() -> None:
+    """Give torch's random numbers back to the device after a recording that failed.
+
+    Their state counts as one that is being recorded until the recording has ended well, and whoever draws
+    from it is refused; a copy of it is free and goes on with the same numbers.
+    """
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 @dataclass(slots=True, kw_only=True)

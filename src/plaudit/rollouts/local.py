@@ -7,6 +7,7 @@ the others go on (continuous batching). Tokens are drawn in ``drawing.py``, one 
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from copy import copy
@@ -161,7 +162,15 @@ class _Batch:
                     most_steps=self._engine.look_every,
                     record=self._engine.record,
                 )
-            return self._recorded.run(rows=rows, steps=steps)
+            drawn_together = self._recorded.run(rows=rows, steps=steps)
+            if self._recorded.refusal is not None:
+                # The trial's steps could be recorded, so nobody was told; said once, as warnings are.
+                warnings.warn(
+                    f"sampling is slower here: its steps cannot be recorded ({self._recorded.refusal})",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            return drawn_together
         drawn: list[SampledTokens] = []
         for _ in range(steps):
             assert self._decoder is not None
