@@ -37,7 +37,7 @@ from plaudit.methods.preference.row import (
 from plaudit.methods.supervised.objective import length_metrics
 from plaudit.models.policy import Policy, Reference
 from plaudit.tensors.masked import masked_sum_rows
-from plaudit.tokens.batch import Example, TokenBatch, batch_of
+from plaudit.tokens.batch import Example, TokenBatch, batch_of, move_columns, move_together
 from plaudit.tokens.microbatch import split_examples, split_rows
 from plaudit.tokens.preferences import JudgedRow, muted, row_labels, row_pairs, row_rankings
 
@@ -79,13 +79,17 @@ def index_pairs(rows: Sequence[JudgedRow], reference_tensor: Tensor, *, ties: bo
         start += len(row.example.completions)
     first, second, first_better, weight, origins = zip(*entries, strict=True)
     decided = [b for b, entry in enumerate(entries) if entry[2] != 0.5 and entry[3] > 0]
+    index, numbers = torch.int64, reference_tensor.dtype
+    chosen_B, rejected_B, chosen_better_B, weight_B, decided_D = move_columns(
+        [(first, index), (second, index), (first_better, numbers), (weight, numbers), (decided, index)],
+        reference_tensor.device,
+    )
     return PairIndex(
-        chosen_B=torch.tensor(first, device=reference_tensor.device),
-        rejected_B=torch.tensor(second, device=reference_tensor.device),
-        chosen_better_B=reference_tensor.new_tensor(first_better),
-        weight_B=reference_tensor.new_tensor(weight),
-        # int64 is named because an empty list would become float32, which cannot index.
-        decided_D=torch.tensor(decided, dtype=torch.int64, device=reference_tensor.device),
+        chosen_B=chosen_B,
+        rejected_B=rejected_B,
+        chosen_better_B=chosen_better_B,
+        weight_B=weight_B,
+        decided_D=decided_D,
         is_certain=all(probability == 1 for probability in first_better),
         origins=origins,
     )
@@ -238,16 +242,15 @@ def unpaired_objective(row: UnpairedAlgorithm, models: ScoringModels) -> Prefere
         all_N = torch.arange(len(scored.batch.length_N), device=models.policy.device)
         completions = _side_scores(row, scored, all_N, scored.batch.mask_NT.sum(-1))
         labels = [label for row in microbatch.judged for label in row_labels(row)]
-        label_N = completions.logp_B.new_tensor(labels)
         counts = _counted_completions(microbatch)
-        loss_N = row.loss(completions, label_N, microbatch.context) * torch.tensor(
-            counts, device=all_N.device
+        good, bad = (
+            [n for n in range(len(labels)) if counts[n] and sign * (labels[n] - 0.5) > 0] for sign in (1, -1)
         )
-        # new_tensor keeps the integers of all_N, also where a side of the batch is empty.
-        good_G, bad_D = (
-            all_N.new_tensor([n for n in range(len(labels)) if counts[n] and sign * (labels[n] - 0.5) > 0])
-            for sign in (1, -1)
+        numbers, index = completions.logp_B.dtype, torch.int64
+        label_N, counted_N, good_G, bad_D = move_columns(
+            [(labels, numbers), (counts, torch.bool), (good, index), (bad, index)], all_N.device
         )
+        loss_N = row.loss(completions, label_N, microbatch.context) * counted_N
         shift_N = completions.delta_B.detach()
         completion_metrics = (
             # A bad answer is judged rightly where its Δ is below 0.
@@ -293,18 +296,23 @@ def _ranking_losses(
             probabilities.append(probability * judged.counts)
             row_of_ranking.append(number)
         start += len(judged.example.completions)
-    place_PK = pad_sequence(places, batch_first=True).to(device)
-    rank_PK = pad_sequence(ranks, batch_first=True).to(delta_N)
-    mask_PK = pad_sequence([torch.ones(len(rank_k)) for rank_k in ranks], batch_first=True).bool().to(device)
+    columns = (places, ranks, [torch.ones(len(rank_k), dtype=torch.bool) for rank_k in ranks])
+    place_PK, rank_PK, mask_PK, row_P, probability_P = move_together(
+        [
+            *(pad_sequence(column, batch_first=True) for column in columns),
+            torch.tensor(row_of_ranking),
+            torch.tensor(probabilities, dtype=delta_N.dtype),
+        ],
+        device,
+    )
+    rank_PK = rank_PK.to(delta_N.dtype)
     loss_P = loss(delta_N[place_PK], rank_PK, mask_PK)
     if row.nll_coef:
         # Of several best answers their mean: the ranking says no more.
         best_PK = (rank_PK == rank_PK.masked_fill(~mask_PK, math.inf).amin(-1, keepdim=True)) & mask_PK
         loss_P = loss_P + row.nll_coef * (_answer_nll(scored)[place_PK] * best_PK).sum(-1) / best_PK.sum(-1)
     loss_R = loss_P.new_zeros(len(rows))
-    return loss_R.index_add(
-        0, torch.tensor(row_of_ranking, device=device), delta_N.new_tensor(probabilities) * loss_P
-    )
+    return loss_R.index_add(0, row_P, probability_P * loss_P)
 
 
 def _expected_pair_loss(
@@ -389,8 +397,8 @@ def _kl_metric(row: RowT, microbatch: PreferenceMicrobatch, scored: ScoredBatch)
     # e^89 is infinite in float32; for a mere figure e^30 is far enough.
     log_ratio_NT = (scored.logp_NT.detach() - scored.ref_logp_NT).clamp(max=30)
     kl_N = masked_sum_rows(log_ratio_NT.expm1() - log_ratio_NT, scored.batch.mask_NT)
-    # group_N only lends its integer type and device: an empty float tensor could not index.
-    kl_D = kl_N[scored.batch.group_N.new_tensor(counted)]
+    [counted_D] = move_columns([(counted, torch.int64)], kl_N.device)
+    kl_D = kl_N[counted_D]
     return (mean_metric("kl", kl_D.sum(), len(counted)),)
 
 

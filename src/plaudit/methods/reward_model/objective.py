@@ -21,7 +21,7 @@ from plaudit.engine.step import ObjectiveResult
 from plaudit.methods.reward_model.language import LanguageTerm, preferred_completions, preferred_tokens
 from plaudit.methods.supervised.objective import length_metrics
 from plaudit.models.reward_model import RewardModel
-from plaudit.tokens.batch import TokenBatch, batch_of
+from plaudit.tokens.batch import TokenBatch, batch_of, move_columns, move_together
 from plaudit.tokens.microbatch import split_rows
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels, muted
 
@@ -96,8 +96,14 @@ def comparison_objective(
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
         scored = _score_rows(model, microbatch, language)
         comparisons = _labels_of(microbatch, PairLabel)
-        first_better_B = scored.reward_N.new_tensor([comparison.probability for comparison in comparisons])
-        margin_B = scored.reward_N.new_tensor([comparison.margin for comparison in comparisons])
+        numbers = scored.reward_N.dtype
+        first_better_B, margin_B = move_columns(
+            [
+                ([comparison.probability for comparison in comparisons], numbers),
+                ([comparison.margin for comparison in comparisons], numbers),
+            ],
+            model.device,
+        )
         # [2B] as [B, 2]: completions lie row by row, and each row has two.
         first_B, second_B = scored.reward_N.view(-1, 2).unbind(1)
         loss_B = loss(first_B, second_B, first_better_B, margin_B)
@@ -116,11 +122,14 @@ def ranking_objective(
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
         scored = _score_rows(model, microbatch, language)
-        ranks = [scored.reward_N.new_tensor(first.ranks) for first in _labels_of(microbatch, RankingLabel)]
-        rank_PK = pad_sequence(ranks, batch_first=True)
+        numbers = scored.reward_N.dtype
+        ranks = [torch.tensor(first.ranks, dtype=numbers) for first in _labels_of(microbatch, RankingLabel)]
         reward_PK = pad_sequence([*scored.reward_N.split([len(first) for first in ranks])], batch_first=True)
         # From ones: rewards and ranks can themselves be 0 where there is an answer.
-        mask_PK = pad_sequence([torch.ones_like(first) for first in ranks], batch_first=True).bool()
+        answers = [torch.ones_like(first, dtype=torch.bool) for first in ranks]
+        rank_PK, mask_PK = move_together(
+            [pad_sequence(ranks, batch_first=True), pad_sequence(answers, batch_first=True)], model.device
+        )
         loss_P = loss(reward_PK, rank_PK, mask_PK)
         # The upper triangle: each of the K(K − 1)/2 pairs of a ranking once.
         first, second = torch.triu_indices(*[rank_PK.shape[1]] * 2, offset=1, device=rank_PK.device)
@@ -137,7 +146,7 @@ def rating_objective(model: RewardModel, loss: RateLoss) -> RewardObjective:
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
         scored = _score_rows(model, microbatch)
-        score_N = scored.reward_N.new_tensor([label.score for label in _labels_of(microbatch, RatingLabel)])
+        score_N = _scores_like(scored.reward_N, microbatch)
         error_N = (scored.reward_N.detach() - score_N).abs() * scored.counted_R
         error = mean_metric("mae", error_N.sum(), _counted(microbatch))
         return _objective_result(microbatch, scored, loss(scored.reward_N, score_N), (error,))
@@ -152,7 +161,7 @@ def thumbs_objective(
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
         scored = _score_rows(model, microbatch, language)
-        up_N = scored.reward_N.new_tensor([label.score for label in _labels_of(microbatch, RatingLabel)])
+        up_N = _scores_like(scored.reward_N, microbatch)
         lead_N = scored.reward_N.detach() * (up_N - 0.5).sign()
         decided_N = (up_N != 0.5) & scored.counted_R
         return _objective_result(
@@ -171,12 +180,18 @@ def step_objective(model: RewardModel, loss: StepLoss) -> RewardObjective:
         batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
         # −1 for padding, since 0 is the place of a completion's first token.
         score_NC = model.step_rewards(batch, pad_sequence(ends, batch_first=True, padding_value=-1))
-        label_NC = pad_sequence([score_NC.new_tensor(label.labels) for label in labelled], batch_first=True)
-        mask_NC = pad_sequence([torch.ones_like(end) for end in ends], batch_first=True).bool()
+        labels = [torch.tensor(label.labels, dtype=score_NC.dtype) for label in labelled]
+        exists = [torch.ones_like(end, dtype=torch.bool) for end in ends]
         # By place and not by mask: how many steps a mask has would be asked of the device.
-        places = [n * mask_NC.shape[1] + c for n, end in enumerate(ends) for c in range(len(end))]
-        step_M = torch.tensor(places, device=model.device)
-        mask_NC = mask_NC.to(model.device, non_blocking=True)
+        places = [n * max(map(len, ends)) + c for n, end in enumerate(ends) for c in range(len(end))]
+        label_NC, mask_NC, step_M = move_together(
+            [
+                pad_sequence(labels, batch_first=True),
+                pad_sequence(exists, batch_first=True),
+                torch.tensor(places),
+            ],
+            model.device,
+        )
         loss_NC = loss(score_NC, label_NC, mask_NC)
         # Only real steps: zeros of padded ones would pull the mean reward towards 0.
         scored = _ScoredRows(
@@ -235,7 +250,13 @@ def _score_rows(
 
 
 def _counted_rows(microbatch: RewardMicrobatch, device: torch.device) -> Tensor:
-    return torch.tensor([row.counts for row in microbatch.judged], device=device)
+    return move_columns([([row.counts for row in microbatch.judged], torch.bool)], device)[0]
+
+
+def _scores_like(reward_N: Tensor, microbatch: RewardMicrobatch) -> Tensor:
+    """The points of each answer, in the numbers of its reward."""
+    scores = [label.score for label in _labels_of(microbatch, RatingLabel)]
+    return move_columns([(scores, reward_N.dtype)], reward_N.device)[0]
 
 
 def _counted(microbatch: RewardMicrobatch) -> int:
