@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LlamaModel
 
-from plaudit.tokens.microbatch import Segments
+from plaudit.models.attention import PackedRow
 
 PICTURE = 60
 """The token that stands where a picture is shown."""
@@ -53,7 +53,7 @@ class PicturedModel(LlamaModel):
             # Pictures come in float32; as real vision towers do, they are brought to the type of the weights.
             seen = self.see(pixel_values.to(self.see.weight.dtype))
             embedded = embedded.masked_scatter(shown[..., None], seen)
-        segments: Segments | None = kwargs.get("segments")
+        segments: PackedRow | None = kwargs.get("segments")
         if prompt_bias is not None:
             embedded = embedded + (
                 prompt_bias[:, None] if segments is None else prompt_bias[segments.group_of_token][None]

@@ -203,6 +203,16 @@ class PackedRow:
         query, key, value = (_backward_warns(x, True) for x in (query, key, value))
         return _backward_warns(kernel.attend(self, rule, query, key, value), False)
 
+    @property
+    def group_of_token(self) -> list[int]:
+        """The prompt that each token belongs to."""
+        return self.segments.group_of_token
+
+    @property
+    def completion_of_token(self) -> list[int]:
+        """The completion that each token belongs to; −1 for a prompt's."""
+        return self.segments.completion_of_token
+
     @cached_property
     def varlen(self) -> VarlenPlan:
         """Where each segment's queries and keys lie."""
@@ -369,7 +379,8 @@ _VARLEN_KNOWS_GROUPS = "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
 def _attend_flex(row: PackedRow, rule: AttentionRule, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    cap = rule.softcap
+    # A tensor: of a number torch 2.11, told that sizes change, makes one that it cannot trace backward.
+    cap = None if rule.softcap is None else torch.full((), rule.softcap, device=query.device)
 
     def capped(score: Tensor, *_: Tensor) -> Tensor:
         assert cap is not None

@@ -314,7 +314,7 @@ class Backbone:
             row = PackedRow(
                 inputs.segments, inputs.ids_RS.device, without=self.refused_kernels, ran=self.kernels
             )
-            packing = {"segments": inputs.segments, "packed_row": row}
+            packing = {"segments": row, "packed_row": row}
         headless = without_head(self.base)
         if inputs.extras:
             refuse_unknown_extras(headless, inputs.extras)
