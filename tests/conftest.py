@@ -38,18 +38,22 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> torch.device:
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """Where a test computes: everywhere on the CPU, and where there is a GPU there too, as a run does.
 
-    A GPU adds up in other orders, so a test that asks for this has bounds of its own for it.
+    A GPU adds up in other orders, so a test that asks for this has bounds of its own for it; and no model of
+    float64 computes in float32 between, which a GPU rounds otherwise.
     """
     import torch
 
     if request.param == "cpu":
-        return torch.device("cpu")
+        yield torch.device("cpu")
+        return
     from plaudit.models.load import device_of
+    from tests.models.digits import every_digit
 
-    return device_of(request.param)
+    with every_digit():
+        yield device_of(request.param)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -161,4 +161,10 @@ def _be_the_command(arguments: list[str], said: Path, largest_file: int | None) 
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     from plaudit.cli.main import main
 
+    if {"cuda", "float64"} <= {*arguments}:
+        from tests.models.digits import every_digit
+
+        # Of this process alone, and to its end: tests compare with a CPU, to more digits than float32 has.
+        with every_digit():
+            sys.exit(main(arguments))
     sys.exit(main(arguments))

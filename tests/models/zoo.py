@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodType
 from typing import TypeVar
 
 import torch
@@ -14,6 +15,7 @@ from plaudit.models.attention import FAST_KERNELS
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import Completion, Example
+from tests.models.digits import exact_angles
 
 Scored = TypeVar("Scored", Policy, RewardModel)
 
@@ -145,8 +147,10 @@ def by_loop(model: Scored, device: torch.device) -> Scored:
 
 
 def _keep_every_digit(module: nn.Module) -> None:
-    """Norms of transformers pass through float32 whatever the model's dtype; here they must not."""
+    """Norms and angles pass through float32 whatever the model's dtype; here they must not."""
     name = type(module).__name__
+    if name == "LlamaRotaryEmbedding":
+        module.forward = MethodType(exact_angles, module)
     centred = name == "CohereLayerNorm"
     if not (centred or name.endswith("RMSNorm")):
         return

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -112,11 +112,13 @@ def _result(plan: Path, rank: int) -> Path:
 
 def _one(run: Run) -> Said:
     from plaudit.cli.main import main
+    from tests.models.digits import ENVIRONMENT, every_digit
 
     out, err, before = io.StringIO(), io.StringIO(), dict(os.environ)
     os.environ.update(run.environment)
     try:
-        with redirect_stdout(out), redirect_stderr(err):
+        digits = every_digit() if ENVIRONMENT in os.environ else nullcontext()
+        with digits, redirect_stdout(out), redirect_stderr(err):
             rank, ranks = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
             more = run.more_of_last_rank if rank == ranks - 1 else ()
             code = main([*run.arguments, *more])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.engine.distributed.launch import run
 from tests.engine.distributed.runs import run_all
 from tests.engine.distributed.test_same_numbers import WAYS, apart, command, lines
 from tests.engine.toy import Toy, make_toy
+from tests.models.digits import ENVIRONMENT
 
 pytestmark = pytest.mark.gpu
 GPU = ("--device", "cuda")
@@ -38,8 +40,8 @@ def closely(folder: Path, name: str, like: str, *, within: float) -> None:
 def test_a_gpu_learns_what_a_cpu_learns(toy: Toy, tmp_path: Path) -> None:
     toys = {"llama": toy}
     plan = {
-        "cpu": command(toys, tmp_path / "cpu", "plain"),
-        "gpu": command(toys, tmp_path / "gpu", "plain", *GPU),
+        "cpu": replace(command(toys, tmp_path / "cpu", "plain"), environment={ENVIRONMENT: "1"}),
+        "gpu": replace(command(toys, tmp_path / "gpu", "plain", *GPU), environment={ENVIRONMENT: "1"}),
         "gpu, bfloat16": command(toys, tmp_path / "gpu, bfloat16", "bfloat16", *GPU),
     }
     said = run_all(plan, tmp_path, ranks=1)
