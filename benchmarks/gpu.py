@@ -39,6 +39,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_peers import (
+    MEASURED,
     NOT_MEASURED,
     HeadInputs,
     head_figures,
@@ -100,6 +101,8 @@ DETERMINISTIC = ("--deterministic",)
 """With which two runs have to end alike."""
 MOST_STEPS = 60
 """Of a method: a median needs no more."""
+NOTES = ("attention:", "compiled:", "sampling")
+"""How the notes of a run begin that say which ways were found fast and right here."""
 FILES = {"sft": ("--data", "rows.jsonl"), "dpo": ("--data", PAIRS), "grpo": ("--prompts", PROMPTS)}
 """The option and the file with what a method learns from."""
 DECODED = {True: (8, (2, 6), (1, 4)), False: (384, (64, 192), (1, 4, 16, 64, 256))}
@@ -320,8 +323,8 @@ def compile_words(method: str) -> tuple[str, ...]:
 def _train(bench: Bench, method: str, more: Sequence[str], name: str) -> None:
     with prepared(bench, method, more) as run:
         for note in run.notes:
-            if note.startswith("attention:"):
-                bench.figure(f"{name}, kernels of attention", note)
+            if note.startswith(NOTES):
+                bench.figure(f"{name}, {note.partition(' ')[0].rstrip(':')}", note)
         first = run.step(1)
         graphs = compiled_graphs()
         steps = run.steps(bench.given.seconds, first=2)
@@ -358,18 +361,18 @@ def _waits(bench: Bench, name: str, run: PreparedRun, number: int, graphs: int) 
     plans = compiled_graphs() - graphs + kernels.cudnn_attentions
     bench.figure(f"{name}, kernel plans after step 1", plans, "graphs and cuDNN plans")
     bench.figure(f"{name}, launches", kernels.launches / len(microbatches), "a micro-batch")
+    bench.figure(f"{name}, kernels of an update", kernels.busy / 1e3, "s")
     bench.figure(f"{name}, longest kernels", kernels.milliseconds, "ms")
 
 
 def decode(bench: Bench) -> None:
     """Seconds a token at several numbers of rows: as a folder, as in a run, and by transformers."""
-    for name, side in (("as a folder", _folder), ("generate", _generate), ("in a run", _policy)):
+    for name, side in (("as a folder", _folder), ("in a run", _policy), ("generate", _generate)):
         bench.attempt(name, partial(side, bench))
 
 
 def _folder(bench: Bench) -> None:
-    sampler = LocalSampler(bench.work / "model", device=bench.device)
-    _decoded(bench, "as a folder", partial(_drawn, sampler))
+    _drawn_by(bench, "as a folder", LocalSampler(bench.work / "model", device=bench.device))
 
 
 def _policy(bench: Bench) -> None:
@@ -378,20 +381,24 @@ def _policy(bench: Bench) -> None:
     policy = Policy(load_model(bench.work / "model", dtype=numbers.weights, device=target))
     if numbers.mixed:
         policy.compute_in(numbers.products)
-    sampler = LocalSampler.from_policy(policy, make_encoder(bench.work / "model"))
-    _decoded(bench, "in a run", partial(_drawn, sampler))
+    _drawn_by(bench, "in a run", LocalSampler.from_policy(policy, make_encoder(bench.work / "model")))
 
 
-def _generate(bench: Bench) -> None:
-    target = device_of(bench.device)
-    dtype = precision("auto", target).products
-    model = load_model(bench.work / "model", dtype=dtype, device=target)
-    for cache in ("dynamic", "static"):
-        _decoded(bench, f"generate, {cache} cache", partial(_generated, model, cache))
+def _drawn_by(bench: Bench, name: str, sampler: LocalSampler) -> None:
+    bench.figure(f"{name}, slower than it can be", sampler.fallback_reason or "no")
+
+    _decoded(bench, name, partial(_drawn, sampler))
 
 
 def _drawn(sampler: LocalSampler, prompts: Sequence[Sequence[int]], tokens: int) -> None:
     sampler.generate([tuple(prompt) for prompt in prompts], SamplingSettings(max_tokens=tokens))
+
+
+def _generate(bench: Bench) -> None:
+    target = device_of(bench.device)
+    model = load_model(bench.work / "model", dtype=precision("auto", target).products, device=target)
+    for cache in ("dynamic", "static"):
+        _decoded(bench, f"generate, {cache} cache", partial(_generated, model, cache))
 
 
 def _generated(model: Any, cache: str, prompts: Sequence[Sequence[int]], tokens: int) -> None:
@@ -432,11 +439,8 @@ def _decoded(bench: Bench, name: str, answer: Answer) -> None:
 
 def bytes_read(bench: Bench, rows: int, context: float) -> float:
     """What a token of every row has to read at least: all weights once, and each row's keys and values."""
-    shape = GPU_SHAPES[bench.given.shape]
     size = precision("auto", device_of(bench.device)).products.itemsize
-    weights = shape.body + shape.hidden * shape.vocabulary
-    keys_and_values = rows * context * shape.layers * 2 * shape.key_heads * shape.head_size
-    return size * (weights + keys_and_values)
+    return size * GPU_SHAPES[bench.given.shape].numbers_read(rows, context)
 
 
 def head(bench: Bench) -> None:
@@ -544,9 +548,7 @@ def table(bench: Bench) -> None:
     path = bench.given.figures
     lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
     figures = [Figure(**json.loads(line)) for line in lines]
-    text = section(figures, "Random weights; shares of products are of `plaudit.engine.metrics.matmul_rate`.")
-    if not figures:
-        text = section((), NOT_MEASURED)
+    text = section(figures, MEASURED if figures else NOT_MEASURED)
     print(text)
     if bench.given.save:
         save_section(TITLE, text)
@@ -589,9 +591,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--figures", type=Path, help="a file that figures are added to, or read from")
     made.add_argument("--threads", type=int, default=2)
     made.add_argument("--save", action="store_true", help="table: keep it in RESULTS.md")
-    made.add_argument(
-        "--more", nargs=argparse.REMAINDER, default=[], help="further settings of plaudit train"
-    )
+    made.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="settings of plaudit train")
     return made
 
 

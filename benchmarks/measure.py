@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import sys
 import time
@@ -147,6 +148,8 @@ class Kernels:
 
     launches: int
     """Kernels of a GPU, operations of a CPU."""
+    busy: float
+    """Milliseconds of all of them."""
     milliseconds: dict[str, float]
     """Of those that took longest, by name."""
     cudnn_attentions: int
@@ -156,7 +159,8 @@ class Kernels:
 def profiled(call: Callable[[], object], device: str) -> Kernels:
     """Which kernels a call runs."""
     activities = {ProfilerActivity.CPU, ProfilerActivity.CPU if device == "cpu" else ProfilerActivity.CUDA}
-    with profile(activities=activities) as profiler:
+    # Without `acc_events` torch 2.11 warns that it forgets what was before: there was nothing.
+    with profile(activities=activities, acc_events=True) as profiler:
         call()
         now(device)
     averages: Any = profiler.key_averages()
@@ -164,12 +168,31 @@ def profiled(call: Callable[[], object], device: str) -> Kernels:
         ("CPU", "self_cpu_time_total") if device == "cpu" else ("CUDA", "self_device_time_total")
     )
     events = [event for event in averages if event.device_type.name == where]
-    longest = sorted(events, key=lambda event: -getattr(event, attribute))[:8]
+    milliseconds = Counter[str]()
+    for event in events:
+        milliseconds[short_name(event.key)] += getattr(event, attribute) / 1e3
     return Kernels(
         launches=sum(event.count for event in events),
-        milliseconds={event.key[:60]: round(getattr(event, attribute) / 1e3, 3) for event in longest},
+        busy=milliseconds.total(),
+        milliseconds={name: round(taken, 3) for name, taken in milliseconds.most_common(8)},
         cudnn_attentions=sum(event.count for event in averages if "cudnn_attention" in event.key),
     )
+
+
+def short_name(kernel: str) -> str:
+    """A kernel's name without its return type, namespaces and arguments, but with what it was made for.
+
+    >>> short_name("void at::native::elementwise_kernel<4, at::native::direct_copy_kernel_cuda(int)::f>(int)")
+    'elementwise_kernel<direct_copy_kernel_cuda>'
+    >>> short_name("nvjet_sm90_tst_256x144_64x4_1x2_h_bz_coopA_TNT")
+    'nvjet_sm90_tst_256x144_64x4_1x2_h_bz_coopA_TNT'
+    """
+    if not kernel.startswith("void "):
+        return kernel[:60]
+    whole, _, made_for = kernel.removeprefix("void ").replace("(anonymous namespace)::", "").partition("<")
+    words = re.findall(r"\w+Functor\w*|\w+_kernel\w*", made_for)
+    name = whole.partition("(")[0].rpartition("::")[2]
+    return f"{name.strip()}<{words[0]}>" if words else name.strip()[:60]
 
 
 def typical(values: Sequence[float]) -> float:

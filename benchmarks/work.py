@@ -63,6 +63,11 @@ class Shape:
         heads = 2 * (self.heads + self.key_heads) * self.head_size
         return self.layers * self.hidden * (heads + 3 * self.inner)
 
+    def numbers_read(self, rows: int, context: float) -> float:
+        """What one more token of every row has to read: all weights once, and each row's keys and values."""
+        weights = self.body + self.hidden * self.vocabulary
+        return weights + rows * context * self.layers * 2 * self.key_heads * self.head_size
+
 
 SHAPES: Mapping[str, Shape] = {
     "tiny": Shape(hidden=128, layers=2, heads=4, key_heads=4, inner=344, vocabulary=512),

@@ -13,7 +13,18 @@ import pytest
 import torch
 
 from benchmarks import gpu
-from benchmarks.gpu_peers import CALLS, HEADS, NOT_MEASURED, PUBLISHED, HeadInputs, errors_of, plain, section
+from benchmarks.gpu_peers import (
+    CALLS,
+    FIGURES,
+    HEADS,
+    MEASURED,
+    NOT_MEASURED,
+    PUBLISHED,
+    HeadInputs,
+    errors_of,
+    plain,
+    section,
+)
 from benchmarks.measure import Figure, Synchronisations, median_seconds, profiled
 from benchmarks.table import RESULTS
 from benchmarks.turns import PEER
@@ -201,9 +212,11 @@ def test_a_median_leaves_out_the_first_time():
 
 
 def test_the_page_says_what_is_measured_by_which_commands():
-    """Until there are figures, the section is the one that says so."""
+    """And what came of them: the figures lie beside it, and say what is still open."""
     page = RESULTS.read_text(encoding="utf-8")
-    assert f"## {gpu.TITLE}\n\n{section((), NOT_MEASURED)}\n" in page
+    figures = [Figure(**json.loads(line)) for line in FIGURES.read_text(encoding="utf-8").splitlines()]
+    assert f"## {gpu.TITLE}\n\n{section(figures, MEASURED)}\n" in page
+    assert "Not measured yet" in MEASURED
     for part, rest in CALLS:
         gpu.parser().parse_args([part, "--device", "cuda", *rest.split()])
     assert all(figure in page for *_, figure in PUBLISHED)
