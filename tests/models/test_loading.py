@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from plaudit.errors import UserError
 from plaudit.models.load import Precision, load_model, precision
@@ -42,6 +43,20 @@ def test_every_architecture_loads_bit_for_bit(tmp_path: Path, name: str) -> None
 def test_what_was_loaded_can_be_scored(tmp_path: Path, name: str) -> None:
     layout, _ = choose_layout(Policy(_load(_saved(tmp_path, name))), "packed")
     assert layout == ("right" if name == "mamba" else "packed")
+
+
+def test_capped_scores_stay_capped_where_the_library_would_take_an_attention_without_caps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, tokens = _saved(tmp_path, "gemma2"), torch.arange(5, 15)[None]
+    wanted = _load(folder)(tokens).logits
+    # As transformers 5.17 has it.
+    monkeypatch.setattr(
+        "transformers.models.gemma2.modeling_gemma2.Gemma2PreTrainedModel._supports_sdpa", True
+    )
+    capped, uncapped = _load(folder), AutoModelForCausalLM.from_pretrained(folder)
+    assert (capped.config._attn_implementation, uncapped.config._attn_implementation) == ("eager", "sdpa")
+    assert torch.equal(capped(tokens).logits, wanted)
 
 
 def test_shards_load_as_one(tmp_path: Path) -> None:

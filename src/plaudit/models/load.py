@@ -195,6 +195,7 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
             output_loading_info=True,
         )
         _refuse_missing_weights(folder, report)
+        _keep_soft_caps(model)
         model = model.to(device)
     _refuse_what_is_no_number(folder, model)
     return model
@@ -246,6 +247,16 @@ def _refuse_other_weights(folder: Path, expected: PreTrainedModel, files: Weight
                 f"{folder}: the files hold {name}, for which the model of config.json has no place: "
                 "it says fewer layers than there are; copy the model again"
             )
+
+
+def _keep_soft_caps(model: PreTrainedModel) -> None:
+    """Attention written out, where a config caps its scores (Gemma 2) and transformers would leave them out.
+
+    Its 5.17 takes torch's fused attention for such a model, which has no caps, and does not say so.
+    """
+    capped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None
+    if capped and model.config._attn_implementation == "sdpa":
+        model.set_attn_implementation("eager")
 
 
 def _refuse_what_is_no_number(folder: Path, model: nn.Module) -> None:
