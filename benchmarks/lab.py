@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, plain_text
@@ -20,6 +23,9 @@ from plaudit.methods.preference.run import preference
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.run import reward
 from plaudit.methods.supervised.run import sft
+from plaudit.pipeline.read import read_pipeline
+from plaudit.pipeline.run import ProgressReporter, run_pipeline
+from plaudit.pipeline.spec import Pipeline
 from plaudit.rewards.load import load_reward
 from plaudit.rollouts.local import LocalSampler
 from plaudit.world.annotators import annotator_pool
@@ -183,6 +189,20 @@ class Lab:
         if gold:
             evidence = add_world_knowledge(evidence, answers=16, resampling=resampling)
         return evaluate_reward(load_reward(run, device=self.device), evidence, resampling).evaluation
+
+    def piped(
+        self, name: str, seed: int, document: Mapping[str, Any], changes: Sequence[str] = ()
+    ) -> tuple[Path, Pipeline]:
+        """The folder of a study's pipeline of one seed, run as far as it has not yet, and what ran in it.
+
+        Nothing is shared between seeds: each may run in a process of its own, at the same time.
+        """
+        config = self.folder / name / f"{seed}.yaml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text(yaml.safe_dump(dict(document), sort_keys=False), encoding="utf-8")
+        pipeline = read_pipeline(config, changes=changes, seed=seed, device=self.device)
+        reporter = ProgressReporter(message=lambda text: print(f"seed {seed}: {text}", flush=True))
+        return run_pipeline(pipeline, config.with_suffix(""), reporter=reporter).path, pipeline
 
     def _data(self, name: str) -> Path:
         (self.folder / "data").mkdir(parents=True, exist_ok=True)

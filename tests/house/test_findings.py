@@ -7,7 +7,9 @@ import math
 import random
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from benchmarks import findings, studies
 from benchmarks.claims import Bounds, Figure, Finding, best_places, mark_of
 from benchmarks.intervals import half_width
 from benchmarks.lab import Lab
+from plaudit.evaluation.policies.result import PolicyAnswer, PromptAnswers
 from plaudit.pipeline.read import DEFAULT_CONFIG, read_pipeline
 from plaudit.pipeline.run import validate_pipeline
 from tests.pipeline.test_default import SMALL
@@ -143,6 +146,19 @@ def test_losses_are_read_at_each_look(tmp_path: Path) -> None:
     assert [part.values[1] for part in found.figures] == pytest.approx([0.51, -0.21, 0.01, -0.16])
 
 
+def test_answers_win_over_each_demonstrators_to_the_same_prompt_and_ties_count_half(tmp_path: Path) -> None:
+    """To the first prompt 0.5 beats one of them and ties with the other; to the second 0.9 loses to both."""
+    run = findings.SeedRun(folder=tmp_path, pipeline=read_pipeline(DEFAULT_CONFIG))
+    answer = PolicyAnswer(policy="ppo", text="The owl.", ended=True, tokens=2, gold=0.5, reward=None)
+    rows = [
+        PromptAnswers(prompt="?", category=None, answers=(replace(answer, policy="sft", gold=0.0), answer)),
+        PromptAnswers(prompt="!", category=None, answers=(replace(answer, gold=0.9),)),
+    ]
+    vars(run).update(written=[[0.2, 0.5], [1.0, 1.0]], evaluation=SimpleNamespace(all_answers=rows))
+    assert run.wins_over_demonstrators("ppo") == 1.5 / 4
+    assert run.demonstrators == pytest.approx(2.7 / 4)
+
+
 def test_the_pipeline_is_the_shipped_one_and_more(tmp_path: Path) -> None:
     """Every stage of the default is in it with its settings; whatever they become, the others follow."""
     shipped = {
@@ -206,7 +222,7 @@ def test_all_findings_are_put_to_the_world_and_a_second_call_runs_nothing(
     assert "The field's findings" in capsys.readouterr().out
     rows = [line.strip("| ").split(" | ") for line in first.splitlines()]
     assert rows[0] == ["finding", "claimed", "measured (2 seeds)", "mark"]
-    assert len(rows) == 2 + 16
+    assert len(rows) == 2 + 17
     assert {row[-1] for row in rows[2:]} <= {"holds", "does not hold", "not decided"}
     # SMALL leaves the ceiling out, and its prompts are few for a regression on length.
     missing = {row[0] for row in rows[2:] if "not measured" in row[2]}
