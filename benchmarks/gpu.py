@@ -321,22 +321,23 @@ def compile_words(method: str) -> tuple[str, ...]:
 
 
 def _train(bench: Bench, method: str, more: Sequence[str], name: str) -> None:
+    started = now(bench.device)
     with prepared(bench, method, more) as run:
+        bench.figure(f"{name}, ready to learn after", now(bench.device) - started, "s")
         for note in run.notes:
             if note.startswith(NOTES):
                 bench.figure(f"{name}, {note.partition(' ')[0].rstrip(':')}", note)
-        first = run.step(1)
+        bench.figure(f"{name}, first step", run.step(1).seconds, "s")
         graphs = compiled_graphs()
         steps = run.steps(bench.given.seconds, first=2)
-        _step_figures(bench, name, first, steps)
+        _step_figures(bench, name, steps)
         _waits(bench, name, run, len(steps) + 2, graphs)
 
 
-def _step_figures(bench: Bench, name: str, first: Step, steps: Sequence[Step]) -> None:
+def _step_figures(bench: Bench, name: str, steps: Sequence[Step]) -> None:
     memory = measure_memory(bench.device).reported / 1024
     move, seconds = (typical([getattr(step, what) for step in steps]) for what in ("move", "seconds"))
     rate = matmul_rate(bench.device, precision("auto", device_of(bench.device)).products)
-    bench.figure(f"{name}, first step", first.seconds, "s")
     bench.figure(f"{name}, typical step", seconds, "s")
     if typical([step.draw for step in steps]) > 0.1 * seconds:
         bench.figure(f"{name}, of it drawing", seconds - move, "s")
@@ -386,7 +387,6 @@ def _policy(bench: Bench) -> None:
 
 def _drawn_by(bench: Bench, name: str, sampler: LocalSampler) -> None:
     bench.figure(f"{name}, slower than it can be", sampler.fallback_reason or "no")
-
     _decoded(bench, name, partial(_drawn, sampler))
 
 

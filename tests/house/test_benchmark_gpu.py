@@ -89,6 +89,7 @@ def test_new_lengths_are_timed_beside_the_same_rows(run: Run, device: str):
 def test_each_method_takes_steps_on_its_real_path(run: Run, device: str):
     figures = run("train", device=device)
     for method in ("sft", "dpo", "grpo"):
+        assert number(figures[f"{method}, ready to learn after"]) > 0
         assert number(figures[f"{method}, first step"]) > 0
         assert number(figures[f"{method}, trained"]) > 0
         assert 0 < number(figures[f"{method}, MFU"]) < 2
@@ -97,6 +98,20 @@ def test_each_method_takes_steps_on_its_real_path(run: Run, device: str):
     typical, drawing = figures["grpo, typical step"], figures["grpo, of it drawing"]
     assert 0 < number(drawing) < number(typical)
     assert ("sft, synchronisations" in figures) == (device != "cpu")
+
+
+def test_what_is_known_is_reported_before_the_clock_of_a_caller_ends_the_part(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gpu.PreparedRun, "steps", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run("train", "--methods", "sft")
+    lines = (tmp_path / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(lines[0])["name"] == "tiny, sft, ready to learn after"
+    assert json.loads(lines[-1])["name"] == "tiny, sft, first step"
 
 
 def test_further_settings_reach_the_run(run: Run):

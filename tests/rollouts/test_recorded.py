@@ -13,9 +13,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from plaudit.errors import UserError
-from plaudit.models.attention import PackingError
+from plaudit.models.attention import AttentionRule, PackingError
 from plaudit.models.decode import PagedDecoder, SharedDecoder, fastest_decoder
-from plaudit.models.paged_cache import PagedCache
+from plaudit.models.paged_cache import PAGE_TOKENS, PagedCache, pooled_tokens
 from plaudit.models.policy import Policy
 from plaudit.rollouts.drawing import record_graph
 from plaudit.rollouts.local import RECORDERS, LocalSampler
@@ -152,6 +152,28 @@ def test_pages_of_ended_answers_are_taken_again(tmp_path: Path, monkeypatch: pyt
     assert sorted({*cache._free} | {page for row in cache._rows for page in row.pages}) == [
         *range(1, cache._pages)
     ]
+
+
+PLAIN = AttentionRule(scaling=None, dropout=0.0, window=None, softcap=None, sink_h=None)
+"""Of a layer that asks nothing special."""
+
+
+def test_a_pool_moves_once_for_rows_that_come_to_their_pages_ends_one_after_another() -> None:
+    """Whenever it moves, all that was recorded is lost: a round of GRPO would record anew every few looks."""
+    prompts, page, answer, look = tuple(range(8, 16)), PAGE_TOKENS["cpu"], 16, 2
+    cache, rows = PagedCache(torch.device("cpu")), 8 * len(prompts)
+    key = torch.zeros(1, 1, sum(prompts), 4)
+    with cache.reading(prompts, (8,) * len(prompts)):
+        cache.attend(0, PLAIN, key, key, key)
+    seen = [cache.generation]
+    for _ in range(answer // look):
+        cache.reserve(look, rows)
+        seen.append(cache.generation)
+        cache.advance(look)
+    assert len({*seen}) == 2
+    pool, _ = cache._pools[0]
+    room = pooled_tokens(len(prompts), rows, max(prompts), answer, page)
+    assert pool.shape[0] * page <= room
 
 
 def test_scores_that_are_no_numbers_end_the_drawing(tmp_path: Path) -> None:

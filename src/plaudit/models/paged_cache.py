@@ -132,8 +132,14 @@ class PagedCache:
 
     def reserve(self, steps: int, rows: int) -> None:
         """Room for so many more tokens of every row, and for so many rows, real ones or not."""
-        for row in self._rows:
-            while len(row.pages) * self._page < row.length + steps:
+        wanted = [-(-(row.length + steps) // self._page) for row in self._rows]
+        widest = max(wanted, default=0)
+        missing = sum(max(0, pages - len(row.pages)) for pages, row in zip(wanted, self._rows, strict=True))
+        if missing > len(self._free):
+            # Rows grow side by side, and the others come to their pages' ends soon: one move for all of them.
+            self._add_pages(max(missing, sum(len(row.pages) < widest for row in self._rows)))
+        for pages, row in zip(wanted, self._rows, strict=True):
+            while len(row.pages) < pages:
                 row.pages.append(self._new_page())
                 self._uses[row.pages[-1]] += 1
                 self._is_written = False
@@ -190,11 +196,15 @@ class PagedCache:
 
     def _new_page(self) -> int:
         if not self._free:
-            # An eighth more: pools are copied each time, and what was recorded is lost.
-            more = max(POOL_GROWTH, self._pages // POOL_GROWTH)
-            self._free = list(range(self._pages + more - 1, self._pages - 1, -1))
-            self._pages += more
+            self._add_pages(1)
         return self._free.pop()
+
+    def _add_pages(self, least: int) -> None:
+        """At least so many further pages; pools follow in `_make_room`."""
+        # An eighth more: pools are copied each time, and what was recorded is lost.
+        more = max(least, POOL_GROWTH, self._pages // POOL_GROWTH)
+        self._free = [*range(self._pages + more - 1, self._pages - 1, -1), *self._free]
+        self._pages += more
 
     def _places(self, pages: Sequence[int], begin: int, end: int) -> Tensor:
         """Where a row's tokens lie in the pool, counted in tokens."""
