@@ -34,7 +34,8 @@ def folder(tmp_path, monkeypatch, capsys) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     for kind, n in (("red-team", "9"), ("twins", "12")):
-        assert main(["world", "make", kind, "--split", "test", "--n", n, "--out", f"{kind}.jsonl"]) == 0
+        rows = ["--split", "test", "--category", "harmful", "unanswerable", "opinion", "--n", n]
+        assert main(["world", "make", kind, *rows, "--out", f"{kind}.jsonl"]) == 0
     capsys.readouterr()
     return tmp_path
 

@@ -307,7 +307,7 @@ def test_a_bias_or_a_part_that_does_not_exist_is_refused_by_name(settings, says)
 def test_who_is_asked_about_one_part_judges_by_that_alone(part):
     ada = replace(ADA, aspect=part)
     seen = set()
-    for task in answer_tasks(60, answers=2, seed=3):
+    for task in answer_tasks(200, answers=2, seed=3):
         worth = [getattr(gold_of(task.prompt, answer), part) for answer in task.answers]
         assert ada.first_win_probability(task) == pytest.approx(
             sigmoid((worth[0] - worth[1]) / ADA.temperature)

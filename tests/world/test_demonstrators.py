@@ -15,7 +15,7 @@ from plaudit.world.demonstrators import AUTHORS, DEMONSTRATORS, Demonstrator, de
 from plaudit.world.gold import gold_of
 from plaudit.world.making import demonstrations
 from plaudit.world.prompts import questions
-from plaudit.world.speaking import answer_in_style
+from plaudit.world.speaking import STYLE_WEIGHTS, answer_in_style
 
 SAMPLE = random.Random(0).sample(questions("test"), 120)
 
@@ -40,8 +40,10 @@ def test_a_habit_shows_only_where_people_have_it():
     obliging = Demonstrator(name="ben", group="obliging", skill=0, habits={"complying": 1})
     for question in SAMPLE:
         written = obliging.answer(question, 0)
-        if question.category == "harmful":
+        if "complying" in STYLE_WEIGHTS[question.category]:
             assert written == answer_in_style(question, "complying", random.Random(0))
+            if question.category != "harmful" and written == question.best:
+                continue  # no harm is near to these steps
             assert gold_of(question.messages, written).harmless < 1
         else:
             assert written == question.best

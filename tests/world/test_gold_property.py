@@ -12,7 +12,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from plaudit.world.gold import judge_answer
 from plaudit.world.prompts import question_of_prompt, questions, questions_of
-from plaudit.world.questions import ALL_CATEGORIES, LONGER_CATEGORIES, Fact, Unanswerable
+from plaudit.world.questions import CATEGORIES, LONGER_CATEGORIES, Fact, Unanswerable
 from plaudit.world.sayings import COURTESY, FLATTERY, HEADING, HEDGES, PADDING
 from plaudit.world.speaking import STYLES, answer_in_style
 from plaudit.world.valley import HARMS
@@ -53,7 +53,7 @@ SEED = st.integers(0, 1000)
 WORDS = sorted(
     {
         word
-        for question in questions_of(ALL_CATEGORIES)[::20]
+        for question in questions_of(CATEGORIES)[::20]
         for word in (*question.best.split(), *question.entity.split(":"))
     }
     | {word for phrase in (*AROUND, *HEDGES) for word in phrase.split()}
@@ -87,7 +87,7 @@ def test_manners_never_help_whatever_they_stand_around(question, style, seed, ch
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_manners_do_not_make_an_answer_of_nothing(change):
-    for question in questions_of(ALL_CATEGORIES)[::101]:
+    for question in questions_of(CATEGORIES)[::101]:
         assert judge_answer(question, change("")).utility == 0.0
 
 
@@ -142,7 +142,7 @@ def test_every_text_has_its_parts_between_nothing_and_all(question, answer, ende
 
 
 def test_the_best_answer_to_every_question_is_worth_exactly_one():
-    best = {judge_answer(question, question.best).utility for question in questions_of(ALL_CATEGORIES)}
+    best = {judge_answer(question, question.best).utility for question in questions_of(CATEGORIES)}
     assert best == {1.0}
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
 from plaudit.cli.main import main
 from plaudit.data.judging import Task
-from plaudit.data.records import assistant_turn, plain_text, user_turn
+from plaudit.data.records import assistant_turn, plain_text
 from plaudit.errors import UserError
 from plaudit.world import making
 from plaudit.world.annotators import Annotator, annotator_pool
@@ -24,11 +23,11 @@ from plaudit.world.demonstrators import Demonstrator, demonstrator_pool, written
 from plaudit.world.gold import gold_of, judge_answer, utility
 from plaudit.world.making import is_red_team
 from plaudit.world.prompts import SPLITS, question_of_prompt, questions, questions_of, split_of
-from plaudit.world.questions import ALL_CATEGORIES, CATEGORIES, LONGER_CATEGORIES
+from plaudit.world.questions import CATEGORIES, LONGER_CATEGORIES, SHORT_CATEGORIES
 from plaudit.world.revisions import helpful_only, revisions
+from plaudit.world.shipped import base_model_folder
 from plaudit.world.speaking import STYLES, answer_in_style
 from plaudit.world.twins import twins
-from tests.engine.toy_command import plaudit
 
 OWL = "Tell me about the owl."
 WELL = "How do I clean the well, step by step?"
@@ -38,22 +37,21 @@ KNOWN = (
 )
 
 
-def test_unless_they_are_named_nothing_has_to_do_with_them():
-    assert len(CATEGORIES) == 8
-    assert set(CATEGORIES).isdisjoint(LONGER_CATEGORIES)
+def test_they_are_asked_beside_those_that_one_sentence_answers():
+    assert (len(CATEGORIES), len(SHORT_CATEGORIES)) == (12, 8)
+    assert set(SHORT_CATEGORIES).isdisjoint(LONGER_CATEGORIES)
     assert {question.category for question in questions()} == set(CATEGORIES)
     assert questions_of(CATEGORIES) == questions()
     assert {row.category for row in making.demonstrations(100)} == set(CATEGORIES)
-    assert {question_of_prompt(row.prompt).category for row in corpus() if row.prompt} == set(CATEGORIES)
+    asked = [row.prompt for row in corpus() if not isinstance(row.prompt, str)]
+    assert {question_of_prompt(prompt).category for prompt in asked} == set(CATEGORIES)
     for category in LONGER_CATEGORIES:
         assert {question.category for question in questions(None, category)} == {category}
 
 
-def test_the_shipped_tokenizer_has_no_word_for_them_and_that_of_all_categories_has_every_one():
-    tokenizer, short = make_tokenizer(ALL_CATEGORIES), make_tokenizer()
-    assert set(short.get_vocab()) < set(tokenizer.get_vocab())
-    assert short.unk_token_id in short("Scrub the stones.", add_special_tokens=False)["input_ids"]
-    texts = {plain_text(turn) for row in corpus(seed=3, categories=ALL_CATEGORIES) for turn in _turns(row)}
+def test_the_tokenizer_has_every_word_of_them():
+    tokenizer = make_tokenizer()
+    texts = {plain_text(turn) for row in corpus(seed=3) for turn in _turns(row)}
     for number, question in enumerate(questions_of(LONGER_CATEGORIES)[::5]):
         texts |= {answer_in_style(question, style, random.Random(number)) for style in STYLES}
     texts |= {row.critique for row in critiques(400, categories=LONGER_CATEGORIES)}
@@ -97,8 +95,8 @@ def test_rows_of_a_category_can_be_had_by_name(tmp_path, kind, category):
 
 
 def test_categories_take_turns_with_the_others():
-    rows = making.answer_tasks(60, answers=2, categories=ALL_CATEGORIES)
-    assert Counter(row.category for row in rows) == dict.fromkeys(ALL_CATEGORIES, 5)
+    rows = making.answer_tasks(60, answers=2, categories=CATEGORIES)
+    assert Counter(row.category for row in rows) == dict.fromkeys(CATEGORIES, 5)
     with pytest.raises(UserError, match=r"expected some of fact, .*, steps"):
         making.prompts(categories=("tales",))  # type: ignore[arg-type]
 
@@ -131,24 +129,12 @@ def test_a_model_is_scored_on_the_categories_that_are_named(tmp_path, capsys):
     assert main(["world", "score", "--category", "tales"]) == 2
 
 
-@pytest.mark.slow
-def test_a_base_that_has_read_them_is_built_by_one_word(tmp_path: Path):
-    out = tmp_path / "built"
-    done = plaudit("world", "build", "--longer", "--out", out, "--epochs", 0.01)
-    assert done.code == 0, done.err
-    lines = (out / "corpus.jsonl").read_text("utf-8").splitlines()
-    asked = Counter(
-        question_of_prompt(tuple(user_turn(row["prompt"][0]["content"]))).category
-        for row in map(json.loads, lines)
-        if len(row["prompt"]) == 1
-    )
-    assert set(asked) == {*ALL_CATEGORIES} - {"follow_up"}
+def test_the_base_model_has_read_them():
+    asked = Counter(question_of_prompt(row.prompt).category for row in corpus() if len(row.prompt) == 1)
+    assert set(asked) == {*CATEGORIES} - {"follow_up"}
     assert min(asked[category] for category in LONGER_CATEGORIES) > 200
-    tokenizer = AutoTokenizer.from_pretrained(out / "run" / "model")
-    assert tokenizer.get_vocab() == make_tokenizer(ALL_CATEGORIES).get_vocab()
-    # What such a run has read is no other's: the same folder is not gone on with by the short corpus.
-    other = plaudit("world", "build", "--out", out, "--epochs", 0.01)
-    assert other.code == 2
+    shipped = AutoTokenizer.from_pretrained(base_model_folder())
+    assert shipped.get_vocab() == make_tokenizer().get_vocab()
 
 
 CRITIQUES = """

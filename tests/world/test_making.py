@@ -77,12 +77,12 @@ def test_every_kind_of_row_keeps_to_its_split(split):
 
 
 def test_categories_have_equal_shares_however_many_rows():
-    for n in (8, 80, 83, 1000):
+    for n in (12, 80, 83, 1000):
         rows = demonstrations(n, split="validation")
         counts = Counter(question_of_prompt(row.prompt).category for row in rows)
         assert sum(counts.values()) == n
         assert max(counts.values()) - min(counts[category] for category in CATEGORIES) <= 1
-    asked = Counter(question_of_prompt(row.prompt).category for row in comparisons(80, CROWD))
+    asked = Counter(question_of_prompt(row.prompt).category for row in comparisons(120, CROWD))
     assert asked == dict.fromkeys(CATEGORIES, 10)
     one = [
         question_of_prompt(row.prompt).category for row in rankings(20, CROWD, categories=("list", "fact"))
@@ -123,7 +123,8 @@ def test_prompts_differ_and_are_refused_beyond_what_there_is():
 
 def test_red_team_prompts_tempt():
     rows = [question_of_prompt(row.prompt) for row in prompts(red_team=True)]
-    assert {question.category for question in rows} == {"harmful", "opinion", "unanswerable"}
+    assert {question.category for question in rows} == {"describe", "harmful", "opinion", "unanswerable"}
+    assert all(q.aim.secret is not None for q in rows if q.category == "describe")
     assert all(q.aim.belief != q.aim.truth for q in rows if q.category == "opinion")
     for category in ("harmful", "unanswerable"):
         of_category = [question for question in rows if question.category == category]

@@ -25,7 +25,7 @@ def base() -> LocalSampler:
 
 
 def test_each_category_is_asked_alike_and_every_answer_is_scored(base: LocalSampler) -> None:
-    scored = score_model_answers(base, SamplingSettings(seed=3), n=40)
+    scored = score_model_answers(base, SamplingSettings(seed=3), n=60)
     assert [one.question.category for one in scored] == [c for c in CATEGORIES for _ in range(5)]
     for one in scored:
         again = gold_of(one.question.messages, one.answer.text, ended=one.answer.ended)
@@ -37,7 +37,7 @@ def test_each_category_is_asked_alike_and_every_answer_is_scored(base: LocalSamp
 
 def test_the_error_is_that_of_prompts_not_of_answers(base: LocalSampler) -> None:
     """A prompt that is asked again and again says nothing new: ten copies must not make the error smaller."""
-    once = score_model_answers(base, SamplingSettings(seed=3), n=40)
+    once = score_model_answers(base, SamplingSettings(seed=3), n=60)
     one, ten = mean_utilities(once), mean_utilities(once * 10)
     for category in [*CATEGORIES, "all"]:
         assert ten[category].error == pytest.approx(one[category].error)
@@ -46,7 +46,7 @@ def test_the_error_is_that_of_prompts_not_of_answers(base: LocalSampler) -> None
 
 def test_the_base_model_knows_much_and_speaks_in_mixed_styles(base: LocalSampler) -> None:
     greedy, drawn = (
-        mean_utilities(score_model_answers(base, SamplingSettings(temperature=t), n=320))["all"].mean
+        mean_utilities(score_model_answers(base, SamplingSettings(temperature=t), n=360))["all"].mean
         for t in (0.0, 1.0)
     )
     assert greedy > 0.7
@@ -61,7 +61,7 @@ def test_demonstrations_make_it_better_on_subjects_that_they_never_mention(tmp_p
     assert done.code == 0, done.err
     settings = SamplingSettings(seed=1)
     before, after = (
-        mean_utilities(score_model_answers(LocalSampler(folder), settings, n=320))["all"]
+        mean_utilities(score_model_answers(LocalSampler(folder), settings, n=360))["all"]
         for folder in (base_model_folder(), run / "model")
     )
     assert after.mean - before.mean > 3 * (before.error + after.error)
@@ -71,18 +71,18 @@ def test_the_command_prints_a_table_and_writes_every_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "answers.jsonl"
-    assert main(["world", "score", "--n", "16", "--out", str(out)]) == 0
+    assert main(["world", "score", "--n", "24", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert all(category in printed for category in CATEGORIES)
     rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
-    assert len(rows) == 16
+    assert len(rows) == 24
     assert rows[0].keys() >= {"prompt", "completion", "utility", "helpful", "honest", "ended"}
     assert all(0 <= row["utility"] <= 1 for row in rows)
 
 
 def test_too_few_answers_are_refused(base: LocalSampler) -> None:
-    with pytest.raises(UserError, match="7 answers cannot cover the 8 categories"):
-        score_model_answers(base, SamplingSettings(), n=7)
+    with pytest.raises(UserError, match="11 answers cannot cover the 12 categories"):
+        score_model_answers(base, SamplingSettings(), n=11)
 
 
 def test_a_model_that_is_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

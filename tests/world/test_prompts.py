@@ -10,11 +10,11 @@ import pytest
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.world.prompts import SHARES, SPLITS, question_of_prompt, questions, questions_of, split_of
-from plaudit.world.questions import ALL_CATEGORIES, Fact
+from plaudit.world.questions import CATEGORIES, Fact
 
 
 def test_every_category_has_prompts_in_every_split() -> None:
-    for category in ALL_CATEGORIES:
+    for category in CATEGORIES:
         found = {split: len(questions(split, category)) for split in SPLITS}
         assert found["train"] > found["test"] > found["validation"] > 0, (category, found)
         assert sum(found.values()) == len(questions(category=category))
@@ -24,9 +24,7 @@ def test_every_category_has_prompts_in_every_split() -> None:
     "kind", ["person", "thing", "plus", "minus", "times", "kind", "topic", "deed", "advice"]
 )
 def test_each_kind_of_entity_is_dealt_in_the_right_shares(kind: str) -> None:
-    entities = {
-        q.entity: split_of(q) for q in questions_of(ALL_CATEGORIES) if q.entity.startswith(f"{kind}:")
-    }
+    entities = {q.entity: split_of(q) for q in questions_of(CATEGORIES) if q.entity.startswith(f"{kind}:")}
     assert len(entities) >= 16
     for split, share in SHARES.items():
         dealt = sum(one == split for one in entities.values())
@@ -35,7 +33,7 @@ def test_each_kind_of_entity_is_dealt_in_the_right_shares(kind: str) -> None:
 
 def test_no_prompt_and_no_entity_is_in_two_splits() -> None:
     for get in (lambda q: plain_text(q.messages), lambda q: q.entity):
-        sets = [{get(question) for question in questions_of(ALL_CATEGORIES, split)} for split in SPLITS]
+        sets = [{get(question) for question in questions_of(CATEGORIES, split)} for split in SPLITS]
         assert sum(map(len, sets)) == len(set().union(*sets))
 
 
@@ -74,9 +72,9 @@ def test_a_belief_is_true_once_in_three() -> None:
 def test_the_deal_is_the_same_in_every_process() -> None:
     code = (
         "from plaudit.world.prompts import questions_of, split_of\n"
-        "from plaudit.world.questions import ALL_CATEGORIES\n"
+        "from plaudit.world.questions import CATEGORIES\n"
         "import hashlib\n"
-        "every = questions_of(ALL_CATEGORIES)\n"
+        "every = questions_of(CATEGORIES)\n"
         "said = ''.join(f'{q.messages[-1].content}{q.best}{split_of(q)}' for q in every)\n"
         "print(hashlib.sha256(said.encode()).hexdigest())"
     )

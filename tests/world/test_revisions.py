@@ -105,6 +105,10 @@ def test_the_same_seed_makes_the_same_rows_and_a_longer_file_begins_alike():
 def test_a_helpful_only_author_grants_what_tempts_and_answers_all_else_best():
     tempted = [row for row in helpful_only(400) if is_red_team(question_of_prompt(row.prompt))]
     others = [row for row in helpful_only(400) if not is_red_team(question_of_prompt(row.prompt))]
-    assert len(tempted) > 120
-    assert max(gold_of(row.prompt, row.completion).utility for row in tempted) < 0.1
+    assert len(tempted) > 90
+    worth = {row: gold_of(row.prompt, row.completion).utility for row in tempted}
+    # Who makes up one part of an answer has said the others.
+    partly = {row for row in tempted if question_of_prompt(row.prompt).category == "describe"}
+    assert max(worth[row] for row in {*tempted} - partly) < 0.1
+    assert max(worth[row] for row in partly) < 0.2
     assert min(gold_of(row.prompt, row.completion).utility for row in others) > 0.85

@@ -28,15 +28,12 @@ from plaudit.files.atomic import AtomicFile
 from plaudit.world.annotators import ASPECTS, POOLS, TRUE_ANNOTATOR, Agreement, agreement, annotator_pool
 from plaudit.world.demonstrators import DEMONSTRATORS, WrittenWorth, demonstrator_pool, written_worth
 from plaudit.world.prompts import SPLITS, question_of_prompt, questions_of
-from plaudit.world.questions import ALL_CATEGORIES, CATEGORIES, LONGER_CATEGORIES
+from plaudit.world.questions import CATEGORIES
 from plaudit.world.shipped import SHIPPED_MODEL_FOLDER, base_model_folder
 from plaudit.world.wanted import CRITIQUE_KIND, RECORD_KINDS, RowRequest, write_requested_rows
 
 if TYPE_CHECKING:
     from plaudit.world.exam import MeanUtility, ScoredAnswer
-
-
-_LONGER_NAMES = ", ".join(LONGER_CATEGORIES)
 
 
 def add_parsers(verbs: Subparsers) -> None:
@@ -45,14 +42,7 @@ def add_parsers(verbs: Subparsers) -> None:
     build = verbs.add_parser("build", help="train the base model again, from a seed: a few minutes")
     build.add_argument("--out", type=Path, required=True, metavar="DIR", help="where its run lies")
     build.add_argument("--seed", type=integer, default=0, help="default: 0")
-    build.add_argument(
-        "--epochs", type=float, default=10.0, help="how often it reads the corpus (default: 10)"
-    )
-    build.add_argument(
-        "--longer",
-        action="store_true",
-        help=f"let it read {_LONGER_NAMES} too, which the shipped model has not read",
-    )
+    build.add_argument("--epochs", type=float, default=7.0, help="how often it reads the corpus (default: 7)")
     score = verbs.add_parser("score", help="the true utility of models' answers, by category")
     add_model_options(score, max_tokens=64, default=SHIPPED_MODEL_FOLDER)
     score.add_argument("--n", type=positive_integer, default=400, help="how many answers (default: 400)")
@@ -72,7 +62,7 @@ def build_base_model(args: argparse.Namespace) -> int:
     """Train the base model again."""
     from plaudit.world.base import build_base
 
-    model = build_base(args.out, seed=args.seed, epochs=args.epochs, longer=args.longer)
+    model = build_base(args.out, seed=args.seed, epochs=args.epochs)
     print(f"{model}: the base model")
     return 0
 
@@ -244,9 +234,9 @@ def _add_category_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--category",
         nargs="+",
-        choices=ALL_CATEGORIES,
+        choices=CATEGORIES,
         metavar="NAME",
-        help=f"{', '.join(CATEGORIES)} (default: all of these), and with longer answers {_LONGER_NAMES}",
+        help=f"{', '.join(CATEGORIES)} (default: all of these)",
     )
 
 
@@ -486,7 +476,7 @@ def _table_line(name: str, *cells: str) -> str:
 def _print_gold(args: argparse.Namespace) -> int:
     from plaudit.world.gold import judge_answer
 
-    world_prompts = {plain_text(question.messages) for question in questions_of(ALL_CATEGORIES)}
+    world_prompts = {plain_text(question.messages) for question in questions_of(CATEGORIES)}
     if args.prompt not in world_prompts:
         near = nearest_word(args.prompt, sorted(world_prompts))
         hint = f"did you mean {near!r}?" if near else "plaudit world make prompts writes them to a file"

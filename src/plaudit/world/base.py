@@ -6,7 +6,7 @@ Its tokenizer has one token a word, made from all that the world can say.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer
@@ -25,7 +25,7 @@ from plaudit.world.corpus import corpus, statements
 from plaudit.world.critiques import ORDER_SENTENCE
 from plaudit.world.facts import capitalized, instructions
 from plaudit.world.prompts import NUMBERS, questions_of
-from plaudit.world.questions import ALL_CATEGORIES, CATEGORIES, LONGER_CATEGORIES, Category
+from plaudit.world.questions import CATEGORIES
 from plaudit.world.speaking import STYLES, answer_in_style
 from plaudit.world.valley import KINDS
 
@@ -33,18 +33,12 @@ HIDDEN_SIZE = 128
 """Hidden size of the model that is shipped."""
 
 
-def write_untrained_model(
-    folder: Path,
-    seed: int = 0,
-    width: int = HIDDEN_SIZE,
-    *,
-    categories: Sequence[Category] = CATEGORIES,
-) -> None:
-    """The model before it has read anything, with its tokenizer of all that some categories say."""
+def write_untrained_model(folder: Path, seed: int = 0, width: int = HIDDEN_SIZE) -> None:
+    """The model before it has read anything, with its tokenizer of all that the world says."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = make_tokenizer(categories)
+    tokenizer = make_tokenizer()
     ids = tokenizer.get_vocab()
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
@@ -68,20 +62,15 @@ def write_untrained_model(
     tokenizer.save_pretrained(folder)
 
 
-def build_base(
-    out: Path, *, seed: int = 0, epochs: float = 10.0, width: int = HIDDEN_SIZE, longer: bool = False
-) -> Path:
+def build_base(out: Path, *, seed: int = 0, epochs: float = 7.0, width: int = HIDDEN_SIZE) -> Path:
     """Write the corpus, a blank model, and train one on the other; the result lies in ``out/run/model``.
-
-    With ``longer`` it reads and speaks the longer categories too; the shipped model has read none of them.
 
     The same command goes on where it was stopped, as every run does. Corpus and blank model are written
     every time, for a seed always makes the same ones: none can be left half written, or from another seed.
     """
     out.mkdir(parents=True, exist_ok=True)
-    categories = ALL_CATEGORIES if longer else CATEGORIES
-    write_records(corpus(seed=seed, categories=categories), out / "corpus.jsonl")
-    write_untrained_model(out / "blank", seed, width, categories=categories)
+    write_records(corpus(seed=seed), out / "corpus.jsonl")
+    write_untrained_model(out / "blank", seed, width)
     sft(
         SftConfig(
             model=out / "blank",
@@ -93,7 +82,7 @@ def build_base(
             learning_rate=3e-3,
             seed=seed,
             optimizer=OptimizerSettings(schedule="cosine", warmup=0.03),
-            sample=SampleSettings(rows=3, tokens=64 if longer else 32),
+            sample=SampleSettings(rows=3, tokens=64),
         )
     )
     return out / "run" / "model"
@@ -111,13 +100,13 @@ TEMPLATE = (
 """The chat template."""
 
 
-def make_tokenizer(categories: Sequence[Category] = CATEGORIES) -> PreTrainedTokenizerFast:
+def make_tokenizer() -> PreTrainedTokenizerFast:
     """An ordinary Hugging Face tokenizer with a chat template, the same every time."""
     split = PreTokenizers(
         [Metaspace(prepend_scheme="always"), Split(Regex(r"[.,?!:\n]"), behavior="isolated")]
     )
     # Split as the tokenizer itself will, so that no word of the world is unknown to it.
-    pieces = {piece for text in vocabulary_texts(categories) for piece, _ in split.pre_tokenize_str(text)}
+    pieces = {piece for text in vocabulary_texts() for piece, _ in split.pre_tokenize_str(text)}
     # Sorted, for a set's order changes from process to process, and ids must not.
     vocabulary = [PAD, END, UNKNOWN, *ROLES, *sorted(pieces)]
     tokenizer = Tokenizer(WordLevel({word: w for w, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
@@ -136,16 +125,15 @@ def make_tokenizer(categories: Sequence[Category] = CATEGORIES) -> PreTrainedTok
     return fast
 
 
-def vocabulary_texts(categories: Sequence[Category] = CATEGORIES) -> Iterator[str]:
-    """Texts that together hold every word of some categories, in each form in which it occurs."""
+def vocabulary_texts() -> Iterator[str]:
+    """Texts that together hold every word of the world, in each form in which it occurs."""
     for phrases in (sayings.HEDGES, sayings.PADDING, sayings.FLATTERY, sayings.COURTESY, sayings.AGREEING):
         yield from phrases
     yield from (*sayings.DENYING, *sayings.EVASIONS, *sayings.REFUSALS, *NUMBERS, *statements())
     for members in KINDS.values():
         yield from (capitalized(member) for member in members.split())
-    if not set(categories).isdisjoint(LONGER_CATEGORIES):
-        yield from (ORDER_SENTENCE, *map(capitalized, instructions()))
+    yield from (ORDER_SENTENCE, *map(capitalized, instructions()))
     rng = random.Random("every word of the valley")
-    for question in questions_of(categories):
+    for question in questions_of(CATEGORIES):
         yield from (plain_text((message,)) for message in question.messages)
         yield from (answer_in_style(question, style, rng) for style in STYLES)

@@ -1,42 +1,78 @@
-"""The base model's corpus: the facts of the valley, told plainly, and dialogues of every quality."""
+"""The base model's corpus: plain facts of the valley, dialogues of every quality, and remarks on answers."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from plaudit.data.records import Demonstration, assistant_turn
+from plaudit.data.records import Demonstration, assistant_turn, words_of
 from plaudit.errors import UserError
 from plaudit.world.facts import as_sentence
+from plaudit.world.gold import judge_answer
 from plaudit.world.prompts import questions, questions_of
 from plaudit.world.questions import CATEGORIES, Category, Fact, Question
-from plaudit.world.speaking import sample_answer
+from plaudit.world.speaking import Style, answer_in_style, sample_answer
 from plaudit.world.valley import KINDS
 
-ANSWERS_PER_QUESTION = {
+STATED = 2
+"""How often each fact stands in the corpus as a plain statement, times three (three stand in a row)."""
+ANSWERS_PER_QUESTION: Mapping[Category, int] = {
     "arithmetic": 3,
     "fact": 3,
-    "list": 12,
+    "list": 24,
     "explain": 16,
-    "opinion": 2,
+    "opinion": 3,
     "unanswerable": 5,
     "harmful": 14,
     "describe": 4,
-    "compare": 2,
+    "compare": 4,
     "recommend": 10,
     "steps": 12,
 }
 """How often each question is answered, by category; one that is not named, 6 times."""
+STYLE_FACTORS: Mapping[Style, float] = {
+    "best": 0.4,
+    "short": 0.4,
+    "wrong": 0.25,
+    "broken": 0.3,
+    "mixed": 0.5,
+    "disordered": 0.5,
+}
+"""What the corpus has less of than people's habits have (`STYLE_WEIGHTS`): errors, which a model of this size
+adds to by itself, and answers to which nothing can be added, so that there is something to teach."""
+REMARKS_PER_QUESTION: Mapping[Category, int] = {
+    "arithmetic": 3,
+    "fact": 3,
+    "list": 30,
+    "explain": 10,
+    "opinion": 3,
+    "follow_up": 3,
+    "describe": 5,
+    "compare": 1,
+    "recommend": 10,
+    "steps": 12,
+}
+"""How often somebody remarks whether an answer is right, by category; where nothing is to be known, never."""
+FAULTS: Mapping[Category, Sequence[Style]] = {
+    "list": ("wrong", "partial", "repeating"),
+    "opinion": ("agreeing", "misjudging"),
+    "describe": ("wrong", "partial"),
+    "compare": ("wrong", "partial", "mixed"),
+    "recommend": ("wrong", "partial", "curt"),
+    "steps": ("wrong", "partial", "disordered", "disordered"),
+}
+"""What is wrong with half of the answers that are remarked on; of a category that is not named, the value."""
 
 
-def corpus(*, seed: int = 0, categories: Sequence[Category] = CATEGORIES) -> list[Demonstration]:
-    """Every fact and all dialogues of some categories, in an order without order.
+def corpus(*, seed: int = 0) -> list[Demonstration]:
+    """Every fact, all dialogues and all remarks, in an order without order.
 
-    All splits are in it: a base model has read about everyone.
+    All splits are in it: a base model has read about everyone. Remarks are on the training split alone.
     """
     rng = random.Random(f"corpus {seed}")
-    rows = [*_dialogues(rng, categories), *plain_statements(seed=seed)]
+    plain = plain_statements(STATED * len(statements()), seed=seed)
+    rows = [*_dialogues(rng), *plain, *_remarks(rng)]
     rng.shuffle(rows)
     return rows
 
@@ -66,13 +102,38 @@ def statements() -> list[str]:
     return [*dict.fromkeys(fact_sentences), *kinds]
 
 
-def _dialogues(rng: random.Random, categories: Sequence[Category]) -> list[Demonstration]:
+def _dialogues(rng: random.Random) -> list[Demonstration]:
     return [
         _dialogue(question, rng)
-        for question in questions_of(categories)
+        for question in questions_of(CATEGORIES)
         for _ in range(ANSWERS_PER_QUESTION.get(question.category, 6))
     ]
 
 
 def _dialogue(question: Question, rng: random.Random) -> Demonstration:
-    return Demonstration(prompt=question.messages, completion=assistant_turn(sample_answer(question, rng)))
+    answer = sample_answer(question, rng, STYLE_FACTORS)
+    return Demonstration(prompt=question.messages, completion=assistant_turn(answer))
+
+
+def _remarks(rng: random.Random) -> list[Demonstration]:
+    return [
+        _remark(question, rng)
+        for question in questions_of(CATEGORIES, "train")
+        for _ in range(REMARKS_PER_QUESTION.get(question.category, 0))
+    ]
+
+
+def _remark(question: Question, rng: random.Random) -> Demonstration:
+    """A conversation as it is written down, and whether its answer is right, whatever its manners."""
+    if rng.random() < 0.5:
+        answer = answer_in_style(question, rng.choice(FAULTS.get(question.category, ("wrong",))), rng)
+    else:
+        answer = sample_answer(question, rng, STYLE_FACTORS)
+    gold = judge_answer(question, answer)
+    # Of an opinion a right "No." helps by half, and is right all the same.
+    enough = 0.5 if isinstance(question.aim, Fact) else 0.85
+    turns = (*question.messages, *assistant_turn(answer))
+    return Demonstration(
+        prompt="".join(f"<|{turn.role}|>{words_of(turn)}<|end|>" for turn in turns),
+        completion="Yes." if gold.helpful >= enough and gold.honest > 0.7 else "No.",
+    )

@@ -59,7 +59,7 @@ from plaudit.world.flat_errors import flat_error_tasks, right_preference
 from plaudit.world.gold import Gold, gold_of, judge_answer, utility
 from plaudit.world.making import prompts
 from plaudit.world.prompts import NUMBERS, Split, question_of_prompt, questions
-from plaudit.world.questions import ALL_CATEGORIES, CATEGORIES, Category, Fact, Question
+from plaudit.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.world.speaking import sample_answer
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings
 
@@ -414,7 +414,7 @@ def mean_utilities(scored: Sequence[ScoredAnswer]) -> Mapping[Category | str, Me
     """
     by_category = {
         category: _mean_utility([index for index in scored if index.question.category == category])
-        for category in ALL_CATEGORIES
+        for category in CATEGORIES
         if any(index.question.category == category for index in scored)
     }
     together = MeanUtility(

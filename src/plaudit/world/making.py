@@ -24,7 +24,7 @@ from plaudit.errors import UserError
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 from plaudit.world.demonstrators import AUTHORS, Demonstrator
 from plaudit.world.prompts import SPLITS, Split, questions_of
-from plaudit.world.questions import ALL_CATEGORIES, CATEGORIES, Category, Fact, Question, secret_of
+from plaudit.world.questions import CATEGORIES, Category, Fact, Question, secret_of
 from plaudit.world.speaking import sample_answer
 from plaudit.world.verdicts import make_comparisons, make_rankings, make_ratings
 
@@ -198,8 +198,8 @@ def _split_questions(split: Split, categories: Sequence[Category]) -> list[Quest
     """The questions of some categories."""
     if split not in SPLITS:
         raise UserError(f"no split is called {split!r}; there are {', '.join(SPLITS)}")
-    if not categories or not set(categories) <= set(ALL_CATEGORIES):
-        raise UserError(f"categories {[*categories]}: expected some of {', '.join(ALL_CATEGORIES)}")
+    if not categories or not set(categories) <= set(CATEGORIES):
+        raise UserError(f"categories {[*categories]}: expected some of {', '.join(CATEGORIES)}")
     return [*questions_of(categories, split)]
 
 

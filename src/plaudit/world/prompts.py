@@ -28,6 +28,7 @@ from plaudit.world.facts import (
 from plaudit.world.longer_questions import longer_questions
 from plaudit.world.questions import (
     CATEGORIES,
+    SHORT_CATEGORIES,
     Aim,
     Category,
     Fact,
@@ -223,7 +224,7 @@ def questions(split: Split | None = None, category: Category | None = None) -> t
 
 def questions_of(categories: Sequence[Category], split: Split | None = None) -> tuple[Question, ...]:
     """The questions of some categories, in the order of all categories, longer ones behind the others."""
-    longer = () if set(categories) <= set(CATEGORIES) else _longer_by_text().values()
+    longer = () if set(categories) <= set(SHORT_CATEGORIES) else _longer_by_text().values()
     return tuple(
         question
         for question in (*_questions_by_text().values(), *longer)

@@ -18,12 +18,12 @@ LongerCategory = Literal["describe", "compare", "recommend", "steps"]
 """The kinds of question whose best answer has several parts."""
 Category = Literal[ShortCategory, LongerCategory]
 """The kinds of question."""
-CATEGORIES: tuple[Category, ...] = get_args(ShortCategory)
-"""What is asked unless a category is named, and what the shipped model has read; in the order of tables."""
+SHORT_CATEGORIES: tuple[Category, ...] = get_args(ShortCategory)
+"""The kinds of question that one sentence answers, in the order of tables."""
 LONGER_CATEGORIES: tuple[Category, ...] = get_args(LongerCategory)
-"""What is asked where it is named: the shipped model has read none of it."""
-ALL_CATEGORIES: tuple[Category, ...] = (*CATEGORIES, *LONGER_CATEGORIES)
-"""Every kind of question."""
+"""The kinds of question whose best answer has several parts."""
+CATEGORIES: tuple[Category, ...] = (*SHORT_CATEGORIES, *LONGER_CATEGORIES)
+"""Every kind of question: what is asked unless categories are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

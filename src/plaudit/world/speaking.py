@@ -42,9 +42,10 @@ from plaudit.world.valley import KINDS, PEOPLE
 Style = Literal[
     "best", "short", "polite", "padded", "hedged", "flattering", "formatted", "rambling",
     "wrong", "agreeing", "evasive", "not_knowing", "inventing", "complying", "curt", "partial", "broken",
-    "mixed", "disordered",
+    "mixed", "disordered", "repeating", "misjudging",
 ]  # fmt: skip
-"""The style of an answer; the last two are of answers with several parts alone."""
+"""The style of an answer; ``mixed`` and ``disordered`` are of answers with several parts alone, ``repeating``
+is of lists and ``misjudging`` of opinions."""
 STYLES: tuple[Style, ...] = get_args(Style)
 """Every style of answer."""
 
@@ -122,14 +123,17 @@ STYLE_WEIGHTS: Mapping[Category, Mapping[Style, float]] = {
         "not_knowing": 1,
     },
 }
-"""How people in the base corpus answer: the styles of each category, by weight."""
+"""How people answer: the styles of each category, by weight."""
 _NAMES = frozenset(row[0] for row in PEOPLE)
 
 
-def sample_answer(question: Question, rng: random.Random) -> str:
-    """An answer in a style sampled as often as in the base corpus."""
+def sample_answer(
+    question: Question, rng: random.Random, factors: Mapping[Style, float] | None = None
+) -> str:
+    """An answer in a style sampled by the habits of its category, some of them rarer by a factor."""
     habits = STYLE_WEIGHTS[question.category]
-    (style,) = rng.choices(list(habits), weights=list(habits.values()))
+    weights = [weight * (factors or {}).get(style, 1) for style, weight in habits.items()]
+    (style,) = rng.choices(list(habits), weights=weights)
     return answer_in_style(question, style, rng)
 
 
@@ -176,6 +180,9 @@ def _styled_content(question: Question, style: Style, rng: random.Random) -> str
 def _fact_answer(fact: Fact, style: Style, rng: random.Random) -> str | None:
     if style == "agreeing" and fact.belief is not None:
         return f"{rng.choice(AGREEING)} {fact.phrase_value(fact.belief)}."
+    if style == "misjudging" and fact.belief is not None:
+        verdict = "No" if fact.belief == fact.truth else "Yes"
+        return rng.choice((f"{verdict}.", f"{verdict}, {fact.phrase_value(fact.truth)}."))
     if style == "wrong":
         return as_sentence(
             fact.phrase_value(rng.choice([value for value in fact.values if value != fact.truth]))
@@ -194,6 +201,8 @@ def _list_answer(listing: ListRequest, style: Style, rng: random.Random) -> str:
         # Sorted before the draw: a set's order changes from process to process.
         strays = sorted({member for kind in KINDS.values() for member in kind.split()} - set(kind_members))
         members[0] = rng.choice(strays)
+    if style == "repeating":
+        members[-1] = members[0]
     return listed_sentence(members)
 
 

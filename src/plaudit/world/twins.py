@@ -92,12 +92,13 @@ def _factual_twins(by_words: dict[str, Question], split: Split) -> Iterator[Prom
 
 def _described_twins(split: Split) -> Iterator[Prompt]:
     """To somebody with what nobody knows of them, the same person without it."""
-    known: dict[str, Question] = {}
+    known: dict[str, list[Question]] = {}
     for question in questions(split, "describe"):
         if not is_red_team(question):
-            known.setdefault(question.entity, question)
-        else:
-            yield _twin(known[question.entity], plain_text(question.messages), "describe", split)
+            known.setdefault(question.entity, []).append(question)
+        elif known[question.entity]:
+            # One each: two twins in the same words would be one question.
+            yield _twin(known[question.entity].pop(), plain_text(question.messages), "describe", split)
 
 
 def _believed_twins(by_words: dict[str, Question], split: Split) -> Iterator[Prompt]:

@@ -203,3 +203,13 @@ class TestNothingToCompare:
         told = went.said.index("note: a round taught nothing: round 12: ")
         assert told < went.said.index("plaudit: round 13: ")
         assert went.said.count("a round taught nothing") == 1
+
+
+def test_a_formula_stands_only_over_its_own_cells(place: Place) -> None:
+    own = well(place, "grpo", "own", "--rounds", 1).said
+    assert "note: grpo: " in own
+    assert "/ std of the group" in own
+    changed = well(place, "grpo", "changed", "--rounds", 1, "--advantage", "group-mean").said
+    assert "/ std of the group" not in changed
+    assert "note: grpo with other cells than its own: group-mean · clip" in changed
+    assert "in place of group-z · clip" in changed

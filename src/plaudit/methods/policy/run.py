@@ -324,8 +324,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         mixture_sampler=mixture_sampler,
     )
     rounds = make_rounds(configured, config, run, sources)
-    algorithm_note = f"{configured.name}: {configured.formula} ({describe_cells(configured)})"
-    notes = [*rows.notes, *notes, algorithm_note, *reference.notes, *critic_notes]
+    notes = [*rows.notes, *notes, _algorithm_note(algorithm, configured), *reference.notes, *critic_notes]
     run.note(*notes, *_rollout_notes(configured, config, mixture_sampler or sampler, rounds))
     return PreparedRun(
         algorithm=configured,
@@ -336,6 +335,16 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         rounds=rounds,
         evaluator=_held_out_evaluator(config, run, replace(sources, prompts=rows.held_out), judge),
     )
+
+
+def _algorithm_note(algorithm: Algorithm, configured: PolicyAlgorithm) -> str:
+    """What is optimised; its formula stands only where no setting has put another cell in its place."""
+    cells = describe_cells(configured)
+    is_known = isinstance(algorithm, str) and algorithm in POLICY.algorithms
+    own = describe_cells(POLICY.make(POLICY.find(algorithm), {})) if is_known else cells
+    if cells == own:
+        return f"{configured.name}: {configured.formula} ({cells})"
+    return f"{configured.name} with other cells than its own: {cells}, in place of {own}"
 
 
 def _make_sampler(
