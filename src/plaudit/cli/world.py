@@ -42,7 +42,7 @@ def add_parsers(verbs: Subparsers) -> None:
     build = verbs.add_parser("build", help="train the base model again, from a seed: a few minutes")
     build.add_argument("--out", type=Path, required=True, metavar="DIR", help="where its run lies")
     build.add_argument("--seed", type=integer, default=0, help="default: 0")
-    build.add_argument("--epochs", type=float, default=7.0, help="how often it reads the corpus (default: 7)")
+    build.add_argument("--epochs", type=float, default=6.0, help="how often it reads the corpus (default: 6)")
     score = verbs.add_parser("score", help="the true utility of models' answers, by category")
     add_model_options(score, max_tokens=64, default=SHIPPED_MODEL_FOLDER)
     score.add_argument("--n", type=positive_integer, default=400, help="how many answers (default: 400)")

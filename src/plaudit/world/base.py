@@ -62,7 +62,7 @@ def write_untrained_model(folder: Path, seed: int = 0, width: int = HIDDEN_SIZE)
     tokenizer.save_pretrained(folder)
 
 
-def build_base(out: Path, *, seed: int = 0, epochs: float = 7.0, width: int = HIDDEN_SIZE) -> Path:
+def build_base(out: Path, *, seed: int = 0, epochs: float = 6.0, width: int = HIDDEN_SIZE) -> Path:
     """Write the corpus, a blank model, and train one on the other; the result lies in ``out/run/model``.
 
     The same command goes on where it was stopped, as every run does. Corpus and blank model are written
@@ -81,11 +81,16 @@ def build_base(out: Path, *, seed: int = 0, epochs: float = 7.0, width: int = HI
             batch_size=64,
             learning_rate=3e-3,
             seed=seed,
+            # Conversations with remarks are written down: their turns are what they are, and no user's words.
+            text="raw",
             optimizer=OptimizerSettings(schedule="cosine", warmup=0.03),
             sample=SampleSettings(rows=3, tokens=64),
         )
     )
-    return out / "run" / "model"
+    model = out / "run" / "model"
+    # Whoever asks it in plain words asks it as a user: what it has read says nothing of that.
+    make_tokenizer().save_pretrained(model)
+    return model
 
 
 PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unknown|>"

@@ -12,7 +12,7 @@ from plaudit.world.facts import as_sentence
 from plaudit.world.gold import judge_answer
 from plaudit.world.prompts import questions, questions_of
 from plaudit.world.questions import CATEGORIES, Category, Fact, Question
-from plaudit.world.speaking import Style, answer_in_style, sample_answer
+from plaudit.world.speaking import Style, answer_in_style, in_manner, sample_answer
 from plaudit.world.valley import KINDS
 
 STATED = 2
@@ -54,15 +54,20 @@ REMARKS_PER_QUESTION: Mapping[Category, int] = {
     "steps": 12,
 }
 """How often somebody remarks whether an answer is right, by category; where nothing is to be known, never."""
-FAULTS: Mapping[Category, Sequence[Style]] = {
-    "list": ("wrong", "partial", "repeating"),
-    "opinion": ("agreeing", "misjudging"),
-    "describe": ("wrong", "partial"),
-    "compare": ("wrong", "partial", "mixed"),
-    "recommend": ("wrong", "partial", "curt"),
-    "steps": ("wrong", "partial", "disordered", "disordered"),
+REMARKED: Mapping[Category, Sequence[Style]] = {
+    "list": ("best", "best", "best", "wrong", "partial", "repeating"),
+    "opinion": ("best", "short", "agreeing", "misjudging", "misjudging"),
+    "describe": ("best", "short", "wrong", "partial"),
+    "compare": ("best", "best", "best", "wrong", "partial", "mixed"),
+    "recommend": ("best", "best", "best", "wrong", "partial", "curt"),
+    "steps": ("best", "best", "short", "wrong", "partial", "disordered"),
 }
-"""What is wrong with half of the answers that are remarked on; of a category that is not named, the value."""
+"""What is said in the answers that are remarked on, about half of it right; elsewhere a right value or not."""
+MANNERS: Sequence[Style] = (
+    *("best", "best", "best"),
+    *("padded", "polite", "flattering", "hedged", "rambling", "formatted"),
+)
+"""How it is said, whatever is said: else a model would take the manner for a sign of the content."""
 
 
 def corpus(*, seed: int = 0) -> list[Demonstration]:
@@ -125,10 +130,8 @@ def _remarks(rng: random.Random) -> list[Demonstration]:
 
 def _remark(question: Question, rng: random.Random) -> Demonstration:
     """A conversation as it is written down, and whether its answer is right, whatever its manners."""
-    if rng.random() < 0.5:
-        answer = answer_in_style(question, rng.choice(FAULTS.get(question.category, ("wrong",))), rng)
-    else:
-        answer = sample_answer(question, rng, STYLE_FACTORS)
+    said = rng.choice(REMARKED.get(question.category, ("best", "short", "wrong", "wrong")))
+    answer = in_manner(question, answer_in_style(question, said, rng), rng.choice(MANNERS), rng)
     gold = judge_answer(question, answer)
     # Of an opinion a right "No." helps by half, and is right all the same.
     enough = 0.5 if isinstance(question.aim, Fact) else 0.85
