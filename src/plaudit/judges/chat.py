@@ -137,13 +137,15 @@ class ChatServer:
         missing = {key: request for key, request in by_key.items() if key not in known}
         # What is cached was once accepted, so a rejection now is about its question alone.
         health = _ServerHealth(any_accepted=bool(known))
-        try:
-            with ThreadPoolExecutor(self.retry_policy.requests_at_once) as pool, health.stop_on_error():
-                found = pool.map(lambda key: self._ask(key, missing[key], health), missing)
-                known |= dict(zip(missing, found, strict=True))
-        except CapReachedError as cap:
+        with ThreadPoolExecutor(self.retry_policy.requests_at_once) as pool, health.stop_on_error():
+            found = dict(
+                zip(missing, pool.map(lambda key: self._ask(key, missing[key], health), missing), strict=True)
+            )
+        caps = [reply for reply in found.values() if isinstance(reply, CapReachedError)]
+        if caps:
             there = sum(self.cache.find(key) is not None for key in by_key)
-            raise CapReachedError(f"{cap}. {self._progress(there, len(by_key))} with a higher cap") from cap
+            raise CapReachedError(f"{caps[-1]}. {self._progress(there, len(by_key))} with a higher cap")
+        known |= {key: reply for key, reply in found.items() if not isinstance(reply, CapReachedError)}
         if health.stopped.is_set():
             there = sum(isinstance(reply, Reply) for reply in known.values())
             progress = self._progress(there, len(by_key))
@@ -158,7 +160,7 @@ class ChatServer:
     def _progress(self, there: int, wanted: int) -> str:
         return f"{there} of {wanted} replies are there, kept in {self.cache.folder}; the same command goes on"
 
-    def _ask(self, key: str, request: ChatRequest, health: _ServerHealth) -> Reply | str:
+    def _ask(self, key: str, request: ChatRequest, health: _ServerHealth) -> Reply | str | CapReachedError:
         with health.stop_on_error():
             try:
                 # Whoever waits for another attempt wakes up when the run ends.
@@ -168,6 +170,9 @@ class ChatServer:
                     lambda: self._try(key, request, health),
                     health.stopped.wait,
                 )
+            except CapReachedError as cap:
+                # A shorter question may still fit. Where none does, the same command asks nothing more.
+                return cap
             except UnreachableError as error:
                 health.record_reply(str(error))
                 return UNREACHABLE
