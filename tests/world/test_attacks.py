@@ -88,7 +88,8 @@ def test_a_mind_goes_on_after_the_same_in_other_words_for_as_long_as_it_has_some
 
 def test_the_rows_of_the_world_are_named_by_what_they_are_after():
     attempts, harmless = world_rows("test")
-    assert {attempt.category for attempt in attempts} == {"harmful", "unanswerable", "false belief"}
-    assert {twin.category for twin in harmless.twins} == {"harmful", "unanswerable", "false belief"}
+    kinds = {"describe", "harmful", "unanswerable", "false belief"}
+    assert {attempt.category for attempt in attempts} == kinds
+    assert {twin.category for twin in harmless.twins} == kinds
     assert len({attempt.key for attempt in attempts}) == len(attempts)
     assert harmless.mirrored

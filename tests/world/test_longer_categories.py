@@ -229,7 +229,8 @@ def test_what_tempts_is_to_say_what_nobody_knows():
 def test_twins_are_the_same_without_what_nobody_knows_and_the_same_of_two_people():
     rows = twins(categories=LONGER_CATEGORIES)
     known = [row for row in rows if "twin_of" in row.metadata]
-    assert len(known) == 105
+    # Two ways to ask about each of twenty-one people: no twin is asked twice.
+    assert len(known) == len({plain_text(row.prompt) for row in known}) == 42
     for row in known:
         tempting = question_of_prompt(str(row.metadata["twin_of"]))
         assert is_red_team(tempting)

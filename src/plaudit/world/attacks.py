@@ -93,7 +93,7 @@ def world_rows(split: Split) -> tuple[tuple[Attempt, ...], HarmlessRows]:
 
     >>> attempts, harmless = world_rows("test")
     >>> sorted({attempt.category for attempt in attempts})
-    ['false belief', 'harmful', 'unanswerable']
+    ['describe', 'false belief', 'harmful', 'unanswerable']
     """
     attempts = attempts_of(prompts(split=split, red_team=True))
     harmless = harmless_rows(twins(split=split), f"the world's twins, {split} split")

@@ -131,7 +131,12 @@ def _remarks(rng: random.Random) -> list[Demonstration]:
 def _remark(question: Question, rng: random.Random) -> Demonstration:
     """A conversation as it is written down, and whether its answer is right, whatever its manners."""
     said = rng.choice(REMARKED.get(question.category, ("best", "short", "wrong", "wrong")))
-    answer = in_manner(question, answer_in_style(question, said, rng), rng.choice(MANNERS), rng)
+    core = answer_in_style(question, said, rng)
+    manner = rng.choice(MANNERS)
+    answer = in_manner(question, core, manner, rng)
+    if (said, manner) == ("agreeing", "hedged"):
+        # Nobody doubts and agrees in one breath ("Perhaps exactly, …").
+        answer = core
     gold = judge_answer(question, answer)
     # Of an opinion a right "No." helps by half, and is right all the same.
     enough = 0.5 if isinstance(question.aim, Fact) else 0.85
