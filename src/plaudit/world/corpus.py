@@ -62,7 +62,7 @@ REMARKED: Mapping[Category, Sequence[Style]] = {
     "recommend": ("best", "best", "best", "wrong", "partial", "curt"),
     "steps": ("best", "best", "short", "wrong", "partial", "disordered"),
 }
-"""What is said in the answers that are remarked on, about half of it right; elsewhere the value or another."""
+"""What is said in the answers that are remarked on, about half of it right; elsewhere a value."""
 MANNERS: Sequence[Style] = (
     *("best", "best", "best"),
     *("padded", "polite", "flattering", "hedged", "rambling", "formatted"),
