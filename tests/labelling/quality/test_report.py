@@ -328,7 +328,7 @@ def test_what_is_set_of_a_pool_lies_in_the_intervals(pool: str) -> None:
 
 def test_pools_show_the_bias_that_they_were_given() -> None:
     def odds(pool: str) -> bias.Biases:
-        rows, _, _ = rows_of_pool(pool, tasks=200)
+        rows, _, _ = rows_of_pool(pool, tasks=300, seed=1)
         choices = gather_rows(Project(name="p"), rows).choices
         assert choices is not None
         others = skill.truth_without(choices.votes, skill.fit_skill(choices.votes))
