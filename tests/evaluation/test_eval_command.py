@@ -68,7 +68,7 @@ def test_models_stand_side_by_side_in_tables_and_files(capsys, pairs, model, tmp
     assert longer["accuracy"]["low"] > fresh["accuracy"]["value"]
     assert gold["best_of"]["points"][-1]["truth"]["value"] == gold["best_of"]["points"][-1]["possible"]
     assert longer["best_of"]["points"][-1]["truth"]["high"] < gold["best_of"]["points"][-1]["truth"]["low"]
-    assert len(gold["categories"]) == 8
+    assert len(gold["categories"]) == 12
     lines = [json.loads(line) for line in (out / "scores.jsonl").read_text("utf-8").splitlines()]
     assert len(lines) == 200
     assert set(lines[0]["rewards"]) == {"reward", "gold", f"{BY_HAND}:longer"}
