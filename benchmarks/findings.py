@@ -135,7 +135,7 @@ def forgetting(stages: Mapping[str, Settings], seed: int) -> dict[str, Settings]
         # The step is too short to change a digit: what is wanted is the held-out figure of the model.
         made[f"text-{policy}"] = {
             **{"do": "sft", "model": f"${policy}", "data": "$plain-text", "held-out": "$unseen-text"},
-            **{"steps": 1, "learning-rate": 1e-12, "sample.rows": 0, "weight": 4},
+            **{"steps": 1, "learning-rate": 1e-12, "sample.rows": 0, "allow": ["leaks"], "weight": 4},
         }
     return made
 
