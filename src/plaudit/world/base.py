@@ -81,7 +81,7 @@ def build_base(out: Path, *, seed: int = 0, epochs: float = 6.0, width: int = HI
             batch_size=64,
             learning_rate=3e-3,
             seed=seed,
-            # Conversations with remarks are written down: their turns are what they are, and no user's words.
+            # Reviewed conversations are written down: their turns are what they are, and no user's words.
             text="raw",
             optimizer=OptimizerSettings(schedule="cosine", warmup=0.03),
             sample=SampleSettings(rows=3, tokens=64),

@@ -1,4 +1,4 @@
-"""The base model's corpus: plain facts of the valley, dialogues of every quality, and remarks on answers."""
+"""The base model's corpus: plain facts of the valley, dialogues of every quality, and reviews of answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plaudit.world.facts import as_sentence
 from plaudit.world.gold import judge_answer
 from plaudit.world.prompts import questions, questions_of
 from plaudit.world.questions import CATEGORIES, Category, Fact, Question
-from plaudit.world.speaking import Style, answer_in_style, in_manner, sample_answer
+from plaudit.world.speaking import Style, answer_in_style, restyled, sample_answer
 from plaudit.world.valley import KINDS
 
 STATED = 2
@@ -41,7 +41,7 @@ STYLE_FACTORS: Mapping[Style, float] = {
 }
 """What the corpus has less of than people's habits have (`STYLE_WEIGHTS`): errors, which a model of this size
 adds to by itself, and answers to which nothing can be added, so that there is something to teach."""
-REMARKS_PER_QUESTION: Mapping[Category, int] = {
+REVIEWS_PER_QUESTION: Mapping[Category, int] = {
     "arithmetic": 3,
     "fact": 3,
     "list": 30,
@@ -53,8 +53,8 @@ REMARKS_PER_QUESTION: Mapping[Category, int] = {
     "recommend": 10,
     "steps": 12,
 }
-"""How often somebody remarks whether an answer is right, by category; where nothing is to be known, never."""
-REMARKED: Mapping[Category, Sequence[Style]] = {
+"""How often somebody says whether an answer is right, by category; where nothing is to be known, never."""
+REVIEWED: Mapping[Category, Sequence[Style]] = {
     "list": ("best", "best", "best", "wrong", "partial", "repeating"),
     "opinion": ("best", "short", "agreeing", "misjudging", "misjudging"),
     "describe": ("best", "short", "wrong", "partial"),
@@ -62,22 +62,22 @@ REMARKED: Mapping[Category, Sequence[Style]] = {
     "recommend": ("best", "best", "best", "wrong", "partial", "curt"),
     "steps": ("best", "best", "short", "wrong", "partial", "disordered"),
 }
-"""What is said in the answers that are remarked on, about half of it right; elsewhere a value."""
-MANNERS: Sequence[Style] = (
+"""The content of the answers that are reviewed, about half of it right; elsewhere a value, or a wrong one."""
+REVIEWED_STYLES: Sequence[Style] = (
     *("best", "best", "best"),
     *("padded", "polite", "flattering", "hedged", "rambling", "formatted"),
 )
-"""How it is said, whatever is said: else a model would take the manner for a sign of the content."""
+"""The style of that content, whatever it is: else a model would take style for a sign of being right."""
 
 
 def corpus(*, seed: int = 0) -> list[Demonstration]:
-    """Every fact, all dialogues and all remarks, in an order without order.
+    """Every fact, all dialogues and all reviews, in an order without order.
 
-    All splits are in it: a base model has read about everyone. Remarks are on the training split alone.
+    All splits are in it: a base model has read about everyone. Reviews are of the training split alone.
     """
     rng = random.Random(f"corpus {seed}")
     plain = plain_statements(STATED * len(statements()), seed=seed)
-    rows = [*_dialogues(rng), *plain, *_remarks(rng)]
+    rows = [*_dialogues(rng), *plain, *_reviews(rng)]
     rng.shuffle(rows)
     return rows
 
@@ -120,23 +120,23 @@ def _dialogue(question: Question, rng: random.Random) -> Demonstration:
     return Demonstration(prompt=question.messages, completion=assistant_turn(answer))
 
 
-def _remarks(rng: random.Random) -> list[Demonstration]:
+def _reviews(rng: random.Random) -> list[Demonstration]:
     return [
-        _remark(question, rng)
+        _review(question, rng)
         for question in questions_of(CATEGORIES, "train")
-        for _ in range(REMARKS_PER_QUESTION.get(question.category, 0))
+        for _ in range(REVIEWS_PER_QUESTION.get(question.category, 0))
     ]
 
 
-def _remark(question: Question, rng: random.Random) -> Demonstration:
+def _review(question: Question, rng: random.Random) -> Demonstration:
     """A conversation as it is written down, and whether its answer is right, whatever its manners."""
-    said = rng.choice(REMARKED.get(question.category, ("best", "short", "wrong", "wrong")))
-    core = answer_in_style(question, said, rng)
-    manner = rng.choice(MANNERS)
-    answer = in_manner(question, core, manner, rng)
-    if (said, manner) == ("agreeing", "hedged"):
+    content = rng.choice(REVIEWED.get(question.category, ("best", "short", "wrong", "wrong")))
+    plain = answer_in_style(question, content, rng)
+    style = rng.choice(REVIEWED_STYLES)
+    answer = restyled(question, plain, style, rng)
+    if (content, style) == ("agreeing", "hedged"):
         # Nobody doubts and agrees in one breath ("Perhaps exactly, …").
-        answer = core
+        answer = plain
     gold = judge_answer(question, answer)
     # Of an opinion a right "No." helps by half, and is right all the same.
     enough = 0.5 if isinstance(question.aim, Fact) else 0.85

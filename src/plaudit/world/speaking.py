@@ -144,14 +144,14 @@ def answer_in_style(question: Question, style: Style, rng: random.Random) -> str
     >>> answer_in_style(question_of_prompt("What does the owl eat?"), "hedged", random.Random(1))
     'Maybe the owl eats mice.'
     """
-    return in_manner(question, _core_answer(question, style, rng), style, rng)
+    return restyled(question, _core_answer(question, style, rng), style, rng)
 
 
-def in_manner(question: Question, core: str, style: Style, rng: random.Random) -> str:
-    """An answer's content in the manner of a style; as it is, where the style is one of content.
+def restyled(question: Question, core: str, style: Style, rng: random.Random) -> str:
+    """An answer's content in a style; as it is, where the style is one of content.
 
     >>> from plaudit.world.prompts import question_of_prompt
-    >>> in_manner(question_of_prompt("What does the owl eat?"), "Bark.", "hedged", random.Random(1))
+    >>> restyled(question_of_prompt("What does the owl eat?"), "Bark.", "hedged", random.Random(1))
     'Maybe bark.'
     """
     if style == "broken":

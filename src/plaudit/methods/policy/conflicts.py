@@ -31,6 +31,16 @@ def configured_algorithm(algorithm: Algorithm, config: PolicyConfig) -> PolicyAl
     return record
 
 
+def algorithm_note(algorithm: Algorithm, configured: PolicyAlgorithm) -> str:
+    """What is optimised; its formula stands only where no setting has put another cell in its place."""
+    found = cells.describe_cells(configured)
+    is_known = isinstance(algorithm, str) and algorithm in POLICY.algorithms
+    own = cells.describe_cells(POLICY.make(POLICY.find(algorithm), {})) if is_known else found
+    if found == own:
+        return f"{configured.name}: {configured.formula} ({found})"
+    return f"{configured.name} with other cells than its own: {found}, in place of {own}"
+
+
 def _refuse_contradictions(record: PolicyAlgorithm, config: PolicyConfig) -> None:
     """Raise for settings that would teach nothing, or something else than what is meant."""
     if "group" in record.needs and record.group_size < 2:

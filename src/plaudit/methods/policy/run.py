@@ -24,14 +24,8 @@ from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.losses.divergence import k2, k3
 from plaudit.methods.data import EncodedData, Rows, load_rows
-from plaudit.methods.models import (
-    matrix_sizes,
-    prepare_policy,
-    shard_or_broadcast,
-    write_model,
-)
+from plaudit.methods.models import matrix_sizes, prepare_policy, shard_or_broadcast, write_model
 from plaudit.methods.policy.algorithms import OWN
-from plaudit.methods.policy.cells import describe_cells
 from plaudit.methods.policy.collect import (
     EpisodeReward,
     PassRateCurriculum,
@@ -42,7 +36,13 @@ from plaudit.methods.policy.collect import (
     RolloutSampler,
 )
 from plaudit.methods.policy.config import POLICY, PolicyConfig
-from plaudit.methods.policy.conflicts import Algorithm, configured_algorithm, mixture_notes, update_notes
+from plaudit.methods.policy.conflicts import (
+    Algorithm,
+    algorithm_note,
+    configured_algorithm,
+    mixture_notes,
+    update_notes,
+)
 from plaudit.methods.policy.critic import prepare_critic, write_critic
 from plaudit.methods.policy.diagnostics import diagnostics
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
@@ -324,7 +324,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         mixture_sampler=mixture_sampler,
     )
     rounds = make_rounds(configured, config, run, sources)
-    notes = [*rows.notes, *notes, _algorithm_note(algorithm, configured), *reference.notes, *critic_notes]
+    notes = [*rows.notes, *notes, algorithm_note(algorithm, configured), *reference.notes, *critic_notes]
     run.note(*notes, *_rollout_notes(configured, config, mixture_sampler or sampler, rounds))
     return PreparedRun(
         algorithm=configured,
@@ -335,16 +335,6 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         rounds=rounds,
         evaluator=_held_out_evaluator(config, run, replace(sources, prompts=rows.held_out), judge),
     )
-
-
-def _algorithm_note(algorithm: Algorithm, configured: PolicyAlgorithm) -> str:
-    """What is optimised; its formula stands only where no setting has put another cell in its place."""
-    cells = describe_cells(configured)
-    is_known = isinstance(algorithm, str) and algorithm in POLICY.algorithms
-    own = describe_cells(POLICY.make(POLICY.find(algorithm), {})) if is_known else cells
-    if cells == own:
-        return f"{configured.name}: {configured.formula} ({cells})"
-    return f"{configured.name} with other cells than its own: {cells}, in place of {own}"
 
 
 def _make_sampler(
