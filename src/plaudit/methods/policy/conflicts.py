@@ -34,8 +34,9 @@ def configured_algorithm(algorithm: Algorithm, config: PolicyConfig) -> PolicyAl
 def algorithm_note(algorithm: Algorithm, configured: PolicyAlgorithm) -> str:
     """What is optimised; its formula stands only where no setting has put another cell in its place."""
     found = cells.describe_cells(configured)
-    is_known = isinstance(algorithm, str) and algorithm in POLICY.algorithms
-    own = cells.describe_cells(POLICY.make(POLICY.find(algorithm), {})) if is_known else found
+    own = found
+    if isinstance(algorithm, str) and algorithm in POLICY.algorithms:
+        own = cells.describe_cells(POLICY.make(POLICY.find(algorithm), {}))
     if found == own:
         return f"{configured.name}: {configured.formula} ({found})"
     return f"{configured.name} with other cells than its own: {found}, in place of {own}"
