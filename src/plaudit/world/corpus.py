@@ -17,20 +17,22 @@ from plaudit.world.valley import KINDS
 
 STATED = 2
 """How often each fact stands in the corpus as a plain statement, times three (three stand in a row)."""
-ANSWERS_PER_QUESTION: Mapping[Category, int] = {
-    "arithmetic": 3,
-    "fact": 3,
-    "list": 24,
-    "explain": 16,
-    "opinion": 3,
-    "unanswerable": 5,
-    "harmful": 14,
-    "describe": 4,
-    "compare": 4,
-    "recommend": 10,
-    "steps": 12,
+PER_QUESTION: Mapping[Category, tuple[int, int]] = {
+    "arithmetic": (3, 3),
+    "fact": (3, 3),
+    "list": (24, 30),
+    "explain": (16, 10),
+    "opinion": (3, 3),
+    "unanswerable": (5, 0),
+    "harmful": (14, 0),
+    "follow_up": (6, 3),
+    "describe": (4, 5),
+    "compare": (4, 1),
+    "recommend": (10, 10),
+    "steps": (12, 12),
 }
-"""How often each question is answered, by category; one that is not named, 6 times."""
+"""How often each question is answered, and in the training split how often an answer to it is reviewed: never
+where nothing is to be known."""
 STYLE_FACTORS: Mapping[Style, float] = {
     "best": 0.4,
     "short": 0.4,
@@ -41,19 +43,6 @@ STYLE_FACTORS: Mapping[Style, float] = {
 }
 """What the corpus has less of than people's habits have (`STYLE_WEIGHTS`): errors, which a model of this size
 adds to by itself, and answers to which nothing can be added, so that there is something to teach."""
-REVIEWS_PER_QUESTION: Mapping[Category, int] = {
-    "arithmetic": 3,
-    "fact": 3,
-    "list": 30,
-    "explain": 10,
-    "opinion": 3,
-    "follow_up": 3,
-    "describe": 5,
-    "compare": 1,
-    "recommend": 10,
-    "steps": 12,
-}
-"""How often somebody says whether an answer is right, by category; where nothing is to be known, never."""
 REVIEWED: Mapping[Category, Sequence[Style]] = {
     "list": ("best", "best", "best", "wrong", "partial", "repeating"),
     "opinion": ("best", "short", "agreeing", "misjudging", "misjudging"),
@@ -111,7 +100,7 @@ def _dialogues(rng: random.Random) -> list[Demonstration]:
     return [
         _dialogue(question, rng)
         for question in questions_of(CATEGORIES)
-        for _ in range(ANSWERS_PER_QUESTION.get(question.category, 6))
+        for _ in range(PER_QUESTION[question.category][0])
     ]
 
 
@@ -124,7 +113,7 @@ def _reviews(rng: random.Random) -> list[Demonstration]:
     return [
         _review(question, rng)
         for question in questions_of(CATEGORIES, "train")
-        for _ in range(REVIEWS_PER_QUESTION.get(question.category, 0))
+        for _ in range(PER_QUESTION[question.category][1])
     ]
 
 
