@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.intervals import half_width
 from plaudit.data.judging import Task
 from plaudit.labelling.quality.skill import FIRST, SECOND, TIE, Votes, fit_skill
 from plaudit.world.annotators import TRUE_ANNOTATOR, Annotator, annotator_pool
@@ -158,15 +159,22 @@ def our_figures(crowds: Sequence[Crowd]) -> dict[str, list[float]]:
     }
 
 
+def lead_over(
+    ours: Mapping[str, Sequence[float]], peer: Mapping[str, Sequence[float]]
+) -> tuple[float, float]:
+    """By how much ours is right more often than a peer, and half of the difference's interval over crowds."""
+    gap = np.array(ours["right"]) - np.array(peer["right"])
+    return float(gap.mean()), half_width(gap.tolist())
+
+
 def table_rows(
     ours: Mapping[str, list[float]], peers: Mapping[str, Mapping[str, list[float]]]
 ) -> list[list[str]]:
     """The rows of the table: right, ours less this with its interval over crowds, and the AUC."""
     rows = list[list[str]]()
     for name, figures in {"plaudit": ours, **peers}.items():
-        gap = np.array(ours["right"]) - np.array(figures["right"])
-        half = 2.262 * gap.std(ddof=1) / np.sqrt(len(gap))
-        difference = "" if name == "plaudit" else f"{100 * gap.mean():+.1f} ± {100 * half:.1f}"
+        lead, half = lead_over(ours, figures)
+        difference = "" if name == "plaudit" else f"{100 * lead:+.1f} ± {100 * half:.1f}"
         # Majority has no skills, so it tells nobody apart.
         auc = "" if name == "majority" else f"{np.mean(figures['auc']):.3f}, least {min(figures['auc']):.3f}"
         rows.append([name, f"{100 * np.mean(figures['right']):.1f} %", difference, auc])
