@@ -335,6 +335,7 @@ def run(
     pipeline = read_pipeline(path, changes=changes, seed=seed, device=device, jobs=jobs, recorded=recorded)
     selection = StageSelection(only=tuple(only), fresh=fresh)
     folder = run_pipeline(pipeline, Path(out or Path("runs") / pipeline.name), selection).path
-    write_summary(read_pipeline_folder(folder))
-    write_report(folder)
+    ran = read_pipeline_folder(folder)
+    write_summary(ran)
+    write_report(folder, pipeline=ran)
     return PipelineResult(folder)

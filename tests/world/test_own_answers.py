@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.data.judging import Task
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Ranking, Rating
+from plaudit.data.records import Comparison, Ranking, Rating, Text
 from plaudit.errors import UserError
 from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.world.gold import gold_of
 from plaudit.world.making import model_answer_tasks
 from plaudit.world.shipped import base_model_folder
@@ -38,6 +40,26 @@ def test_the_same_seed_gives_the_same_answers_and_another_one_others(
 ):
     assert model_answer_tasks(sampler, 24, answers=3, seed=5) == tasks
     assert model_answer_tasks(sampler, 24, answers=3, seed=6) != tasks
+
+
+def test_no_more_prompts_are_asked_than_are_missing(monkeypatch: pytest.MonkeyPatch, sampler: LocalSampler):
+    asked = list[int]()
+    ask = sampler.generate_answers
+
+    def counted(prompts: Sequence[Text], settings: SamplingSettings, *, n: int):
+        asked.append(len(prompts))
+        return ask(prompts, settings, n=n)
+
+    monkeypatch.setattr(sampler, "generate_answers", counted)
+    rows = model_answer_tasks(sampler, 100, answers=2, seed=5, temperature=0.7)
+    assert asked[0] == 100 == len(rows)
+    # Some prompts are passed over, and the second hundred is not asked as a whole.
+    assert len(asked) > 1
+    assert sum(asked) < 200
+    # What is asked in parts is what would be asked at once.
+    monkeypatch.setattr("plaudit.world.making.SMALLEST_BATCH", 10**6)
+    assert model_answer_tasks(sampler, 100, answers=2, seed=5, temperature=0.7) == rows
+    assert asked[-2:] == [100, 100]
 
 
 def test_answers_of_a_split_are_to_prompts_of_that_split(sampler: LocalSampler, tasks: list[Task]):

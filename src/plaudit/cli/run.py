@@ -219,4 +219,4 @@ def _report_results(folder: Path) -> None:
         console.print(summary_table(pipeline.evaluation))
     if sentence := opening_sentence(pipeline):
         console.print(f"\n{sentence}")
-    console.print(f"The report: {write_report(folder)}")
+    console.print(f"The report: {write_report(folder, pipeline=pipeline)}")

@@ -115,7 +115,7 @@ def write_exercise_page(exercise: Exercise, folder: PipelineFolder, result: Exer
     """Writes the page beside the pipeline's own report and summary; returns where it is."""
     pipeline = read_pipeline_folder(folder.path)
     write_summary(pipeline)
-    write_report(folder.path)
+    write_report(folder.path, pipeline=pipeline)
     path = folder.path / PAGE_FILE
     atomic.write_text(path, exercise_page(exercise, pipeline, result, setting_changes(exercise, folder)))
     return path

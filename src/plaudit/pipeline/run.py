@@ -64,6 +64,14 @@ from plaudit.world.wanted import EvaluateSettings
 
 TAIL_BYTES = 2**16
 """Bytes of a file of figures in which its last line is looked for."""
+PRELOADED = (
+    "plaudit.pipeline.stages",
+    "plaudit.methods.supervised.run",
+    "plaudit.methods.preference.run",
+    "plaudit.methods.policy.run",
+    "plaudit.methods.reward_model.run",
+)
+"""Loaded once, in the process that those of all stages are forked from: importing takes seconds."""
 POLL_SECONDS = 0.5
 """Seconds between two looks at what a signal may have asked for."""
 
@@ -485,9 +493,8 @@ class Workers:
         self._folder, self._jobs = folder, jobs
         self._outcomes: list[StageOutcome] = []
         self._running: dict[Any, tuple[str, BaseProcess]] = {}
-        # What training needs is loaded once, in the process that all others are forked from.
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["plaudit.methods.registry"])
+        self._context.set_forkserver_preload(list(PRELOADED))
 
     @property
     def free(self) -> bool:

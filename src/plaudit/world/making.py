@@ -217,6 +217,8 @@ def checked_count(n: int) -> int:
     return n
 
 
+SMALLEST_BATCH = 64
+"""Prompts that a model is asked at least at a time: fewer take hardly less time."""
 MAX_ROUNDS = 50
 """How often as many prompts as there shall be rows are asked, before a model is said to repeat itself."""
 
@@ -238,13 +240,18 @@ def model_answer_tasks(
     """
     question_stream = endless_questions(split, seed, categories)
     usable: list[Task] = []
-    for number in range(MAX_ROUNDS):
-        batch = list(islice(question_stream, n))
+    asked = 0
+    while asked < MAX_ROUNDS * n:
+        number, within = divmod(asked, n)
+        # No more than are missing, but enough to be worth a batch; a round ends at its n-th prompt.
+        count = min(max(n - len(usable), SMALLEST_BATCH), n - within)
+        batch = list(islice(question_stream, count))
         # Data of neighbouring seeds share no round's seed.
         sampling = SamplingSettings(temperature=temperature, seed=seed * MAX_ROUNDS + number)
         usable += _usable_tasks(sampler, batch, answers, sampling)
         if len(usable) >= n:
             return usable[:n]
+        asked += count
     raise UserError(
         f"of {MAX_ROUNDS * n:,} prompts the model gave {answers} different answers to {len(usable):,}, and "
         f"{n:,} "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -154,6 +155,19 @@ class StageData:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedPrompts:
+    """What the training stages of a pipeline learnt from.
+
+    Example: ``read_pipeline_folder(Path("runs/valley")).trained_prompts.complete``
+    """
+
+    prompts: frozenset[str]
+    """The words of all prompts, as far as their files are still there."""
+    complete: bool
+    """Whether there was a file of rows, and each could be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PipelineData:
     """All that was read from a pipeline's folder.
 
@@ -194,36 +208,23 @@ class PipelineData:
         """The stages that have a run folder, with it."""
         return ((stage, stage.training_run) for stage in self.stages if stage.training_run is not None)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedPrompts:
-    """What the training stages of a pipeline learnt from.
-
-    Example: ``trained_prompts(read_pipeline_folder(Path("runs/valley"))).complete``
-    """
-
-    prompts: frozenset[str]
-    """The words of all prompts, as far as their files are still there."""
-    complete: bool
-    """Whether there was a file of rows, and each could be read."""
-
-
-def trained_prompts(pipeline: PipelineData) -> TrainedPrompts:
-    """All prompts that a training stage learnt from."""
-    stages = {stage.name: stage for stage in pipeline.stages}
-    files: set[Path] = set()
-    for stage, _ in pipeline.training_stages:
-        for entry in stage.inputs:
-            made = stages.get(entry.source) if entry.from_stage else None
-            if made is not None:
-                files |= {made.folder / name for name in made.outputs if name.endswith(_ROWS_ENDING)}
-            elif not entry.from_stage and entry.name in _ROW_INPUTS:
-                files.add(Path(entry.source))
-    found = [_prompts_of(file) for file in sorted(files)]
-    return TrainedPrompts(
-        prompts=frozenset(prompt for prompts in found for prompt in prompts or ()),
-        complete=bool(found) and None not in found,
-    )
+    @cached_property
+    def trained_prompts(self) -> TrainedPrompts:
+        """All prompts that a training stage learnt from; their files are read once."""
+        stages = {stage.name: stage for stage in self.stages}
+        files: set[Path] = set()
+        for stage, _ in self.training_stages:
+            for entry in stage.inputs:
+                made = stages.get(entry.source) if entry.from_stage else None
+                if made is not None:
+                    files |= {made.folder / name for name in made.outputs if name.endswith(_ROWS_ENDING)}
+                elif not entry.from_stage and entry.name in _ROW_INPUTS:
+                    files.add(Path(entry.source))
+        found = [_prompts_of(file) for file in sorted(files)]
+        return TrainedPrompts(
+            prompts=frozenset(prompt for prompts in found for prompt in prompts or ()),
+            complete=bool(found) and None not in found,
+        )
 
 
 def _prompts_of(file: Path) -> set[str] | None:

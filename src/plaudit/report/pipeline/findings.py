@@ -14,7 +14,7 @@ from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, Policy
 from plaudit.evaluation.stats import Estimate
 from plaudit.report.figures import interval_text
 from plaudit.report.pipeline.attacks import MAX_REFUSAL, refusing_policies
-from plaudit.report.pipeline.data import PipelineData, trained_prompts
+from plaudit.report.pipeline.data import PipelineData
 from plaudit.report.words import names_text, number_text, percent, short_name, shortened
 
 LENGTH_FACTOR = 1.25
@@ -279,7 +279,7 @@ def _trained_prompts_warning(pipeline: PipelineData) -> Iterator[ReportWarning]:
     prompts = {row.prompt for row in pipeline.evaluation.all_answers} if pipeline.evaluation else set()
     if not prompts:
         return
-    trained = prompts & trained_prompts(pipeline).prompts
+    trained = prompts & pipeline.trained_prompts.prompts
     if len(trained) > MAX_TRAINED * len(prompts):
         yield ReportWarning(
             about="prompts",

@@ -16,7 +16,7 @@ from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, Policy
 from plaudit.evaluation.stats import Estimate
 from plaudit.report.charts.bars import AmountBar, amount_bar_chart
 from plaudit.report.figures import estimate_span
-from plaudit.report.pipeline.data import PipelineData, StageData, trained_prompts
+from plaudit.report.pipeline.data import PipelineData, StageData
 from plaudit.report.pipeline.findings import interval_verdict
 from plaudit.report.pipeline.labels import label_kinds
 from plaudit.report.words import Number, counted, names_text, number_text, percent, short_name, with_minus
@@ -113,7 +113,7 @@ def is_unseen(pipeline: PipelineData) -> bool:
     prompts = {row.prompt for row in evaluation.all_answers} if evaluation else set[str]()
     if not prompts:
         return False
-    trained = trained_prompts(pipeline)
+    trained = pipeline.trained_prompts
     return trained.complete and not prompts & trained.prompts
 
 

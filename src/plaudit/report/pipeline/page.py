@@ -126,9 +126,12 @@ class ReportedStage:
     """Where it comes from."""
 
 
-def write_report(folder: Path, out: Path | None = None) -> Path:
-    """Writes ``report.html`` from what lies in the folder, finished or not; returns where it is."""
-    return _write(pipeline_page(read_pipeline_folder(folder)), out or folder / "report.html")
+def write_report(folder: Path, out: Path | None = None, *, pipeline: PipelineData | None = None) -> Path:
+    """Writes ``report.html`` from what lies in the folder, finished or not; returns where it is.
+
+    ``pipeline`` is what was read from the folder just now, so that it is not read again.
+    """
+    return _write(pipeline_page(pipeline or read_pipeline_folder(folder)), out or folder / "report.html")
 
 
 def write_folder_report(folder: Path, out: Path | None = None) -> Path:
