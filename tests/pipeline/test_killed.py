@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -133,3 +136,35 @@ def test_a_signal_reaches_stages_that_run_side_by_side(
     time.sleep(0.1)
     ended(plaudit("run", config, "--out", out, "--jobs", 2))
     assert results(out) == undisturbed
+
+
+LOADED = """
+import multiprocessing
+from plaudit.pipeline import PRELOADED, begin_loading
+begin_loading()
+with multiprocessing.get_context("forkserver").Pool(1) as pool:
+    loaded = pool.apply(eval, ("set(__import__('sys').modules)",))
+print(sorted({*PRELOADED, "torch", "transformers"} - loaded))
+"""
+
+
+def test_what_stages_need_is_loaded_before_they_begin():
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("seconds", [2, 4])
+def test_ctrl_c_while_it_is_being_loaded_leaves_one_line(config: Path, tmp_path: Path, seconds: int):
+    running = subprocess.Popen(
+        [sys.executable, "-m", "plaudit", "run", config, "--out", tmp_path / "out", "--jobs", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        # A group of its own, as a terminal gives it: Ctrl-C reaches all of its processes.
+        start_new_session=True,
+    )
+    time.sleep(seconds)
+    os.killpg(running.pid, signal.SIGINT)
+    _, said = running.communicate()
+    assert running.returncode == 128 + signal.SIGINT
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("plaudit: ")

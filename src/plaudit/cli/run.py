@@ -115,8 +115,11 @@ def run(args: argparse.Namespace) -> int:
     if args.show_default or args.write is not None:
         return _show_shipped(args.config, args.write)
     refuse_torchrun("run")
+    from plaudit.pipeline import begin_loading
     from plaudit.pipeline.read import read_pipeline
     from plaudit.pipeline.store import read_hub_names
+
+    will_run = args.trace is None and not args.dry_run
 
     def folder_of(name: str) -> Path:
         return args.out or _default_folder(args.config, name)
@@ -129,6 +132,7 @@ def run(args: argparse.Namespace) -> int:
         jobs=args.jobs,
         helper=args.helper,
         recorded=lambda name: {} if args.fresh else read_hub_names(folder_of(name)),
+        on_head=lambda head: begin_loading() if will_run and head.jobs > 1 else None,
     )
     out = folder_of(pipeline.name)
     if args.trace is not None:

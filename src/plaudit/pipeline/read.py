@@ -84,10 +84,12 @@ def read_pipeline(
     jobs: int | None = None,
     helper: str | None = None,
     recorded: Callable[[str], Mapping[str, str]] = lambda name: {},
+    on_head: Callable[[PipelineSettings], None] = lambda head: None,
 ) -> Pipeline:
     """The pipeline of a file; ``changes`` are as ``stage.setting=value`` and beat it.
 
     ``recorded`` gives, for the pipeline's name, the commits that its folder has (`read_hub_names`).
+    ``on_head`` is told what holds for all stages before these are read, which takes seconds.
     """
     loaded, node = load_yaml(path)
     if not isinstance(loaded, dict) or not isinstance(loaded.get("stages") or None, list | dict):
@@ -103,6 +105,7 @@ def read_pipeline(
     head_values |= {name: value for name, value in given.items() if value is not None}
     names = HubNames(recorded=recorded(str(head_values.get("name") or path.stem)))
     head = _read_head(head_values, path, names)
+    on_head(head)
     reader = _StageReader(head, [*bodies], names)
     for name, body in bodies.items():
         reader.read(name, body, places[name])

@@ -38,6 +38,7 @@ from plaudit.methods.preference.config import PreferenceConfig, configured_algor
 from plaudit.methods.reference import refuse_unused_reference_settings
 from plaudit.methods.reward_model.losses import loss_name_for
 from plaudit.models.load import device_of
+from plaudit.pipeline import begin_loading
 from plaudit.pipeline.collecting import CollectSettings, validate_collecting
 from plaudit.pipeline.costs import cost_lines
 from plaudit.pipeline.read import pipeline_yaml, read_pipeline
@@ -64,14 +65,6 @@ from plaudit.world.wanted import EvaluateSettings
 
 TAIL_BYTES = 2**16
 """Bytes of a file of figures in which its last line is looked for."""
-PRELOADED = (
-    "plaudit.pipeline.stages",
-    "plaudit.methods.supervised.run",
-    "plaudit.methods.preference.run",
-    "plaudit.methods.policy.run",
-    "plaudit.methods.reward_model.run",
-)
-"""Loaded once, in the process that those of all stages are forked from: importing takes seconds."""
 POLL_SECONDS = 0.5
 """Seconds between two looks at what a signal may have asked for."""
 
@@ -494,7 +487,8 @@ class Workers:
         self._outcomes: list[StageOutcome] = []
         self._running: dict[Any, tuple[str, BaseProcess]] = {}
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED))
+        if jobs > 1:
+            begin_loading()
 
     @property
     def free(self) -> bool:
