@@ -133,6 +133,26 @@ def test_a_function_with_a_price_is_held_to_a_cap_and_one_without_is_free(tmp_pa
         outcomes(dear, [OWL], 0)
 
 
+def test_what_fits_beneath_a_cap_is_asked_and_the_same_command_asks_nothing_more(tmp_path):
+    log = tmp_path / "log"
+    path = written(
+        tmp_path,
+        f"def mine(question):\n    with open({str(log)!r}, 'a') as file: file.write(question)\n    return 'A'\n",
+    )
+    other = pair("Mice.", "Bread.")
+    tasks = [OWL, pair("Mice. " * 2000, "Tea."), other]
+    short = called(path, "mine,price=100/100", ask=HowToAsk(draws=1)).estimate([OWL, other]).cost
+    assert short is not None
+    said = list[str]()
+    for _ in range(2):
+        asked = called(path, "mine,price=100/100", purse=Purse(1.5 * short), ask=HowToAsk(draws=1))
+        with pytest.raises(CapReachedError):
+            outcomes(asked, tasks, 0)
+        said.append(log.read_text())
+    assert "Bread." in said[0]
+    assert said[1] == said[0]
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [

@@ -20,7 +20,7 @@ from plaudit.errors import UserError
 from plaudit.files.user_code import accepted_arguments, arguments_of, call_user_function
 from plaudit.judges.cache import Reply, ReplyCache
 from plaudit.judges.ledger import ChatRequest, ReplyLedger
-from plaudit.judges.money import FREE, Estimate, Prices, Purse
+from plaudit.judges.money import FREE, CapReachedError, Estimate, Prices, Purse
 
 ARGUMENTS = ("question", "temperature", "max_tokens", "seed", "words")
 """What a function may take, by name; ``question`` it must."""
@@ -73,12 +73,19 @@ class FunctionChat:
         by_key = dict(zip(keys, requests, strict=True))
         found = self._ledger.known(by_key)
         missing = [key for key in by_key if key not in found]
-        size = self.requests_at_once
+        size, caps = self.requests_at_once, list[CapReachedError]()
         with ThreadPoolExecutor(size) as pool:
             # Some at a time: after an error nothing more is called.
             for start in range(0, len(missing), size):
                 some = missing[start : start + size]
-                found |= zip(some, pool.map(lambda key: self._reply(key, by_key[key]), some), strict=True)
+                given = pool.map(lambda key: self._reply_within_cap(key, by_key[key]), some)
+                for key, reply in zip(some, given, strict=True):
+                    if isinstance(reply, CapReachedError):
+                        caps.append(reply)
+                    else:
+                        found[key] = reply
+        if caps:
+            raise caps[-1]
         return [found[key] for key in keys]
 
     @property
@@ -91,6 +98,13 @@ class FunctionChat:
             prices=self.prices or FREE,
             purse=self.purse,
         )
+
+    def _reply_within_cap(self, key: str, request: ChatRequest) -> Reply | CapReachedError:
+        try:
+            return self._reply(key, request)
+        except CapReachedError as cap:
+            # A shorter question may still fit. Where none does, the same command asks nothing more.
+            return cap
 
     def _reply(self, key: str, request: ChatRequest) -> Reply:
         # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
