@@ -48,23 +48,15 @@ class Variant:
     """What is different, for the table."""
     settings: Mapping[str, str | float] = field(default_factory=dict[str, str | float])
     """The settings that say so, by name; they beat the shipped ones."""
-    rate: float = 1.0
-    """What the shipped learning rate is multiplied with."""
 
 
 ABLATION: Mapping[str, Variant] = {
     "one-member": Variant(what="one member", settings={"ensemble.members": 1}),
     "one-epoch": Variant(what="one epoch", settings={"epochs": 1}),
-    "four-epochs": Variant(what="four epochs", settings={"epochs": 4}),
     "last-step": Variant(what="the last step, not the best look", settings={"keep.use-best": "false"}),
-    "slow": Variant(what="a third of the learning rate", rate=1 / 3),
-    "fast": Variant(what="three times the learning rate", rate=3),
     "mean": Variant(what="mean over the answer's tokens", settings={"reward.pooling": "mean"}),
     "half-way": Variant(what="read after half of the layers", settings={"reward.layer": 0.5}),
     "language-loss": Variant(what="language-model loss × 0.1 beside it", settings={"reward.nll-coef": 0.1}),
-    "from-base": Variant(what="from the base model", settings={"model": "$model"}),
-    # Small matrices beside frozen weights would hardly move at the rate of the weights themselves.
-    "lora": Variant(what="LoRA of rank 8, ten times the rate", settings={"lora.rank": 8}, rate=10),
 }
 """The rewards of the ablation, by their stages."""
 
@@ -92,7 +84,7 @@ def ablation(lab: Lab) -> Table:
 
 def seed_run(lab: Lab, seed: int) -> Mapping[str, RewardEvaluation]:
     """What was found about every reward of a seed, whose pipeline runs as far as it has not yet."""
-    changes = (*ablated(float(_shipped_stages()["reward"]["learning-rate"])), *CHANGES)
+    changes = (*ablated(), *CHANGES)
     folder, _ = lab.piped("reward-learning", seed, pipeline_document(), changes)
     return {**judged_rewards(folder, "reward-judged"), **judged_rewards(folder, "others-judged")}
 
@@ -118,15 +110,13 @@ def pipeline_document() -> dict[str, Any]:
     return document | {"name": "reward-learning", "stages": [{name: stages[name]} for name in stages]}
 
 
-def ablated(rate: float) -> list[str]:
+def ablated() -> list[str]:
     """What makes each reward of the ablation different from the shipped one, as ``--set`` takes it."""
-    changes = [
+    return [
         f"{stage}.{setting}={value}"
         for stage, variant in ABLATION.items()
         for setting, value in variant.settings.items()
     ]
-    rates = {stage: rate * variant.rate for stage, variant in ABLATION.items() if variant.rate != 1}
-    return changes + [f"{stage}.learning-rate={value!r}" for stage, value in rates.items()]
 
 
 def right(found: RewardEvaluation) -> float:
