@@ -135,10 +135,8 @@ def test_a_function_with_a_price_is_held_to_a_cap_and_one_without_is_free(tmp_pa
 
 def test_what_fits_beneath_a_cap_is_asked_and_the_same_command_asks_nothing_more(tmp_path):
     log = tmp_path / "log"
-    path = written(
-        tmp_path,
-        f"def mine(question):\n    with open({str(log)!r}, 'a') as file: file.write(question)\n    return 'A'\n",
-    )
+    text = f"def mine(question):\n    with open({str(log)!r}, 'a') as file: file.write(question)\n"
+    path = written(tmp_path, f"{text}    return 'A'\n")
     other = pair("Mice.", "Bread.")
     tasks = [OWL, pair("Mice. " * 2000, "Tea."), other]
     short = called(path, "mine,price=100/100", ask=HowToAsk(draws=1)).estimate([OWL, other]).cost

@@ -119,8 +119,6 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.pipeline.read import read_pipeline
     from plaudit.pipeline.store import read_hub_names
 
-    will_run = args.trace is None and not args.dry_run
-
     def folder_of(name: str) -> Path:
         return args.out or _default_folder(args.config, name)
 
@@ -132,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
         jobs=args.jobs,
         helper=args.helper,
         recorded=lambda name: {} if args.fresh else read_hub_names(folder_of(name)),
-        on_head=lambda head: begin_loading() if will_run and head.jobs > 1 else None,
+        on_head=lambda head: begin_loading() if head.jobs > 1 and not (args.trace or args.dry_run) else None,
     )
     out = folder_of(pipeline.name)
     if args.trace is not None:

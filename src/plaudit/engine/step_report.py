@@ -122,10 +122,6 @@ STEPS_TO_EXPECT = 8
 """From so many steps on it is known what a step takes; the newest hundred count."""
 
 
-def _newest_hundred() -> defaultdict[int, deque[float]]:
-    return defaultdict(lambda: deque(maxlen=100))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPace:
     """What steps have taken for their work, by which a step that takes far longer is noticed.
@@ -135,7 +131,9 @@ class StepPace:
 
     phases: int = 1
     """Steps of a round; those at the same place of it are compared."""
-    _rates: defaultdict[int, deque[float]] = field(default_factory=_newest_hundred, init=False)
+    _rates: defaultdict[int, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=100)), init=False
+    )
 
     def slow_step_note(self, step: int, seconds: float, work: float) -> str | None:
         """A sentence about a step that is slow beside those before it; ``work`` is its arithmetic."""

@@ -71,7 +71,7 @@ class JsonlFile:
             # A new file's name has to reach the disk too, or its
             # synced lines have no place after a power cut.
             atomic.sync_folder(path.parent)
-            self._lines, self.notes = _cut(path, keep or _keep_all, marks)
+            self._lines, self.notes = _cut(path, keep or (lambda record: True), marks)
         # Ctrl-C as well: the descriptor is owned by nobody yet.
         except BaseException:
             self.close()
@@ -188,10 +188,6 @@ def _refuse_changed(path: Path, intact: _Lines, line: bytes, record: JsonlRecord
             f"{path}:{len(intact.marks) + 1}: this line, {found}, is not the one that the run wrote here: it "
             f"was changed, or lines were removed. {_ADVICE}"
         )
-
-
-def _keep_all(record: JsonlRecord) -> bool:
-    return True
 
 
 def _parse_line(line: bytes) -> JsonlRecord | None:

@@ -78,7 +78,7 @@ class FunctionChat:
             # Some at a time: after an error nothing more is called.
             for start in range(0, len(missing), size):
                 some = missing[start : start + size]
-                given = pool.map(lambda key: self._reply_within_cap(key, by_key[key]), some)
+                given = pool.map(lambda key: self._reply(key, by_key[key]), some)
                 for key, reply in zip(some, given, strict=True):
                     if isinstance(reply, CapReachedError):
                         caps.append(reply)
@@ -99,14 +99,7 @@ class FunctionChat:
             purse=self.purse,
         )
 
-    def _reply_within_cap(self, key: str, request: ChatRequest) -> Reply | CapReachedError:
-        try:
-            return self._reply(key, request)
-        except CapReachedError as cap:
-            # A shorter question may still fit. Where none does, the same command asks nothing more.
-            return cap
-
-    def _reply(self, key: str, request: ChatRequest) -> Reply:
+    def _reply(self, key: str, request: ChatRequest) -> Reply | CapReachedError:
         # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
         number = secrets.token_hex(8)
         available = {
@@ -117,10 +110,14 @@ class FunctionChat:
             "words": request.words,
         }
         accepted = accepted_arguments(self.word, self.function, ARGUMENTS, required=ARGUMENTS[:1])
-        with self._ledger.reserved(request):
-            value = call_user_function(self.word, self.function, arguments_of(accepted, available))
-            reply = _parsed(self.word, value, number, request.words)
-            self._ledger.store(key, request, reply)
+        try:
+            with self._ledger.reserved(request):
+                value = call_user_function(self.word, self.function, arguments_of(accepted, available))
+                reply = _parsed(self.word, value, number, request.words)
+                self._ledger.store(key, request, reply)
+        except CapReachedError as cap:
+            # A shorter question may still fit. Where none does, the same command asks nothing more.
+            return cap
         return reply
 
 

@@ -4,20 +4,14 @@ import multiprocessing
 import signal
 from multiprocessing import forkserver, resource_tracker
 
-PRELOADED = (
-    "plaudit.pipeline.stages",
-    "plaudit.methods.supervised.run",
-    "plaudit.methods.preference.run",
-    "plaudit.methods.policy.run",
-    "plaudit.methods.reward_model.run",
-)
+PRELOADED = ["plaudit.pipeline.stages", "plaudit.methods.policy.run"]
 """What stages need and takes seconds to import."""
 
 
 def begin_loading() -> None:
     """Load it, beside this process, in the one that the processes of stages are forked from."""
     # Once that process runs, both calls do nothing.
-    multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
     # It lets signals through when it starts, so it comes first.
     resource_tracker.ensure_running()
     # Ctrl-C reaches every process of a terminal, and must not end that one in the middle of an import.

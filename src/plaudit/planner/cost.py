@@ -272,7 +272,8 @@ def estimate_times(cost: RunCost, pace: Throughput) -> Times:
     completions_per_prompt = plan.rounds.answers + plan.rounds.rivals
     generated = plan.generated * completions_per_prompt / plan.rounds.answers
     answers = tokens / plan.rounds.longest if pace.answers is None else pace.answers * ranks
-    held_out_answers = evaluations * plan.held_out * _held_out_answers(config)
+    per_prompt = config.judge.answers if isinstance(config, PolicyConfig) else 1
+    held_out_answers = evaluations * plan.held_out * per_prompt
     return Times(
         moves=plan.tokens / tokens, drawing=generated / answers, looks=held_out_answers / answers, before=0.0
     )
@@ -281,10 +282,6 @@ def estimate_times(cost: RunCost, pace: Throughput) -> Times:
 def _evaluations(config: RunConfig, numbers: Schedule) -> int:
     interval = config.evaluate_every or -(-numbers.steps // DEFAULT_EVALUATIONS)
     return -(-numbers.steps // interval)
-
-
-def _held_out_answers(config: RunConfig) -> int:
-    return config.judge.answers if isinstance(config, PolicyConfig) else 1
 
 
 TRAINING_SHARE, DRAWING_SHARE = 0.33, 0.12

@@ -99,7 +99,7 @@ class Annotator:
         marks = tuple(
             Mark(
                 rank=rank,
-                rating=_rating(value),
+                rating=max(1, min(5, 1 + round(4 * value))),
                 flags=()
                 if careless or self.adversary
                 else self._reported_flags(task.prompt, answer, ended, seed),
@@ -243,11 +243,6 @@ def _ranks(utilities: Sequence[float], indifference: int | float) -> list[int]:
         else:
             ranks[place] = ranks[top]
     return ranks
-
-
-def _rating(value: float) -> int:
-    """1 to 5 from a utility."""
-    return max(1, min(5, 1 + round(4 * value)))
 
 
 def _strength(utilities: Sequence[float], marks: Sequence[Mark]) -> int | None:

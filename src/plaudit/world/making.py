@@ -240,9 +240,9 @@ def model_answer_tasks(
     """
     question_stream = endless_questions(split, seed, categories)
     usable: list[Task] = []
-    asked = 0
-    while asked < MAX_ROUNDS * n:
-        number, within = divmod(asked, n)
+    requested = 0
+    while requested < MAX_ROUNDS * n:
+        number, within = divmod(requested, n)
         # No more than are missing, but enough to be worth a batch; a round ends at its n-th prompt.
         count = min(max(n - len(usable), SMALLEST_BATCH), n - within)
         batch = list(islice(question_stream, count))
@@ -251,7 +251,7 @@ def model_answer_tasks(
         usable += _usable_tasks(sampler, batch, answers, sampling)
         if len(usable) >= n:
             return usable[:n]
-        asked += count
+        requested += count
     raise UserError(
         f"of {MAX_ROUNDS * n:,} prompts the model gave {answers} different answers to {len(usable):,}, and "
         f"{n:,} "

@@ -117,7 +117,7 @@ def _print_headline(evaluations: Sequence[RewardEvaluation], console: Console) -
     rows: list[tuple[str, Callable[[RewardEvaluation], str]]] = [
         ("accuracy", lambda figures: format_share(figures.accuracy)),
         ("ceiling", lambda figures: _format_ceiling(figures.ceiling)),
-        ("worst category", _format_worst),
+        ("worst category", lambda evaluation: evaluation.worst or "–"),
         (
             "log-loss (coin: 0.693)",
             lambda figures: digits(figures.calibration and figures.calibration.log_loss),
@@ -268,10 +268,6 @@ def _format_ceiling(ceiling: Ceiling) -> str:
     if ceiling.at_most is None or ceiling.at_most == ceiling.accuracy.value:
         return format_share(ceiling.accuracy)
     return f"{100 * ceiling.accuracy.value:.1f} to {100 * ceiling.at_most:.1f} %"
-
-
-def _format_worst(evaluation: RewardEvaluation) -> str:
-    return evaluation.worst or "–"
 
 
 def _format_three_digits(value: float | None) -> str:

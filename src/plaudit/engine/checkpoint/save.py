@@ -325,7 +325,7 @@ def save_checkpoint(
     """
     _refuse_unstorable(state, keep)
     text = exact_json.dumps({"step": state.step, "facts": state.facts}, indent=1) + "\n"
-    target = folder / _step_folder_name(state.step)
+    target = folder / f"step-{state.step:08d}"
     with atomic.disk_errors_explained(folder):
         # Without those above it: a run folder that somebody removed is missed, not made again.
         folder.mkdir(exist_ok=True)
@@ -508,10 +508,6 @@ def _dangling_latest_note(folder: Path, checkpoints: tuple[Path, ...]) -> tuple[
 
 def _total_bytes(tensors: Tensors) -> int:
     return sum(tensor.nbytes for named in tensors.values() for tensor in named.values())
-
-
-def _step_folder_name(step: int) -> str:
-    return f"step-{step:08d}"
 
 
 def _step_of(path: Path) -> int:

@@ -33,7 +33,7 @@ from plaudit.evaluation.policies.win_rate import (
     orders_agree,
     with_verdict,
 )
-from plaudit.evaluation.reward_models.accuracy import Ceiling, accuracy_ceiling
+from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
 from plaudit.evaluation.reward_models.pairs import ScoredPair, group_index
 from plaudit.evaluation.shares import share_estimate
 from plaudit.evaluation.stats import Estimate, Resampling
@@ -126,7 +126,7 @@ def judge_card(
         agreement=_mean([(duel.prompt, 0.5 + 0.5 * _side(duel)) for duel in known]),
         decided=_mean([(duel.prompt, float(side > 0)) for duel in known if (side := _side(duel))]),
         kappa=_kappa(known, resampling),
-        ceiling=_ceiling_value(ceiling),
+        ceiling=None if ceiling.accuracy is None else ceiling.accuracy.value,
         ceiling_words=ceiling.words,
         consistency=_mean([(duel.prompt, orders_agree(duel)) for duel in known]) if has_orders else None,
         first_shown=_mean(first_shown_readings(known)) if has_orders else None,
@@ -280,10 +280,6 @@ def _choice(duel: JudgedPair) -> ChoiceLogprobs:
 def _measured(choices: Sequence[ChoiceLogprobs], resampling: Resampling) -> Reliability:
     found = policy_calibration(choices, resampling)
     return Reliability(ece=found.ece, log_loss=found.log_loss)
-
-
-def _ceiling_value(ceiling: Ceiling) -> float | None:
-    return None if ceiling.accuracy is None else ceiling.accuracy.value
 
 
 def _member_errors(judge: Judge, duels: Sequence[JudgedPair]) -> dict[str, float | None]:

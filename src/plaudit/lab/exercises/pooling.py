@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-from jaxtyping import Float
 from markupsafe import Markup
 
 from plaudit.evaluation.reward_models.result import RewardEvaluation
@@ -130,17 +128,15 @@ def _pictures(rewards: _RewardsByKey, fresh: Mapping[str, RewardEvaluation]) -> 
 
 def _loss_difference_chart(rewards: _RewardsByKey) -> Markup:
     gaps = {
-        name: paired_reward_difference(rewards[stage, "last"], rewards[stage, "mean"], _loss_in_hundredths)
+        name: paired_reward_difference(
+            rewards[stage, "last"], rewards[stage, "mean"], lambda found: 100 * preference_loss(found)
+        )
         for stage, name in _PAIR_SETS.items()
     }
     rows = [IntervalRow(label=name, spans=(estimate_span(gap),)) for name, gap in gaps.items()]
     no_difference = GuideLine(low=0.0, high=0.0, label="no difference")
     chart_data = IntervalRows(rows=rows, series=("difference",), guide=no_difference)
     return amount_chart("Log-loss of the last token less that of the mean", "in hundredths", chart_data)
-
-
-def _loss_in_hundredths(rewards: PairRewards) -> Float[np.ndarray, " B"]:
-    return 100 * preference_loss(rewards)
 
 
 def _accuracy_chart(rewards: _RewardsByKey) -> Markup:

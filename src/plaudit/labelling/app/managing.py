@@ -138,10 +138,6 @@ def label_rows(visit: Visit, details: TaskDetails, project: Project) -> list[Lab
     ]
 
 
-def _task(visit: Visit) -> Answer:
-    return _task_page(visit)
-
-
 def _task_page(visit: Visit, *, reason: str = "", error: FieldError | None = None) -> Shown:
     details, project = task_of_visit(visit), visit.store.project(visit.who.project)
     rows = label_rows(visit, details, project)
@@ -222,10 +218,6 @@ class LineFault:
     """Its number in what was sent; the first is 1."""
     message: str
     """What is wrong, and what would be right."""
-
-
-def _add(visit: Visit) -> Answer:
-    return _add_page(visit)
 
 
 def _add_page(
@@ -362,10 +354,10 @@ def _in_short(body: Mapping[str, Any] | None) -> str:
 PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/manage", scope="read", handler=_overview),
     Page(method="GET", path="/manage/tasks", scope="read", handler=_tasks),
-    Page(method="GET", path="/manage/tasks/{task}", scope="read", handler=_task),
+    Page(method="GET", path="/manage/tasks/{task}", scope="read", handler=_task_page),
     Page(method="POST", path="/manage/tasks/{task}/close", scope="manage", handler=_close),
     Page(method="POST", path="/manage/tasks/{task}/gold", scope="manage", handler=_make_gold),
-    Page(method="GET", path="/manage/add", scope="manage", handler=_add),
+    Page(method="GET", path="/manage/add", scope="manage", handler=_add_page),
     Page(method="POST", path="/manage/add", scope="manage", handler=_add_tasks),
     Page(method="GET", path="/manage/export", scope="manage", handler=_export_form),
     Page(method="POST", path="/manage/export", scope="manage", handler=_export),

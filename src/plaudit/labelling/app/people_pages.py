@@ -132,10 +132,6 @@ def _erase(visit: Visit) -> Answer:
 # Invites.
 
 
-def _invites(visit: Visit) -> Answer:
-    return _invites_page(visit)
-
-
 def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = None) -> Shown:
     form = visit.form
     values = {name: form.value(name) or usual for name, usual in _USUAL.items()}
@@ -230,7 +226,7 @@ PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/manage/people/{person}/sessions", scope="manage", handler=_end_sessions),
     Page(method="POST", path="/manage/people/{person}/export", scope="manage", handler=_export_person),
     Page(method="POST", path="/manage/people/{person}/erase", scope="manage", handler=_erase),
-    Page(method="GET", path="/manage/invites", scope="manage", handler=_invites),
+    Page(method="GET", path="/manage/invites", scope="manage", handler=_invites_page),
     Page(method="POST", path="/manage/invites", scope="manage", handler=_invite),
     Page(method="POST", path="/manage/invites/end", scope="manage", handler=_end_invite),
     Page(method="GET", path="/manage/pay.csv", scope="manage", handler=_pay),

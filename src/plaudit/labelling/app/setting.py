@@ -154,10 +154,6 @@ _READERS = {
 }
 
 
-def _settings(visit: Visit) -> Answer:
-    return _settings_page(visit)
-
-
 def _settings_page(visit: Visit, *, given: Form | None = None, fault: UserError | None = None) -> Shown:
     project, seq = visit.store.settings(visit.who.project)
     own = setting_fields(project, given)
@@ -204,7 +200,7 @@ def _set(visit: Visit) -> Answer:
 
 
 PAGES: tuple[Page, ...] = (
-    Page(method="GET", path="/manage/settings", scope="read", handler=_settings),
+    Page(method="GET", path="/manage/settings", scope="read", handler=_settings_page),
     Page(method="POST", path="/manage/settings", scope="manage", handler=_set),
 )
 """The page of settings."""

@@ -385,7 +385,7 @@ class Revisions:
 
     def step_rows(self, plan: RevisionPlan, writer: Writer) -> Iterator[dict[str, Any]]:
         """Everything about each answer, as an object of a line of JSON."""
-        wordings = {name: writer.version(wording) for name, wording in _wordings(plan).items()}
+        wordings = {"critique": writer.version(plan.critique), "revise": writer.version(plan.revise)}
         for item in self.items:
             row: dict[str, Any] = {"prompt": text_to_json(item.draft.prompt), "answer": item.draft.answer}
             row |= {} if item.draft.category is None else {"category": item.draft.category}
@@ -403,10 +403,6 @@ class Revisions:
 
     def _changed(self) -> Iterator[tuple[Revised, str]]:
         return ((item, item.revision) for item in self.items if item.revision is not None)
-
-
-def _wordings(plan: RevisionPlan) -> dict[str, Wording]:
-    return {"critique": plan.critique, "revise": plan.revise}
 
 
 def _failure_row(failure: Failure | None) -> dict[str, Any] | None:

@@ -127,10 +127,7 @@ class ReportedStage:
 
 
 def write_report(folder: Path, out: Path | None = None, *, pipeline: PipelineData | None = None) -> Path:
-    """Writes ``report.html`` from what lies in the folder, finished or not; returns where it is.
-
-    ``pipeline`` is what was read from the folder just now, so that it is not read again.
-    """
+    """Writes ``report.html`` of what lies in the folder, or ``pipeline`` read of it; returns where it is."""
     return _write(pipeline_page(pipeline or read_pipeline_folder(folder)), out or folder / "report.html")
 
 
