@@ -57,6 +57,10 @@ def test_names_are_unlike_and_each_config_belongs_to_one() -> None:
     assert sorted(path.stem for path in folder.glob("*.yaml")) == sorted(names)
 
 
+UNDECIDED = {("objectives", "They are worth more.")}
+"""What docs/lab.md says is not decided on the base that ships."""
+
+
 @every
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
@@ -68,7 +72,8 @@ def test_in_full_all_its_claims_hold(exercise: Exercise, tmp_path: Path) -> None
     for claim in seen.claims:
         assert claim.statement.endswith(".")
         assert claim.evidence
-        assert claim.holds, f"{claim.verdict}: {claim.statement} {claim.evidence}"
+        known = claim.holds is None and (exercise.name, claim.statement) in UNDECIDED
+        assert claim.holds or known, f"{claim.verdict}: {claim.statement} {claim.evidence}"
     if seen.table is not None:
         assert {len(row) for row in seen.table.rows} == {len(seen.table.head)}
 
