@@ -32,7 +32,7 @@ from plaudit.report.pipeline.findings import LENGTH_FACTOR
 
 START, WITHOUT_KL, SMALL_BETA, LARGE_BETA = "sft", "free", "loose", "tight"
 """The policies of the config: before, without a leash, with the lesson's, with a shorter one."""
-MAX_LENGTH_FACTOR = 2
+MAX_LENGTH_FACTOR = 1.5
 """A leash that lets answers grow by more holds nothing."""
 _MAX_PROMPTS = 3
 
