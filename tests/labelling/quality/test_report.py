@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import numpy as np
@@ -147,11 +148,15 @@ def test_a_server_that_asks_for_reports_loads_nothing_that_computes() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("ends_first", [False, True])
 def test_a_child_that_fails_says_why_and_is_not_started_again(
-    make_desk: MakeDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_desk: MakeDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_first: bool
 ) -> None:
     desk = make_desk(tmp_path / "labels.db")
     monkeypatch.setattr("plaudit.labelling.quality.cache.sys.executable", "/bin/false")
+    if ends_first:
+        # It has ended before it is told what to compute: nobody reads that pipe any more.
+        monkeypatch.setattr("plaudit.labelling.quality.cache.subprocess.Popen", ended)
     reports = Reports(desk.store)
     try:
         give_up = time.monotonic() + 60
@@ -162,6 +167,12 @@ def test_a_child_that_fails_says_why_and_is_not_started_again(
         assert (held.computing, held.report) == (False, None)
     finally:
         reports.close()
+
+
+def ended(*words: Any, **settings: Any) -> subprocess.Popen[bytes]:
+    child = Popen(*words, **settings)
+    child.wait()
+    return child
 
 
 def test_nobody_overlaps_is_said(make_desk: MakeDesk, tmp_path: Path) -> None:

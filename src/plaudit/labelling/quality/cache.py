@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,6 @@ _report = Table(
 )
 _READ = select(_report.c.seq, _report.c.body).where(_report.c.project == bindparam("p"))
 _OUT = delete(_report).where(_report.c.project == bindparam("p"))
-
 
 MOST_SECONDS = 600
 """A child that computes for longer is ended."""
@@ -137,10 +137,9 @@ class Reports:
         child = self._children.get(project)
         if child is None:
             return
-        is_late = time.monotonic() - child.started > MOST_SECONDS
-        if child.process.poll() is None and not is_late:
-            return
         status = child.process.poll()
+        if status is None and time.monotonic() - child.started <= MOST_SECONDS:
+            return
         child.end()
         del self._children[project]
         if status is None:
@@ -169,7 +168,8 @@ def start(store: LabelStore, project: str, *, seq: int) -> Child:
     url = store.database.engine.url
     where = store.where if store.database.is_file else url.render_as_string(hide_password=False)
     assert child.stdin is not None
-    # Not as words of the command: everybody on the machine could read the database's password there.
-    child.stdin.write(json.dumps({"store": where, "project": project}).encode())
-    child.stdin.close()
+    # A child that has ended already says so by its status. Not as words of the command: everybody on the
+    # machine could read the database's password there.
+    with suppress(BrokenPipeError), child.stdin:
+        child.stdin.write(json.dumps({"store": where, "project": project}).encode())
     return Child(process=child, seq=seq, started=time.monotonic())
