@@ -62,10 +62,8 @@ class Way:
     """Its learning rate."""
     rounds: int = ROUNDS
     """How often answers are drawn."""
-    annotators: str = "crowd"
-    """Who compared."""
     taught: Taught = "models"
-    """What they taught."""
+    """What the comparisons taught."""
     reward: str = ""
     """Another reward than a taught one."""
     category: Category | None = None
@@ -160,7 +158,7 @@ def config_of(lab: Lab, way: Way, seed: int, out: Path) -> PolicyConfig:
     algorithm = policy_algorithm(way.algorithm, **way.settings)
     critic = {"value_lr_scale": 10.0} if "critic" in algorithm.needs else {}
     config_type: Any = policy_config_type(way.algorithm)
-    reward = way.reward or str(taught_reward(lab, way.taught, way.annotators, seed))
+    reward = way.reward or str(taught_reward(lab, way.taught, seed))
     return config_type(
         **way.settings,
         **critic,

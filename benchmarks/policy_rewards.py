@@ -25,34 +25,34 @@ SHARE = 0.2
 """The weight of the reward models beside it: both then speak about as loudly."""
 
 
-def taught_reward(lab: Lab, kind: Taught, annotators: str, seed: int) -> Path:
+def taught_reward(lab: Lab, kind: Taught, seed: int) -> Path:
     """The folder of a reward; made once."""
     if kind == "models":
-        return reward_model(lab, annotators, seed)
-    implicit = implicit_reward(lab, annotators, seed)
+        return reward_model(lab, seed)
+    implicit = implicit_reward(lab, seed)
     if kind == "implicit":
         return implicit
-    folder = lab.folder / "runs" / f"policy-rewards-both-{annotators}-{seed}"
+    folder = lab.folder / "runs" / f"policy-rewards-both-{seed}"
     if not (folder / COMBINED_FILE).exists():
-        members = [implicit, reward_model(lab, annotators, seed)]
+        members = [implicit, reward_model(lab, seed)]
         save_combination(folder, members, Combination(how="weighted", weights=(1.0, SHARE)))
     return folder
 
 
-def reward_model(lab: Lab, annotators: str, seed: int) -> Path:
+def reward_model(lab: Lab, seed: int) -> Path:
     """Reward models of comparisons of the start's own answers, and their mean."""
     start = lab.sft_model(SHOWN)
-    data = lab.judged(start, annotators, ROWS, seed)
+    data = lab.judged(start, "crowd", ROWS, seed)
     several = EnsembleSettings(members=MEMBERS, bootstrap=False)
     usual = replace(
         lab.usual(), model=start, epochs=2.0, learning_rate=REWARD_RATE, seed=seed, ensemble=several
     )
-    return lab.trained(f"policy-rewards-{annotators}-{seed}", data, usual)
+    return lab.trained(f"policy-rewards-{seed}", data, usual)
 
 
-def implicit_reward(lab: Lab, annotators: str, seed: int) -> Path:
+def implicit_reward(lab: Lab, seed: int) -> Path:
     """What DPO has learnt from the same comparisons, as a reward."""
-    way = preference_lab.Way(algorithm="dpo", settings={"beta": IMPLICIT_BETA}, annotators=annotators)
+    way = preference_lab.Way(algorithm="dpo", settings={"beta": IMPLICIT_BETA})
     run = preference_lab.trained(lab, way, seed)
     folder = run / "reward"
     if not (folder / COMBINED_FILE).exists():

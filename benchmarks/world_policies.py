@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
-from benchmarks.policy_lab import GOLD, Evaluation, Found, Way, found, surest
+from benchmarks.policy_lab import GOLD, Found, Way, found, surest
 from benchmarks.policy_rewards import MEMBERS, taught_reward
 from benchmarks.preference_lab import SHOWN, mean_length, sampled_answers
 from benchmarks.studies import Table, run_studies
@@ -24,10 +24,8 @@ from benchmarks.tilting import Tilt, deviation, drawn_tasks, right_of_pairs, sco
 from plaudit.rewards.registry import resolve_reward
 from plaudit.world.exam import mean_utilities
 
-SEEDS = 5
+SEEDS = 3
 """Runs of each kind: other comparisons, another reward model, another order."""
-FEW = 3
-"""Runs of each kind in the studies of one setting."""
 HELD, LOOSE = {"kl_coef": 0.5}, {"kl_coef": 0.3}
 """Leashes for rewards of about one point from bad to good."""
 ONE_MOVE = {"minibatches": 1}
@@ -81,7 +79,7 @@ def betas(lab: Lab) -> Table:
     for beta in (0.001, 0.02, HELD["kl_coef"]):
         way = replace(WAYS["PPO"], settings={"kl_coef": beta})
         name = way.algorithm if way == WAYS["PPO"] else f"{way.algorithm}-beta{beta:g}"
-        runs = [found(lab, name, way, seed) for seed in range(FEW)]
+        runs = [found(lab, name, way, seed) for seed in range(SEEDS)]
         yield (
             f"{beta:g}",
             shares([run.won for run in runs]),
@@ -122,13 +120,13 @@ def optima(lab: Lab) -> Table:
     yield "reward", "right, of pairs that differ", "its σ among answers to a prompt", *tilts
     tasks = drawn_tasks(lab.sampler(lab.sft_model(SHOWN)), "validation")
     worth = scores_PN(resolve_reward(GOLD), tasks)
-    folders = [taught_reward(lab, "models", "crowd", seed) for seed in range(FEW)]
+    folders = [taught_reward(lab, "models", seed) for seed in range(SEEDS)]
     for name, words in {
         "the truth": [GOLD],
         "one reward model": [str(folder / "members" / "0" / "model") for folder in folders],
         f"the mean of {MEMBERS} reward models": [str(folder) for folder in folders],
-        "implicit": [str(taught_reward(lab, "implicit", "crowd", seed)) for seed in range(FEW)],
-        "both": [str(taught_reward(lab, "both", "crowd", seed)) for seed in range(FEW)],
+        "implicit": [str(taught_reward(lab, "implicit", seed)) for seed in range(SEEDS)],
+        "both": [str(taught_reward(lab, "both", seed)) for seed in range(SEEDS)],
     }.items():
         scores_of_words = [scores_PN(resolve_reward(word), tasks) for word in words]
         loud = [deviation(scores) for scores in scores_of_words]
@@ -150,25 +148,6 @@ def _at_best(found: Sequence[Tilt]) -> str:
     return f"{utility:.3f}, {kl:.2f}"
 
 
-def leash(lab: Lab) -> Table:
-    """A reward taught by annotators who love length, without a leash and with one, along √KL."""
-    yield "leash", "√KL", "reward", "utility", "tokens"
-    for name, beta in (("none", 0.0), ("β 0.5", 0.5)):
-        settings = {"kl_coef": beta}
-        way = Way(algorithm="ppo", settings=settings, annotators="length-lovers", rate=4e-4)
-        runs = [found(lab, f"ppo-length-lovers-beta{beta:g}", way, seed) for seed in range(FEW)]
-        for evaluations in zip(*(run.evaluations for run in runs), strict=True):
-            yield (name, *(_mean(evaluations, what, digits) for what, digits in COLUMNS.items()))
-
-
-COLUMNS = {"root": 2, "proxy": 2, "gold": 3, "length": 1}
-"""What is shown of a look, and with how many digits."""
-
-
-def _mean(evaluations: Sequence[Evaluation], what: str, digits: int) -> str:
-    return f"{statistics.fmean(getattr(evaluation, what) for evaluation in evaluations):.{digits}f}"
-
-
 def ladder(lab: Lab) -> Table:
     """From GRPO to DAPO, a step at a time, on arithmetic that can be checked."""
     yield "row", "right, of held-out sums", "length", "KL"
@@ -185,7 +164,8 @@ def ladder(lab: Lab) -> Table:
     }
     for name, rung in rungs.items():
         way = replace(rung, reward="number", category="arithmetic", rate=2e-4, longest=32)
-        runs = [found(lab, f"ladder-{name.strip('+ ').replace(' ', '-')}", way, seed) for seed in range(FEW)]
+        called = f"ladder-{name.strip('+ ').replace(' ', '-')}"
+        runs = [found(lab, called, way, seed) for seed in range(SEEDS)]
         yield name, *_last(runs)
 
 
@@ -204,7 +184,7 @@ def lengths(lab: Lab) -> Table:
     for name in ("grpo", "dr-grpo"):
         settings = {"divergence": "none", "update_epochs": 2, **ONE_MOVE}
         way = Way(algorithm=name, settings=settings, reward="number", category="arithmetic", rate=2e-4)
-        runs = [found(lab, f"lengths-{name}", replace(way, longest=32), seed) for seed in range(FEW)]
+        runs = [found(lab, f"lengths-{name}", replace(way, longest=32), seed) for seed in range(SEEDS)]
         yield name, *_last(runs)
 
 
@@ -213,7 +193,6 @@ STUDIES = {
     "policy-betas": betas,
     "rewards": rewards,
     "optima": optima,
-    "leash": leash,
     "ladder": ladder,
     "lengths": lengths,
 }

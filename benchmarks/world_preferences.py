@@ -20,16 +20,14 @@ from benchmarks.studies import Table, run_studies
 from plaudit.methods.preference.config import ReferenceSettings
 from plaudit.world.exam import mean_utilities
 
-SEEDS = 5
+SEEDS = 3
 """Runs of each kind: other answers, other annotators' turns, another order."""
-FEW = 3
-"""Runs of each kind in the studies of one setting."""
 BETA = 0.3
 """DPO's β, from the study of choices."""
 
 
 def choices(lab: Lab) -> Table:
-    """Settings on the validation split, from which those of the other studies come; DPO's on five seeds."""
+    """Settings on the validation split, from which the other studies' come; DPO's on several seeds."""
     yield "algorithm", "β", "rate", "runs", "better, of those that differ", "utility"
     for way, seeds in CANDIDATES:
         runs = [found(lab, way, seed, "validation") for seed in range(seeds)]
@@ -49,7 +47,7 @@ def whose(lab: Lab) -> Table:
     """DPO from comparisons of the model's own answers, and of others in the manner of the corpus."""
     yield "answers compared", "better, of those that differ", "utility", "log π of preferred"
     for name, own in (("the model's own", True), ("in the manner of the corpus", False)):
-        runs = [found(lab, replace(WAYS["DPO"], own=own), seed) for seed in range(FEW)]
+        runs = [found(lab, replace(WAYS["DPO"], own=own), seed) for seed in range(SEEDS)]
         yield (
             name,
             shares([run.won for run in runs]),
@@ -126,7 +124,7 @@ def noise(lab: Lab) -> Table:
                 rate=WAYS["IPO"].rate if name == "ipo" else RATE,
                 flipped=flipped,
             )
-            cells.append(shares([found(lab, way, seed).won for seed in range(FEW)]))
+            cells.append(shares([found(lab, way, seed).won for seed in range(SEEDS)]))
         yield name, *cells
 
 
@@ -137,7 +135,7 @@ def length(lab: Lab) -> Table:
     yield "(the start)", f"{mean_length(start):.1f}", "", f"{mean_utilities(start)['all'].mean:.3f}"
     for name in ("DPO", "R-DPO", "LD-DPO", "DPO-norm", "SimPO"):
         way = replace(LENGTH_WAYS[name], annotators="length-lovers")
-        runs = [found(lab, way, seed) for seed in range(FEW)]
+        runs = [found(lab, way, seed) for seed in range(SEEDS)]
         yield (
             name,
             numbers([run.length for run in runs], 1),
@@ -155,7 +153,7 @@ def references(lab: Lab) -> Table:
         ("two parts, each result the next reference (sdpo)", "sdpo"),
     ):
         way = Way(algorithm=algorithm, settings={"beta": BETA})
-        runs = [found(lab, way, seed) for seed in range(FEW)]
+        runs = [found(lab, way, seed) for seed in range(SEEDS)]
         yield (
             name,
             shares([run.won for run in runs]),

@@ -1,14 +1,13 @@
 """What reward models learn on the embedded world, where the truth is known: tables for docs/reward-models.md.
 
     python -m benchmarks.world_rewards --out lab              # every study; begun again, it goes on
-    python -m benchmarks.world_rewards --out lab --only data  # one of them
+    python -m benchmarks.world_rewards --out lab --only flips # one of them
 
 Each prints a Markdown table and writes it into the folder.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -97,16 +96,6 @@ def flips(lab: Lab) -> Table:
             yield f"{flipped:.0%} swapped", label, *_means(found)
 
 
-def pooling(lab: Lab) -> Table:
-    """Where a reward is read."""
-    yield "read at", "accuracy", "log-loss", "Brier", "mean margin"
-    rows = lab.compared("crowd", FEW)
-    for where in ("last", "mean"):
-        settings = RewardSettings(pooling=where)
-        found = [_tested(lab, f"pooling-{where}", rows, settings, seed) for seed in range(SEEDS)]
-        yield where, *_means(found)
-
-
 def ensembles(lab: Lab) -> Table:
     """Do members disagree where they are wrong?"""
     yield "pairs, by how far the members disagree", "error of their mean", "error of one member"
@@ -138,35 +127,6 @@ def ensembles(lab: Lab) -> Table:
     yield f"all ({len(order)})", *(f"{pair:.1%}" for pair in both)
 
 
-def rankings(lab: Lab) -> Table:
-    """The same comparisons: a ranking in one element, or as pairs shuffled over the epoch."""
-    yield "rankings of 9", "steps", "loss in the last tenth", "loss on new prompts", "accuracy on new prompts"
-    ranked = lab.ranked("crowd", 600, answers=9)
-    pairs = lab.in_pairs(ranked)
-    tested = lab.compared("crowd", TESTED, "validation")
-    for name, data, batch in (
-        ("one element each", ranked, 8),
-        ("shuffled pairs", pairs, 288),
-        ("shuffled pairs, small steps", pairs, 32),
-    ):
-        config = replace(lab.usual(), learning_rate=1e-3, batch_size=batch)
-        run = lab.trained(f"rankings-{name.replace(' ', '-')}", data, config)
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-        last = statistics.fmean(line["loss"] for line in lines[-max(1, len(lines) // 10) :])
-        found = lab.evaluated(run, tested)
-        yield name, str(len(lines)), f"{last:.3f}", loss(found), share(found.accuracy)
-
-
-def data(lab: Lab) -> Table:
-    """Twice the comparisons."""
-    yield "comparisons by the crowd", "accuracy on theirs", "log-loss", "accuracy on experts'"
-    for n in (1000, 2000, 4000, 8000, 16000, 32000):
-        run = lab.trained(f"data-{n}", lab.compared("crowd", n))
-        own = lab.evaluated(run, lab.compared("crowd", TESTED, "validation"))
-        expert = lab.evaluated(run, lab.compared("experts", TESTED, "validation"))
-        yield f"{n:,}", share(own.accuracy), loss(own), share(expert.accuracy)
-
-
 def models(lab: Lab) -> Table:
     """Twice the width of the model, each having read the same corpus as often."""
     yield "width", "weights", "accuracy on the crowd's", "log-loss", "accuracy on experts'"
@@ -184,10 +144,7 @@ STUDIES: dict[str, Callable[[Lab], Table]] = {
     "experts": experts,
     "pools": pools,
     "flips": flips,
-    "pooling": pooling,
     "ensembles": ensembles,
-    "rankings": rankings,
-    "data": data,
     "models": models,
 }
 """What can be asked for."""

@@ -44,17 +44,17 @@ def test_studies_print_their_tables_and_go_on_where_they_were(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        sys, "argv", ["world_rewards", "--out", str(tmp_path), "--only", "pooling", "ensembles"]
+        sys, "argv", ["world_rewards", "--out", str(tmp_path), "--only", "flips", "ensembles"]
     )
     studies.run_studies(world_rewards.__doc__, world_rewards.STUDIES)
     first = capsys.readouterr().out
-    pooling = (tmp_path / "pooling.md").read_text("utf-8").splitlines()
-    assert pooling[0] == "| read at | accuracy | log-loss | Brier | mean margin |"
-    assert [row.split(" | ")[0] for row in pooling[2:]] == ["| last", "| mean"]
+    flips = (tmp_path / "flips.md").read_text("utf-8").splitlines()
+    assert flips[0] == "| labels | what the loss believes | accuracy | log-loss | Brier | mean margin |"
+    assert [row.split(" | ")[0] for row in flips[2:]] == ["| 0% swapped"] * 3 + ["| 10% swapped"] * 3
     quarters = (tmp_path / "ensembles.md").read_text("utf-8").splitlines()[2:]
     assert [row.split()[1] for row in quarters] == ["least", "second", "third", "most", "all"]
     weights = made(tmp_path)
-    assert len(weights) == 7, "the starting model, two ways to read, four members"
+    assert len(weights) == 11, "the starting model, six kinds of labels and losses, four members"
     studies.run_studies(world_rewards.__doc__, world_rewards.STUDIES)
     assert capsys.readouterr().out == first
     assert made(tmp_path) == weights
@@ -69,7 +69,7 @@ def test_studies_of_preferences_print_their_tables(
         (preference_lab, "PROMPTS", 16),
         (preference_lab, "SHOWN", 40),
         (world_preferences, "SHOWN", 40),
-        (world_preferences, "FEW", 2),
+        (world_preferences, "SEEDS", 2),
     ):
         monkeypatch.setattr(module, name, value)
     words = ["world_preferences", "--out", str(tmp_path), "--only", "references", "precomputing"]
@@ -99,7 +99,6 @@ def test_studies_of_policies_print_their_tables(
         (policy_lab, "SHOWN", 40),
         (world_policies, "SHOWN", 40),
         (world_policies, "SEEDS", 1),
-        (world_policies, "FEW", 1),
         (world_policies, "WAYS", {name: replace(way, rounds=1) for name, way in world_policies.WAYS.items()}),
     ):
         monkeypatch.setattr(module, name, value)
