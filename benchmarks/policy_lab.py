@@ -37,7 +37,7 @@ ROUNDS = 40
 """Rounds of a run."""
 RATE = 1e-4
 """The usual learning rate."""
-LONGEST = 48
+LONGEST = 64
 """Tokens that an answer may have."""
 GOLD = "plaudit.world.gold:utility"
 """The truth, as a reward."""
