@@ -29,7 +29,7 @@ from plaudit.evaluation.stats import Estimate, Resampling
 from plaudit.judges.both_ways import both_ways
 from plaudit.judges.wording import ShownPair, pair_question, wording_named
 from plaudit.methods.config import SampleSettings
-from plaudit.methods.reward_model.config import RewardConfig, RewardSettings
+from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.rewards.load import load_reward
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.world.annotators import annotator_pool
@@ -41,7 +41,7 @@ from plaudit.world.prompts import Split
 from plaudit.world.verdicts import make_comparisons
 
 SHOWN = 300
-"""Demonstrations that the model whose answers are compared has seen, once: as in pipeline/default.yaml."""
+"""Demonstrations that the model whose answers are compared has seen, once."""
 LABELS = 2000
 """Labels that a reward model learns from."""
 TESTED = 2000
@@ -344,14 +344,13 @@ def learnt(lab: Lab, name: str, seed: int) -> Learnt:
 
 
 def settings_of(lab: Lab, seed: int) -> RewardConfig:
-    """A reward model as in pipeline/default.yaml, one in place of its two."""
+    """A reward model as in pipeline/default.yaml, one in place of its two, and of the last step."""
     return RewardConfig(
         model=lab.sft_model(SHOWN),
         data=lab.folder,
         out=lab.folder,
         held_out="0",
-        reward=RewardSettings(pooling="mean"),
-        learning_rate=3e-4,
+        learning_rate=1e-3,
         epochs=2.0,
         batch_size=32,
         seed=seed,
