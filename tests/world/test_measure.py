@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,21 @@ def test_a_model_that_is_given_twice_is_refused(capsys: pytest.CaptureFixture[st
     twice = ["--model", str(base_model_folder())] * 2
     assert main(["world", "score", "--n", "16", *twice]) == 2
     assert "is given 2 times; name each model once" in capsys.readouterr().err
+
+
+def test_more_models_than_fit_beside_each_other_stand_below(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"model-{number}" for number in range(5)]
+    words = [word for name in names for word in ("--model", str(tmp_path / name))]
+    for name in names:
+        shutil.copytree(base_model_folder(), tmp_path / name)
+    assert main(["world", "score", "--n", "12", *words]) == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if "category" in line]
+    assert [[name in head for name in names] for head in heads] == [
+        [True] * 4 + [False],
+        [False] * 4 + [True],
+    ]
 
 
 def said(*how: str) -> list[ScoredAnswer]:

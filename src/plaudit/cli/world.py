@@ -99,20 +99,19 @@ def score_models(args: argparse.Namespace) -> int:
 def _print_standings(
     standings_by_model: Mapping[str, Mapping[str, MeanUtility]], args: argparse.Namespace
 ) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
     answers = next(iter(standings_by_model.values()))["all"].answers
     how = "greedy" if args.temperature == 0 else f"temperature {args.temperature:g}"
     print(f"True utility on the {args.split} split, {how}, {answers} answers each; the best possible is 1.")
-    table = Table()
-    table.add_column("category")
-    for name in standings_by_model:
-        table.add_column(name, justify="right")
-    first: Sequence[str] = list(next(iter(standings_by_model.values())))
-    for category in first:
-        cells = (by_category[category] for by_category in standings_by_model.values())
-        table.add_row(category, *(f"{cell.mean:.2f} ± {cell.error:.2f}" for cell in cells))
-    make_console().print(table)
+    categories = next(iter(standings_by_model.values()))
+    for start in range(0, len(standings_by_model), _ABREAST):
+        some = list(standings_by_model)[start : start + _ABREAST]
+        table = Table("category", *(Column(name, justify="right") for name in some))
+        for category in categories:
+            cells = (standings_by_model[name][category] for name in some)
+            table.add_row(category, *(f"{cell.mean:.2f} ± {cell.error:.2f}" for cell in cells))
+        make_console().print(table)
 
 
 def _print_duels(named: Mapping[str, Sequence[ScoredAnswer]]) -> None:
@@ -123,9 +122,8 @@ def _print_duels(named: Mapping[str, Sequence[ScoredAnswer]]) -> None:
     for name, answers in others:
         duel_result = compare_models(answers, first_answers)
         print(
-            f"{name} against {first}: better {duel_result.won:,} times, worse {duel_result.lost:,}, of "
-            "equal worth "
-            f"{duel_result.tied:,}: {duel_result.win_share:.0%} of those that differ"
+            f"{name} against {first}: better {duel_result.won:,} times, worse {duel_result.lost:,}, "
+            f"of equal worth {duel_result.tied:,}: {duel_result.win_share:.0%} of those that differ"
         )
 
 
@@ -145,6 +143,7 @@ def _answer_line(model: str, scored: ScoredAnswer) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
 
+_ABREAST = 4  # Models beside each other in 80 columns.
 _COLUMNS = """\
 with gold     of the preferences, how many are for the answer of the higher true utility
 among itself  how often a preference is shared by another annotator who is not undecided
