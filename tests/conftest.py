@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.peer import PEER
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 # Read by the libraries when they are imported, so set before any test module is.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# A busy machine is slow to draw an example and to try it, and no test is about how fast either is.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def _no_fsync(descriptor: int) -> None:
