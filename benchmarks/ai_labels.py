@@ -292,7 +292,7 @@ def rlaif(lab: Lab) -> Table:
         "log-loss of the crowd's chances",
         f"worth of the best of {CHOICES}",
     )
-    found = {name: [learnt(lab, name, seed) for seed in range(SEEDS)] for name in LABELLED}
+    found = {name: [learnt(lab, name, seed) for seed in range(lab.seeds or SEEDS)] for name in LABELLED}
     for name, runs in found.items():
         yield name, *_cells([astuple(run) for run in runs])
     for name, other in COMPARED:

@@ -60,7 +60,7 @@ def algorithms(lab: Lab) -> Table:
     worth = (f"{mean_utilities(start)['all'].mean:.3f}", f"{surest(lab, model):.3f}")
     yield "(the start)", "", *worth, "", "0", f"{mean_length(start):.1f}", ""
     for name, way in WAYS.items():
-        runs = [found(lab, way.algorithm, way, seed) for seed in range(SEEDS)]
+        runs = [found(lab, way.algorithm, way, seed) for seed in range(lab.seeds or SEEDS)]
         yield (
             name,
             shares([run.won for run in runs]),
@@ -79,7 +79,7 @@ def betas(lab: Lab) -> Table:
     for beta in (0.001, 0.02, HELD["kl_coef"]):
         way = replace(WAYS["PPO"], settings={"kl_coef": beta})
         name = way.algorithm if way == WAYS["PPO"] else f"{way.algorithm}-beta{beta:g}"
-        runs = [found(lab, name, way, seed) for seed in range(SEEDS)]
+        runs = [found(lab, name, way, seed) for seed in range(lab.seeds or SEEDS)]
         yield (
             f"{beta:g}",
             shares([run.won for run in runs]),
@@ -94,7 +94,7 @@ def rewards(lab: Lab) -> Table:
     yield "reward", "β", "better, of those that differ", "utility", "of the likeliest", "KL", "length"
     for name, way in BY_REWARD.items():
         called = way.algorithm if way == WAYS["PPO"] else f"{way.algorithm}-by-{way.taught}"
-        runs = [found(lab, called, way, seed) for seed in range(SEEDS)]
+        runs = [found(lab, called, way, seed) for seed in range(lab.seeds or SEEDS)]
         yield (
             name,
             f"{way.settings['kl_coef']:g}",
@@ -120,13 +120,13 @@ def optima(lab: Lab) -> Table:
     yield "reward", "right, of pairs that differ", "its σ among answers to a prompt", *tilts
     tasks = drawn_tasks(lab.sampler(lab.sft_model(SHOWN)), "validation")
     worth = scores_PN(resolve_reward(GOLD), tasks)
-    folders = [taught_reward(lab, "models", seed) for seed in range(SEEDS)]
+    folders = [taught_reward(lab, "models", seed) for seed in range(lab.seeds or SEEDS)]
     for name, words in {
         "the truth": [GOLD],
         "one reward model": [str(folder / "members" / "0" / "model") for folder in folders],
         f"the mean of {MEMBERS} reward models": [str(folder) for folder in folders],
-        "implicit": [str(taught_reward(lab, "implicit", seed)) for seed in range(SEEDS)],
-        "both": [str(taught_reward(lab, "both", seed)) for seed in range(SEEDS)],
+        "implicit": [str(taught_reward(lab, "implicit", seed)) for seed in range(lab.seeds or SEEDS)],
+        "both": [str(taught_reward(lab, "both", seed)) for seed in range(lab.seeds or SEEDS)],
     }.items():
         scores_of_words = [scores_PN(resolve_reward(word), tasks) for word in words]
         loud = [deviation(scores) for scores in scores_of_words]
@@ -165,7 +165,7 @@ def ladder(lab: Lab) -> Table:
     for name, rung in rungs.items():
         way = replace(rung, reward="number", category="arithmetic", rate=2e-4, longest=32)
         called = f"ladder-{name.strip('+ ').replace(' ', '-')}"
-        runs = [found(lab, called, way, seed) for seed in range(SEEDS)]
+        runs = [found(lab, called, way, seed) for seed in range(lab.seeds or SEEDS)]
         yield name, *_last(runs)
 
 
@@ -184,7 +184,10 @@ def lengths(lab: Lab) -> Table:
     for name in ("grpo", "dr-grpo"):
         settings = {"divergence": "none", "update_epochs": 2, **ONE_MOVE}
         way = Way(algorithm=name, settings=settings, reward="number", category="arithmetic", rate=2e-4)
-        runs = [found(lab, f"lengths-{name}", replace(way, longest=32), seed) for seed in range(SEEDS)]
+        runs = [
+            found(lab, f"lengths-{name}", replace(way, longest=32), seed)
+            for seed in range(lab.seeds or SEEDS)
+        ]
         yield name, *_last(runs)
 
 

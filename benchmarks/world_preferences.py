@@ -47,7 +47,7 @@ def whose(lab: Lab) -> Table:
     """DPO from comparisons of the model's own answers, and of others in the manner of the corpus."""
     yield "answers compared", "better, of those that differ", "utility", "log π of preferred"
     for name, own in (("the model's own", True), ("in the manner of the corpus", False)):
-        runs = [found(lab, replace(WAYS["DPO"], own=own), seed) for seed in range(SEEDS)]
+        runs = [found(lab, replace(WAYS["DPO"], own=own), seed) for seed in range(lab.seeds or SEEDS)]
         yield (
             name,
             shares([run.won for run in runs]),
@@ -80,7 +80,7 @@ def algorithms(lab: Lab) -> Table:
         "",
     )
     for name, way in WAYS.items():
-        runs = [found(lab, way, seed) for seed in range(SEEDS)]
+        runs = [found(lab, way, seed) for seed in range(lab.seeds or SEEDS)]
         beta = f"{way.settings['beta']:g}" if "beta" in way.settings else ""
         yield (
             name,
@@ -99,7 +99,7 @@ def betas(lab: Lab) -> Table:
     yield "β", "better, of those that differ", "utility", "distance from the reference", "log π of preferred"
     for beta in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
         way = Way(algorithm="dpo", settings={"beta": beta})
-        runs = [found(lab, way, seed) for seed in range(SEEDS)]
+        runs = [found(lab, way, seed) for seed in range(lab.seeds or SEEDS)]
         yield (
             f"{beta:g}",
             shares([run.won for run in runs]),
@@ -124,7 +124,7 @@ def noise(lab: Lab) -> Table:
                 rate=WAYS["IPO"].rate if name == "ipo" else RATE,
                 flipped=flipped,
             )
-            cells.append(shares([found(lab, way, seed).won for seed in range(SEEDS)]))
+            cells.append(shares([found(lab, way, seed).won for seed in range(lab.seeds or SEEDS)]))
         yield name, *cells
 
 
@@ -135,7 +135,7 @@ def length(lab: Lab) -> Table:
     yield "(the start)", f"{mean_length(start):.1f}", "", f"{mean_utilities(start)['all'].mean:.3f}"
     for name in ("DPO", "R-DPO", "LD-DPO", "DPO-norm", "SimPO"):
         way = replace(LENGTH_WAYS[name], annotators="length-lovers")
-        runs = [found(lab, way, seed) for seed in range(SEEDS)]
+        runs = [found(lab, way, seed) for seed in range(lab.seeds or SEEDS)]
         yield (
             name,
             numbers([run.length for run in runs], 1),
@@ -153,7 +153,7 @@ def references(lab: Lab) -> Table:
         ("two parts, each result the next reference (sdpo)", "sdpo"),
     ):
         way = Way(algorithm=algorithm, settings={"beta": BETA})
-        runs = [found(lab, way, seed) for seed in range(SEEDS)]
+        runs = [found(lab, way, seed) for seed in range(lab.seeds or SEEDS)]
         yield (
             name,
             shares([run.won for run in runs]),

@@ -92,7 +92,7 @@ def flips(lab: Lab) -> Table:
             ("smoothing 0.1: one in ten is swapped", RewardSettings(smoothing=0.1)),
         ):
             name = f"flips-{flipped}-{label.split()[0]}"
-            found = [_tested(lab, name, data, settings, seed) for seed in range(SEEDS)]
+            found = [_tested(lab, name, data, settings, seed) for seed in range(lab.seeds or SEEDS)]
             yield f"{flipped:.0%} swapped", label, *_means(found)
 
 

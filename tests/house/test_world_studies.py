@@ -70,10 +70,10 @@ def test_studies_of_preferences_print_their_tables(
         (preference_lab, "PROMPTS", 16),
         (preference_lab, "SHOWN", 40),
         (world_preferences, "SHOWN", 40),
-        (world_preferences, "SEEDS", 2),
     ):
         monkeypatch.setattr(module, name, value)
     words = ["world_preferences", "--out", str(tmp_path), "--only", "references", "precomputing"]
+    words += ["--seeds", "2"]
     monkeypatch.setattr(sys, "argv", words)
     studies.run_studies(world_preferences.__doc__, world_preferences.STUDIES)
     references = (tmp_path / "references.md").read_text("utf-8").splitlines()
@@ -101,11 +101,11 @@ def test_studies_of_policies_print_their_tables(
         (policy_rewards, "SHOWN", 40),
         (policy_rewards, "ROWS", 40),
         (world_policies, "SHOWN", 40),
-        (world_policies, "SEEDS", 1),
         (world_policies, "WAYS", {name: replace(way, rounds=1) for name, way in world_policies.WAYS.items()}),
     ):
         monkeypatch.setattr(module, name, value)
     words = ["world_policies", "--out", str(tmp_path), "--only", "policies", "policy-betas"]
+    words += ["--seeds", "1"]
     monkeypatch.setattr(sys, "argv", words)
     studies.run_studies(world_policies.__doc__, world_policies.STUDIES)
     policies = (tmp_path / "policies.md").read_text("utf-8").splitlines()[2:]
