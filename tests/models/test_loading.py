@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from plaudit.errors import UserError
 from plaudit.models.load import Precision, load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout
+from plaudit.tokens.microbatch import Layout
 from tests.models.zoo import SDPA, ZOO, build
 
 CPU = torch.device("cpu")
@@ -57,6 +58,9 @@ def test_capped_scores_stay_capped_where_the_library_would_take_an_attention_wit
     capped, uncapped = _load(folder), AutoModelForCausalLM.from_pretrained(folder)
     assert (capped.config._attn_implementation, uncapped.config._attn_implementation) == ("eager", "sdpa")
     assert torch.equal(capped(tokens).logits, wanted)
+    for layout in get_args(Layout):
+        with Policy(capped, layout=layout).as_plain_model() as plain:
+            assert torch.equal(plain(tokens).logits, wanted)
 
 
 def test_shards_load_as_one(tmp_path: Path) -> None:

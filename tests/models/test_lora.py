@@ -17,7 +17,7 @@ from plaudit.models.settings import LoraSettings
 from plaudit.models.verify import choose_layout
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.microbatch import Layout
-from tests.models.zoo import SDPA, build, examples
+from tests.models.zoo import SDPA, build, examples, recompute_layers
 
 pytest.importorskip("peft", reason="needs plaudit[lora]")
 SETTINGS = LoraSettings(rank=4, alpha=8)
@@ -119,8 +119,7 @@ def test_gradient_checkpointing_gives_adapters_the_same_gradient() -> None:
     def gradients(checkpointing: bool) -> dict[str, Tensor]:
         base = build("llama", torch.float64)
         if checkpointing:
-            base.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-            base.enable_input_require_grads()
+            recompute_layers(base)
         model = with_lora(base, SETTINGS)
         with torch.no_grad():
             for weight in model.parameters():

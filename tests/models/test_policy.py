@@ -8,7 +8,7 @@ import torch
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_kernels
 from plaudit.tokens.batch import batch_of
-from tests.models.zoo import SDPA, build, by_loop, examples
+from tests.models.zoo import SDPA, build, by_loop, examples, recompute_layers
 
 
 @pytest.mark.parametrize("name", ["llama", "cohere", "phi", "gemma2"])
@@ -67,10 +67,7 @@ def test_gradient_checkpointing_changes_no_gradient(device: torch.device) -> Non
     def gradients(checkpointing: bool) -> dict[str, torch.Tensor]:
         policy = by_loop(Policy(build("llama", torch.float64)), device).train()
         if checkpointing:
-            policy.model.activation_checkpointing_enable(
-                activation_checkpointing_kwargs={"use_reentrant": False}
-            )
-            assert policy.model.is_activation_checkpointing
+            recompute_layers(policy.model)
         policy.score(batch, also=("entropy",)).logp_NT.sum().backward()
         return {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
 
@@ -82,7 +79,7 @@ def test_gradient_checkpointing_changes_no_gradient(device: torch.device) -> Non
 
 def test_gradient_checkpointing_computes_layers_again() -> None:
     policy = Policy(build("llama")).train()
-    policy.model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    recompute_layers(policy.model)
     runs: list[int] = []
     policy.base.model.layers[0].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
     policy.score(batch_of(examples())).logp_NT.sum().backward()

@@ -40,7 +40,7 @@ from tests.models.reward_zoo import (
     saved,
     start,
 )
-from tests.models.zoo import PLAIN, VOCABULARY, build, examples
+from tests.models.zoo import PLAIN, PLAIN_ATTENTION, VOCABULARY, build, examples
 
 FAMILIES = [
     "llama",
@@ -80,7 +80,8 @@ def test_transformers_gives_the_same_scores_alone_and_padded(
     folder, model = saved(
         tmp_path, start(tmp_path, name, pad=pad, specials=SPECIAL if pad == "<pad>" else FULL)
     )
-    plain = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    attention = PLAIN_ATTENTION.get(name)
+    plain = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation=attention).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     pad_id = tokenizer.pad_token_id
     assert (plain.config.num_labels, plain.config.pad_token_id) == (1, pad_id)

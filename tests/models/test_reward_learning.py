@@ -16,7 +16,7 @@ from plaudit.models.reward_model import FreshHead, RewardModel, load_reward_mode
 from plaudit.models.settings import LoraSettings
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from tests.models.reward_zoo import CPU, conversations, encoder_of, fresh, start
-from tests.models.zoo import examples
+from tests.models.zoo import examples, recompute_layers
 
 LORA = LoraSettings(rank=4, alpha=8)
 
@@ -118,8 +118,7 @@ def test_layers_that_are_computed_again_give_the_same_gradient(tmp_path: Path, l
     def one(checkpointing: bool) -> tuple[dict[str, Tensor], int]:
         model = fresh(begun, dtype=torch.float64)
         if checkpointing:
-            model.base.activation_checkpointing_enable({"use_reentrant": False})
-            model.base.enable_input_require_grads()
+            recompute_layers(model.base)
         runs: list[int] = []
         model.base.model.layers[0].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
         if lora:

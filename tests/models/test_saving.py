@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from plaudit.models.load import load_model, save_model, stored_dtype
 from plaudit.models.policy import Policy
-from tests.models.zoo import ZOO, build
+from tests.models.zoo import PLAIN_ATTENTION, ZOO, build
 
 IDS = torch.tensor([[1, 5, 9, 13, 4, 8, 22, 7, 30]])
 
@@ -33,7 +33,7 @@ def _round(tmp_path: Path, name: str, stop_ids: tuple[int, ...] = (2,)) -> tuple
 @pytest.mark.parametrize("name", ZOO)
 def test_plain_transformers_gives_the_same_logits_bit_for_bit(tmp_path: Path, name: str) -> None:
     policy, folder = _round(tmp_path, name)
-    plain = AutoModelForCausalLM.from_pretrained(folder).eval()
+    plain = AutoModelForCausalLM.from_pretrained(folder, attn_implementation=PLAIN_ATTENTION.get(name)).eval()
     with policy.as_plain_model() as model, torch.no_grad():
         assert torch.equal(plain(IDS).logits, model(IDS).logits)
     assert not list(folder.glob("*.bin"))
@@ -70,14 +70,21 @@ def test_tied_embeddings_are_written_once(tmp_path: Path) -> None:
     assert (folder / "model.safetensors").stat().st_size < size + 6000
 
 
-def test_a_base_with_odd_generation_settings_can_still_be_saved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strict", [False, True], ids=["", "as transformers 5.17 has it"])
+def test_a_base_with_odd_generation_settings_can_still_be_saved(
+    tmp_path: Path, strict: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Released folders hold temperatures beside do_sample=false, which transformers does not write back."""
     build("llama").save_pretrained(tmp_path / "start")
     (tmp_path / "start" / "generation_config.json").write_text(
         json.dumps({"temperature": 0.6, "top_p": 0.9, "do_sample": False, "eos_token_id": 2})
     )
     model = load_model(tmp_path / "start", dtype=torch.float32, device=torch.device("cpu"))
+    if strict:
+        usual = GenerationConfig.validate
+        monkeypatch.setattr(GenerationConfig, "validate", lambda settings, **_: usual(settings, strict=True))
     save_model(model, tmp_path / "end", template_of=tmp_path / "start", stop_ids=[7])
+    assert model.generation_config.temperature == 0.6
     saved = json.loads((tmp_path / "end" / "generation_config.json").read_text())
     assert saved["eos_token_id"] == 7
     assert saved["temperature"] == 0.6

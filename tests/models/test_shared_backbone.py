@@ -21,7 +21,7 @@ from plaudit.tokens.batch import batch_of
 from plaudit.tokens.microbatch import Layout
 from tests.models.reward_zoo import CPU, fresh, start
 from tests.models.shared_roles import LORA, ROLES, all_said, learning, learnt, said
-from tests.models.zoo import build, examples
+from tests.models.zoo import build, examples, recompute_layers
 
 pytest.importorskip("peft", reason="needs plaudit[lora]")
 
@@ -136,8 +136,7 @@ def test_every_role_is_what_it_would_be_alone(tmp_path: Path) -> None:
 
 def _checkpointed(dtype: torch.dtype = torch.float64) -> Any:
     model = build("llama", dtype)
-    model.activation_checkpointing_enable({"use_reentrant": False})
-    model.enable_input_require_grads()
+    recompute_layers(model)
     return model
 
 

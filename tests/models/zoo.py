@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MethodType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import transformers as hf
@@ -86,9 +86,12 @@ SDPA: dict[str, Callable[[], PreTrainedModel]] = {
     "olmo2": lambda: _plain("Olmo2"),
 }
 """Attention through PyTorch's own kernel: float64 is float64 from end to end."""
+PLAIN_ATTENTION = {"gemma2": "eager"}
+"""What transformers has to be told: its 5.17 takes for this one an attention that has no soft caps."""
 EAGER: dict[str, Callable[[], PreTrainedModel]] = {
     "gemma2": lambda: _gemma(
         "Gemma2",
+        attn_implementation=PLAIN_ATTENTION["gemma2"],
         sliding_window=WINDOW,
         query_pre_attn_scalar=8,
         layer_types=MIXED_LAYERS,
@@ -144,6 +147,14 @@ def by_loop(model: Scored, device: torch.device) -> Scored:
     model = model.to(device)
     model.backbone.refused_kernels = FAST_KERNELS
     return model
+
+
+def recompute_layers(model: Any) -> None:
+    """Have transformers compute layers again in the backward pass; by 5.17 that has another name."""
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
+    model.enable_input_require_grads()
+    assert getattr(model, "is_activation_checkpointing", None) or model.is_gradient_checkpointing
 
 
 def _keep_every_digit(module: nn.Module) -> None:

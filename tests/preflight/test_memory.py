@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 from dataclasses import replace
@@ -277,6 +278,7 @@ def test_the_memory_of_a_gpu_is_all_that_it_has(monkeypatch: pytest.MonkeyPatch)
 def test_a_gpu_that_is_too_small_is_left_alone_and_a_real_one_is_enough(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gc.collect()
     before = torch.cuda.memory_allocated()
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "mem_get_info", lambda *_: (2**30, 2**30))

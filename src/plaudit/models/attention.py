@@ -27,7 +27,7 @@ from torch.nn import functional
 from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedConfig
 
 from plaudit.errors import UserError
 from plaudit.tokens.batch import move_together
@@ -146,6 +146,11 @@ def attention_rule(module: nn.Module, kwargs: dict[str, Any]) -> AttentionRule:
         softcap=kwargs.get("softcap"),
         sink_h=kwargs.get("s_aux"),
     )
+
+
+def has_soft_caps(config: PreTrainedConfig) -> bool:
+    """Whether attention's scores are capped (Gemma 2), which torch's fused attention would leave out."""
+    return getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
 
 
 ACCELERATED = ("cuda",)

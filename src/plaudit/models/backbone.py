@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 from transformers import PreTrainedModel
 
 from plaudit.errors import UserError
-from plaudit.models.attention import PACKED_ATTENTION, PackedRow, PackingError
+from plaudit.models.attention import PACKED_ATTENTION, PackedRow, PackingError, has_soft_caps
 from plaudit.models.precision import Narrowed
 from plaudit.tensors.logprobs import LogitRule
 from plaudit.tokens.batch import TokenBatch
@@ -203,7 +203,9 @@ class Backbone:
         """Use a PreTrainedModel, or one in PEFT's wrapper, that is already on its device."""
         self.model = model
         self.share_prompts = share_prompts
-        self.plain_attention = attention or ("sdpa" if self.base._supports_sdpa else "eager")
+        # transformers 5.17 says that torch's fused attention can do what a model with capped scores needs.
+        fused = self.base._supports_sdpa and not has_soft_caps(self.base.config)
+        self.plain_attention = attention or ("sdpa" if fused else "eager")
         self.kernels: dict[str, str] = {}
         """Which kernel of packed attention has served each kind of layer so far."""
         self.refused_kernels: tuple[str, ...] = ()

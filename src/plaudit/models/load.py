@@ -28,6 +28,7 @@ from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
 )
@@ -36,6 +37,7 @@ from transformers.pytorch_utils import Conv1D
 from plaudit.errors import UserError
 from plaudit.files.hub import ADAPTER_FOLDER, name_on_hub
 from plaudit.files.model_folder import WeightFiles, check_model_folder, check_weight_files, read_json_object
+from plaudit.models.attention import has_soft_caps
 from plaudit.models.four_bits import quantise_linears
 from plaudit.models.settings import LoraSettings
 from plaudit.tokens.tokenizer import known_architecture, quiet_library
@@ -254,8 +256,7 @@ def _keep_soft_caps(model: PreTrainedModel) -> None:
 
     Its 5.17 takes torch's fused attention for such a model, which has no caps, and does not say so.
     """
-    capped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None
-    if capped and model.config._attn_implementation == "sdpa":
+    if model.config._attn_implementation == "sdpa" and has_soft_caps(model.config):
         model.set_attn_implementation("eager")
 
 
@@ -299,13 +300,19 @@ def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_
     rates = _dropouts(original if original.model_type == config.model_type else original.get_text_config())
     _set_rates(config, rates)
     attention = config._attn_implementation
+    settings = model.generation_config if model.can_generate() else None
     try:
+        if settings is not None:
+            model.generation_config = GenerationConfig()
         model.save_pretrained(folder, safe_serialization=True)
         _store_as(folder, template_of)
-        _write_stop_ids(folder / "generation_config.json", stop_ids)
+        if settings is not None:
+            _write_generation_settings(folder / "generation_config.json", settings, stop_ids)
     finally:
         _set_rates(config, dict.fromkeys(rates, 0.0))
         config._attn_implementation = attention
+        if settings is not None:
+            model.generation_config = settings
 
 
 _HALVES = {"BF16": torch.bfloat16, "F16": torch.float16}
@@ -363,16 +370,17 @@ def _rounded(tensor: torch.Tensor, dtype: torch.dtype, keep: bool) -> torch.Tens
     return rounded if rounded.isfinite().all() else tensor
 
 
-def _write_stop_ids(path: Path, stop_ids: Sequence[int]) -> None:
-    """Name the end-of-turn tokens in the file itself.
+def _write_generation_settings(path: Path, settings: GenerationConfig, stop_ids: Sequence[int]) -> None:
+    """Write them past `save_pretrained`, and name the end-of-turn tokens.
 
     Many a released model has settings that contradict each other (a temperature, but no sampling);
-    transformers writes them back only as long as nobody has touched them.
+    transformers writes them back only as long as nobody has touched them, and its 5.17 not at all.
     """
-    if path.is_file() and stop_ids:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        settings["eos_token_id"] = list(stop_ids) if len(stop_ids) > 1 else stop_ids[0]
-        path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    settings.to_json_file(path, use_diff=True, keys_to_pop=["compile_config"])
+    if stop_ids:
+        written = json.loads(path.read_text(encoding="utf-8"))
+        written["eos_token_id"] = list(stop_ids) if len(stop_ids) > 1 else stop_ids[0]
+        path.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 _Path = tuple[str, ...]
