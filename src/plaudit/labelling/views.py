@@ -70,6 +70,7 @@ _TASK = select(_task.c.state, _OPEN_LEASES.label("leases")).where(
     _task.c.project == bindparam("p"), _task.c.id == bindparam("t")
 )
 _LABEL_IN = insert(_label)
+_UNASSIGNED = {"judged": "j", "adjudicated": "r"}
 _LABEL_OUT = delete(_label).where(_label.c.assignment == bindparam("a"))
 _LABEL_BY_SEQ_OUT = delete(_label).where(_label.c.seq == bindparam("s"))
 _DECISIONS_OUT = delete(_label).where(
@@ -306,26 +307,7 @@ def _revised(connection: Connection, event: Event) -> None:
 
 def _judged(connection: Connection, event: Event) -> None:
     """A label of a model or program: it takes no place and is never mixed with people's."""
-    body = _body(event)
-    row = {
-        "seq": event.seq,
-        "at": event.at,
-        "project": event.project,
-        "task": event.subject,
-        # A model was given no lease, and a label needs a name by which it is told from others.
-        "assignment": f"j{event.seq}",
-        "annotator": event.actor,
-        "author": event.actor,
-        "purpose": "judged",
-        "shown": canonical(body["order"]),
-        "label": canonical(body["label"]),
-        "guidelines": body.get("wording", ""),
-        "seconds": None,
-        "pasted": None,
-        "surplus": 0,
-        "number": 0,
-    }
-    connection.execute(_LABEL_IN, row)
+    _put_unassigned(connection, event, "judged", guidelines=_body(event).get("wording", ""))
 
 
 def _adjudicated(connection: Connection, event: Event) -> None:
@@ -333,25 +315,26 @@ def _adjudicated(connection: Connection, event: Event) -> None:
     names = {"p": event.project, "t": event.subject}
     connection.execute(_DECISIONS_OUT, names)
     if event.body is not None:
-        _put_decision(connection, event)
+        _put_unassigned(connection, event, "adjudicated", guidelines=event.body["guidelines"])
     connection.execute(_TASK_CLOSE, {**names, "new_state": "adjudicated"})
     settle(connection, event.project, event.subject)
 
 
-def _put_decision(connection: Connection, event: Event) -> None:
+def _put_unassigned(connection: Connection, event: Event, purpose: str, *, guidelines: str) -> None:
     body = _body(event)
     row = {
         "seq": event.seq,
         "at": event.at,
         "project": event.project,
         "task": event.subject,
-        "assignment": f"r{event.seq}",
+        # Nobody was given a lease, and a label needs a name by which it is told from others.
+        "assignment": f"{_UNASSIGNED[purpose]}{event.seq}",
         "annotator": event.actor,
         "author": event.actor,
-        "purpose": "adjudicated",
+        "purpose": purpose,
         "shown": canonical(body["order"]),
         "label": canonical(body["label"]),
-        "guidelines": body["guidelines"],
+        "guidelines": guidelines,
         "seconds": None,
         "pasted": None,
         "surplus": 0,
@@ -416,7 +399,7 @@ def _put_back(connection: Connection, rest: Event, number: int) -> None:
     """A label without its words, in place of the one that had them."""
     if rest.kind == "adjudicated":
         if rest.body is not None:
-            _put_decision(connection, rest)
+            _put_unassigned(connection, rest, "adjudicated", guidelines=rest.body["guidelines"])
         return
     held = connection.execute(_ASSIGNMENT, {"a": rest.subject}).one()
     if rest.body is not None:
