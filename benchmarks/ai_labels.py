@@ -344,7 +344,7 @@ def learnt(lab: Lab, name: str, seed: int) -> Learnt:
 
 
 def settings_of(lab: Lab, seed: int) -> RewardConfig:
-    """A reward model as in pipeline/default.yaml, one in place of its two, and of the last step."""
+    """A reward model of one member, two epochs and the last step; else as in pipeline/default.yaml."""
     return RewardConfig(
         model=lab.sft_model(SHOWN),
         data=lab.folder,

@@ -41,7 +41,7 @@ Runs = Sequence[Mapping[str, RewardEvaluation]]
 class Variant:
     """A reward that differs from the shipped one in one respect.
 
-    Example: ``Variant(what="one epoch", settings={"epochs": 1})``
+    Example: ``Variant(what="two epochs", settings={"epochs": 2})``
     """
 
     what: str
@@ -52,7 +52,7 @@ class Variant:
 
 ABLATION: Mapping[str, Variant] = {
     "one-member": Variant(what="one member", settings={"ensemble.members": 1}),
-    "one-epoch": Variant(what="one epoch", settings={"epochs": 1}),
+    "two-epochs": Variant(what="two epochs", settings={"epochs": 2}),
     "last-step": Variant(what="the last step, not the best look", settings={"keep.use-best": "false"}),
     "mean": Variant(what="mean over the answer's tokens", settings={"reward.pooling": "mean"}),
     "half-way": Variant(what="read after half of the layers", settings={"reward.layer": 0.5}),
