@@ -64,9 +64,16 @@ def _lfm2() -> PreTrainedModel:
 
 
 def _own_attention() -> PreTrainedModel:
-    return hf.GPTJForCausalLM(
-        hf.GPTJConfig(
-            vocab_size=61, n_embd=16, n_layer=2, n_head=4, rotary_dim=4, bos_token_id=1, eos_token_id=2
+    return hf.GPTNeoForCausalLM(
+        hf.GPTNeoConfig(
+            vocab_size=61,
+            hidden_size=16,
+            num_layers=2,
+            attention_types=[[["global"], 2]],
+            num_heads=4,
+            max_position_embeddings=128,
+            bos_token_id=1,
+            eos_token_id=2,
         )
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, BloomConfig
+from transformers import AutoModelForCausalLM, BloomConfig, XLMConfig, XLMWithLMHeadModel
 
+from plaudit.errors import UserError
 from plaudit.models.attention import PackingError
 from plaudit.models.decode import (
     CachedDecoder,
@@ -190,3 +191,15 @@ def test_the_larger_scores_of_16_bits_are_the_more_they_may_differ_and_no_token_
     honest = SharedDecoder.step
     monkeypatch.setattr(SharedDecoder, "step", lambda self, token_N: honest(self, token_N.roll(1)))
     assert fastest_decoder(policy)[0] is CachedDecoder
+
+
+def test_a_model_that_gives_no_cache_back_is_refused() -> None:
+    # XLM has an argument of that name which is something else.
+    config = XLMConfig(vocab_size=61, emb_dim=16, n_layers=1, n_heads=2, causal=True)
+    policy = Policy(XLMWithLMHeadModel(config).eval(), layout="right")
+    with (
+        torch.inference_mode(),
+        CachedDecoder.attention_context(policy),
+        pytest.raises(UserError, match="XLMWithLMHeadModel gives no cache back"),
+    ):
+        CachedDecoder(policy, PROMPTS, ANSWERS)

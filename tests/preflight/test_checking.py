@@ -8,7 +8,8 @@ from typing import Any, get_args
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.preflight.checks import CHECKS, OLD_CHECK_NAMES, named_checks
+from plaudit.preflight.check import refuse_unknown_checks
+from plaudit.preflight.checks import CHECKS
 from tests.preflight.subjects import Method, failing, healthy
 
 
@@ -18,11 +19,7 @@ def test_a_healthy_run_passes(tmp_path: Path, method: Any) -> None:
         assert failing(subject) == {}
 
 
-def test_old_names_of_checks_are_taken_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
-    assert named_checks("--allow", ("one-bos", "room")) == ("one-bos", "truncation")
-    note = "plaudit: --allow room is called truncation now; the old name is taken for this release"
-    assert capsys.readouterr().err == note + "\n"
-    assert set(OLD_CHECK_NAMES.values()) <= set(CHECKS)
-    assert not set(OLD_CHECK_NAMES) & set(CHECKS)
-    with pytest.raises(UserError, match="--only one-boss: there is no such check"):
-        named_checks("--only", ("one-boss",))
+def test_an_unknown_check_is_refused_with_the_nearest_one() -> None:
+    refuse_unknown_checks("--only", ("one-bos", "truncation"), CHECKS)
+    with pytest.raises(UserError, match=r"--only one-boss: there is no such check.*one-bos"):
+        refuse_unknown_checks("--only", ("one-boss",), CHECKS)

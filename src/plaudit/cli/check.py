@@ -75,10 +75,11 @@ def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, metho
 
 
 def _selected_checks(only: list[str] | tuple[str, ...]) -> list[Check]:
-    from plaudit.preflight.checks import CHECKS, named_checks
+    from plaudit.preflight.check import refuse_unknown_checks
+    from plaudit.preflight.checks import CHECKS
 
-    selected = named_checks("--only", only)
-    return [check for name, check in CHECKS.items() if not selected or name in selected]
+    refuse_unknown_checks("--only", only, CHECKS)
+    return [check for name, check in CHECKS.items() if not only or name in only]
 
 
 def _summary_line(findings: list[Finding]) -> str:

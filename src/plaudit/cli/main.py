@@ -13,6 +13,7 @@ from plaudit import __version__
 from plaudit.cli.parser import Parser
 from plaudit.errors import UserError, WaitingError
 from plaudit.files.user_code import exit_refused
+from plaudit.releases import untried_releases_named
 
 _VERBS: Mapping[str, tuple[str, str]] = {
     "attack": ("attack", "lead models astray, and say how often that works, beside what they over-refuse"),
@@ -48,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; 0 is well, 2 a fault that the user can mend, 3 a wait for people, 130 a stop."""
     try:
         try:
-            return _run_verb(argv)
+            with untried_releases_named():
+                return _run_verb(argv)
         finally:
             # Here a closed pipe is still caught below; at exit Python could only print a traceback.
             sys.stdout.flush()

@@ -16,7 +16,6 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json, hub, lock
 from plaudit.files.data_sets import exported_from, sources_of
+from plaudit.releases import installed_version, untried_releases
 
 if TYPE_CHECKING:
     from plaudit.engine.distributed import Ranks
@@ -77,6 +77,8 @@ class Lineage:
     """plaudit's version; in a checkout also the commit and whether files differed from it."""
     libraries: Mapping[str, str]
     """The version of each library that can change a result."""
+    untried: Sequence[str] = field(default_factory=list[str])
+    """Which of them are newer than what this version was tried with, in words."""
     machine: Mapping[str, Any]
     """Python, platform, processor features and thread count."""
 
@@ -105,7 +107,8 @@ def gather_lineage(
         seed=seed,
         method=method,
         code=code_version(),
-        libraries={name: version for name in _LIBRARIES if (version := _library_version(name))},
+        libraries=_library_versions(),
+        untried=[*untried_releases()],
         machine=_machine_info(),
     )
 
@@ -147,7 +150,7 @@ def compare_lineages(old: Lineage, new: Lineage) -> tuple[str, ...]:
         for key in {**before, **after}
         # A run that goes on asks for commits, and the words by which they were found first stay. Of an export
         # the content decides, which is compared as data, and not where its store lies today.
-        if before.get(key) != after.get(key) and not key.startswith(("revisions", "snapshots"))
+        if before.get(key) != after.get(key) and not key.startswith(("revisions", "snapshots", "untried"))
     ]
     lines = {key: f"{key}: {_short_hash(before.get(key))} → {_short_hash(after.get(key))}" for key in changed}
     # What decides the result is refused; versions and machines only change last bits, and are said.
@@ -199,8 +202,9 @@ def _gathered(ranks: Ranks, own: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _versions() -> dict[str, str]:
-    found = {name: version for name in _LIBRARIES if (version := _library_version(name))}
-    return found | {"plaudit": f"{plaudit.__version__} {code_version()['commit'] or ''}".strip()}
+    return _library_versions() | {
+        "plaudit": f"{plaudit.__version__} {code_version()['commit'] or ''}".strip()
+    }
 
 
 def _file_stamp(path: Path) -> str:
@@ -337,11 +341,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _library_version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+def _library_versions() -> dict[str, str]:
+    return {name: version for name in _LIBRARIES if (version := installed_version(name))}
 
 
 def _machine_info() -> dict[str, Any]:

@@ -16,9 +16,8 @@ from plaudit.labelling.desk import key_of, task_of
 from plaudit.labelling.kinds import check_task
 from plaudit.labelling.log import Entry, canonical, digest
 from plaudit.labelling.project import Project, guidelines_version, project_to_dict
-from plaudit.labelling.refusals import ChangedMeanwhileError, FieldError, NotYoursError
+from plaudit.labelling.refusals import ChangedMeanwhileError, FieldError, NotYoursError, checked_text
 from plaudit.labelling.tables import label as labels, project as projects, task
-from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Receipt, Transaction, receipt_of
 
 _BATCH = 500

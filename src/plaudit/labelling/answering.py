@@ -18,9 +18,14 @@ from plaudit.labelling.log import Entry
 from plaudit.labelling.people import annotator_named
 from plaudit.labelling.project import Project
 from plaudit.labelling.qualifying import conclude_qualification
-from plaudit.labelling.refusals import FieldError, KeyConflictError, NotYoursError
+from plaudit.labelling.refusals import (
+    MOST_CHARACTERS,
+    FieldError,
+    KeyConflictError,
+    NotYoursError,
+    checked_text,
+)
 from plaudit.labelling.tables import assignment, draft, label, task
-from plaudit.labelling.texts import MOST_CHARACTERS, checked_text
 from plaudit.labelling.transaction import Receipt, Transaction, later, parsed, receipt_of, request_digest
 
 SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")

@@ -14,8 +14,7 @@ from plaudit.config import did_you_mean
 from plaudit.data.fields import BadRowError, Node, describe_value
 from plaudit.data.labels import MOST_SUCCESS, STEP_SCORES
 from plaudit.labelling.project import Project
-from plaudit.labelling.refusals import FieldError
-from plaudit.labelling.texts import MOST_CHARACTERS, checked_text
+from plaudit.labelling.refusals import MOST_CHARACTERS, FieldError, checked_text
 
 Body = Mapping[str, Any]
 """A task as the store holds it."""

@@ -32,11 +32,16 @@ from plaudit.labelling.answers import attack_messages, check_strength
 from plaudit.labelling.assigning import uniform
 from plaudit.labelling.desk import own_assignment, task_of
 from plaudit.labelling.project import Project
-from plaudit.labelling.refusals import FieldError, KeyConflictError, ModelUnavailableError, NotYoursError
+from plaudit.labelling.refusals import (
+    FieldError,
+    KeyConflictError,
+    ModelUnavailableError,
+    NotYoursError,
+    checked_text,
+)
 from plaudit.labelling.rows import text_of
 from plaudit.labelling.store import LabelStore
 from plaudit.labelling.streaming import in_step, words_of_stream
-from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Transaction
 from plaudit.labelling.views import body_of
 

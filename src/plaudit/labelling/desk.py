@@ -26,7 +26,7 @@ from plaudit.labelling.assigning import (
 from plaudit.labelling.kinds import shown_task
 from plaudit.labelling.log import Entry
 from plaudit.labelling.project import Project
-from plaudit.labelling.refusals import KeyConflictError, NotFoundError, NotYoursError
+from plaudit.labelling.refusals import KeyConflictError, NotFoundError, NotYoursError, checked_text
 from plaudit.labelling.tables import (
     annotator,
     assignment,
@@ -38,7 +38,6 @@ from plaudit.labelling.tables import (
     project,
     task,
 )
-from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Transaction, later, parsed
 
 MOST_OF_A_KEY = 200

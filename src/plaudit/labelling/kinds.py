@@ -13,8 +13,7 @@ from plaudit.data.labels import STEP_SCORES
 from plaudit.data.records import Text, pictures, plain_text
 from plaudit.labelling.answers import read_flags
 from plaudit.labelling.project import Project
-from plaudit.labelling.refusals import FieldError
-from plaudit.labelling.texts import MOST_CHARACTERS
+from plaudit.labelling.refusals import MOST_CHARACTERS, FieldError
 
 MOST_LEVELS = 16
 """How deep the objects of a task may be nested."""

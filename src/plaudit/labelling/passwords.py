@@ -15,8 +15,7 @@ from pathlib import Path
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from plaudit.labelling.refusals import FieldError
-from plaudit.labelling.texts import checked_text
+from plaudit.labelling.refusals import FieldError, checked_text
 
 FEWEST = 8
 """The fewest characters of a password."""

@@ -20,7 +20,13 @@ from plaudit.labelling.database import Database
 from plaudit.labelling.desk import key_of, person_row
 from plaudit.labelling.log import Entry
 from plaudit.labelling.passwords import name_key
-from plaudit.labelling.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
+from plaudit.labelling.refusals import (
+    FieldError,
+    KeyConflictError,
+    NotFoundError,
+    NotYoursError,
+    checked_text,
+)
 from plaudit.labelling.tables import (
     annotator,
     draft,
@@ -33,7 +39,6 @@ from plaudit.labelling.tables import (
     session,
     token,
 )
-from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Transaction, later
 
 SCOPES = {

@@ -15,7 +15,7 @@ from plaudit.labelling.answers import without_free_text
 from plaudit.labelling.desk import person_row
 from plaudit.labelling.log import Entry
 from plaudit.labelling.people import take_out_rows
-from plaudit.labelling.refusals import NotYoursError
+from plaudit.labelling.refusals import NotYoursError, checked_text
 from plaudit.labelling.tables import (
     annotator,
     draft,
@@ -27,7 +27,6 @@ from plaudit.labelling.tables import (
     session,
     token,
 )
-from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Transaction, columns, parsed
 
 FEWEST_OF_A_GROUP = 5

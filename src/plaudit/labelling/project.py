@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from plaudit.config import did_you_mean, load_yaml, read_values, resolve, to_plain_data
 from plaudit.errors import UserError
-from plaudit.labelling.texts import MOST_CHARACTERS, MOST_OF_A_NOTE, checked_text
+from plaudit.labelling.refusals import MOST_CHARACTERS, MOST_OF_A_NOTE, checked_text
 
 KindName = Literal["pair", "rank", "rate", "write", "steps", "talk", "attack"]
 """The seven kinds of task."""

@@ -17,9 +17,8 @@ from plaudit.labelling.answers import agrees_with_gold
 from plaudit.labelling.assigning import wilson_lower
 from plaudit.labelling.desk import person_row
 from plaudit.labelling.log import Entry
-from plaudit.labelling.refusals import FieldError
+from plaudit.labelling.refusals import FieldError, checked_text
 from plaudit.labelling.tables import label, task
-from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Transaction
 
 PLAUDIT = "plaudit"

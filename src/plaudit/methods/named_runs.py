@@ -19,8 +19,15 @@ from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.run import prepare_reward
 from plaudit.methods.run import Run, start_run
 from plaudit.methods.supervised.run import PREFERRED, SFT, prepare_supervised
-from plaudit.preflight.check import Check, Finding, PreflightSubject, not_applicable, run_checks
-from plaudit.preflight.checks import named_checks
+from plaudit.preflight.check import (
+    Check,
+    Finding,
+    PreflightSubject,
+    not_applicable,
+    refuse_unknown_checks,
+    run_checks,
+)
+from plaudit.preflight.checks import CHECKS
 from plaudit.tokens.batch import Completion
 from plaudit.tokens.microbatch import Microbatch
 
@@ -53,7 +60,7 @@ def drawn_completions(microbatch: Microbatch) -> tuple[Completion, ...]:
 
 def preflight_findings(method: str, config: RunConfig, checks: Iterable[Check]) -> Iterator[Finding]:
     """Prepare a run and yield the findings of these checks; nothing is written and no step is taken."""
-    allow = named_checks("--allow", config.allow)
+    refuse_unknown_checks("--allow", config.allow, CHECKS)
     config = with_local_inputs(config)
     with process_group(config.device) as ranks:
         run = start_run(config, ranks, method)
@@ -62,9 +69,9 @@ def preflight_findings(method: str, config: RunConfig, checks: Iterable[Check]) 
             if memory.check in looked_at and memory.blocks_run:
                 yield memory
                 yield from (
-                    Finding(check=check, result=_NOT_LOADED, seconds=0.0, allowed=check.name in allow)
+                    Finding(check=check, result=_NOT_LOADED, seconds=0.0, allowed=check.name in config.allow)
                     for check in looked_at
                     if check != memory.check
                 )
                 return
-            yield from run_checks(prepare_run(config, run)[1], looked_at, allow)
+            yield from run_checks(prepare_run(config, run)[1], looked_at, config.allow)

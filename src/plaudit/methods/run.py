@@ -34,10 +34,18 @@ from plaudit.methods.data import Rows
 from plaudit.methods.models import uncompiled_notes
 from plaudit.models.load import Precision, precision, stored_dtype
 from plaudit.models.policy import Policy
-from plaudit.preflight.check import Finding, PreflightSubject, Result, refusal_message, run_checks
-from plaudit.preflight.checks import CHECKS, current_check_names, named_checks
+from plaudit.preflight.check import (
+    Finding,
+    PreflightSubject,
+    Result,
+    refusal_message,
+    refuse_unknown_checks,
+    run_checks,
+)
+from plaudit.preflight.checks import CHECKS
 from plaudit.preflight.memory import estimate_memory_use
 from plaudit.preflight.report import as_dict
+from plaudit.releases import untried_releases, untried_releases_named
 from plaudit.report.run.page import write_report
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder, read_template
@@ -98,7 +106,7 @@ class Run:
         subject = PreflightSubject(
             encoder=self.encoder, records=(), max_length=self.config.max_length, memory=self.memory
         )
-        return next(run_checks(subject, [CHECKS["memory"]], current_check_names(self.config.allow)))
+        return next(run_checks(subject, [CHECKS["memory"]], self.config.allow))
 
     def check(self, subject: PreflightSubject) -> None:
         """Run the quick preflight checks before the first step; raises where one fails that may not."""
@@ -109,7 +117,7 @@ class Run:
             return
         start_checks = [check for check in CHECKS.values() if check.at_start]
         # All of them before any refusal, for several faults are mended in one go.
-        findings = list(run_checks(subject, start_checks, current_check_names(config.allow)))
+        findings = list(run_checks(subject, start_checks, config.allow))
         error_message = refusal_message(findings)
         if error_message is not None:
             raise UserError(error_message)
@@ -194,11 +202,15 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
     ``inputs`` are files and folders that it reads beside rows and model: a run that goes on wants the same
     ones. Where its result is there already the user is told, and ``finished`` is true.
     """
-    named_checks("--allow", config.allow)
-    with process_group(config.device) as ranks, _open_same_folder(config, ranks, method, inputs) as folder:
+    refuse_unknown_checks("--allow", config.allow, CHECKS)
+    with (
+        untried_releases_named(),
+        process_group(config.device) as ranks,
+        _open_same_folder(config, ranks, method, inputs) as folder,
+    ):
         run = start_run(config, ranks, method, folder=folder, finished=_is_finished(config, ranks))
         if folder is not None:
-            run.note(*folder.notes, *_record_lineage(run, inputs, folder))
+            run.note(*untried_releases(), *folder.notes, *_record_lineage(run, inputs, folder))
         if not run.finished:
             run.note(*run.encoder.notes)
         elif ranks.is_first:

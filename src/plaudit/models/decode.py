@@ -23,6 +23,7 @@ each place, which a softmax does not see; and a temperature divides those of bot
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -31,7 +32,7 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from plaudit.errors import UserError
 from plaudit.models.attention import ACCELERATED, PackingError
@@ -47,6 +48,8 @@ PromptIds = Sequence[Sequence[int]]
 """The token ids of each prompt."""
 Items = Mapping[str, Tensor]
 """What prompts show beside tokens, one behind the other, by the name of the model's argument."""
+_CACHE_NAMES = ("past_key_values", "cache")
+"""What `forward` and its output call their cache: the second since transformers 5.24."""
 TRIAL_PROMPTS = ((3, 11, 7, 5), (9, 2, 6, 4, 8, 12, 10))
 """The prompts of a trial: the first has two answers, the second one."""
 
@@ -204,6 +207,7 @@ class CachedDecoder:
         refuse_unknown_extras(without_head(policy.base), extras or {})
         self._model: Any = policy.model
         self._last_position = _last_position(policy)
+        self._cache_name = cache_name_of(policy.base) or _CACHE_NAMES[-1]
         self._cache: Any = None
         longest = max(map(len, prompts))
         ids_PL = torch.zeros(len(prompts), longest, dtype=torch.long)
@@ -242,14 +246,28 @@ class CachedDecoder:
             input_ids=ids_NL,
             position_ids=place_NL,
             attention_mask=self._real_NS,
-            past_key_values=self._cache,
             use_cache=True,
             # A prompt of 4,000 tokens would otherwise make a [P, 4000, V] table for its last row.
             logits_to_keep=1,
+            **{self._cache_name: self._cache},
             **(extras or {}),
         )
-        self._cache = output.past_key_values
+        self._cache = _cache_in(output, self._model)
         return output.logits[:, -1]
+
+
+def cache_name_of(model: type | nn.Module) -> str | None:
+    """The name by which a model's ``forward`` takes a cache; None where it takes none that we know."""
+    parameters = inspect.signature(model.forward).parameters
+    return next((name for name in _CACHE_NAMES if name in parameters), None)
+
+
+def _cache_in(output: Any, model: Any) -> Any:
+    # Of what is there, and not by name: asked for the former one, a newer release writes a warning.
+    cache = next((value for name, value in output.items() if name in _CACHE_NAMES), None)
+    if cache is None:
+        raise UserError(f"{type(model).__name__} gives no cache back, so it cannot be sampled here")
+    return cache
 
 
 Decoder = type[PagedDecoder] | type[SharedDecoder] | type[CachedDecoder]

@@ -61,6 +61,7 @@ from plaudit.pipeline.store import (
     restore_stage,
     set_aside,
 )
+from plaudit.releases import untried_releases
 from plaudit.world.wanted import EvaluateSettings
 
 TAIL_BYTES = 2**16
@@ -173,8 +174,11 @@ def run_pipeline(
             atomic.write_json(folder.path / HUB_FILE, read_hub_names(folder.path) | {**pipeline.hub_names})
         # What would fail in an hour fails now.
         validate_pipeline(pipeline)
+        reporter = reporter or ProgressReporter()
+        for sentence in untried_releases():
+            reporter.message(f"note: {sentence}")
         context, workers = PipelineContext.of(folder, pipeline), Workers(folder.path, pipeline.jobs)
-        run = _Run(context, selection, forced, workers, reporter or ProgressReporter(), attendant)
+        run = _Run(context, selection, forced, workers, reporter, attendant)
         try:
             run.run_stages(caught)
         finally:

@@ -7,7 +7,7 @@ by one, and the model's state is restored after each.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from plaudit.config import did_you_mean
 from plaudit.data.records import Prompt, Record, Steps, Text
 from plaudit.engine.loop import TrainingJob
 from plaudit.engine.step import ObjectiveResult
@@ -211,6 +212,14 @@ class Finding:
     def blocks_run(self) -> bool:
         """Whether the run must not start because of it: it fails and is not allowed."""
         return self.result.holds is False and not self.allowed
+
+
+def refuse_unknown_checks(option: str, names: Iterable[str], checks: Collection[str]) -> None:
+    """Raise for a name that an option gives to a check, and no check has."""
+    for name in names:
+        if name not in checks:
+            hint = did_you_mean(name, checks) or f"; they are {', '.join(checks)}"
+            raise UserError(f"{option} {name}: there is no such check{hint}")
 
 
 def run_checks(

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 
+from plaudit import __version__
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.models.decode import (
@@ -29,11 +31,13 @@ from plaudit.models.decode import (
     MixtureDecoderFactory,
     PagedDecoder,
     SharedDecoder,
+    cache_name_of,
     fastest_decoder,
     mixture_decoder,
 )
 from plaudit.models.load import DtypeName, device_of, load_model, precision
 from plaudit.models.policy import GeneratingReference, Policy
+from plaudit.releases import TRIED
 from plaudit.rollouts.drawing import (
     DrawingState,
     RecordedSteps,
@@ -551,15 +555,26 @@ class LocalSampler:
 
 
 def _refuse_without_cache(folder: object, model: Any) -> None:
-    parameters = inspect.signature(model.forward).parameters
-    missing = [
-        name for name in ("position_ids", "past_key_values", "logits_to_keep") if name not in parameters
-    ]
-    if missing:
+    missing = _missing_arguments(model)
+    if not missing:
+        return
+    # What Llama has not either was renamed by the release: no model is to blame, and none would do.
+    if renamed := missing & _missing_arguments(transformers.LlamaForCausalLM):
         raise UserError(
-            f"{folder}: {type(model).__name__} cannot be sampled here, since it takes no "
-            f"{' and no '.join(missing)}; use a transformer with attention, or transformers' own generate"
+            f"transformers {transformers.__version__} gives its models no {' and no '.join(sorted(renamed))} "
+            f"by a name that plaudit {__version__} knows, so none can be sampled; "
+            f"pip install transformers=={TRIED['transformers']}, with which it was tried"
         )
+    raise UserError(
+        f"{folder}: {type(model).__name__} cannot be sampled here, since it takes no "
+        f"{' and no '.join(sorted(missing))}; use a transformer with attention, or transformers' own generate"
+    )
+
+
+def _missing_arguments(model: Any) -> set[str]:
+    """What the ``forward`` of a model that is sampled has to take, and this one's does not."""
+    missing = {"position_ids", "logits_to_keep"} - {*inspect.signature(model.forward).parameters}
+    return missing if cache_name_of(model) else missing | {"cache"}
 
 
 def _excerpt(prompt: Text) -> str:

@@ -23,9 +23,14 @@ from plaudit.labelling.app.safety import MOST_OF_A_KEY, error_details
 from plaudit.labelling.app.saying import say_label, say_moment, say_question
 from plaudit.labelling.desk import Nothing
 from plaudit.labelling.project import guidelines_version
-from plaudit.labelling.refusals import FieldError, KeyConflictError, ModelUnavailableError, NotYoursError
+from plaudit.labelling.refusals import (
+    FieldError,
+    KeyConflictError,
+    ModelUnavailableError,
+    NotYoursError,
+    checked_text,
+)
 from plaudit.labelling.rows import text_of
-from plaudit.labelling.texts import checked_text
 
 BREAK_AFTER = 50
 """After how many minutes without a break one is proposed."""

@@ -36,10 +36,9 @@ from plaudit.labelling.app.safety import (
 )
 from plaudit.labelling.people import Identity
 from plaudit.labelling.quality.cache import Reports
-from plaudit.labelling.refusals import FieldError, NotYoursError
+from plaudit.labelling.refusals import FieldError, NotYoursError, checked_text
 from plaudit.labelling.sessions import Session
 from plaudit.labelling.store import LabelStore
-from plaudit.labelling.texts import checked_text
 
 MOST_FORM_BYTES = 8_000_000
 """The largest form: the longest answer, with every letter escaped."""

@@ -26,8 +26,8 @@ from plaudit.labelling.refusals import (
     NotYoursError,
     StoreUnavailableError,
     TooOftenError,
+    checked_text,
 )
-from plaudit.labelling.texts import checked_text
 
 MOST_BYTES = 8_000_000
 """The largest body of a usual request: the longest label, with every letter escaped."""

@@ -51,9 +51,8 @@ from plaudit.labelling.app.safety import (
 )
 from plaudit.labelling.people import Identity
 from plaudit.labelling.quality.cache import Reports
-from plaudit.labelling.refusals import NotYoursError
+from plaudit.labelling.refusals import NotYoursError, checked_text
 from plaudit.labelling.store import LabelStore
-from plaudit.labelling.texts import checked_text
 from plaudit.labelling.transaction import Receipt
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
