@@ -10,11 +10,9 @@ is read, and a written file reads back the same.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 import re
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
@@ -353,47 +351,8 @@ def read_yaml(path: Path, config_type: type) -> dict[SettingPath, object]:
 def read_values(loaded: object, config_type: type, where: str) -> dict[SettingPath, object]:
     """What loaded YAML sets, by the names that lead to it; ``where`` begins each complaint."""
     values: dict[SettingPath, object] = {}
-    _collect(_with_current_names(loaded, config_type, where), config_type, (), where, values)
+    _collect(loaded, config_type, (), where, values)
     return values
-
-
-def rename_note(old: str, new: str) -> None:
-    """Say on stderr that a setting has another name now."""
-    print(f"plaudit: {old} is called {new} now; the old name is taken for this release", file=sys.stderr)
-
-
-def _with_current_names(loaded: object, config_type: type, where: str) -> object:
-    """Loaded YAML in which each setting that was renamed stands under its new name."""
-    renamed: Mapping[str, str] = getattr(config_type, "renamed", {})
-    if not isinstance(loaded, Mapping) or not renamed:
-        return loaded
-    old_defaults: Mapping[str, object] = getattr(config_type, "old_defaults", {})
-    current = copy.deepcopy(dict(loaded))
-    for old, new in renamed.items():
-        *groups, name = old.split(".")
-        holder: Any = current
-        for group in groups:
-            holder = holder.get(group) if isinstance(holder, Mapping) else None
-        if not isinstance(holder, dict) or name not in holder:
-            continue
-        value = holder.pop(name)
-        # An older config.yaml lists what nobody had set as well.
-        if value not in (None, "auto", []) and value != old_defaults.get(old):
-            rename_note(f"{where}: {old}", new)
-            _put(current, new.split("."), OLD_WORDS.get(value, value) if isinstance(value, str) else value)
-    first_groups = {old.partition(".")[0] for old in renamed if "." in old}
-    return {name: value for name, value in current.items() if value != {} or name not in first_groups}
-
-
-OLD_WORDS = {"yes": True, "no": False}
-"""What switches were set to when they could be ``auto`` as well."""
-
-
-def _put(values: dict[str, Any], path: list[str], value: object) -> None:
-    for group in path[:-1]:
-        values = values.setdefault(group, {})
-    # A file that has both names keeps what it says under the new one.
-    values.setdefault(path[-1], value)
 
 
 def to_yaml(config: Any) -> str:

@@ -21,7 +21,6 @@ from plaudit.engine.metrics import (
     training_flops,
     values_of,
 )
-from plaudit.engine.settings import KeepSettings
 from plaudit.engine.sinks.base import BestValue, summarise
 from plaudit.engine.step_report import OLD_METRIC_NAMES, StepReport
 
@@ -258,11 +257,3 @@ def test_names_that_metrics_had_once_are_read_as_those_that_they_have_now():
     names = {doc.name.removeprefix("held_out/") for doc in METRIC_DOCS}
     assert set(OLD_METRIC_NAMES.values()) <= names
     assert not set(OLD_METRIC_NAMES) & names
-
-
-def test_the_best_model_may_still_be_chosen_by_an_old_name(capsys):
-    assert KeepSettings(best="held_out/error").best == "held_out/mae"
-    note = "keep.best: held_out/error is called held_out/mae now; the old name is taken for this release"
-    assert note in capsys.readouterr().err
-    assert KeepSettings(best="held_out/loss").best == "held_out/loss"
-    assert not capsys.readouterr().err

@@ -21,9 +21,9 @@ from plaudit.rewards.comparing import (
 MINE = """
 from plaudit.data.judging import pair_verdict
 
-def nearer(prompt, first, second, truth, facts, seed):
-    assert prompt == "Which?" and facts == {"level": 2} and isinstance(seed, int)
-    return "first" if first == truth else "second" if second == truth else None
+def nearer(prompt, first, second, reference_answer, metadata, seed):
+    assert prompt == "Which?" and metadata == {"level": 2} and isinstance(seed, int)
+    return "first" if first == reference_answer else "second" if second == reference_answer else None
 
 def loud(first, second):
     return pair_verdict("tie", annotator="ada", group="us")

@@ -34,7 +34,7 @@ def test_scores_come_back_in_order_and_null_is_no_verdict() -> None:
         rows = reward.scores([*tasks, asked("-", "xx")])
         assert rows == (*(tuple(float(n + 1) for n in range(k)) for k in range(1, 12)), (None, 2.0))
         assert refusal_counts(reward) == {}
-        assert {"prompt": "?", "answers": ["x"], "reference_answer": "1", "truth": "1"} in server.asked
+        assert {"prompt": "?", "answers": ["x"], "reference_answer": "1"} in server.asked
         assert {"prompt": "?", "answers": ["-", "xx"]} in server.asked
         assert reward.scores([]) == ()
 

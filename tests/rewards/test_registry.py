@@ -19,9 +19,8 @@ from tests.rewards.scorers import scorer_folder
 MINE = '''
 """Mine."""
 def short(answer): return -len(answer)
-def right(answer, truth): return float(answer == truth) if truth else None
+def right(answer, reference_answer): return float(answer == reference_answer) if reference_answer else None
 def full(prompt, answer, *, reference_answer, metadata, unused=3): return metadata.get("points")
-def full_as_before(prompt, answer, *, truth, facts, unused=3): return facts.get("points") if truth else None
 def anything(**named): return float(len(named))
 def breaks(answer): raise KeyError("gone")
 def text(answer): return "1.0"
@@ -35,7 +34,7 @@ def empty(): return 1.0
 def by_place(answer, /): return 1.0
 def as_in_trl(completions, **kw): return [1.0 for _ in completions]
 def short_of_one(answer, weather, **named): return 1.0
-def half_named(answer, truth, **named): return float(len(named))
+def half_named(answer, reference_answer, **named): return float(len(named))
 points = 3
 
 from plaudit.rewards.combine.cascade import Blend, Cascade, Tier
@@ -91,7 +90,6 @@ def test_functions_are_given_what_they_take(mine: Path) -> None:
         "short": (-2.0, -1.0),
         "right": (0.0, 1.0),
         "full": (7.0, 7.0),
-        "full_as_before": (7.0, 7.0),
         "anything": (7.0, 7.0),
         "half_named": (6.0, 6.0),
         "yes": (1.0, 1.0),

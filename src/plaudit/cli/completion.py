@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from plaudit.cli.parser import Parser, RefusedOption, RenamedOption, Subparsers
+from plaudit.cli.parser import Parser, RefusedOption, Subparsers
 
 SCRIPTS = {
     "bash": """\
@@ -77,7 +77,7 @@ def words_after(parser: Parser, typed: Sequence[str]) -> list[str]:
     shown = [
         name
         for name, action in options.items()
-        if name.startswith("--") and not isinstance(action, RefusedOption | RenamedOption)
+        if name.startswith("--") and not isinstance(action, RefusedOption)
     ]
     return [*_verbs(parser), *shown]
 

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin
 
 from plaudit.config import (
-    OLD_WORDS,
     Setting,
     SettingPath,
     all_settings,
@@ -36,7 +35,6 @@ from plaudit.config import (
     load_yaml,
     parse_word,
     read_yaml,
-    rename_note,
     resolve,
     to_yaml,
 )
@@ -204,27 +202,12 @@ def add_options(parser: argparse.ArgumentParser, config_type: type) -> None:
             action = _add_option(groups[setting.path[:-1]], setting, text)
             if setting.hidden:
                 hidden.append((action, _help_text(setting)))
-    _add_old_names(parser, config_type)
-    if hidden:
-        common.add_argument("--help-all", action=HelpAll, hidden=hidden, help="show every setting and exit")
-
-
-def _add_old_names(parser: argparse.ArgumentParser, config_type: type) -> None:
-    """Options that are called otherwise now, and those that only other algorithms have."""
-    settings = {setting.key: setting for setting in all_settings(config_type)}
     refused: Mapping[str, str] = getattr(config_type, "refused", {})
-    renamed: Mapping[str, str] = getattr(config_type, "renamed", {})
-    for name, why in {
-        **refused,
-        # The old name of an option that an algorithm lacks is refused in the same words.
-        **{old: refused[new] for old, new in renamed.items() if new in refused},
-    }.items():
+    for name, why in refused.items():
         option = "--" + name.replace("_", "-")
         parser.add_argument(option, action=RefusedOption, nargs="*", why=why, help=argparse.SUPPRESS)
-    for old, new in renamed.items():
-        if new in settings:
-            option = "--" + old.replace("_", "-")
-            _add_old_name(parser, option, settings[new])
+    if hidden:
+        common.add_argument("--help-all", action=HelpAll, hidden=hidden, help="show every setting and exit")
 
 
 class RefusedOption(argparse.Action):
@@ -250,27 +233,6 @@ class JoinedWords(argparse.Action):
         if "" in values:
             parser.error(f"argument {self.option_strings[0]}: expected rows, got ''")
         setattr(namespace, self.dest, Path(joined(values)))
-
-
-class RenamedOption(argparse.Action):
-    """Takes a setting under the name that it had, and says the new one."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, new: str, **settings: Any) -> None:
-        """Remember which option has taken its place."""
-        super().__init__(option_strings, dest, **settings)
-        self.new = new
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option: str | None = None,
-    ) -> None:
-        """Print the new name, and store the value under it."""
-        del parser
-        rename_note(str(option), self.new)
-        setattr(namespace, self.dest, values)
 
 
 def read_config(
@@ -340,35 +302,6 @@ class HelpAll(argparse.Action):
             action.help = text
         parser.print_help()
         parser.exit()
-
-
-def _add_old_name(parser: argparse.ArgumentParser, old: str, setting: Setting) -> None:
-    """An option for a setting under the name that it had; one that is a switch now took yes or no."""
-    item = item_type(setting.value_type)
-    parser.add_argument(
-        old,
-        dest=_DEST_PREFIX + setting.key,
-        action=RenamedOption,
-        new=setting.option,
-        type=partial(
-            _parse_old_option if is_switch(setting.value_type) else _parse_option,
-            value_type=setting.value_type if item is None else item,
-        ),
-        nargs=_old_arguments(setting, item),
-        const=True,
-        default=argparse.SUPPRESS,
-        help=argparse.SUPPRESS,
-    )
-
-
-def _old_arguments(setting: Setting, item: object | None) -> str | None:
-    if item is not None:
-        return "+"
-    return "?" if is_switch(setting.value_type) else None
-
-
-def _parse_old_option(word: str, value_type: object) -> object:
-    return OLD_WORDS[word] if word in OLD_WORDS else _parse_option(word, value_type)
 
 
 def _add_option(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plaudit.cli.parser import RenamedOption, Subparsers, integer, model_path, positive_integer
+from plaudit.cli.parser import Subparsers, integer, model_path, positive_integer
 from plaudit.cli.sample import (
     add_model_options,
     load_samplers,
@@ -252,15 +252,6 @@ def _add_people_options(make: argparse.ArgumentParser) -> None:
     )
     make.add_argument(
         "--aspect", choices=ASPECTS, metavar="PART", help=f"judge this alone: {', '.join(ASPECTS)}"
-    )
-    make.add_argument(
-        "--asked",
-        dest="aspect",
-        action=RenamedOption,
-        new="--aspect",
-        choices=ASPECTS,
-        default=argparse.SUPPRESS,
-        help=argparse.SUPPRESS,
     )
 
 

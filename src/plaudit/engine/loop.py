@@ -36,7 +36,7 @@ from plaudit.engine.optimizer import make_optimizer, schedule_factor
 from plaudit.engine.settings import KeepSettings, OptimizerSettings, SafetySettings
 from plaudit.engine.sinks.base import FanOutSink, Sample
 from plaudit.engine.sinks.files import read_notes, read_reports
-from plaudit.engine.step import NonFiniteFault, ObjectiveResult, Stepper, take_step
+from plaudit.engine.step import InterruptCheck, NonFiniteFault, ObjectiveResult, Stepper, take_step
 from plaudit.engine.step_report import SLOW_STEP, Number, StepPace, StepReport
 from plaudit.errors import UserError
 from plaudit.tokens.microbatch import MicrobatchT
@@ -100,8 +100,6 @@ def _shuffled_rows(rows: int, seed: int, epoch: int) -> tuple[int, ...]:
 
 BatchRows = Callable[[int], Sequence[int]]
 """From a batch's number, which counts from 1, to its rows."""
-InterruptCheck = Callable[[], None]
-"""Called during evaluation and sampling; raises when a signal has asked the run to stop."""
 
 
 Diagnose = Callable[[Sequence[StepReport]], Mapping[str, str]]

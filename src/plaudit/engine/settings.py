@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from plaudit.config import rename_note
-from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 
 
@@ -113,11 +111,7 @@ class KeepSettings:
     """Looks at held-out rows without a better value after which the run ends; 0: it goes to its end."""
 
     def __post_init__(self) -> None:
-        """Refuse to keep nothing; a metric's old name is taken with a note."""
-        current = current_metric_name(self.best)
-        if current != self.best:
-            rename_note(f"keep.best: {self.best}", current)
-            object.__setattr__(self, "best", current)
+        """Refuse to keep nothing."""
         _at_least("keep.last", self.last, 1)
         _at_least("keep.patience", self.patience, 0)
 

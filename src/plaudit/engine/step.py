@@ -7,7 +7,7 @@ ranks, so gradients simply add up. Nothing moves unless every number is finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, cast
 
@@ -22,6 +22,9 @@ from plaudit.engine.optimizer import set_learning_rate
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.tokens.microbatch import MicrobatchT
+
+InterruptCheck = Callable[[], None]
+"""Called during evaluation and sampling; raises when a signal has asked the run to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +257,26 @@ def merge_over_ranks(metrics: Sequence[Metric], ranks: Ranks) -> tuple[Metric, .
         for row in rows
         for m, metric in enumerate(local)
     )
+
+
+def held_out_evaluator(
+    objective: Callable[[MicrobatchT], ObjectiveResult],
+    microbatches: Sequence[MicrobatchT],
+    ranks: Ranks,
+    names: Mapping[str, str],
+) -> Callable[[InterruptCheck], tuple[Metric, ...]]:
+    """The objective's figures over all micro-batches and ranks; ``names`` says which, and as what."""
+
+    def evaluate(check_interrupt: InterruptCheck) -> tuple[Metric, ...]:
+        metrics: list[Metric] = []
+        with torch.no_grad():
+            for microbatch in microbatches:
+                check_interrupt()
+                metrics += objective(microbatch).metrics
+        merged = merge_over_ranks(metrics, ranks)
+        return tuple(replace(metric, name=names[metric.name]) for metric in merged if metric.name in names)
+
+    return evaluate
 
 
 def _match_number_type(local: Scalar, remote: float) -> Number:

@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -21,8 +21,6 @@ from typing import NoReturn
 
 from plaudit.errors import CommandEnd, UserError
 
-_OLD_ARGUMENTS = {"truth": "reference_answer", "facts": "metadata"}
-"""What arguments were called before; functions that take them are called with them for one release more."""
 _end_process = os._exit
 """Python's own."""
 _guarded = threading.local()
@@ -110,7 +108,6 @@ def accepted_arguments(
         for parameter in parameters
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
-    old = tuple(name for name, new in _OLD_ARGUMENTS.items() if new in available)
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     mandatory = [
         parameter.name
@@ -120,10 +117,9 @@ def accepted_arguments(
     unavailable = [
         this_parameter
         for this_parameter in mandatory
-        if this_parameter not in (*available, *old)
-        or this_parameter not in [parameter.name for parameter in by_name]
+        if this_parameter not in available or this_parameter not in [parameter.name for parameter in by_name]
     ]
-    accepted = tuple(entry.name for entry in by_name if entry.name in (*available, *old))
+    accepted = tuple(entry.name for entry in by_name if entry.name in available)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         accepted = tuple(dict.fromkeys((*accepted, *available)))
     missing = [name for name in required if name not in accepted]
@@ -135,15 +131,6 @@ def accepted_arguments(
         hint = f" (for one answer at a time: `def f({', '.join(required)}, **rest)`)" if listed else ""
         raise UserError(f"{name}: {message}; it is called by name with any of {', '.join(available)}{hint}")
     return accepted
-
-
-def arguments_of(accepted: Sequence[str], available: Mapping[str, object]) -> dict[str, object]:
-    """The arguments that a function accepts, also by the names that they had before.
-
-    >>> arguments_of(("answer", "truth"), {"answer": "4", "reference_answer": "5", "metadata": {}})
-    {'answer': '4', 'truth': '5'}
-    """
-    return {name: available[_OLD_ARGUMENTS.get(name, name)] for name in accepted}
 
 
 def call_user_function(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.errors import UserError
-from plaudit.files.user_code import accepted_arguments, arguments_of, call_user_function
+from plaudit.files.user_code import accepted_arguments, call_user_function
 from plaudit.judges.cache import Reply, ReplyCache
 from plaudit.judges.ledger import ChatRequest, ReplyLedger
 from plaudit.judges.money import FREE, CapReachedError, Estimate, Prices, Purse
@@ -112,7 +112,9 @@ class FunctionChat:
         accepted = accepted_arguments(self.word, self.function, ARGUMENTS, required=ARGUMENTS[:1])
         try:
             with self._ledger.reserved(request):
-                value = call_user_function(self.word, self.function, arguments_of(accepted, available))
+                value = call_user_function(
+                    self.word, self.function, {name: available[name] for name in accepted}
+                )
                 reply = _parsed(self.word, value, number, request.words)
                 self._ledger.store(key, request, reply)
         except CapReachedError as cap:

@@ -291,13 +291,12 @@ def config_with_settings(
     described: Algorithm,
     cells: Mapping[str, Parameter],
     refused: Mapping[str, str],
-    renamed: Mapping[str, str],
     **more: str,
 ) -> type[ConfigT]:
     """The chapter's config with an algorithm's settings, and the chapter's cells, as fields of their own.
 
-    ``refused`` says of settings that other algorithms have why this one refuses them, ``renamed`` by which
-    names settings were known before; ``more`` holds further fields with their values.
+    ``refused`` says of settings that other algorithms have why this one refuses them; ``more`` holds
+    further fields with their values.
     """
     every_run = {this_field.name for this_field in dataclasses.fields(base)}  # pyright: ignore[reportArgumentType]
     taken = [name for name in described.parameters if name in every_run | {*more}]
@@ -317,7 +316,6 @@ def config_with_settings(
         "generated": True,
         "setting_names": tuple(settings),
         "refused": {name: why for name, why in refused.items() if name not in settings},
-        "renamed": renamed,
     }
     words = re.sub(r"\W", " ", described.name).title().replace(" ", "")
     return dataclasses.make_dataclass(
@@ -446,8 +444,6 @@ class Chapter(Generic[RecordT, ConfigT]):
     """From an algorithm and settings to its record."""
     refusal: Callable[[str, str], str]
     """Why an algorithm does not take a setting."""
-    renamed: Callable[[Algorithm], Mapping[str, str]]
-    """The names that an algorithm's settings had before, which are taken for one release."""
     config_types: dict[str, type[ConfigT]] = field(default_factory=dict[str, type[ConfigT]])
     """One class for each name: configs of different classes are never equal."""
 
@@ -473,8 +469,7 @@ class Chapter(Generic[RecordT, ConfigT]):
 
     def _make_config_type(self, described: Algorithm, **more: str) -> type[ConfigT]:
         refused = {parameter: self.refusal(described.name, parameter) for parameter in self.parameters()}
-        renamed = self.renamed(described)
-        return config_with_settings(self.config, described, self.cells, refused, renamed, **more)
+        return config_with_settings(self.config, described, self.cells, refused, **more)
 
     def configured(self, algorithm: str | RecordT, config: ConfigT) -> RecordT:
         """The algorithm of a name with the settings of a config; a record is what it is already."""

@@ -24,7 +24,7 @@ from plaudit.data.judging import (
 )
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
-from plaudit.files.user_code import accepted_arguments, arguments_of, call_user_function
+from plaudit.files.user_code import accepted_arguments, call_user_function
 from plaudit.judges.both_ways import both_ways
 from plaudit.judges.cache import ReplyCache, default_cache_folder
 from plaudit.judges.calling import FunctionChat, source_of
@@ -129,7 +129,7 @@ class FunctionJudge:
             "seed": seed,
         }
         where = f"{self.name}, prompt {plain_text(task.prompt)[:40]!r}"
-        outcome = call_user_function(where, self.function, arguments_of(takes, available))
+        outcome = call_user_function(where, self.function, {name: available[name] for name in takes})
         if outcome is None or (isinstance(outcome, Verdict) and len(outcome.marks) == 2):
             return outcome
         for better in get_args(PairOutcome):

@@ -114,8 +114,7 @@ def _score_request_body(request: _ScoreRequest) -> bytes:
     else:
         prompt_json = prompt
     reference_answer = request.task.reference_answer
-    # By its name of before too, for one release: servers out there read that.
-    known = {} if reference_answer is None else dict.fromkeys(("reference_answer", "truth"), reference_answer)
+    known = {} if reference_answer is None else {"reference_answer": reference_answer}
     answers = [plain_text(answer) for answer in request.answers]
     return json.dumps({"prompt": prompt_json, "answers": answers, **known}).encode()
 

@@ -19,7 +19,6 @@ from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.user_code import (
     accepted_arguments,
-    arguments_of,
     call_user_function,
     import_user_module,
     line_in,
@@ -116,7 +115,7 @@ class UserFunctionReward:
         where = (
             f"{self.name}, prompt {n} ({plain_text(task.prompt)[:40]!r}), answer {plain_text(answer)[:40]!r}"
         )
-        return where, call_user_function(where, self.function, arguments_of(accepted, available))
+        return where, call_user_function(where, self.function, {name: available[name] for name in accepted})
 
 
 def _as_numbers(value: object) -> tuple[float, ...] | None:

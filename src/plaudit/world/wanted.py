@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 from plaudit.data.files import file_ending
 from plaudit.data.records import Demonstration, Record
@@ -89,8 +89,6 @@ class RowRequest:
     """Where the model answers: cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
     seed: int = 0
     """The seed of all random numbers."""
-    renamed: ClassVar[Mapping[str, str]] = {"asked": "aspect"}
-    """Old names of settings, taken for one release."""
 
     def __post_init__(self) -> None:
         """Refuse what says nothing to this kind."""

@@ -1,4 +1,4 @@
-"""Options, YAML keys, old names and algorithms of one's own: all of them come from a function's signature."""
+"""Options, YAML keys and algorithms of one's own: all of them come from a function's signature."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from plaudit.cli.main import main
 from plaudit.config import read_yaml, resolve, to_yaml
 from plaudit.errors import UserError
 from plaudit.methods.algorithm import cell_settings
-from plaudit.methods.iterative.config import RlhfConfig
 from plaudit.methods.policy.algorithms import (
     POLICY_ALGORITHMS,
     dapo,
@@ -27,8 +26,6 @@ from plaudit.methods.policy.algorithms import (
 )
 from plaudit.methods.policy.cells import CELLS, NAMED, cell_name, describe_cells
 from plaudit.methods.policy.config import (
-    OLD_NAMES,
-    OLD_NAMES_OF_A_LOOP,
     POLICY,
     PolicyConfig,
     policy_config_type,
@@ -129,57 +126,6 @@ def test_a_divergence_that_is_named_has_the_estimator_that_is_right_there() -> N
 def test_what_no_cell_reads_is_refused(name: str, settings: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
         policy_algorithm(name, **settings)
-
-
-def test_old_names_are_taken_with_a_note(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ("--policy.beta", "0.5", "--draw.answers", "4", "--draw.unlike", "yes", "--trust.cap", "2")
-    config, err = printed(capsys, "grpo", *words)
-    assert (config["kl_coef"], config["group_size"], config["tis_cap"]) == (0.5, 4, 2.0)
-    assert config["dynamic_sampling"] is True
-    assert "--policy.beta is called --kl-coef now" in err
-    old = {"policy": {"beta": 0.5, "whiten": "no", "surrogate": "auto", "horizon": 10000.0, "clip_low": None}}
-    old |= {"draw": {"answers": 4, "passes": 0.7}, "critic": {"weight": 0.1, "rate": 1.0}}
-    (tmp_path / "old.yaml").write_text(yaml.safe_dump(old))
-    config, err = printed(capsys, "grpo", "--config", str(tmp_path / "old.yaml"))
-    assert (config["kl_coef"], config["group_size"], config["draw"]["pass_threshold"]) == (0.5, 4, 0.7)
-    assert config["whiten_advantages"] is False
-    assert config["kl_coef_horizon"] is None
-    assert "policy.whiten is called whiten_advantages now" in err
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("online-dpo", "--policy.beta", "beta"),
-        ("ppo", "--policy.beta", "kl_coef"),
-        ("trpo", "--policy.limit", "max_kl"),
-        ("ppo-penalty", "--policy.limit", "penalty_coef_target"),
-    ],
-)
-def test_an_old_name_of_two_meanings_has_two_new_names(
-    capsys: pytest.CaptureFixture[str], name: str, old: str, new: str
-) -> None:
-    config, _ = printed(capsys, name, old, "0.25")
-    assert config[new] == 0.25
-
-
-def test_every_old_name_has_a_new_one() -> None:
-    config_type = policy_config_type("grpo")
-    names = {*POLICY.parameters(), *(f"draw.{one}" for one in config_type(**PATHS).draw.__dataclass_fields__)}
-    assert set(OLD_NAMES.values()) <= names
-    assert RlhfConfig.renamed == OLD_NAMES_OF_A_LOOP
-    assert set(OLD_NAMES_OF_A_LOOP.values()) <= names | {f"policy.{one}" for one in names}
-
-
-def test_old_names_are_taken_where_the_settings_are_a_group(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    files = ("--model", "m", "--prompts", "p", "--comparisons", "people", "--out", "o", "--print-config")
-    old = ("--draw.answers", "4", "--trust.cap", "2", "--policy.epochs", "2", "--policy.kl-coef", "0.1")
-    with pytest.raises(SystemExit):
-        main(["train", "rlhf", *files, *old])
-    config = yaml.safe_load(capsys.readouterr().out)["policy"]
-    assert (config["group_size"], config["tis_cap"], config["update_epochs"]) == (4, 2.0, 2)
 
 
 def test_an_algorithm_made_in_python_stands_in_the_config() -> None:

@@ -1,4 +1,4 @@
-"""Options, YAML keys, old names and algorithms of one's own: all of them come from a function's signature."""
+"""Options, YAML keys and algorithms of one's own: all of them come from a function's signature."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from plaudit.errors import UserError
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, dpo, preference_algorithm, simpo
 from plaudit.methods.preference.cells import CELLS
 from plaudit.methods.preference.config import (
-    OLD_NAMES,
     PreferenceConfig,
-    all_parameters,
     configured_algorithm,
     preference_config_type,
     with_algorithm_settings,
@@ -72,25 +70,8 @@ def test_settings_are_those_of_the_signature(capsys: pytest.CaptureFixture[str])
     assert not err
 
 
-def test_old_names_are_taken_with_a_note(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config, err = printed(capsys, "simpo", "--preference.beta", "2.5", "--preference.margin", "0.5")
-    assert (config["beta"], config["gamma"]) == (2.5, 0.5)
-    assert "--preference.margin is called --gamma now" in err
-    old = {"preference": {"beta": 2.5, "margin": 0.5, "measure": "auto", "nll": None, "mix": []}}
-    (tmp_path / "old.yaml").write_text(yaml.safe_dump(old))
-    config, err = printed(capsys, "simpo", "--config", str(tmp_path / "old.yaml"))
-    assert (config["beta"], config["gamma"]) == (2.5, 0.5)
-    assert err.count("now") == 2
-    assert "preference.margin is called gamma now" in err
-
-
-def test_every_old_name_has_a_new_one() -> None:
-    assert set(OLD_NAMES.values()) <= set(all_parameters())
-
-
-@pytest.mark.parametrize("word", ["--gamma", "--preference.margin"])
-def test_a_setting_of_another_algorithm_is_refused(capsys: pytest.CaptureFixture[str], word: str) -> None:
-    assert main(["train", "dpo", *FOLDERS, word, "1"]) == 2
+def test_a_setting_of_another_algorithm_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "dpo", *FOLDERS, "--gamma", "1"]) == 2
     assert "gamma is not part of dpo: leave it out, or choose among simpo" in capsys.readouterr().err
 
 

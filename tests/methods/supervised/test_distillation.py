@@ -12,9 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from plaudit.data.records import Demonstration, Message, assistant_turn, user_turn
 from plaudit.data.transforms import with_context
 from plaudit.engine.distributed import single_process
-from plaudit.engine.evaluate import held_out_evaluator
 from plaudit.engine.metrics import values_of
-from plaudit.engine.step import Stepper, take_step
+from plaudit.engine.step import Stepper, held_out_evaluator, take_step
 from plaudit.errors import UserError
 from plaudit.losses.supervised import forward_kl, jensen_shannon, reverse_kl
 from plaudit.methods.supervised.distillation import (

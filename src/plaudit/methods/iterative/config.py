@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
@@ -16,8 +16,6 @@ from plaudit.methods.config import RunConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.config import (
-    OLD_DEFAULTS,
-    OLD_NAMES_OF_A_LOOP,
     CriticSettings,
     DrawSettings,
     JudgeSettings,
@@ -26,7 +24,7 @@ from plaudit.methods.policy.config import (
     all_parameters as all_policy_parameters,
 )
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
-from plaudit.methods.preference.config import OLD_NAMES, ReferenceSettings, all_parameters, optional_settings
+from plaudit.methods.preference.config import ReferenceSettings, all_parameters, optional_settings
 from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings
 from plaudit.models.settings import LoraSettings
 from plaudit.rollouts.sampler import SamplingSettings
@@ -156,11 +154,6 @@ class LoopConfig(RunConfig):
     """How answers are drawn."""
     preference: PreferenceSettings = field(default_factory=PreferenceSettings)
     """The settings of the preference algorithm, where one learns."""
-
-    renamed: ClassVar[Mapping[str, str]] = {
-        f"preference.{old}": f"preference.{new}" for old, new in OLD_NAMES.items() if old != new
-    }
-    """Settings by the names that they had before, which are taken for one release."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
@@ -374,8 +367,6 @@ class RewardRunSettings:
     """The peak learning rate; LoRA wants about ten times more."""
     reward: RewardSettings = field(default_factory=RewardSettings)
     """What is learnt, and where a reward is read."""
-    renamed: ClassVar[Mapping[str, str]] = {"reward.tie_chance": "reward.tie_probability"}
-    """Old names of settings, taken for one release."""
     ensemble: EnsembleSettings = field(default_factory=EnsembleSettings)
     """Several models instead of one."""
     lora: LoraSettings = field(default_factory=LoraSettings)
@@ -437,11 +428,6 @@ class RlhfConfig(RunConfig):
         default_factory=lambda: KeepSettings(best="held_out/reward", best_is="highest")
     )
     """Which checkpoints of a policy run stay."""
-
-    renamed: ClassVar[Mapping[str, str]] = OLD_NAMES_OF_A_LOOP
-    """Settings by the names that they had before, which are taken for one release."""
-    old_defaults: ClassVar[Mapping[str, object]] = OLD_DEFAULTS
-    """What these were where nobody had set them."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""

@@ -6,14 +6,13 @@ There is a class for each group of flags.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
-from plaudit.methods.algorithm import Algorithm, Chapter, own_config_type
+from plaudit.methods.algorithm import Chapter, own_config_type
 from plaudit.methods.config import RunConfig
 from plaudit.methods.policy.algorithms import (
     OWN,
@@ -30,63 +29,6 @@ from plaudit.rollouts.sampler import SamplingSettings
 
 if TYPE_CHECKING:
     from plaudit.methods.policy.row import PolicyAlgorithm
-
-_OLD_CELLS = {
-    **{name: name for name in ("advantage", "surrogate", "ratio", "reduction", "divergence")},
-    **{name: name for name in ("clip_low", "clip_high", "gamma", "lam", "whiten_rewards", "minibatches")},
-    "estimator": "kl_estimator",
-    "beta": "kl_coef",
-    "target": "kl_coef_target",
-    "horizon": "kl_coef_horizon",
-    "ceiling": "dual_clip",
-    "slope": "rollback_alpha",
-    "limit": "max_kl",
-    "penalty": "penalty_coef",
-    "whiten": "whiten_advantages",
-    "entropy": "entropy_coef",
-    "epochs": "update_epochs",
-    "stop_at": "target_kl",
-}
-_OLD_GROUPS = {
-    "draw.answers": "group_size",
-    "draw.unlike": "dynamic_sampling",
-    "draw.mixture": "mixture_coef",
-    "shape.missing_end": "missing_eos_penalty",
-    "shape.overlong": "overlong_buffer",
-    "shape.drop_cut": "overlong_filtering",
-    "critic.weight": "vf_coef",
-    "critic.rate": "value_lr_scale",
-    "trust.cap": "tis_cap",
-    "trust.rare": "off_policy_mask",
-    "ptx.weight": "ptx_coef",
-}
-_OLD_DRAW = {
-    "draw.passes": "draw.pass_threshold",
-    "draw.refills": "draw.resample_limit",
-    "draw.window": "draw.max_staleness",
-}
-OLD_NAMES: Mapping[str, str] = {
-    **{f"policy.{old}": new for old, new in _OLD_CELLS.items()},
-    **_OLD_GROUPS,
-    **_OLD_DRAW,
-}
-"""What settings of ``policy``, ``draw``, ``shape``, ``critic``, ``trust`` and ``ptx`` are called now."""
-OLD_DEFAULTS: Mapping[str, object] = {
-    "policy.horizon": 10_000.0,
-    "policy.whiten_rewards": False,
-    "critic.weight": 0.1,
-    "critic.rate": 1.0,
-    "trust.cap": 0.0,
-    "trust.rare": 0.0,
-}
-"""What an older config.yaml says of settings that nobody had set."""
-OLD_NAMES_OF_A_LOOP: Mapping[str, str] = {
-    **{f"policy.{old}": f"policy.{new}" for old, new in _OLD_CELLS.items() if old not in CELLS},
-    **{old: f"policy.{new}" for old, new in _OLD_GROUPS.items()},
-    **_OLD_DRAW,
-}
-"""The same where the algorithm's settings are the group ``policy`` (rlhf); there ``policy.beta`` is a setting
-of online preference losses now, and others refuse it with the name of theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,11 +276,6 @@ class PolicyConfig(RunConfig):
     )
     """Which checkpoints stay."""
 
-    renamed: ClassVar[Mapping[str, str]] = OLD_NAMES
-    """Settings by the names that they had before, which are taken for one release."""
-    old_defaults: ClassVar[Mapping[str, object]] = OLD_DEFAULTS
-    """What these were where nobody had set them."""
-
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
         object.__setattr__(self, "data", self.prompts)
@@ -375,13 +312,6 @@ class PolicyConfig(RunConfig):
             raise UserError(f"max_turns must be at least 1, not {self.max_turns}")
 
 
-def _old_names(described: Algorithm) -> Mapping[str, str]:
-    """Two old names had another meaning in some algorithms: β of a loss, and the target of a penalty."""
-    meanings = {"policy.beta": "beta", "policy.limit": "penalty_coef_target"}
-    own = {old: new for old, new in meanings.items() if new in described.parameters}
-    return {**OLD_NAMES, **own}
-
-
 OwnPolicyConfig = own_config_type(PolicyConfig)
 """A run of an algorithm of the user's own, before it is known which settings it has."""
 POLICY: Chapter[PolicyAlgorithm, PolicyConfig] = Chapter(
@@ -394,7 +324,6 @@ POLICY: Chapter[PolicyAlgorithm, PolicyConfig] = Chapter(
     load=own_algorithm,
     make=make_algorithm,
     refusal=refusal,
-    renamed=_old_names,
 )
 """The algorithms of policy optimisation with their configs."""
 policy_config_type = POLICY.config_type

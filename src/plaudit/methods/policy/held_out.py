@@ -16,10 +16,9 @@ from torch import Tensor
 
 from plaudit.data.records import plain_text
 from plaudit.engine.distributed import Ranks
-from plaudit.engine.loop import InterruptCheck
 from plaudit.engine.metrics import Metric, mean_metric, merge_metrics, values_of
 from plaudit.engine.sinks.base import Sample
-from plaudit.engine.step import ObjectiveResult, merge_over_ranks
+from plaudit.engine.step import InterruptCheck, ObjectiveResult, merge_over_ranks
 from plaudit.errors import UserError
 from plaudit.losses.divergence import full_vocabulary_kl, k3
 from plaudit.losses.ratio import completion_log_ratio, log_ratio

@@ -17,10 +17,10 @@ from transformers import AutoConfig
 
 from plaudit.data.read import read_records
 from plaudit.data.records import Record
-from plaudit.engine.loop import BatchOrder, InterruptCheck, TrainingJob
+from plaudit.engine.loop import BatchOrder, TrainingJob
 from plaudit.engine.metrics import training_flops
 from plaudit.engine.sinks.base import Sample, Summary
-from plaudit.engine.step import ObjectiveResult
+from plaudit.engine.step import InterruptCheck, ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.losses.divergence import k2, k3
 from plaudit.methods.data import EncodedData, Rows, load_rows

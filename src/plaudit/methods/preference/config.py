@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from plaudit.errors import UserError
 from plaudit.methods.algorithm import Chapter, Parameter, own_config_type
@@ -22,26 +22,6 @@ from plaudit.methods.preference.cells import CELLS
 
 if TYPE_CHECKING:
     from plaudit.methods.preference.row import AnyPreferenceAlgorithm
-
-OLD_NAMES = {
-    "beta": "beta",
-    "smoothing": "label_smoothing",
-    "margin": "gamma",
-    "tau": "tau",
-    "odds": "orpo_lambda",
-    "desirable": "desirable_weight",
-    "undesirable": "undesirable_weight",
-    "measure": "log_prob",
-    "link": "link",
-    "alpha": "link_alpha",
-    "price": "length_alpha",
-    "tail": "ld_alpha",
-    "hold": "dpop_lambda",
-    "weigh": "weighting",
-    "nll": "nll_coef",
-    "mix": "mix",
-}
-"""What each setting of the group ``preference`` is called now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +86,6 @@ class PreferenceConfig(RunConfig):
     stages: StageSettings = field(default_factory=StageSettings)
     """The data in parts."""
 
-    renamed: ClassVar[Mapping[str, str]] = {f"preference.{old}": new for old, new in OLD_NAMES.items()}
-    """Settings by the names that they had before, which are taken for one release."""
-
 
 OwnPreferenceConfig = own_config_type(PreferenceConfig)
 """A run of an algorithm of the user's own, before it is known which settings it has."""
@@ -122,7 +99,6 @@ PREFERENCE: Chapter[AnyPreferenceAlgorithm, PreferenceConfig] = Chapter(
     load=own_algorithm,
     make=make_algorithm,
     refusal=refusal,
-    renamed=lambda described: PreferenceConfig.renamed,
 )
 """The algorithms of preference optimisation with their configs."""
 preference_config_type = PREFERENCE.config_type

@@ -13,10 +13,10 @@ from operator import attrgetter
 from pathlib import Path
 
 from plaudit.engine.checkpoint.state import RunningMean, Stateful
-from plaudit.engine.evaluate import held_out_evaluator
-from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
+from plaudit.engine.loop import TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, training_flops
 from plaudit.engine.sinks.base import Sample, Summary
+from plaudit.engine.step import InterruptCheck, held_out_evaluator
 from plaudit.files.stored import joined, mapped
 from plaudit.methods.data import Rows, load_rows
 from plaudit.methods.models import (

@@ -6,7 +6,6 @@ They are ``plaudit train reward``, ``group``, and the three ways to judge in wor
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -211,8 +210,6 @@ class RewardConfig(RunConfig):
     """How often the data is gone through; reward models overfit after the first time."""
     reward: RewardSettings = field(default_factory=RewardSettings)
     """What is learnt, and where a reward is read."""
-    renamed: ClassVar[Mapping[str, str]] = {"reward.tie_chance": "reward.tie_probability"}
-    """Old names of settings, taken for one release."""
     ensemble: EnsembleSettings = field(default_factory=EnsembleSettings)
     """Several models instead of one."""
     pretraining: PretrainingSettings = field(default_factory=PretrainingSettings)

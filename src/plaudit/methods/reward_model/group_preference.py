@@ -21,10 +21,10 @@ from torch import Tensor
 from plaudit.data.records import Comparison, Record, record_kind
 from plaudit.data.transforms import preference_probability
 from plaudit.engine.distributed import Ranks
-from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
+from plaudit.engine.loop import TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, mean_metric, merge_metrics, sum_metric, training_flops
 from plaudit.engine.sinks.base import Summary
-from plaudit.engine.step import ObjectiveResult, merge_over_ranks
+from plaudit.engine.step import InterruptCheck, ObjectiveResult, merge_over_ranks
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.losses.reward import gaussian_rating_nll, group_choice_nll

@@ -216,7 +216,7 @@ def _three_way_loss(model: Callable[..., Tensor], settings: RewardSettings, *inp
     first_B, second_B, probability_B, _ = inputs
     share = settings.tie_probability
     # At equal rewards a tie has chance ν / (2 + ν) for Davidson and (θ − 1) / (θ + 1) for Rao–Kupper;
-    # set equal to tie_chance these give ν and θ.
+    # set equal to tie_probability these give ν and θ.
     ties = {"nu": 2 * share / (1 - share)} if model is davidson else {"theta": (1 + share) / (1 - share)}
     # Exactly ½ is a tie; any other share is a chance of winning, with none of a tie.
     tied_B = (probability_B == 0.5).to(probability_B.dtype)

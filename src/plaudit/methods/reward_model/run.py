@@ -16,10 +16,10 @@ from operator import attrgetter
 import torch
 
 from plaudit.engine.distributed import Ranks, is_first_process
-from plaudit.engine.evaluate import held_out_evaluator
 from plaudit.engine.loop import HeldOutRows, InterruptCheck, TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, training_flops
 from plaudit.engine.sinks.base import Sample, Summary
+from plaudit.engine.step import held_out_evaluator
 from plaudit.errors import UserError
 from plaudit.files.stored import mapped, selected
 from plaudit.methods.config import SampleSettings

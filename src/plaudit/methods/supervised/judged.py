@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from plaudit.engine.loop import InterruptCheck
 from plaudit.engine.metrics import Metric, mean_metric
-from plaudit.engine.step import merge_over_ranks
+from plaudit.engine.step import InterruptCheck, merge_over_ranks
 from plaudit.errors import UserError
 from plaudit.methods.config import SftConfig
 from plaudit.methods.data import Rows

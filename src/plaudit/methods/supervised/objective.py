@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from plaudit.engine.distributed import Ranks
-from plaudit.engine.loop import InterruptCheck
 from plaudit.engine.metrics import (
     Metric,
     max_metric,
@@ -19,7 +18,7 @@ from plaudit.engine.metrics import (
     sum_metric,
     values_of,
 )
-from plaudit.engine.step import ObjectiveResult, merge_over_ranks
+from plaudit.engine.step import InterruptCheck, ObjectiveResult, merge_over_ranks
 from plaudit.losses.reduce import token_mean
 from plaudit.losses.supervised import negative_log_likelihood
 from plaudit.models.policy import Policy

@@ -21,10 +21,10 @@ from typing import cast
 
 from plaudit.data.records import Demonstration, Record
 from plaudit.data.transforms import ControlSettings, DemonstrationSet, preferred_only, with_control_words
-from plaudit.engine.evaluate import held_out_evaluator
-from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
+from plaudit.engine.loop import TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, training_flops
 from plaudit.engine.sinks.base import Summary
+from plaudit.engine.step import InterruptCheck, held_out_evaluator
 from plaudit.errors import UserError
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig, SftConfig
 from plaudit.methods.data import EncodedData, Rows, load_rows, prompt_families
