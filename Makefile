@@ -17,7 +17,7 @@ demo: $(DEMO)  ## the whole of RLHF on the embedded world, judged and told on on
 test: .venv  ## every test that this machine can run
 	.venv/bin/python -m pytest -n auto --dist worksteal $(ARGS)
 
-check: .venv  ## format, lint, types, imports, budgets, duplication, words, docs, tests
+check: .venv  ## format, lint, types, imports, budgets, duplication, words, docs, tests, a fresh install
 	./check $(ARGS)
 
 site: .venv-docs  ## the docs as a site that works without a network: build/site/index.html
@@ -37,7 +37,7 @@ peer-values: .venv bench-peer  ## record again what the peers say: the numbers t
 	PLAUDIT_WRITE_PEER_VALUES=1 .venv/bin/python -m pytest -m peer $(ARGS)
 
 clean:  ## remove what the targets above made, never a run
-	rm -rf .venv .venv-demo .venv-docs .peers build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-demo .venv-docs .versions .peers build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv:

@@ -1,4 +1,7 @@
-"""./check [part ...]: every check of the repository in one command; a part that looked at nothing fails."""
+"""./check [part ...]: every check of the repository in one command; a part that looked at nothing fails.
+
+Without a part all of them run but those that wait to be asked for: they make environments, or take long.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,8 @@ class Part:
     """A pattern of what is shown of the output also when all went well."""
     exclusive: bool = False
     """True for a part whose timings others would disturb."""
+    on_request: bool = False
+    """True for a part that runs where it is named, and only there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +59,39 @@ class Outcome:
     """What it said."""
 
 
+_RUNNERS = (
+    Part(
+        name="tests",
+        command=("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal", "--durations=10"),
+        evidence=r"[1-9]\d* passed",
+        shown=r"^=+ slowest 10 durations =+\n(?:(?!=).*\n)*",
+        exclusive=True,
+    ),
+    Part(
+        name="install",
+        command=("python", "-m", "tools.versions", "--quick"),
+        evidence=r"every command ended well",
+        shown=r"(?:^newest .*\n)+",
+    ),
+    Part(
+        name="versions",
+        command=("python", "-m", "tools.versions"),
+        evidence=r"every command ended well",
+        shown=r"(?:^(?:newest|oldest|  ) .*\n)+",
+        exclusive=True,
+        on_request=True,
+    ),
+)
+"""Parts that run it: the tests, and an installation with other releases."""
+
+
 def parts(root: Path) -> tuple[Part, ...]:
     """The parts in the order in which they are reported."""
+    return (*_readers(root), *_RUNNERS)
+
+
+def _readers(root: Path) -> tuple[Part, ...]:
+    """Parts that read the tree and run nothing of it."""
     folders = tuple(folder for folder in FOLDERS if any((root / folder).rglob("*.py")))
     return (
         Part(
@@ -80,13 +116,6 @@ def parts(root: Path) -> tuple[Part, ...]:
             name="words", command=("python", "-m", "tools.words"), evidence=r"[1-9]\d* files, 0 private names"
         ),
         Part(name="docs", command=("python", "-m", "tools.docs"), evidence=r"[1-9]\d* files, [1-9]\d* pages"),
-        Part(
-            name="tests",
-            command=("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal", "--durations=10"),
-            evidence=r"[1-9]\d* passed",
-            shown=r"^=+ slowest 10 durations =+\n(?:(?!=).*\n)*",
-            exclusive=True,
-        ),
     )
 
 
@@ -117,14 +146,14 @@ def run_part(part: Part, root: Path) -> Outcome:
 
 
 def chosen(names: Sequence[str], known: Sequence[Part]) -> list[Part]:
-    """The parts of these names, all of them without a name; an unknown name ends the program."""
+    """The parts of these names, all that need no request without a name; an unknown one ends the program."""
     by_name = {part.name: part for part in known}
     for name in names:
         if name not in by_name:
             nearest = get_close_matches(name, by_name, n=1)
             hint = f" Did you mean {nearest[0]}?" if nearest else ""
             sys.exit(f"./check: there is no part {name!r}.{hint} Parts: {', '.join(by_name)}")
-    return [by_name[name] for name in names] or list(known)
+    return [by_name[name] for name in names] or [part for part in known if not part.on_request]
 
 
 def tell(outcome: Outcome) -> None:

@@ -495,7 +495,8 @@ def _undecided_rows(
 def _independent_columns(x_BC: Float[np.ndarray, "B C"]) -> list[int]:
     """The columns that those before them do not make up."""
     columns: list[int] = []
-    for column in range(x_BC.shape[1]):
+    # Of no rows no column is independent, and not every numpy gives a matrix without rows a rank.
+    for column in range(x_BC.shape[1] if len(x_BC) else 0):
         if np.linalg.matrix_rank(x_BC[:, [*columns, column]]) > len(columns):
             columns.append(column)
     return columns

@@ -507,7 +507,8 @@ def with_adapter(model: PreTrainedModel, folder: Path) -> Any:
 
 def save_adapter(model: Any, folder: Path) -> None:
     """The adapter alone, as a PEFT folder; a base from the hub is named as it is called there."""
-    model.save_pretrained(folder, safe_serialization=True)
+    # Not left to PEFT, which asks the hub whether the base has the same vocabulary: it lies here as it is.
+    model.save_pretrained(folder, safe_serialization=True, save_embedding_layers=False)
     path = folder / "adapter_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     name, _, commit = (name_on_hub(str(settings.get("base_model_name_or_path"))) or "").partition("@")
