@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LlamaModel
 
 from plaudit.models.attention import PackedRow
+from plaudit.models.decode import cache_name_of
 
 PICTURE = 60
 """The token that stands where a picture is shown."""
@@ -82,18 +83,19 @@ class PicturedForCausalLM(LlamaForCausalLM):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         past_key_values: Any = None,
+        cache: Any = None,
         pixel_values: Tensor | None = None,
         logits_to_keep: int = 0,
         **kwargs: Any,
     ) -> Any:
-        """Pictures by name, as transformers wants them."""
+        """Pictures by name, as transformers wants them; a cache by the name that this release has for it."""
         return super().forward(
             input_ids=input_ids,  # pyright: ignore[reportArgumentType]
             attention_mask=attention_mask,
             position_ids=position_ids,  # pyright: ignore[reportArgumentType]
-            past_key_values=past_key_values,
             logits_to_keep=logits_to_keep,
             pixel_values=pixel_values,  # pyright: ignore[reportCallIssue]
+            **{str(cache_name_of(LlamaForCausalLM)): past_key_values if cache is None else cache},
             **kwargs,
         )
 

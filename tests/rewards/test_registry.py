@@ -91,7 +91,7 @@ def test_functions_are_given_what_they_take(mine: Path) -> None:
         "right": (0.0, 1.0),
         "full": (7.0, 7.0),
         "anything": (7.0, 7.0),
-        "half_named": (6.0, 6.0),
+        "half_named": (5.0, 5.0),
         "yes": (1.0, 1.0),
         "tensor": (2.0, 2.0),
     }.items():
@@ -137,7 +137,7 @@ def test_a_file_may_hold_dataclasses_with_annotations_as_strings(tmp_path: Path)
 def test_what_goes_wrong_is_told_with_its_row(mine: Path, name: str, said: str) -> None:
     reward = resolve_reward(f"{mine}:{name}")
     with pytest.raises(
-        UserError, match=said if name != "breaks" else r"breaks, prompt 1 .*\(mine_of_a_user.py, line 8\)$"
+        UserError, match=said if name != "breaks" else r"breaks, prompt 1 .*\(mine_of_a_user.py, line 7\)$"
     ):
         reward.scores([asked("y"), asked("z")])
 

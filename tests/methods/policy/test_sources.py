@@ -15,7 +15,7 @@ from tests.engine.toy_command import outcome
 from tests.methods.policy.commands import Place, go, make_place, well
 from tests.methods.policy.pieces import scene
 
-SHORT = ("--rounds", 3, "--evaluate-every", 2, "--draw.answers", 4, "--policy.epochs", 2)
+SHORT = ("--rounds", 3, "--evaluate-every", 2, "--group-size", 4, "--update-epochs", 2)
 
 
 @pytest.fixture(scope="module")
