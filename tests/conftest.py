@@ -62,8 +62,10 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         yield device_of(request.param)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need a GPU or the peer environment are skipped by name where there is none."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow cases are marked, and what needs a GPU or the peer environment is skipped by name without it."""
+    _mark_slow_cases(items, whole=not any("::" in word for word in config.args))
     for item in items:
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
@@ -71,6 +73,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # The environment is TRL's, unless the mark names another one.
         if peer is not None and not (peer.args[0] if peer.args else PEER).exists():
             item.add_marker(pytest.mark.skip(reason="needs the peer environment: make bench-peer"))
+
+
+def _mark_slow_cases(items: list[pytest.Item], *, whole: bool) -> None:
+    """By the mark `cases`, which names no case that is not there where files are collected as a ``whole``."""
+    unknown: dict[str, set[str]] = {}
+    for item in items:
+        mark = item.get_closest_marker("cases")
+        if mark is None:
+            continue
+        case = item.nodeid.partition("[")[2].removesuffix("]")
+        quick, slow = mark.kwargs.get("quick"), mark.kwargs.get("slow", ())
+        if case in slow or (quick is not None and case not in quick):
+            item.add_marker(pytest.mark.slow)
+        unknown.setdefault(item.nodeid.partition("[")[0], {*(quick or ()), *slow}).discard(case)
+    if whole and (named := {test: cases for test, cases in unknown.items() if cases}):
+        raise pytest.UsageError(f"the mark `cases` names what is no case: {named}")
 
 
 def _has_gpu() -> bool:

@@ -265,6 +265,7 @@ def test_less_memory_is_offered_by_single_changes_first(tmp_path):
         assert again["peak_bytes"] == offer["peak_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

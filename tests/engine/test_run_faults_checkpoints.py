@@ -68,6 +68,7 @@ def emptied(folder: Path) -> None:
         path.write_bytes(b"")
 
 
+@pytest.mark.cases(quick=("torn", "flipped"))
 @pytest.mark.parametrize("damage", [torn, flipped, incomplete, without_manifest, changed, emptied])
 def test_a_damaged_newest_checkpoint_is_passed_over(
     toy: Toy, whole: Outcome, killed: Path, tmp_path: Path, damage: Callable[[Path], None]
@@ -115,6 +116,7 @@ def test_a_best_checkpoint_that_is_damaged_is_named(toy: Toy, tmp_path: Path) ->
     assert plaudit(*command).code == 0
 
 
+@pytest.mark.cases(quick=("changed-metrics.jsonl", "removed-samples.jsonl", "shortened-notes.jsonl"))
 @pytest.mark.parametrize("name", ["metrics.jsonl", "samples.jsonl", "notes.jsonl"])
 @pytest.mark.parametrize("harm", ["changed", "shortened", "removed"])
 def test_a_record_that_was_changed_since_the_checkpoint_stops_the_run_until_it_is_restored(

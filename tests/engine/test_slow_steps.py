@@ -37,6 +37,7 @@ def slow_steps(place: Place, out: str, *, moments: tuple[int, ...]) -> list[str]
     return notes
 
 
+@pytest.mark.slow
 def test_a_reward_that_lets_a_step_wait_is_noticed_once(tmp_path: Path) -> None:
     place = make_place(tmp_path)
     [note] = slow_steps(place, "waits", moments=(12 * ROUND + 3, 15 * ROUND + 3))

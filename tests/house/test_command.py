@@ -187,6 +187,7 @@ def test_a_fault_of_the_users_is_a_message_and_not_a_traceback(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.cases(slow=("words1-",))
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     "words",

@@ -15,8 +15,16 @@ LONG = {
     *(
         f"docs/{name}.md"
         for name in (
-            *("ai-feedback", "by-hand", "checks", "constitutional", "control", "evaluating-policies"),
-            *("judging-rewards", "lab", "red-teaming"),
+            *(
+                "agreement",
+                "ai-feedback",
+                "by-hand",
+                "checks",
+                "collecting-teams",
+                "constitutional",
+                "control",
+            ),
+            *("evaluating-policies", "judging-rewards", "lab", "red-teaming", "troubleshooting"),
             *("loops", "parallel", "plan", "policy", "preference", "proof", "python", "report", "resume"),
             *("reward-models", "run", "supervised", "talking", "ten-minutes", "world"),
         )

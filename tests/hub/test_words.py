@@ -363,6 +363,7 @@ def test_rows_split_names_the_split_of_a_data_set(hub, base):
     assert len(read_records("org/rows", options=ReadOptions(split="test")).records) == 1
 
 
+@pytest.mark.slow
 def test_of_several_ranks_the_first_downloads_and_all_take_the_same_commit(hub, base, tmp_path):
     commit = hub.put("org/base", files_of(base))
     hub.put("org/rows", {"train.jsonl": lines(demonstrations(12))}, kind="dataset")

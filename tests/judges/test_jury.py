@@ -57,6 +57,7 @@ def jury(server, tmp_path, *names: str, word: str = "jury", more: str = "") -> J
     return found
 
 
+@pytest.mark.slow
 def test_members_who_err_apart_are_righter_together_and_members_of_one_family_are_no_more_than_one(
     server, tmp_path
 ):

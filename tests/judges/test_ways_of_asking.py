@@ -55,6 +55,7 @@ def test_a_letter_is_the_mean_chance_of_both_orders_with_every_spelling_of_its_t
     assert found.orders.backward == pytest.approx(0.6 / 0.8)
 
 
+@pytest.mark.slow
 def test_without_log_probs_the_share_of_draws_stands_for_the_chance_and_that_is_told(tmp_path):
     with (
         MindServer([Mind(logprobs=False, accuracy=0.8)]) as server,

@@ -431,6 +431,7 @@ def test_any_long_history_keeps_the_rules() -> None:
     run(History, examples=200, steps=80)
 
 
+@pytest.mark.slow
 def test_any_history_on_a_server_keeps_the_rules(cluster: Cluster) -> None:
     class OnServer(History):
         place = staticmethod(lambda folder: cluster.database())

@@ -157,6 +157,7 @@ def test_an_invite_is_looked_at_without_being_used(where: str | Path, make_desk:
         desk.store.look_at_invite("i_wrong")
 
 
+@pytest.mark.cases(quick=("sqlite",))
 def test_ten_failures_of_a_name_stop_it_for_a_while_whether_or_not_somebody_has_it(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
@@ -182,6 +183,7 @@ def test_ten_failures_of_a_name_stop_it_for_a_while_whether_or_not_somebody_has_
     assert "Nobody" not in "".join(f"{event}" for event in desk.store.events())
 
 
+@pytest.mark.cases(quick=("sqlite",))
 def test_signing_in_ends_the_counting_of_the_persons_failures(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where)
     _joined(desk)

@@ -118,6 +118,7 @@ def test_what_is_asked_is_told_from_the_rows(tmp_path: Path, rows: list[object],
         assert field in browser.get("/label").text
 
 
+@pytest.mark.slow
 def test_a_model_answers_first_and_only_once(tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "What is 3 plus 4?"}\n{"prompt": "Hello"}\n')
     words = ("--model", str(base_model_folder()), "--prompts", "prompts.jsonl", "--out", "labels.jsonl")

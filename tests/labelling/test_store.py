@@ -254,6 +254,7 @@ def test_a_store_that_another_program_locks_is_said(
     assert desk.lease(one).task
 
 
+@pytest.mark.slow
 def test_a_database_that_is_gone_for_a_while_is_said_and_comes_back(
     make_desk: MakeDesk, cluster: Cluster
 ) -> None:

@@ -38,6 +38,7 @@ def test_a_killed_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
     assert observed.failures > 0
 
 
+@pytest.mark.slow
 def test_a_killed_server_and_a_restarted_database_lose_nothing(cluster: Cluster) -> None:
     restarts = list[int]()
 

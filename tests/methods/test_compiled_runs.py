@@ -52,6 +52,7 @@ def went(command: list[Any]) -> None:
     assert main([str(word) for word in command]) == 0
 
 
+@pytest.mark.slow
 def test_sft_learns_as_it_does_uncompiled_and_no_length_is_compiled_anew(
     tmp_path: Path, programs: list[int]
 ) -> None:
@@ -71,6 +72,7 @@ def test_sft_learns_as_it_does_uncompiled_and_no_length_is_compiled_anew(
     assert names == {path.name for path in (tmp_path / "plain" / "model").iterdir()}
 
 
+@pytest.mark.slow
 def test_without_a_compiler_layers_stay_as_they_are_and_that_is_said(tmp_path: Path) -> None:
     toy = make_toy(tmp_path / "toy")
     nowhere = {"CXX": str(tmp_path / "none"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}

@@ -280,6 +280,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.cases(quick=("bytes", "template"))
 @pytest.mark.parametrize("change", list(CHANGES))
 def test_whatever_changes_them_they_are_read_anew(toy, tmp_path, cache, change) -> None:
     from plaudit.methods.run import encoder_for
@@ -308,6 +309,7 @@ def test_a_set_with_a_bad_row_is_told_of_each_time(toy, tmp_path, cache) -> None
     assert not kept_sets(cache)
 
 
+@pytest.mark.cases(quick=("numbers",))
 @pytest.mark.parametrize("file", ["records.jsonl", "encoded-0-1.jsonl", "numbers", ".about.json"])
 def test_a_damaged_set_is_read_anew(toy, tmp_path, cache, file) -> None:
     asked = config(toy, tmp_path / "out")

@@ -58,6 +58,7 @@ def same_in_new_lengths(policy: Policy, near: float) -> None:
     assert uncompiled_notes(policy) == []
 
 
+@pytest.mark.cases(quick=("packed",))
 @pytest.mark.parametrize("layout", ["packed", "left"])
 def test_layers_say_what_they_said_before(layout: Layout) -> None:
     policy = Policy(build("llama"), layout=layout).train()
@@ -69,6 +70,7 @@ def test_layers_say_what_they_said_before(layout: Layout) -> None:
     assert largest_difference(policy) < 1e-5
 
 
+@pytest.mark.slow
 @rounds_alike
 def test_they_round_where_layers_round_that_are_not_compiled() -> None:
     policy = Policy(build("llama")).train()
@@ -84,6 +86,7 @@ def test_they_round_where_layers_round_that_are_not_compiled() -> None:
     same_in_new_lengths(policy, 1e-3)
 
 
+@pytest.mark.slow
 @rounds_alike
 def test_layers_that_are_computed_again_are_compiled_both_times() -> None:
     policy = Policy(build("qwen3")).train()
@@ -93,6 +96,7 @@ def test_layers_that_are_computed_again_are_compiled_both_times() -> None:
     same_in_new_lengths(policy, 1e-3)
 
 
+@pytest.mark.slow
 def test_adapters_are_compiled_on_and_off() -> None:
     pytest.importorskip("peft", reason="needs plaudit[lora]")
     policy = Policy(with_lora(build("llama"), LoraSettings(rank=4))).train()
@@ -105,6 +109,7 @@ def test_adapters_are_compiled_on_and_off() -> None:
     assert programs() == before
 
 
+@pytest.mark.slow
 def test_models_of_one_kind_have_code_of_their_own() -> None:
     """A second model, of other sizes, takes nothing from the first, and neither is compiled again."""
     first = Policy(build("llama")).train()

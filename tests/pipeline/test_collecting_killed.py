@@ -99,6 +99,7 @@ def killed(config: Path, out: Path, moments: list[Callable[[Path], Moment]]) -> 
         assert store.check() == []
 
 
+@pytest.mark.slow
 def test_it_is_killed_while_it_draws_and_while_a_pool_answers(
     config: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -163,6 +163,7 @@ def loads(group: int) -> bool:
     return False
 
 
+@pytest.mark.cases(quick=("0.1",))
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are told apart by /proc")
 @pytest.mark.parametrize("seconds", [0.1, 2])
 def test_ctrl_c_while_it_is_being_loaded_leaves_no_traceback(config: Path, tmp_path: Path, seconds: float):

@@ -86,6 +86,7 @@ def planned(method: Method, folder: Path, memory: int) -> dict[str, Any]:
     return json.loads(file.read_text("utf-8"))
 
 
+@pytest.mark.cases(quick=("sft-shape0",))
 @pytest.mark.parametrize(
     ("method", "shape"),
     [
@@ -252,6 +253,7 @@ def test_a_model_that_needs_numbers_is_trained_without_a_plan(
     assert why.startswith("it cannot be planned: Tensor.item()")
 
 
+@pytest.mark.slow
 def test_python_is_refused_too_and_an_algorithm_of_ones_own_has_no_plan(tmp_path: Path, gpu_of: Any) -> None:
     make_model(tmp_path / "base")
     settings: dict[str, Any] = {"model": tmp_path / "base", "data": rows_for("dpo", tmp_path), "steps": 1}

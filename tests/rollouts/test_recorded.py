@@ -88,6 +88,7 @@ def in_pages(
     )
 
 
+@pytest.mark.cases(quick=("8-top-p", "3-greedy", "8-stop strings"))
 @pytest.mark.parametrize("kind", SETTINGS)
 @pytest.mark.parametrize("look_every", [1, 3, 8])
 def test_answers_are_those_of_steps_that_are_looked_at(tmp_path: Path, kind: str, look_every: int) -> None:

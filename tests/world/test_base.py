@@ -34,6 +34,7 @@ def test_plain_transformers_loads_it_and_it_answers() -> None:
     assert "7" in said.replace(".", "").split()
 
 
+@pytest.mark.slow
 def test_it_is_built_from_the_corpus_by_one_command_that_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "built"
     command = ("world", "build", "--out", out, "--epochs", 0.02)

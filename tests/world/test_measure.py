@@ -54,6 +54,7 @@ def test_the_base_model_knows_much_and_speaks_in_mixed_styles(base: LocalSampler
     assert 0.4 < drawn < 0.75
 
 
+@pytest.mark.slow
 def test_demonstrations_make_it_better_on_subjects_that_they_never_mention(tmp_path: Path) -> None:
     rows, run = tmp_path / "rows.jsonl", tmp_path / "run"
     assert plaudit("world", "make", "demonstrations", "--n", 1000, "--out", rows).code == 0

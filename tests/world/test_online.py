@@ -129,6 +129,7 @@ def _crowd(url: str, secret: str) -> None:
     annotate(url, secret, "crowd", seed=1, habits=Habits(twice=0.1, vanish=0.2, skip=0.1))
 
 
+@pytest.mark.slow
 def test_a_crowd_that_is_killed_ends_with_the_same_rows(tmp_path: Path) -> None:
     """Its process is killed again and again, wherever it is; the bytes are those of one that ran through."""
     contents = list[bytes]()

@@ -116,6 +116,7 @@ def wait_for(reports: Reports) -> dict[str, Any]:
     raise AssertionError("no report came")
 
 
+@pytest.mark.cases(quick=("sqlite",))
 def test_a_child_makes_the_report_and_the_next_label_makes_it_old(
     make_desk: MakeDesk, where: str | Path
 ) -> None:

@@ -112,6 +112,7 @@ class TestFloat32:
         _, slope_T = jvp(logp, (dict(model.named_parameters()),), (v,))
         return slope_T.detach()
 
+    @pytest.mark.cases(slow=("random-26M", "gradient-26M"))
     @pytest.mark.parametrize(
         ("hidden", "layers"),
         [(32, 2), (256, 4), (512, 8)],

@@ -87,6 +87,7 @@ def same(found: Path, wanted: Path) -> None:
     assert remarked[0] == remarked[1]
 
 
+@pytest.mark.cases(quick=("ppo", "dapo"))
 @pytest.mark.parametrize("manner", ALL)
 def test_it_goes_on_from_between_two_moves_and_from_between_two_rounds(
     place: Place, monkeypatch: pytest.MonkeyPatch, manner: str

@@ -139,6 +139,7 @@ def notes(run: Path, begins: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_each_is_said_once_in_a_runs_life_though_it_is_killed_and_goes_on(
     files: tuple[Toy, dict[str, Path]], tmp_path: Path
 ) -> None:

@@ -374,6 +374,13 @@ def test_an_honest_program_passes(form: str) -> None:
 FORGED = [(form, at) for form, one in FORMS.items() for at in range(len(one.forged))]
 
 
+@pytest.mark.cases(
+    slow=(
+        *(f"what does not end-{at}" for at in range(1, 6)),
+        "what takes the tests' own process long-2",
+        "a message that asks-1",
+    )
+)
 @pytest.mark.parametrize(("form", "at"), FORGED)
 def test_a_forgery_is_wrong_and_not_without_a_verdict(form: str, at: int) -> None:
     assert score(FORMS[form].forged[at], [*FORMS[form].tests], LIMITS) == 0.0
