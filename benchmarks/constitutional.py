@@ -25,23 +25,23 @@ from plaudit.data.judging import outcomes
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Demonstration, Prompt, Record, plain_text
 from plaudit.data.write import write_records
-from plaudit.judges.constitution import read_constitution
-from plaudit.judges.writing import Writer
-from plaudit.methods.ai_feedback.judged_rows import drawn_tasks, judged_rows
-from plaudit.methods.ai_feedback.rounds import Draft, Revised, RevisionPlan, Revisions, revise_drafts
+from plaudit.feedback.judged_rows import drawn_tasks, judged_rows
+from plaudit.feedback.judges.constitution import read_constitution
+from plaudit.feedback.judges.writing import Writer
+from plaudit.feedback.rounds import Draft, Revised, RevisionPlan, Revisions, revise_drafts
+from plaudit.lab.world.gold import judge_answer
+from plaudit.lab.world.making import prompts
+from plaudit.lab.world.minds import read_question
+from plaudit.lab.world.prompts import question_of_prompt, questions
+from plaudit.lab.world.reading import read_answer
+from plaudit.lab.world.revisions import helpful_only, revisions
+from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world.twins import twins
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import preference_config_type
 from plaudit.methods.supervised.run import sft
 from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named, writer_named
 from plaudit.rollouts.sampler import SamplingSettings
-from plaudit.world.gold import judge_answer
-from plaudit.world.making import prompts
-from plaudit.world.minds import read_question
-from plaudit.world.prompts import question_of_prompt, questions
-from plaudit.world.reading import read_answer
-from plaudit.world.revisions import helpful_only, revisions
-from plaudit.world.shipped import base_model_folder
-from plaudit.world.twins import twins
 
 SEEDS = 5
 """Runs of each kind: other rows, other answers, another order."""
@@ -61,7 +61,7 @@ TESTED = 150
 """Facts and sums of the test split, each, that a policy is asked; of red-team prompts and twins all."""
 CONSTITUTION = read_constitution(None)
 """Of whose principles one is drawn for each round: our own sixteen."""
-JUDGE = "call:plaudit.world.minds:mind,how=letter,constitution=ours"
+JUDGE = "call:plaudit.lab.world.minds:mind,how=letter,constitution=ours"
 """A judge by the constitution, right as often as the world's mind is set: 85 %."""
 
 

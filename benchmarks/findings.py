@@ -29,12 +29,12 @@ from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, read_p
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Estimate
 from plaudit.files.exact_json import restore
-from plaudit.pipeline.read import DEFAULT_CONFIG
-from plaudit.pipeline.spec import Pipeline
-from plaudit.world.demonstrators import demonstrator_pool
-from plaudit.world.exam import exam_prompts
-from plaudit.world.gold import judge_answer
-from plaudit.world.prompts import question_of_prompt
+from plaudit.lab.world.demonstrators import demonstrator_pool
+from plaudit.lab.world.exam import exam_prompts
+from plaudit.lab.world.gold import judge_answer
+from plaudit.lab.world.prompts import question_of_prompt
+from plaudit.runs.pipeline.read import DEFAULT_CONFIG
+from plaudit.runs.pipeline.spec import Pipeline
 
 SEEDS = 5
 """Runs of everything, unless the command says otherwise."""

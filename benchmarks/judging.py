@@ -30,20 +30,20 @@ from benchmarks.work import SHAPES, Shape, model_of
 from plaudit.data.generative_judging import PairwiseRankerSettings
 from plaudit.data.judging import Task, outcomes
 from plaudit.data.records import plain_text
-from plaudit.judges.cache import ReplyCache
-from plaudit.judges.endpoint import endpoint_judge
-from plaudit.judges.model_judge import ModelJudge
-from plaudit.judges.posting import RetryPolicy
-from plaudit.judges.wording import ShownPair, pair_question, wording_named
-from plaudit.judges.words import LETTERS, HowToAsk
+from plaudit.feedback.judges.cache import ReplyCache
+from plaudit.feedback.judges.endpoint import endpoint_judge
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
+from plaudit.feedback.judges.words import LETTERS, HowToAsk
+from plaudit.feedback.local_judge import LocalChat
+from plaudit.files.posting import RetryPolicy
+from plaudit.lab.world import making
 from plaudit.models.load import load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_kernels, choose_layout
 from plaudit.rewards.llm.generative import LanguageJudgeModel, LanguageJudgeSpec
-from plaudit.rewards.llm.local_judge import LocalChat
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import make_encoder
-from plaudit.world import making
 
 TITLE = "Judging"
 """The heading of its table."""

@@ -17,23 +17,23 @@ from plaudit.data.write import write_records
 from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, evaluate_reward, read_reward_data
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Resampling
+from plaudit.lab.world.annotators import annotator_pool
+from plaudit.lab.world.base import build_base
+from plaudit.lab.world.making import comparisons, demonstrations, model_answer_tasks, rankings
+from plaudit.lab.world.prompts import Split
+from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world.verdicts import make_comparisons, make_thumbs
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.preference.run import preference
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.run import reward
 from plaudit.methods.supervised.run import sft
-from plaudit.pipeline.read import read_pipeline
-from plaudit.pipeline.run import ProgressReporter, run_pipeline
-from plaudit.pipeline.spec import Pipeline
 from plaudit.rewards.load import load_reward
 from plaudit.rollouts.local import LocalSampler
-from plaudit.world.annotators import annotator_pool
-from plaudit.world.base import build_base
-from plaudit.world.making import comparisons, demonstrations, model_answer_tasks, rankings
-from plaudit.world.prompts import Split
-from plaudit.world.shipped import base_model_folder
-from plaudit.world.verdicts import make_comparisons, make_thumbs
+from plaudit.runs.pipeline.read import read_pipeline
+from plaudit.runs.pipeline.run import ProgressReporter, run_pipeline
+from plaudit.runs.pipeline.spec import Pipeline
 
 RATE, BATCH = 1e-3, 32
 """Learning rate and rows in a step, unless a study is about them."""
@@ -182,7 +182,7 @@ class Lab:
 
     def evaluated(self, run: Path, data: Path, *, gold: bool = False) -> RewardEvaluation:
         """The workbench's verdict on a run; ``gold`` also asks at equal worth."""
-        from plaudit.world.exam import add_world_knowledge
+        from plaudit.lab.world.exam import add_world_knowledge
 
         resampling = Resampling(times=1000, seed=0)
         evidence: RewardEvaluationData = read_reward_data(data).data

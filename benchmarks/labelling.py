@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from plaudit.labelling.adding import task_id
-from plaudit.labelling.answering import GivenAnswer
-from plaudit.labelling.app.server import serve_in_background
-from plaudit.labelling.desk import Lease
-from plaudit.labelling.kinds import check_task
-from plaudit.labelling.project import Project
-from plaudit.labelling.store import LabelStore, open_store
+from plaudit.collect.adding import task_id
+from plaudit.collect.answering import GivenAnswer
+from plaudit.collect.app.server import serve_in_background
+from plaudit.collect.desk import Lease
+from plaudit.collect.kinds import check_task
+from plaudit.collect.project import Project
+from plaudit.collect.store import LabelStore, open_store
 
 SIZES = (1_000, 100_000)
 """How many tasks the stores have."""

@@ -15,6 +15,10 @@ from benchmarks.policy_rewards import Taught, taught_reward
 from benchmarks.preference_lab import PROMPTS, SHOWN, mean_length, sampled_answers
 from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
+from plaudit.lab.world.exam import compare_models, mean_utilities, score_model_answers
+from plaudit.lab.world.making import prompts
+from plaudit.lab.world.prompts import Split
+from plaudit.lab.world.questions import CATEGORIES, Category
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.policy.algorithms import policy_algorithm
 from plaudit.methods.policy.config import (
@@ -26,10 +30,6 @@ from plaudit.methods.policy.config import (
 )
 from plaudit.methods.policy.run import policy
 from plaudit.rollouts.sampler import SamplingSettings
-from plaudit.world.exam import compare_models, mean_utilities, score_model_answers
-from plaudit.world.making import prompts
-from plaudit.world.prompts import Split
-from plaudit.world.questions import CATEGORIES, Category
 
 ANSWERS = 128
 """Answers of a round, whatever the algorithm makes of them."""
@@ -39,7 +39,7 @@ RATE = 1e-4
 """The usual learning rate."""
 LONGEST = 64
 """Tokens that an answer may have."""
-GOLD = "plaudit.world.gold:utility"
+GOLD = "plaudit.lab.world.gold:utility"
 """The truth, as a reward."""
 
 

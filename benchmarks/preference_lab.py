@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lab import Lab
+from plaudit.lab.world.exam import ScoredAnswer, compare_models, mean_utilities, score_model_answers
+from plaudit.lab.world.prompts import Split
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings, preference_config_type
 from plaudit.rollouts.sampler import SamplingSettings
-from plaudit.world.exam import ScoredAnswer, compare_models, mean_utilities, score_model_answers
-from plaudit.world.prompts import Split
-from plaudit.world.shipped import base_model_folder
 
 SHOWN = 300
 """Demonstrations that the starting model has seen, once."""

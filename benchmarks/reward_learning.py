@@ -23,7 +23,7 @@ from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
 from benchmarks.studies import Table, run_studies
 from plaudit.evaluation.reward_models.result import RewardEvaluation
-from plaudit.pipeline.read import DEFAULT_CONFIG
+from plaudit.runs.pipeline.read import DEFAULT_CONFIG
 
 SEEDS = 5
 """Runs of everything, unless the command says otherwise."""

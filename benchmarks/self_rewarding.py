@@ -25,11 +25,11 @@ from plaudit.cli.main import main as plaudit
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
 from plaudit.files import atomic
+from plaudit.lab.world.exam import mean_utilities, score_model_answers
+from plaudit.lab.world.gold import gold_of
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.rollouts.sampler import SamplingSettings
-from plaudit.world.exam import mean_utilities, score_model_answers
-from plaudit.world.gold import gold_of
-from plaudit.world.shipped import base_model_folder
 
 ROUNDS, PROMPTS, HELD_OUT, PEOPLE, TESTED = 3, 100, 50, 120, 160
 """Rounds of a loop, its prompts, held-out prompts, comparisons by people, and test answers of a model."""
@@ -65,7 +65,7 @@ ARMS = {
         start="taught",
         more=(
             "--reward",
-            "plaudit.world.gold:utility",
+            "plaudit.lab.world.gold:utility",
             "--loop.answers",
             "4",
             "--loop.reference",
@@ -118,7 +118,7 @@ def loop(home: Path, name: str, seed: int, device: str) -> Path:
         home, "people", "comparisons", "--annotators", "experts", "--split", "validation", "--n", PEOPLE
     )
     prompts = made(home, f"{arm.prompts}-{seed}", arm.prompts, "--n", PROMPTS, "--seed", seed)
-    watched = ["--loop.held-out-judge", "plaudit.world.gold:utility", "--loop.held-out-prompts", held_out]
+    watched = ["--loop.held-out-judge", "plaudit.lab.world.gold:utility", "--loop.held-out-prompts", held_out]
     watched += ["--loop.people", people] if arm.row == "self-rewarding" else []
     run(
         *("train", arm.row, "--model", start_model(home, arm.start, device), "--prompts", prompts),

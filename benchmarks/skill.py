@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.intervals import half_width
+from plaudit.collect.quality.skill import FIRST, SECOND, TIE, Votes, fit_skill
 from plaudit.data.judging import Task
-from plaudit.labelling.quality.skill import FIRST, SECOND, TIE, Votes, fit_skill
-from plaudit.world.annotators import TRUE_ANNOTATOR, Annotator, annotator_pool
-from plaudit.world.making import answer_tasks
+from plaudit.lab.world.annotators import TRUE_ANNOTATOR, Annotator, annotator_pool
+from plaudit.lab.world.making import answer_tasks
 
 TITLE = "Skill and consensus against crowd-kit"
 """The heading of its table."""

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn
+from plaudit.lab.world.prompts import Split, questions
+from plaudit.lab.world.questions import CATEGORIES
 from plaudit.rewards.base import Reward
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
-from plaudit.world.prompts import Split, questions
-from plaudit.world.questions import CATEGORIES
 
 PROMPTS = 20
 """Prompts of each category."""

@@ -21,8 +21,8 @@ from benchmarks.policy_rewards import MEMBERS, taught_reward
 from benchmarks.preference_lab import SHOWN, mean_length, sampled_answers
 from benchmarks.studies import Table, run_studies
 from benchmarks.tilting import Tilt, deviation, drawn_tasks, right_of_pairs, scores_PN, tilted
+from plaudit.lab.world.exam import mean_utilities
 from plaudit.rewards.registry import resolve_reward
-from plaudit.world.exam import mean_utilities
 
 SEEDS = 3
 """Runs of each kind: other comparisons, another reward model, another order."""

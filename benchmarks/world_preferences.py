@@ -17,8 +17,8 @@ from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
 from benchmarks.preference_lab import RATE, SHOWN, Way, config_of, found, mean_length, sampled_answers
 from benchmarks.studies import Table, run_studies
+from plaudit.lab.world.exam import mean_utilities
 from plaudit.methods.preference.config import ReferenceSettings
-from plaudit.world.exam import mean_utilities
 
 SEEDS = 3
 """Runs of each kind: other answers, other annotators' turns, another order."""

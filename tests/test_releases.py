@@ -12,9 +12,9 @@ import transformers
 
 import plaudit
 from plaudit.errors import UserError
-from plaudit.pipeline.read import read_pipeline
-from plaudit.pipeline.run import ProgressReporter, StageSelection, run_pipeline
 from plaudit.releases import TRIED, untried_releases, untried_releases_named
+from plaudit.runs.pipeline.read import read_pipeline
+from plaudit.runs.pipeline.run import ProgressReporter, StageSelection, run_pipeline
 from tests.engine.toy import make_model
 
 NEWER = (

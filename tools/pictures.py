@@ -20,11 +20,11 @@ from typing import Any, get_args
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from plaudit.labelling import conversation
-from plaudit.labelling.app.server import serve_in_background
-from plaudit.labelling.desk import Lease
-from plaudit.labelling.project import KindName, Project, guidelines_version
-from plaudit.labelling.store import LabelStore, open_store
+from plaudit.collect import conversation
+from plaudit.collect.app.server import serve_in_background
+from plaudit.collect.desk import Lease
+from plaudit.collect.project import KindName, Project, guidelines_version
+from plaudit.collect.store import LabelStore, open_store
 
 FOLDER = Path("docs/pictures/labelling")
 """Where they go."""

@@ -59,9 +59,9 @@ class Figure:
 
 def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     """What can be counted without running anything."""
-    yield Figure(name="files", value=len(files), target=330, bound=521)
+    yield Figure(name="files", value=len(files), target=330, bound=530)
     lines = sum(len(source.text.splitlines()) for source in files)
-    yield Figure(name="source lines", value=lines, target=60_000, bound=124_789)
+    yield Figure(name="source lines", value=lines, target=60_000, bound=124_920)
     comments = sum(comment_lines(source.text) for source in files)
     code = sum(code_lines(source.text) for source in files)
     share = round(100 * comments / max(code, 1), 2)

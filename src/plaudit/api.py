@@ -63,7 +63,7 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
         settings["model"] = model_word(settings["model"], settings.pop("tokenizer", None), folder)
     config = _make_config(kind, {**settings, "out": str(folder)}, method)
     # Only now: this has torch loaded, and a bad setting is refused without it.
-    from plaudit.planner.fit import memory_checked_first
+    from plaudit.runs.planner.fit import memory_checked_first
 
     with memory_checked_first():
         if record is None:
@@ -320,11 +320,11 @@ def run(
     ``plaudit.run("pipeline.yaml", settings={"dpo.beta": 0.2}, only=["dpo"])``. Without a config it is the
     embedded world's own; ``"constitutional"`` is another that comes with plaudit.
     """
-    from plaudit.pipeline.read import config_path, read_pipeline
-    from plaudit.pipeline.run import StageSelection, run_pipeline
-    from plaudit.pipeline.store import read_hub_names
-    from plaudit.report.pipeline.data import read_pipeline_folder
-    from plaudit.report.pipeline.page import write_report, write_summary
+    from plaudit.runs.pipeline.read import config_path, read_pipeline
+    from plaudit.runs.pipeline.run import StageSelection, run_pipeline
+    from plaudit.runs.pipeline.store import read_hub_names
+    from plaudit.runs.report.pipeline.data import read_pipeline_folder
+    from plaudit.runs.report.pipeline.page import write_report, write_summary
 
     changes = [f"{name}={json.dumps(plain_setting(value, name))}" for name, value in (settings or {}).items()]
     path = config_path(config)

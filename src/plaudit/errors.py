@@ -9,7 +9,7 @@ class WaitingError(UserError):
     """People are still to answer; says who waits for what, and how to go on. Exit status 3, not a fault."""
 
     def __init__(self, message: str, *waits: object) -> None:
-        """``waits`` are what is missing in label stores, as `plaudit.labelling.waiting.Wait`."""
+        """``waits`` are what is missing in label stores, as `plaudit.collect.waiting.Wait`."""
         super().__init__(message)
         self.waits = waits
 

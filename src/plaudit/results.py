@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from plaudit.data.records import Message, Text
     from plaudit.evaluation.policies.result import PolicyEvaluation
     from plaudit.models.policy import Policy
-    from plaudit.report.pipeline.data import PipelineData
     from plaudit.rewards.base import Reward
     from plaudit.rollouts.sampler import SamplingSettings
+    from plaudit.runs.report.pipeline.data import PipelineData
 
 
 class Table(list[dict[str, Any]]):
@@ -286,7 +286,7 @@ class TrainingResult:
     @property
     def charts(self) -> Charts:
         """Its curves."""
-        from plaudit.report.run.page import curves_page
+        from plaudit.runs.report.run.page import curves_page
 
         page, figures = curves_page(self.folder)
         # Two figures stand side by side in a notebook's column.
@@ -385,6 +385,6 @@ class PipelineResult:
 
     @property
     def _data(self) -> PipelineData:
-        from plaudit.report.pipeline.data import read_pipeline_folder
+        from plaudit.runs.report.pipeline.data import read_pipeline_folder
 
         return read_pipeline_folder(self.folder)

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.evaluation.attacks.archive import read_archive
-from plaudit.evaluation.attacks.summary import AttackReport, Rate, read_attack
-from plaudit.world.attacks import JUDGE, REFUSAL
-from plaudit.world.mind_server import MindServer
-from plaudit.world.minds import Mind
-from plaudit.world.prompts import question_of_prompt
-from plaudit.world.questions import HarmfulRequest, Unanswerable
-from plaudit.world.shipped import base_model_folder
+from plaudit.feedback.attacks.archive import read_archive
+from plaudit.feedback.attacks.summary import AttackReport, Rate, read_attack
+from plaudit.lab.world.attacks import JUDGE, REFUSAL
+from plaudit.lab.world.mind_server import MindServer
+from plaudit.lab.world.minds import Mind
+from plaudit.lab.world.prompts import question_of_prompt
+from plaudit.lab.world.questions import HarmfulRequest, Unanswerable
+from plaudit.lab.world.shipped import base_model_folder
 from tests.rewards.server import serving
 
 BASE = str(base_model_folder())
@@ -137,7 +137,7 @@ def test_without_twins_it_is_refused_or_said_on_every_output(capsys, folder):
 
 
 def test_an_attacker_goes_on_where_one_turn_failed(capsys, folder):
-    mind = "call:plaudit.world.minds:mind"
+    mind = "call:plaudit.lab.world.minds:mind"
     words = ("red-team.jsonl", "--category", "harmful", "--by", mind, "--turns", 3)
     with serving(targets) as server:
         model = f"openai:{server.url}/v1#tired"
@@ -230,7 +230,7 @@ def test_scores_below_a_threshold_are_harm_and_nobody_guesses_it(capsys, folder)
         (("--category", "harmfull"), "no row has this category; did you mean harmful"),
         (("--turns", "0"), "turns 0: expected 1 or more"),
         (("--turns", "2"), "--turns 2 needs a model that attacks: --by"),
-        (("--by", "call:plaudit.world.minds:mind"), "--by has nothing to do"),
+        (("--by", "call:plaudit.lab.world.minds:mind"), "--by has nothing to do"),
         (("--answers", "3", "--temperature", "0"), "at temperature 0 all answers are the same"),
         (("--twins", "red.jsonl", "--without-twins"), "give one of them"),
         (("--templates", "none.yaml"), "none.yaml: cannot be read as a file of templates"),

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.collect.export import EmptyExportError, Filters, export
+from plaudit.collect.store import open_store
 from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Rating
-from plaudit.judges.constitution import constitution_named
-from plaudit.labelling.export import EmptyExportError, Filters, export
-from plaudit.labelling.store import open_store
+from plaudit.feedback.judges.constitution import constitution_named
+from plaudit.lab.world.mind_server import MindServer
+from plaudit.lab.world.minds import Mind
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rewards.registry import resolve_reward
-from plaudit.world.mind_server import MindServer
-from plaudit.world.minds import Mind
-from plaudit.world.shipped import base_model_folder
 
 
 @pytest.fixture

@@ -309,9 +309,9 @@ def test_a_stated_pace_is_used(tmp_path):
 
 
 def test_a_gpu_by_name_has_its_memory_and_an_estimate_of_time(tmp_path):
-    from plaudit.cli.plan import GPU_NAMES
-    from plaudit.planner.cost import TRAINING_SHARE
-    from plaudit.planner.machine import GPUS
+    from plaudit.runs.planner.cost import TRAINING_SHARE
+    from plaudit.runs.planner.machine import GPUS
+    from plaudit.runs.verbs.plan import GPU_NAMES
 
     assert sorted(GPU_NAMES) == sorted(GPUS)
     toy = make_toy(tmp_path)

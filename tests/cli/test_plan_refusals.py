@@ -6,7 +6,7 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.errors import UserError
-from plaudit.planner.machine import parse_bytes
+from plaudit.runs.planner.machine import parse_bytes
 from tests.cli.test_plan import SEVEN_B, bare
 from tests.engine.toy import make_toy
 

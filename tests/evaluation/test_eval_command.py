@@ -10,12 +10,12 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.data.records import Comparison, Demonstration, plain_text
 from plaudit.data.write import write_records
-from plaudit.world import exam
-from plaudit.world.annotators import agreement, annotator_pool
-from plaudit.world.making import comparisons, rankings
-from plaudit.world.shipped import base_model_folder
+from plaudit.lab.world import exam
+from plaudit.lab.world.annotators import agreement, annotator_pool
+from plaudit.lab.world.making import comparisons, rankings
+from plaudit.lab.world.shipped import base_model_folder
 from tests.data.rows import REWARDBENCH, REWARDBENCH2, write
-from tests.judges.judges import completion, delimiters, honest, question
+from tests.feedback.judges.judges import completion, delimiters, honest, question
 from tests.models.reward_zoo import saved
 from tests.rewards.server import Server, serving
 
@@ -87,7 +87,7 @@ def test_the_same_command_writes_the_same_bytes(capsys, pairs, tmp_path):
 def test_the_ceiling_of_the_world_is_that_of_its_pool(capsys, pairs, tmp_path):
     said(capsys, "gold", "--data", pairs, "--world", "--out", tmp_path, *QUICK, "--best-of", 2)
     [found] = summary(tmp_path)
-    from plaudit.world.making import answer_tasks
+    from plaudit.lab.world.making import answer_tasks
 
     asked = answer_tasks(200, answers=2, split="validation", seed=3)
     known = agreement("length-lovers", annotator_pool("length-lovers"), asked).ceiling

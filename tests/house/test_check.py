@@ -16,19 +16,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "cli",
     "lab",
-    "pipeline",
-    "planner",
-    "world",
-    "proofs",
-    "classic_control",
     "methods",
     "preflight",
-    "report",
-    "labelling",
+    "collect",
     "evaluation",
     "engine",
     "rewards",
-    "judges",
+    "feedback",
+    "feedback/judges",
+    "runs",
     "rollouts",
     "models",
     "tokens",
@@ -39,7 +35,7 @@ PACKAGES = (
     "config",
     "files",
 )
-MODULES = ("__init__", "__main__", "api", "given", "index", "releases", "results")
+MODULES = ("__init__", "__main__", "api", "given", "index", "releases", "results", "wings")
 RECORDS = ("records", "judging", "labels", "transforms", "generative_judging")
 STATIC = ("format", "lint", "types", "imports", "budgets", "duplication", "words", "docs")
 
@@ -131,7 +127,7 @@ def test_types_are_checked_everywhere_and_strictly_where_it_is_pure(repository):
     [
         ("models/a.py", "plaudit.engine"),
         ("tokens/a.py", "plaudit.models"),
-        ("methods/a.py", "plaudit.pipeline"),
+        ("methods/a.py", "plaudit.runs.pipeline"),
         ("losses/a.py", "plaudit.tokens"),
         ("losses/a.py", "plaudit.data"),
         ("losses/a.py", "plaudit.errors"),

@@ -17,8 +17,8 @@ import yaml
 import plaudit
 from plaudit.cli.main import main
 from plaudit.config import all_settings
+from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
 from plaudit.methods.registry import config_types
-from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAUDIT = str(Path(sys.executable).parent / "plaudit")

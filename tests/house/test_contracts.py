@@ -13,11 +13,11 @@ CONTRACTS = {contract["name"]: contract for contract in SETTINGS["tool"]["import
 
 
 def existing(*names: str) -> set[str]:
-    package = ROOT / "src" / "plaudit"
+    places = {name: ROOT / "src" / "plaudit" / name.replace(".", "/") for name in names}
     return {
         name
-        for name in names
-        if (package / name / "__init__.py").exists() or (package / f"{name.replace('.', '/')}.py").exists()
+        for name, place in places.items()
+        if (place / "__init__.py").exists() or place.with_suffix(".py").exists()
     }
 
 
@@ -25,7 +25,7 @@ def existing(*names: str) -> set[str]:
     ("contract", "packages"),
     [
         ("Records, their readers and files never reach torch", ("data", "files")),
-        ("The label store and judges on servers never reach torch", ("judges", "labelling")),
+        ("The label store and judges on servers never reach torch", ("feedback.judges", "collect")),
         (
             "Records need the standard library only",
             ("data.records", "data.judging", "data.labels", "data.transforms", "data.generative_judging"),

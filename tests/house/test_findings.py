@@ -20,9 +20,9 @@ from benchmarks.claims import Bounds, Figure, Finding, best_places, mark_of
 from benchmarks.intervals import half_width
 from benchmarks.lab import Lab
 from plaudit.evaluation.policies.result import PolicyAnswer, PromptAnswers
-from plaudit.pipeline.read import DEFAULT_CONFIG, read_pipeline
-from plaudit.pipeline.run import validate_pipeline
-from tests.pipeline.test_default import SMALL
+from plaudit.runs.pipeline.read import DEFAULT_CONFIG, read_pipeline
+from plaudit.runs.pipeline.run import validate_pipeline
+from tests.runs.pipeline.test_default import SMALL
 
 SURE, UNSURE = (0.71, 0.72, 0.73), (0.5, 0.7, 0.9)
 """Three runs that agree, their interval being 0.695 to 0.745, and three that do not."""

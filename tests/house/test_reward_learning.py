@@ -15,11 +15,11 @@ from benchmarks import reward_learning, studies
 from benchmarks.lab import Lab
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Estimate
-from plaudit.pipeline.read import DEFAULT_CONFIG, read_pipeline
-from plaudit.pipeline.run import validate_pipeline
-from plaudit.pipeline.spec import Pipeline
-from tests.pipeline.test_default import SMALL
-from tests.report.reward_models.page_zoo import FULL
+from plaudit.runs.pipeline.read import DEFAULT_CONFIG, read_pipeline
+from plaudit.runs.pipeline.run import validate_pipeline
+from plaudit.runs.pipeline.spec import Pipeline
+from tests.runs.pipeline.test_default import SMALL
+from tests.runs.report.reward_models.page_zoo import FULL
 
 
 def pipeline_in(folder: Path) -> Pipeline:

@@ -162,17 +162,17 @@ def test_whatever_the_package_imports_is_installed_with_it():
 def test_all_but_the_store_itself_works_without_the_packages_of_the_store():
     modules = (
         "api",
-        "pipeline.run",
-        "pipeline.collecting",
+        "runs.pipeline.run",
+        "runs.pipeline.collecting",
         "methods.iterative.rlhf",
-        "world.online",
-        "cli.collect",
+        "lab.world.online",
+        "collect.verbs",
     )
     lines = [
         "import sys",
         *(f"sys.modules[{name!r}] = None" for name in sorted(COLLECT)),
         *(f"import plaudit.{module}" for module in modules),
-        "from plaudit.labelling.client import LabelClient",
+        "from plaudit.collect.client import LabelClient",
         "from plaudit.cli.main import main",
         "raise SystemExit(main(['collect', 'status']))",
     ]

@@ -54,8 +54,8 @@ def test_nothing_heavy_is_imported(statement):
 @pytest.mark.parametrize(
     "modules",
     [
-        "plaudit.methods.registry, plaudit.methods.policy.algorithms, plaudit.pipeline.spec",
-        "plaudit.lab.registry, plaudit.evaluation.policies.result, plaudit.planner",
+        "plaudit.methods.registry, plaudit.methods.policy.algorithms, plaudit.runs.pipeline.spec",
+        "plaudit.lab.registry, plaudit.evaluation.policies.result, plaudit.runs.planner",
     ],
 )
 def test_what_only_lists_and_reads_needs_no_torch(modules):

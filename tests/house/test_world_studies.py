@@ -21,11 +21,11 @@ from benchmarks import (
     world_preferences,
     world_rewards,
 )
-from plaudit.judges.both_ways import both_ways
-from plaudit.judges.words import HowToAsk
+from plaudit.feedback.judges.both_ways import both_ways
+from plaudit.feedback.judges.words import HowToAsk
+from plaudit.lab.world.making import answer_tasks
+from plaudit.lab.world.minds import Mind
 from plaudit.rewards.comparing import JudgeSettings, judge_named
-from plaudit.world.making import answer_tasks
-from plaudit.world.minds import Mind
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_the_study_of_constitutional_ai_prints_its_tables_and_goes_on(
 def test_a_mind_of_the_studies_says_what_it_says_as_any_model(tmp_path: Path) -> None:
     mind = "Mind(name='mine', accuracy=0.7, place=0.3, seed=2)"
     file = tmp_path / "mine.py"
-    file.write_text(f"from plaudit.world.minds import Mind\nmine = {mind}\n", encoding="utf-8")
+    file.write_text(f"from plaudit.lab.world.minds import Mind\nmine = {mind}\n", encoding="utf-8")
     settings = JudgeSettings(ask=HowToAsk(how="letter"), cache=tmp_path / "replies", soft=True)
     tasks = answer_tasks(20, answers=2, split="train", seed=1)
     model = judge_named(f"call:{file}:mine", settings).verdicts(tasks, 0)

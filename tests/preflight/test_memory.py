@@ -17,9 +17,9 @@ from plaudit.cli.main import main
 from plaudit.engine.distributed import single_process
 from plaudit.errors import UserError
 from plaudit.methods.registry import config_type
-from plaudit.planner import fit
-from plaudit.planner.machine import Machine, format_bytes
 from plaudit.preflight.check import Result
+from plaudit.runs.planner import fit
+from plaudit.runs.planner.machine import Machine, format_bytes
 from tests.engine.toy import make_model, write_rows
 from tests.preflight.subjects import Method, rows_for
 
@@ -246,7 +246,7 @@ def test_a_model_that_needs_numbers_is_trained_without_a_plan(
         torch.zeros((), device="meta").item()
 
     gpu_of(ROOM)
-    monkeypatch.setattr("plaudit.planner.memory.layout_batch", attend)
+    monkeypatch.setattr("plaudit.runs.planner.memory.layout_batch", attend)
     assert train(tmp_path, "run") == 0
     found, why = verdict(tmp_path / "run")
     assert found == "not applicable"

@@ -10,10 +10,10 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 
 from plaudit.data.records import Comparison, Demonstration, Message, assistant_turn, user_turn
+from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
 from plaudit.preflight import contents, data, tokenization, truncation
 from plaudit.preflight.check import Finding, PreflightSubject, run_checks
 from plaudit.tokens.encode import encode_rows, make_encoder
-from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
 from tests.engine.toy import TEMPLATE, demonstrations, make_model, write_rows
 from tests.preflight.breakers_text import Broken, begun, conversations, edit
 from tests.preflight.broken_text import BROKEN

@@ -14,7 +14,7 @@ import pytest
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.judges.posting import MAX_RESPONSE_BYTES, RetryPolicy
+from plaudit.files.posting import MAX_RESPONSE_BYTES, RetryPolicy
 from plaudit.rewards.base import Reward, refusal_counts
 from plaudit.rewards.http import EndpointReward
 from tests.rewards.asked import asked

@@ -11,12 +11,12 @@ from plaudit.data.judging import Task
 from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge
-from plaudit.pipeline.read import read_pipeline
-from plaudit.pipeline.status import PipelineContext, compute_stage_key
-from plaudit.pipeline.store import PipelineFolder
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.registry import resolve_reward
 from plaudit.rewards.word_files import content_hash, first_path, named_words, word_from, word_pieces
+from plaudit.runs.pipeline.read import read_pipeline
+from plaudit.runs.pipeline.status import PipelineContext, compute_stage_key
+from plaudit.runs.pipeline.store import PipelineFolder
 
 OWL = Task(prompt="What does the owl eat?", answers=("Mice.", "Tea, I think."), ended=(True, True))
 

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from plaudit.data.records import Comparison, Message, Ranking, Rating, Steps, Text, assistant_turn
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.tokens.encode import PROMPT_TRUNCATED, Encoder, make_encoder
 from plaudit.tokens.preferences import (
     JudgedRecord,
@@ -25,7 +26,6 @@ from plaudit.tokens.preferences import (
     muted,
 )
 from plaudit.tokens.tokenizer import tokenizer_info
-from plaudit.world.shipped import base_model_folder
 from tests.tokens.families import FAMILIES
 from tests.tokens.families_bracketed import LLAMA2
 from tests.tokens.families_headed import CHATML

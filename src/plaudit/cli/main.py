@@ -6,6 +6,7 @@ import os
 import select
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -14,35 +15,27 @@ from plaudit.cli.parser import Parser
 from plaudit.errors import UserError, WaitingError
 from plaudit.files.user_code import exit_refused
 from plaudit.releases import untried_releases_named
+from plaudit.wings import Verb, everything
 
-_VERBS: Mapping[str, tuple[str, str]] = {
-    "attack": ("attack", "lead models astray, and say how often that works, beside what they over-refuse"),
-    "chat": ("chat", "hold a conversation with one model, or the same one with several"),
-    "check": ("check", "prove, before a run, that rows, model, reward and sampler are what you think"),
-    "collect": (
-        "collect",
-        "labels by people: a store, its tasks, the people who answer, rows out of it",
-    ),
-    "combine": ("combine", "make one reward of several models"),
-    "control": ("control", "a pendulum learns from comparisons of clips, beside one that knows its reward"),
-    "completion": ("completion", "complete verbs and options in bash, zsh or fish"),
-    "data": ("data", "look at a file of feedback, or write it in another layout"),
-    "eval": ("eval", "how good a policy or a reward model is"),
-    "judge": ("judge", "labels by models: pairs judged, with soft labels; what a judge is worth"),
-    "lab": ("lab", "exercises that show what goes wrong in RLHF, as runs with pictures"),
-    "plan": ("plan", "say what a run will cost before it begins: steps, memory, time and disk"),
-    "prove": ("prove", "preference losses and policy optimisation beside what is exact"),
-    "push": ("push", "bring the model of a run to the Hugging Face hub, with a card"),
-    "report": ("report", "write the page of a run again, or one that compares several"),
-    "revise": ("revise", "answers criticised and written anew by a model: demonstrations, and pairs"),
-    "run": ("run", "the whole of RLHF in one command: stages from rows to a report"),
-    "sample": ("sample", "let models answer prompts"),
-    "train": ("train", "learn from rows"),
-    "world": ("world", "the embedded world: rows, annotators, gold, base model"),
+_CORE = {
+    "chat": "hold a conversation with one model, or the same one with several",
+    "check": "prove, before a run, that rows, model, reward and sampler are what you think",
+    "combine": "make one reward of several models",
+    "completion": "complete verbs and options in bash, zsh or fish",
+    "data": "look at a file of feedback, or write it in another layout",
+    "eval": "how good a policy or a reward model is",
+    "push": "bring the model of a run to the Hugging Face hub, with a card",
+    "sample": "let models answer prompts",
+    "train": "learn from rows",
 }
-"""The module of each verb, and what it is for. A module is imported when its verb is called: the list of all
-verbs needs none of them.
-"""
+"""The core's own verbs, each a module beside this one, and what they are for."""
+
+
+@cache
+def _verbs() -> Mapping[str, Verb]:
+    """Every verb, the core's and the wings', none of which is imported before it is called."""
+    core = {name: Verb(module=f"plaudit.cli.{name}", purpose=purpose) for name, purpose in _CORE.items()}
+    return dict(sorted({**everything("verbs"), **core}.items()))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,8 +90,8 @@ def _explain_memory_error(error: Exception) -> str | None:
 def _run_verb(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     parser = parser_of(words[:1])
-    if words and words[0] in _VERBS:
-        module: Any = import_module(f"plaudit.cli.{_VERBS[words[0]][0]}")
+    if words and words[0] in _verbs():
+        module: Any = import_module(_verbs()[words[0]].module)
         # Of `plaudit collect FILE` the verb is left out.
         arguments = parser.parse_args(getattr(module, "whole_words", list)(words))
         with exit_refused(f"plaudit {words[0]}: something that it called did not let it finish"):
@@ -111,16 +104,16 @@ def _run_verb(argv: Sequence[str] | None) -> int:
 
 def parser_of(words: Sequence[str]) -> Parser:
     """The parser of the verb that comes first, alone; of all verbs by name where none does."""
-    called = words[0] if words and words[0] in _VERBS else None
+    called = words[0] if words and words[0] in _verbs() else None
     parser = Parser(prog="plaudit", description="From a human's click to a better language model.")
     parser.add_argument("--version", action="version", version=f"plaudit {__version__}")
     subparsers = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB")
     if called is not None:
-        module: Any = import_module(f"plaudit.cli.{_VERBS[called][0]}")
+        module: Any = import_module(_verbs()[called].module)
         module.add_parser(subparsers)
         return parser
-    for verb, (_, purpose) in _VERBS.items():
-        subparsers.add_parser(verb, help=purpose)
+    for name, verb in _verbs().items():
+        subparsers.add_parser(name, help=verb.purpose)
     return parser
 
 

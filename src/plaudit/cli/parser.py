@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin
 
 from plaudit.config import (
     Setting,
@@ -38,10 +38,12 @@ from plaudit.config import (
     resolve,
     to_yaml,
 )
-from plaudit.data.formats.layout import ReadOptions
 from plaudit.errors import CommandEnd, UserError
 from plaudit.files import hub
 from plaudit.files.data_sets import joined
+
+if TYPE_CHECKING:
+    from plaudit.data.formats.layout import ReadOptions
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -114,6 +116,8 @@ def add_row_options(
 
 def row_options(args: argparse.Namespace, **settings: Any) -> ReadOptions:
     """What the parsed row options say; ``settings`` are further ones of the command."""
+    from plaudit.data.formats.layout import ReadOptions
+
     return ReadOptions(columns=tuple(args.columns), leave_out=tuple(args.leave_out), **settings)
 
 

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             "--licence: say under which licence the model may be used (apache-2.0, mit, other …); those of "
             "its base model and of the data say what is possible"
         )
-    from plaudit.report.run.card import model_card
+    from plaudit.runs.report.run.card import model_card
 
     card = model_card(args.run, args.repo, licence=args.licence, evaluation=args.evaluation)
     if args.dry_run:

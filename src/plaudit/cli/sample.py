@@ -23,9 +23,9 @@ from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
+from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
 from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_reasons
 from plaudit.rollouts.sampler import Answer, SamplingSettings
-from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,1 +1,1 @@
-"""The reward-hacking lab: exercises that show what goes wrong in RLHF, each a pipeline with claims."""
+"""The embedded world, what is proven in it, and exercises that show what goes wrong in RLHF."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.lab import ExerciseResult
+from plaudit.runs.pipeline.store import PipelineFolder
+from plaudit.runs.report.lab import ExerciseResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,13 +34,13 @@ from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files.exact_json import restore
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
-from plaudit.pipeline.store import PipelineFolder, read_manifest
-from plaudit.report.charts.bars import reliability_diagram
-from plaudit.report.figures import reliability_bin
-from plaudit.report.lab import Claim
-from plaudit.report.pipeline.data import REWARD_RESULTS_FILE, read_json
-from plaudit.report.run.data import MetricColumn, read_history
-from plaudit.report.words import Number, number_text
+from plaudit.runs.pipeline.store import PipelineFolder, read_manifest
+from plaudit.runs.report.charts.bars import reliability_diagram
+from plaudit.runs.report.figures import reliability_bin
+from plaudit.runs.report.lab import Claim
+from plaudit.runs.report.pipeline.data import REWARD_RESULTS_FILE, read_json
+from plaudit.runs.report.run.data import MetricColumn, read_history
+from plaudit.runs.report.words import Number, number_text
 
 
 def read_policy_results(folder: PipelineFolder, stage: str) -> PolicyEvaluation:

@@ -47,7 +47,7 @@ from plaudit.preflight.checks import CHECKS
 from plaudit.preflight.memory import estimate_memory_use
 from plaudit.preflight.report import as_dict
 from plaudit.releases import untried_releases, untried_releases_named
-from plaudit.report.run.page import write_report
+from plaudit.runs.report.run.page import write_report
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder, read_template
 from plaudit.tokens.microbatch import layout_batch

@@ -24,17 +24,17 @@ from plaudit.data.judging import (
 )
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
+from plaudit.feedback.judges.both_ways import both_ways
+from plaudit.feedback.judges.cache import ReplyCache, default_cache_folder
+from plaudit.feedback.judges.calling import FunctionChat, source_of
+from plaudit.feedback.judges.endpoint import endpoint_judge
+from plaudit.feedback.judges.jury import assemble
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.money import Purse
+from plaudit.feedback.judges.words import CALL, JURY, SERVER, SPREAD, HowToAsk, asks_a_model, parse_judge_word
+from plaudit.feedback.judges.writing import Writer, check_writer
+from plaudit.files.posting import RetryPolicy
 from plaudit.files.user_code import accepted_arguments, call_user_function
-from plaudit.judges.both_ways import both_ways
-from plaudit.judges.cache import ReplyCache, default_cache_folder
-from plaudit.judges.calling import FunctionChat, source_of
-from plaudit.judges.endpoint import endpoint_judge
-from plaudit.judges.jury import assemble
-from plaudit.judges.model_judge import ModelJudge
-from plaudit.judges.money import Purse
-from plaudit.judges.posting import RetryPolicy
-from plaudit.judges.words import CALL, JURY, SERVER, SPREAD, HowToAsk, asks_a_model, parse_judge_word
-from plaudit.judges.writing import Writer, check_writer
 from plaudit.rewards.base import Reward
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.load import load_reward
@@ -236,7 +236,7 @@ def _model_judge(word: str, settings: JudgeSettings) -> Judge:
             word, path, lambda own: in_both_orders(judge_named(word_from(own, path.parent), member))
         )
     # Models are slow to import, and a server needs none.
-    from plaudit.rewards.llm.local_judge import local_judge
+    from plaudit.feedback.local_judge import local_judge
 
     return local_judge(
         word,

@@ -21,7 +21,7 @@ from plaudit.data.judging import Task
 from plaudit.data.records import Text, plain_text, tool_fields, words_of
 from plaudit.errors import UserError
 from plaudit.files import exact_json
-from plaudit.judges.posting import (
+from plaudit.files.posting import (
     RetryPolicy,
     UnreachableError,
     excerpt_of,

@@ -16,6 +16,7 @@ from plaudit.config import did_you_mean
 from plaudit.data.judging import Task
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
+from plaudit.feedback.judges.words import HowToAsk, asks_a_model
 from plaudit.files import hub
 from plaudit.files.user_code import (
     accepted_arguments,
@@ -23,7 +24,6 @@ from plaudit.files.user_code import (
     import_user_module,
     line_in,
 )
-from plaudit.judges.words import HowToAsk, asks_a_model
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
@@ -184,8 +184,8 @@ def _combined_reward(word: str, device: str, dtype: str) -> Reward:
 
 def _judge_reward(word: str, device: str, dtype: str) -> Reward:
     # The module of judges reads words of rewards by this one.
+    from plaudit.feedback.judges.judge_reward import JudgeReward
     from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named
-    from plaudit.rewards.llm.judge_reward import JudgeReward
 
     settings = JudgeSettings(device=device, dtype=dtype, soft=True, ask=HowToAsk(how="points"))
     return JudgeReward(judge=in_both_orders(judge_named(word.partition(":")[2], settings)))

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from plaudit.errors import UserError
-from plaudit.judges.jury import read_jury
-from plaudit.judges.words import CALL, JURY, SERVER, SPREAD, asks_a_model, parse_judge_word
+from plaudit.feedback.judges.judge_reward import JUDGE_REWARD
+from plaudit.feedback.judges.jury import read_jury
+from plaudit.feedback.judges.words import CALL, JURY, SERVER, SPREAD, asks_a_model, parse_judge_word
 from plaudit.rewards.combine.by_name import COMBINED_WORDS, member_words
-from plaudit.rewards.llm.judge_reward import JUDGE_REWARD
 from plaudit.rewards.registry import is_rule, names_function
 
 _FILE_SETTINGS = ("rubric", "constitution", "preamble")

@@ -20,10 +20,10 @@ from plaudit.evaluation.policies.calibration import (
 from plaudit.evaluation.policies.generate import GenerationSettings, load_policy_folder
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices, score_choices
 from plaudit.evaluation.stats import Resampling
+from plaudit.lab.world.exam import closed_questions
+from plaudit.lab.world.prompts import question_of_prompt, split_of
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.tokens.encode import make_encoder
-from plaudit.world.exam import closed_questions
-from plaudit.world.prompts import question_of_prompt, split_of
-from plaudit.world.shipped import base_model_folder
 from tests.evaluation.policies.tiny import policy
 
 QUICK = Resampling(times=200)

@@ -18,7 +18,7 @@ from plaudit.evaluation.policies.generate import (
 from plaudit.evaluation.policies.kl import CompletionScore, estimate_kl, mean_entropy, score_rollouts
 from plaudit.evaluation.reward_models.accuracy import best_of_n_exact_kl
 from plaudit.evaluation.stats import Resampling
-from plaudit.proofs.exact import make_language
+from plaudit.lab.proofs.exact import make_language
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import ASKED, all_answers, as_rollout, chances, policy, prompts
 from tests.models.reward_zoo import encoder_of

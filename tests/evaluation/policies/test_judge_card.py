@@ -14,17 +14,17 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge_card import JudgeCard, calibrated, judge_card, read_card, write_card
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Estimate, Resampling
-from plaudit.judges.both_ways import both_ways
-from plaudit.judges.cache import Reply
-from plaudit.judges.chat import ChatRequest
-from plaudit.judges.jury import Jury
-from plaudit.judges.model_judge import ModelJudge
-from plaudit.judges.money import Estimate as Cost
-from plaudit.judges.words import HowToAsk
+from plaudit.feedback.judges.both_ways import both_ways
+from plaudit.feedback.judges.cache import Reply
+from plaudit.feedback.judges.chat import ChatRequest
+from plaudit.feedback.judges.jury import Jury
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.money import Estimate as Cost
+from plaudit.feedback.judges.words import HowToAsk
+from plaudit.lab.world import making
+from plaudit.lab.world.gold import utility
+from plaudit.lab.world.minds import INDIFFERENCE, Mind, reply_to
 from plaudit.rewards.comparing import FunctionJudge
-from plaudit.world import making
-from plaudit.world.gold import utility
-from plaudit.world.minds import INDIFFERENCE, Mind, reply_to
 
 
 class NoServer:

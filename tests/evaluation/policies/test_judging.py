@@ -20,13 +20,13 @@ from plaudit.evaluation.policies.judge import (
 )
 from plaudit.evaluation.policies.win_rate import ContestNames, contest_result
 from plaudit.evaluation.stats import Resampling
-from plaudit.judges.both_ways import BothWays, both_ways
+from plaudit.feedback.judges.both_ways import BothWays, both_ways
 from plaudit.rewards.base import FunctionReward
 from plaudit.rewards.comparing import FunctionJudge, RewardJudge
 from plaudit.rewards.registry import UserFunctionReward
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import ASKED, policy
-from tests.judges.judges import InOrders, both_orders
+from tests.feedback.judges.judges import InOrders, both_orders
 
 
 def length(prompt, answer) -> float | None:

@@ -13,8 +13,8 @@ from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, eval
 from plaudit.evaluation.reward_models.result import short_names
 from plaudit.evaluation.stats import Resampling
 from plaudit.files.atomic import make_output_folder
-from plaudit.report.reward_models.page import write_reward_evaluations
 from plaudit.rewards.base import FunctionReward
+from plaudit.runs.report.reward_models.page import write_reward_evaluations
 
 DRAWS = Resampling(times=50)
 SCORES = {"great": 3.0, "good": 2.0, "fair": 1.0, "bad": 0.0, "mute": None}

@@ -8,7 +8,7 @@ import pytest
 from plaudit.data.looks import has_list
 from plaudit.evaluation.reward_models.bias_probes import flatters, hedges, probe_biases
 from plaudit.evaluation.stats import NEVER_DIFFERS
-from plaudit.world.sayings import EVASIONS, FLATTERY, HEDGES, UNKNOWN
+from plaudit.lab.world.sayings import EVASIONS, FLATTERY, HEDGES, UNKNOWN
 from tests.evaluation.judged import pair
 
 WORDS = ("mice", "bark", "water", "stones", "apples", "wool")

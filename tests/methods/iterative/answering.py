@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from plaudit.collect.desk import Lease
+from plaudit.collect.store import LabelStore, open_store
 from plaudit.data.fields import Node, read_text_or_messages
 from plaudit.data.records import plain_text
-from plaudit.labelling.desk import Lease
-from plaudit.labelling.store import LabelStore, open_store
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """From what a person is shown to a label."""

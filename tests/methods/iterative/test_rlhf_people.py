@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.labelling.export import read_snapshot, rows_of_event, trace_row
-from plaudit.labelling.project import Project
-from plaudit.labelling.store import open_store
+from plaudit.collect.export import read_snapshot, rows_of_event, trace_row
+from plaudit.collect.project import Project
+from plaudit.collect.store import open_store
 from tests.engine.toy import Toy
 from tests.methods.iterative.answering import answer, fuller, join, let_answer, words_of
 from tests.methods.iterative.rlhf_runs import Went, go, make_place, well
@@ -348,7 +348,7 @@ def test_a_store_is_named_only_where_people_compare(toy: Toy, tmp_path: Path) ->
 def test_without_its_packages_it_says_what_to_install(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plaudit.labelling.waiting.find_spec", lambda name: None)
+    monkeypatch.setattr("plaudit.collect.waiting.find_spec", lambda name: None)
     went = go(toy, tmp_path / "run", *PEOPLE)
     assert went.code == 2
     assert 'pip install "plaudit[collect]"' in went.words

@@ -20,7 +20,7 @@ from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.engine.toy import Toy, write_rows
-from tests.judges.judges import completion, delimiters, question, quoted
+from tests.feedback.judges.judges import completion, delimiters, question, quoted
 from tests.methods.iterative.rlhf_runs import Went, go, make_place, said_of, well
 from tests.methods.iterative.test_loop_runs import lines, text
 from tests.rewards.server import serving

@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from plaudit.lab.proofs.exact import Language, TablePolicy, make_language
 from plaudit.losses.ratio import log_ratio
 from plaudit.methods.policy.algorithms import nash_md
 from plaudit.methods.policy.row import AdvantageInputs, LossCounts, PolicyAlgorithm, SurrogateInputs
-from plaudit.proofs.exact import Language, TablePolicy, make_language
 
 TAU = 0.25
 """How dear distance from the reference is: small enough for the circle to show."""

@@ -15,6 +15,11 @@ from plaudit.data.records import assistant_turn, user_turn
 from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.errors import UserError
+from plaudit.lab.world import making
+from plaudit.lab.world.annotators import annotator_pool
+from plaudit.lab.world.critiques import critiques, write_critiques
+from plaudit.lab.world.gold import gold_of
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.reward_model.config import CriticConfig, RankerConfig, TextRewardConfig
 from plaudit.methods.reward_model.model import critic, ranker, text_reward
@@ -23,11 +28,6 @@ from plaudit.rewards.llm.critic import CritiqueReward
 from plaudit.rewards.llm.generative import LANGUAGE_JUDGE_FILE, read_language_judge_spec
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.load import GenerativeReward, load_language_judge
-from plaudit.world import making
-from plaudit.world.annotators import annotator_pool
-from plaudit.world.critiques import critiques, write_critiques
-from plaudit.world.gold import gold_of
-from plaudit.world.shipped import base_model_folder
 from tests.engine.toy import make_toy, write_rows
 from tests.rewards.llm.generative_world import CRITIC, QUOTE, RANKER, TEXT_REWARD
 

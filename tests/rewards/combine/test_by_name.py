@@ -8,11 +8,11 @@ import pytest
 
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
+from plaudit.lab.world.mind_server import MindServer
+from plaudit.lab.world.minds import Mind
 from plaudit.rewards.base import leaf_rewards, traits_of
 from plaudit.rewards.combine.cascade import HasScoreParts
 from plaudit.rewards.registry import names_function, resolve_reward
-from plaudit.world.mind_server import MindServer
-from plaudit.world.minds import Mind
 
 OWL = Task(
     prompt="What does the owl eat?",

@@ -10,13 +10,13 @@ from pathlib import Path
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.engine.settings import OptimizerSettings
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.methods.reward_model.config import GroupConfig, GroupSettings
 from plaudit.methods.reward_model.group_preference import group
 from plaudit.rewards.base import TaskScores
 from plaudit.rewards.combine.manifest import GroupManifest, save_group
 from plaudit.rewards.learned.group import GroupReward
 from plaudit.rewards.load import load_reward
-from plaudit.world.shipped import base_model_folder
 from tests.engine.toy import make_toy
 from tests.methods.reward_model.group_rows import TASTES, make_file, named, pair
 from tests.rewards.scorers import known

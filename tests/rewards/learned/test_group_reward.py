@@ -16,6 +16,7 @@ from plaudit.cli.main import main
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Text, assistant_turn, user_turn
 from plaudit.errors import UserError
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.models.group_preference import CONFIG_FILE, GroupContext, load_group_preference
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
@@ -25,7 +26,6 @@ from plaudit.rewards.combine.manifest import save_combination, save_group
 from plaudit.rewards.learned.group import SINGLE_ANSWER, GroupReward
 from plaudit.rewards.load import check_reward, load_reward
 from plaudit.tokens.encode import make_encoder
-from plaudit.world.shipped import base_model_folder
 from tests.engine.toy import make_toy, write_rows
 from tests.methods.reward_model.group_rows import comparisons, pair
 from tests.rewards.learned.group_zoo import asked, learn, reward_of, right, scorer, task, taste_of

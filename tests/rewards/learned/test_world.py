@@ -11,14 +11,14 @@ import torch
 
 from plaudit.data.generative_judging import GenerativeRewardSettings
 from plaudit.data.judging import Task
+from plaudit.lab.world.annotators import annotator_pool
+from plaudit.lab.world.making import rankings
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.models.reward_model import new_reward_model, save_reward_model
 from plaudit.rewards.combine.manifest import ImplicitManifest, save_implicit
 from plaudit.rewards.llm.generative import LANGUAGE_JUDGE_FILE, LanguageJudgeSpec
 from plaudit.rewards.load import GenerativeReward, check_reward, load_reward
 from plaudit.tokens.encode import make_encoder, record_answers
-from plaudit.world.annotators import annotator_pool
-from plaudit.world.making import rankings
-from plaudit.world.shipped import base_model_folder
 from tests.models.reward_zoo import CPU
 from tests.rewards.scorers import apart
 

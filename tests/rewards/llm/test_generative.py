@@ -16,6 +16,7 @@ from plaudit.data.generative_judging import (
 )
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rewards.base import Reward
 from plaudit.rewards.llm.critic import CritiqueReward
 from plaudit.rewards.llm.generative import (
@@ -29,7 +30,6 @@ from plaudit.rewards.llm.generative import (
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.load import GenerativeReward, load_language_judge
 from plaudit.tokens.encode import make_encoder
-from plaudit.world.shipped import base_model_folder
 from tests.rewards.llm.generative_world import QUOTE, TEXT_REWARD
 from tests.rewards.llm.generative_zoo import (
     by_transformers,

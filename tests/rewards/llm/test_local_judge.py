@@ -15,20 +15,20 @@ import torch
 from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, first_probability, outcomes
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, family_note, load_judge
-from plaudit.judges.chat import TOO_LONG
-from plaudit.judges.model_judge import CUT, ModelJudge
-from plaudit.judges.wording import ShownPair, pair_question, wording_named
-from plaudit.judges.words import HowToAsk
+from plaudit.feedback.judges.chat import TOO_LONG
+from plaudit.feedback.judges.judge_reward import SINGLE_ANSWER, JudgeReward
+from plaudit.feedback.judges.model_judge import CUT, ModelJudge
+from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
+from plaudit.feedback.judges.words import HowToAsk
+from plaudit.feedback.local_judge import LocalChat, folder_stamp
+from plaudit.lab.world.mind_server import MindServer
+from plaudit.lab.world.minds import Mind
+from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rewards.comparing import JudgeSettings, judge_named
 from plaudit.rewards.llm import local_judge
-from plaudit.rewards.llm.judge_reward import SINGLE_ANSWER, JudgeReward
-from plaudit.rewards.llm.local_judge import LocalChat, folder_stamp
 from plaudit.rewards.registry import resolve_reward
 from plaudit.tokens.encode import make_encoder
-from plaudit.world.mind_server import MindServer
-from plaudit.world.minds import Mind
-from plaudit.world.shipped import base_model_folder
-from tests.judges.judges import pair
+from tests.feedback.judges.judges import pair
 from tests.rewards.llm.generative_zoo import by_transformers, task
 
 OWL = pair("Mice.", "Bark.")

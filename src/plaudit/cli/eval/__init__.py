@@ -144,13 +144,13 @@ def _evaluate_rewards(
     """Print what rewards are worth, side by side, and write it to --out."""
     from plaudit.cli.eval.tables import print_reward_tables
     from plaudit.evaluation.reward_models.evaluate import annotators_of, evaluate_reward
-    from plaudit.report.reward_models.page import write_reward_evaluations
+    from plaudit.runs.report.reward_models.page import write_reward_evaluations
 
     if args.trained_on is not None:
         learnt_from = annotators_of(args.trained_on, threshold=args.threshold)
         evidence = replace(evidence, learnt_from=learnt_from)
     if args.world:
-        from plaudit.world.exam import add_world_knowledge
+        from plaudit.lab.world.exam import add_world_knowledge
 
         evidence = add_world_knowledge(evidence, answers=args.best_of or 16, resampling=resampling)
     evaluations: list[EvaluatedReward] = []
@@ -180,7 +180,7 @@ def _evaluate_judges(
     from plaudit.evaluation.policies.result import write_agreements
     from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
     from plaudit.evaluation.reward_models.pairs import scored_pairs
-    from plaudit.judges.posting import RetryPolicy
+    from plaudit.files.posting import RetryPolicy
 
     settings = JudgeSettings(
         device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)
@@ -250,7 +250,7 @@ def _check_model(model: str) -> None:
 
 def _load_reward(model: str, args: argparse.Namespace) -> Reward:
     if model == "gold" and _is_named_reward(model):
-        from plaudit.world.exam import gold_scorer
+        from plaudit.lab.world.exam import gold_scorer
 
         return gold_scorer()
     from plaudit.rewards.registry import resolve_reward

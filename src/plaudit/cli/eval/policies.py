@@ -27,7 +27,7 @@ from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.files import hub
-from plaudit.world.prompts import SPLITS
+from plaudit.lab.world.prompts import SPLITS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -271,7 +271,7 @@ def _generation_settings(args: argparse.Namespace) -> GenerationSettings:
 
 def _evaluation_prompts(args: argparse.Namespace) -> tuple[EvaluationPrompt, ...]:
     if args.world:
-        from plaudit.world.exam import exam_prompts
+        from plaudit.lab.world.exam import exam_prompts
 
         return exam_prompts(args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
     from plaudit.data.read import read_records
@@ -290,7 +290,7 @@ def _closed_questions(args: argparse.Namespace) -> tuple[ChoiceQuestion, ...]:
         return read_choices(args.choices)
     if not args.world:
         return ()
-    from plaudit.world.exam import MAX_CLOSED_QUESTIONS, closed_questions
+    from plaudit.lab.world.exam import MAX_CLOSED_QUESTIONS, closed_questions
 
     return closed_questions(
         min(args.n or WORLD_PROMPTS, MAX_CLOSED_QUESTIONS), split=args.split, seed=args.seed
@@ -300,13 +300,13 @@ def _closed_questions(args: argparse.Namespace) -> tuple[ChoiceQuestion, ...]:
 def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
     from plaudit.evaluation.policies.evaluate import Scorers
     from plaudit.evaluation.policies.judge import GOLD, JudgeSettings, load_judge
-    from plaudit.judges.posting import RetryPolicy
+    from plaudit.files.posting import RetryPolicy
     from plaudit.rewards.load import load_reward
     from plaudit.rewards.registry import resolve_reward
 
     rewards: dict[str, Reward] = {}
     if args.world:
-        from plaudit.world.exam import gold_reward
+        from plaudit.lab.world.exam import gold_reward
 
         rewards[GOLD] = gold_reward()
     if args.reward is not None:

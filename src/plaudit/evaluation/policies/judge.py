@@ -21,12 +21,11 @@ from plaudit.evaluation.policies.win_rate import (
 )
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Resampling
-from plaudit.files.user_code import accepted_arguments
-from plaudit.judges.both_ways import BothWays
-from plaudit.judges.calling import ARGUMENTS
-from plaudit.judges.jury import Jury, Spread
-from plaudit.judges.model_judge import ModelJudge
-from plaudit.judges.words import (
+from plaudit.feedback.judges.both_ways import BothWays
+from plaudit.feedback.judges.calling import ARGUMENTS
+from plaudit.feedback.judges.jury import Jury, Spread
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.words import (
     CALL,
     JURY,
     LOCAL,
@@ -36,6 +35,7 @@ from plaudit.judges.words import (
     parse_judge_address,
     parse_judge_word,
 )
+from plaudit.files.user_code import accepted_arguments
 from plaudit.models.load import architectures
 from plaudit.rewards.base import Reward
 from plaudit.rewards.comparing import GOLD, JudgeSettings, in_both_orders, judge_named

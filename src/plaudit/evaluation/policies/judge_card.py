@@ -37,10 +37,10 @@ from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
 from plaudit.evaluation.reward_models.pairs import ScoredPair, group_index
 from plaudit.evaluation.shares import share_estimate
 from plaudit.evaluation.stats import Estimate, Resampling
+from plaudit.feedback.judges.jury import Jury, error_correlation
 from plaudit.files import exact_json
 from plaudit.files.atomic import write_json
 from plaudit.files.exact_json import restore
-from plaudit.judges.jury import Jury, error_correlation
 
 SURE_MOST = 1 - 1e-6
 """The surest that a chance is taken to be: of a certain one the log-odds are endless."""

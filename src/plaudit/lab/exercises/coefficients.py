@@ -17,8 +17,8 @@ from plaudit.lab.measure import (
     read_policy_results,
     value_with_interval,
 )
-from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table, chart_over_steps
+from plaudit.runs.pipeline.store import PipelineFolder
+from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table, chart_over_steps
 
 START, LOW, MIDDLE, HIGH = "sft", "low", "middle", "high"
 """The policies of the config: before, and by the price of their distance."""

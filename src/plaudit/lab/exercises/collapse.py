@@ -22,10 +22,10 @@ from plaudit.lab.measure import (
     value_text,
     value_with_interval,
 )
-from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
-from plaudit.report.figures import estimate_span
-from plaudit.report.lab import (
+from plaudit.runs.pipeline.store import PipelineFolder
+from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, share_chart
+from plaudit.runs.report.figures import estimate_span
+from plaudit.runs.report.lab import (
     CaptionedChart,
     Claim,
     ExerciseResult,
@@ -33,7 +33,7 @@ from plaudit.report.lab import (
     answer_counts,
     chart_over_steps,
 )
-from plaudit.report.words import Number, number_text, percent
+from plaudit.runs.report.words import Number, number_text, percent
 
 BASE, START, WITH_KL, WITHOUT_KL = "base", "sft", "leashed", "free"
 """The policies of the config: before all, fine-tuned, optimised on a leash, and without one."""

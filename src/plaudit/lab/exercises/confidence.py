@@ -19,12 +19,12 @@ from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling
 from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import claim_above_zero, policy_figures, read_policy_results, value_with_interval
-from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
-from plaudit.report.figures import estimate_span
-from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table, charts_side_by_side
-from plaudit.report.pipeline.sections import policy_reliability_chart
-from plaudit.world.prompts import question_of_prompt
+from plaudit.lab.world.prompts import question_of_prompt
+from plaudit.runs.pipeline.store import PipelineFolder
+from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, share_chart
+from plaudit.runs.report.figures import estimate_span
+from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table, charts_side_by_side
+from plaudit.runs.report.pipeline.sections import policy_reliability_chart
 
 START, WITH_KL, WITHOUT_KL, SMALL_BETA_DPO = "sft", "leashed", "free", "sharp"
 """The policies of the config: before, GRPO with a leash and without, DPO with a small β."""

@@ -19,13 +19,13 @@ from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files.data_sets import snapshot_path
 from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import claim_above_zero
-from plaudit.pipeline.store import PipelineFolder, read_manifest
-from plaudit.report.charts.axes import Span
-from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
-from plaudit.report.figures import estimate_span
-from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table
-from plaudit.report.words import percent
-from plaudit.world.gold import gold_of
+from plaudit.lab.world.gold import gold_of
+from plaudit.runs.pipeline.store import PipelineFolder, read_manifest
+from plaudit.runs.report.charts.axes import Span
+from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, share_chart
+from plaudit.runs.report.figures import estimate_span
+from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.runs.report.words import percent
 
 _LABELLERS = {"own": "own labels", "crowd": "the crowd"}
 _FIGURES = {
@@ -166,11 +166,11 @@ def _first_share(rows: Path) -> Estimate | None:
         return None
     from sqlalchemy import select
 
-    from plaudit.labelling.answers import preferred_place
-    from plaudit.labelling.export import read_snapshot
-    from plaudit.labelling.store import open_store
-    from plaudit.labelling.tables import label
-    from plaudit.labelling.transaction import parsed
+    from plaudit.collect.answers import preferred_place
+    from plaudit.collect.export import read_snapshot
+    from plaudit.collect.store import open_store
+    from plaudit.collect.tables import label
+    from plaudit.collect.transaction import parsed
 
     snapshot = read_snapshot(rows)
     if not Path(snapshot.store).is_file():

@@ -19,8 +19,8 @@ from plaudit.lab.measure import (
     statistic_by_prompt,
     value_with_interval,
 )
-from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.lab import (
+from plaudit.runs.pipeline.store import PipelineFolder
+from plaudit.runs.report.lab import (
     CaptionedChart,
     Claim,
     ExerciseResult,
@@ -28,7 +28,7 @@ from plaudit.report.lab import (
     answers_side_by_side,
     chart_over_steps,
 )
-from plaudit.report.pipeline.findings import LENGTH_FACTOR
+from plaudit.runs.report.pipeline.findings import LENGTH_FACTOR
 
 START, WITHOUT_KL, SMALL_BETA, LARGE_BETA = "sft", "free", "loose", "tight"
 """The policies of the config: before, without a leash, with the lesson's, with a shorter one."""

@@ -18,10 +18,12 @@ from plaudit.lab.measure import (
     read_policy_results,
     value_with_interval,
 )
-from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
-from plaudit.report.figures import estimate_span
-from plaudit.report.lab import (
+from plaudit.lab.world.annotators import Aspect
+from plaudit.lab.world.gold import gold_of
+from plaudit.runs.pipeline.store import PipelineFolder
+from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
+from plaudit.runs.report.figures import estimate_span
+from plaudit.runs.report.lab import (
     CaptionedChart,
     Claim,
     ExerciseResult,
@@ -29,8 +31,6 @@ from plaudit.report.lab import (
     answers_side_by_side,
     charts_side_by_side,
 )
-from plaudit.world.annotators import Aspect
-from plaudit.world.gold import gold_of
 
 START, HELP_ONLY, BOTH_REWARDS = "base", "follows-help", "follows-both"
 """The policies of the config: before, by the reward for help alone, by both rewards."""

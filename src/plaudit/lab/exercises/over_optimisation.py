@@ -25,10 +25,10 @@ from plaudit.lab.measure import (
     value_text,
     value_with_interval,
 )
-from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.charts.axes import Span
-from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table, chart_over_root_kl
-from plaudit.report.words import Number, number_text
+from plaudit.runs.pipeline.store import PipelineFolder
+from plaudit.runs.report.charts.axes import Span
+from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table, chart_over_root_kl
+from plaudit.runs.report.words import Number, number_text
 
 START, GOLD_TRAINED = "sft", "truth"
 """Before, and what was pressed by the truth itself."""

@@ -22,11 +22,17 @@ from plaudit.lab.measure import (
     reward_reliability_chart,
     value_with_interval,
 )
-from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.charts.intervals import GuideLine, IntervalRow, IntervalRows, amount_chart, share_chart
-from plaudit.report.figures import estimate_span
-from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table
-from plaudit.report.words import percent
+from plaudit.runs.pipeline.store import PipelineFolder
+from plaudit.runs.report.charts.intervals import (
+    GuideLine,
+    IntervalRow,
+    IntervalRows,
+    amount_chart,
+    share_chart,
+)
+from plaudit.runs.report.figures import estimate_span
+from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.runs.report.words import percent
 
 _PAIR_SETS = {"on-own": "own pairs", "on-fresh": "fresh pairs"}
 _POOLINGS = {"last": "last token", "mean": "mean"}

@@ -22,11 +22,11 @@ from plaudit.lab.measure import (
     read_reward_results,
     reward_reliability_chart,
 )
-from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart
-from plaudit.report.figures import estimate_span
-from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table
-from plaudit.report.words import number_text, percent
+from plaudit.runs.pipeline.store import PipelineFolder
+from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, amount_chart
+from plaudit.runs.report.figures import estimate_span
+from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.runs.report.words import number_text, percent
 
 _REWARDS = {"few": "few pairs, many epochs", "many": "many pairs, few epochs"}
 _PAIR_SETS = {"own": "its own pairs", "fresh": "unseen pairs"}

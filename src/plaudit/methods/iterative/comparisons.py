@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plaudit.collect.waiting import refuse_without_database
 from plaudit.data.judging import Judge, Task, to_comparison
 from plaudit.data.records import Comparison
 from plaudit.errors import UserError
-from plaudit.labelling.waiting import refuse_without_database
 from plaudit.methods.iterative.rounds import ScoredAnswer, is_complete
 from plaudit.tokens.prompts import EncodedPrompt
 
 if TYPE_CHECKING:
-    from plaudit.labelling.asking import People
+    from plaudit.collect.asking import People
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def check_people(request: Request) -> None:
 def ask_people(request: Request, pairs: Sequence[AnswerPair], out: Path) -> None:
     """Write what people say of the pairs as rows; raises `WaitingError` while labels are missing."""
     with _people(request) as people:
-        from plaudit.labelling.export import EmptyExportError
+        from plaudit.collect.export import EmptyExportError
 
         ids = people.ask([_task_body(request, pair) for pair in pairs])
         try:
@@ -129,9 +129,9 @@ def ask_people(request: Request, pairs: Sequence[AnswerPair], out: Path) -> None
 def _people(request: Request) -> Iterator[People]:
     refuse_without_database()
     # Here and not above: the database's packages are an extra, and only people need them.
-    from plaudit.labelling.asking import People
-    from plaudit.labelling.project import Project
-    from plaudit.labelling.store import open_store
+    from plaudit.collect.asking import People
+    from plaudit.collect.project import Project
+    from plaudit.collect.store import open_store
 
     with closing(open_store(request.store, create=True)) as store:
         people = People(store=store, project=request.project)
@@ -141,7 +141,7 @@ def _people(request: Request) -> Iterator[People]:
 
 def _task_body(request: Request, pair: AnswerPair) -> dict[str, Any]:
     """The task of a pair, with what leads from it back to the loop."""
-    from plaudit.labelling.asking import task_body
+    from plaudit.collect.asking import task_body
 
     source = {"model": str(request.model), "round": request.round}
     return task_body(

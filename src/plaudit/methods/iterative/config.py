@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from plaudit.collect.waiting import STORE_FILE
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
-from plaudit.labelling.waiting import STORE_FILE
 from plaudit.methods.algorithm import is_set
 from plaudit.methods.config import RunConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm

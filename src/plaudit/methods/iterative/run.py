@@ -22,8 +22,8 @@ from plaudit.engine.distributed import Ranks, process_group
 from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
+from plaudit.feedback.judges.words import parse_judge_word
 from plaudit.files import atomic, exact_json
-from plaudit.judges.words import parse_judge_word
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.iterative.config import (

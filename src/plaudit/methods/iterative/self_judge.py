@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 
 from plaudit.data.generative_judging import CritiqueSettings, LanguageJudgeSettings, PairwiseRankerSettings
 from plaudit.errors import UserError
-from plaudit.judges.words import LETTERS, LOCAL, HowToAsk, parse_judge_word
+from plaudit.feedback.judges.judge_reward import JudgeReward
+from plaudit.feedback.judges.words import LETTERS, LOCAL, HowToAsk, parse_judge_word
 from plaudit.methods.iterative.config import SELF
 from plaudit.rewards.comparing import JudgeSettings, judge_named
 from plaudit.rewards.llm.generative import LanguageJudgeSpec, refuse_same_replies
-from plaudit.rewards.llm.judge_reward import JudgeReward
 from plaudit.tokens.encode import make_encoder
 
 

@@ -1,0 +1,468 @@
+"""What comes back to the desk: answers taken exactly once, skips, undone and revised ones, notes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, insert, select, update
+
+from plaudit.collect.adding import content_key, ids_by_content, task_id
+from plaudit.collect.answers import CONVERSATIONS, check_label, whole_label
+from plaudit.collect.desk import key_of, own_assignment, person_row, prolong, task_of
+from plaudit.collect.kinds import check_task, plain_object, shown_task
+from plaudit.collect.log import Entry
+from plaudit.collect.people import annotator_named
+from plaudit.collect.project import Project
+from plaudit.collect.qualifying import conclude_qualification
+from plaudit.collect.refusals import (
+    MOST_CHARACTERS,
+    FieldError,
+    KeyConflictError,
+    NotYoursError,
+    checked_text,
+)
+from plaudit.collect.tables import assignment, draft, label, task
+from plaudit.collect.transaction import Receipt, Transaction, later, parsed, receipt_of, request_digest
+from plaudit.data.fields import Node
+
+SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")
+"""Why a task may be given back."""
+FLAG_REASONS = ("harmful", "private", "broken", "other")
+"""Why a task may be reported to the owner."""
+
+_COUNTED = select(func.count()).where(
+    label.c.project == bindparam("p"),
+    label.c.task == bindparam("t"),
+    label.c.surplus == 0,
+    label.c.purpose == "work",
+)
+_OTHERS_OPEN = select(func.count()).where(
+    assignment.c.project == bindparam("p"),
+    assignment.c.task == bindparam("t"),
+    assignment.c.state == "open",
+    assignment.c.purpose == "work",
+    assignment.c.id != bindparam("a"),
+)
+_GIVEN = (
+    select(assignment.c.id)
+    .where(assignment.c.project == bindparam("p"), assignment.c.task == bindparam("t"))
+    .where(assignment.c.annotator == bindparam("n"))
+    .limit(1)
+)
+_LABEL = select(label).where(label.c.assignment == bindparam("a"))
+_HISTORY = (
+    select(label, task.c.body)
+    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .where(
+        label.c.project == bindparam("p"),
+        label.c.annotator == bindparam("n"),
+        label.c.seq < bindparam("before"),
+        # A reviewer's decisions are left out: they have no lease, so nothing could be undone.
+        label.c.purpose.in_(("work", "gold", "qualify", "repeat")),
+    )
+    .order_by(label.c.seq.desc())
+    .limit(bindparam("most"))
+)
+_HOLDING = select(func.count()).where(
+    assignment.c.project == bindparam("p"),
+    assignment.c.annotator == bindparam("n"),
+    assignment.c.state == "open",
+)
+_DRAFT = select(draft).where(draft.c.assignment == bindparam("a"))
+_DRAFT_OUT = delete(draft).where(draft.c.assignment == bindparam("a"))
+_DRAFT_IN = insert(draft)
+_DRAFT_SET = {
+    name: update(draft).where(draft.c.assignment == bindparam("a")).values({name: bindparam("value")})
+    for name in ("label", "conversation")
+}
+
+
+def submit(
+    change: Transaction, name: str, person: str, wanted: str, *, key: str, label: Any, timing: dict[str, Any]
+) -> Receipt:
+    """Take an answer; the same words under the same key give the first receipt again."""
+    row = own_assignment(change, name, person, wanted)
+    request = {"assignment": wanted, "label": label}
+    entry = Entry(
+        project=name, actor=person, kind="answered", subject=wanted, key=key_of(person, key), body={}
+    )
+    # Before anything else: the first receipt stands, whatever became of the task or its project since.
+    earlier = change.earlier(entry, request)
+    if earlier is not None:
+        return receipt_of(earlier)
+    # Skipped and ended ones are taken: late work is work, and counts while a place is free.
+    if row.state == "answered":
+        raise NotYoursError("this task is answered already; revise the answer, or undo it")
+    _refuse_ended_work(change, name, person)
+    settings, task_row = change.settings(name), task_of(change, name, row.task)
+    whole = _with_conversation(change, row, settings, label)
+    body = {
+        "label": check_label(whole, json.loads(task_row.body), settings),
+        "guidelines": row.guidelines,
+        "surplus": _is_surplus(change, row, task_row, holds=row.state == "open"),
+        **_checked_timing(timing),
+        "request": request_digest(request),
+    }
+    receipt = receipt_of(change.record(replace(entry, body=body)))
+    change.connection.execute(_DRAFT_OUT, {"a": wanted})
+    if row.purpose == "qualify":
+        # Last, as it counts the answer that was just written too.
+        conclude_qualification(change, name, person)
+    return receipt
+
+
+def _with_conversation(change: Transaction, row: Any, settings: Project, label: Any) -> Any:
+    """The label with the turns that were kept, where it is of a conversation that the store has held."""
+    if settings.ask not in CONVERSATIONS:
+        return label
+    saved = change.connection.execute(_DRAFT, {"a": row.id}).first()
+    saved_conversation = None if saved is None else parsed(saved.conversation)
+    return (
+        label if saved_conversation is None else whole_label(settings.ask, label, saved_conversation["turns"])
+    )
+
+
+def _refuse_ended_work(change: Transaction, name: str, person: str) -> None:
+    if person_row(change, name, person).standing in ("suspended", "failed", "erased"):
+        raise NotYoursError("your work in this project is over; what you answered stays as it is")
+
+
+def _is_surplus(change: Transaction, row: Any, task_row: Any, *, holds: bool) -> bool:
+    """Whether an answer comes too late to count: its own place is gone, and so are all others."""
+    if row.purpose != "work":
+        return False
+    names = {"p": row.project, "t": row.task}
+    counted = change.connection.execute(_COUNTED, names).scalar_one()
+    if task_row.state in ("closed", "adjudicated") or counted >= task_row.wanted:
+        return True
+    # An open lease is a place kept for this person, so nobody else can have filled it.
+    if holds:
+        return False
+    # What others hold is as good as filled: who comes late must not push them out.
+    held = change.connection.execute(_OTHERS_OPEN, {**names, "a": row.id}).scalar_one()
+    return counted + held >= task_row.wanted
+
+
+def _checked_timing(timing: dict[str, Any]) -> dict[str, Any]:
+    """Active seconds, and the share of an answer that was pasted."""
+    checked = dict[str, Any]()
+    for name, most in (("seconds", 86_400.0), ("pasted", 1.0)):
+        value = timing.get(name)
+        if value is None:
+            continue
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 <= value <= most:
+            raise FieldError(field=name, found=repr(value), expected=f"a number from 0 to {most:g}")
+        checked[name] = float(value)
+    return checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenAnswer:
+    """An answer that a person gave outside of the app.
+
+    Example: ``GivenAnswer(task="t5c…", order=(0, 1), label={"strength": -2}, person="Ada",
+    origin="comparisons.jsonl:3")``
+    """
+
+    task: str
+    """The id of the task."""
+    order: tuple[int, ...]
+    """Which candidate was shown at which place."""
+    label: dict[str, Any]
+    """What was said, in that order."""
+    person: str
+    """Who said it: a name, of which the log gets the pseudonym only."""
+    origin: str
+    """The file and row where it stands."""
+    group: str | None = None
+    """The group that the file names, which the log remembers and no export tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenIn:
+    """What came of answers that people gave outside of the app.
+
+    Example: ``TakenIn(taken=38, repeated=2, surplus=1, people=("a1", "a2"))``
+    """
+
+    taken: int = 0
+    """How many are new."""
+    repeated: int = 0
+    """How many were taken in before, word for word."""
+    surplus: int = 0
+    """How many of the new ones do not count, since their tasks want no more labels."""
+    people: tuple[str, ...] = ()
+    """Whose they are."""
+
+
+def put_on_known_tasks(
+    change: Transaction, name: str, bodies: Sequence[Any], given: Iterable[GivenAnswer]
+) -> tuple[list[Any], list[GivenAnswer]]:
+    """The tasks that nobody asked yet, and the answers put on those that are there already.
+
+    A file and a loop may ask the same in other words around it, and with the answers in another order: a
+    second task would be shown to people who have answered the first.
+    """
+    settings, there = change.settings(name), ids_by_content(change, name)
+    fresh, known = list[Any](), dict[str, tuple[str, list[int]]]()
+    for body in bodies:
+        checked = check_task(body, settings)
+        # A check stays a task of its own, though the same is asked as work.
+        found = None if "gold" in checked else there.get(content_key(checked))
+        if found is None:
+            fresh.append(body)
+            continue
+        texts = [c["text"] for c in json.loads(task_of(change, name, found).body)["candidates"]]
+        known[task_id(checked)] = found, [texts.index(c["text"]) for c in checked["candidates"]]
+    moved = [
+        replace(
+            answer, task=known[answer.task][0], order=tuple(known[answer.task][1][p] for p in answer.order)
+        )
+        if answer.task in known
+        else answer
+        for answer in given
+    ]
+    return fresh, moved
+
+
+def take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> TakenIn:
+    """Answers of a file as leases that were answered at once, each taken in a single time."""
+    pseudonyms, surpluses, repeated = dict[str, str](), list[bool](), 0
+    for answer in given:
+        try:
+            person = pseudonyms.get(answer.person) or annotator_named(change, name, answer.person)
+            pseudonyms[answer.person] = person
+            surplus = _take_in_one(change, name, person, answer)
+        except FieldError as fault:
+            place = f"{answer.origin}, {fault.field}"
+            raise FieldError(field=place, found=fault.found, expected=fault.expected) from fault
+        if surplus is None:
+            repeated += 1
+        else:
+            surpluses.append(surplus)
+    return TakenIn(
+        taken=len(surpluses), repeated=repeated, surplus=sum(surpluses), people=(*pseudonyms.values(),)
+    )
+
+
+def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswer) -> bool | None:
+    """Whether the answer is surplus; None where it was taken in before."""
+    key, request = key_of(person, f"taken-in/{answer.task}"), {"order": answer.order, "label": answer.label}
+    # Its lease is made below: a row that was taken in before is known by key and words alone.
+    entry = Entry(project=name, actor=person, kind="answered", subject="", key=key, body={})
+    try:
+        if change.earlier(entry, request) is not None:
+            return None
+    except KeyConflictError as error:
+        raise KeyConflictError(
+            f"{answer.origin}: another answer of {person} to the same task was taken in before, and stays; "
+            "put the row back as it was, or name another annotator in it"
+        ) from error
+    row = task_of(change, name, answer.task)
+    _refuse_given_before(change, row, person, answer)
+    shared = {"guidelines": "", "taken_in": {"from": answer.origin, "group": answer.group}}
+    lease = {"task": row.id, "prompt": row.prompt, "purpose": row.purpose, "order": [*answer.order]}
+    leased = replace(
+        entry, kind="leased", subject="w{seq}", key=None, body={**lease, **shared, "until": change.now}
+    )
+    held = own_assignment(change, name, person, change.record(leased).subject)
+    answered = check_label(answer.label, json.loads(row.body), change.settings(name))
+    # Whoever holds the last place in the app goes on holding it.
+    surplus = _is_surplus(change, held, task_of(change, held.project, held.task), holds=False)
+    body = {"label": answered, "surplus": surplus, **shared}
+    change.record_once(replace(entry, subject=held.id, body=body), request)
+    return surplus
+
+
+def _refuse_given_before(change: Transaction, row: Any, person: str, answer: GivenAnswer) -> None:
+    standing = person_row(change, row.project, person).standing
+    # Nobody erased is among them: who has no name any more cannot be named by a file.
+    if standing in ("suspended", "failed"):
+        raise NotYoursError(
+            f"{answer.origin}: {person} is {standing} in project {row.project}, so no answer is taken in; "
+            "leave the rows out, or set the standing to active first"
+        )
+    names = {"p": row.project, "t": row.id, "n": person}
+    if change.connection.execute(_GIVEN, names).first() is not None:
+        raise NotYoursError(
+            f"{answer.origin}: {person} was given this task in the app, where the answer counts; leave the "
+            "row out, or name another annotator in it"
+        )
+
+
+def skip(change: Transaction, name: str, person: str, wanted: str, *, key: str, reason: str) -> Receipt:
+    """Give a task back, and say why; somebody else is given the place."""
+    if reason not in SKIP_REASONS:
+        raise FieldError(field="reason", found=repr(reason), expected=f"one of {', '.join(SKIP_REASONS)}")
+    row = own_assignment(change, name, person, wanted)
+    request = {"assignment": wanted, "reason": reason}
+    entry = Entry(
+        project=name,
+        actor=person,
+        kind="released",
+        subject=wanted,
+        key=key_of(person, key),
+        body={"reason": reason},
+    )
+    # Asked of a new send only: a repeated one finds its task skipped already, by itself.
+    if change.earlier(entry, request) is None and row.state in ("answered", "skipped"):
+        raise NotYoursError(f"this task is {row.state} already")
+    receipt = change.record_once(entry, request)
+    change.connection.execute(_DRAFT_OUT, {"a": wanted})
+    return receipt
+
+
+def undo(change: Transaction, name: str, person: str, wanted: str, *, key: str) -> Receipt:
+    """Take an answer back: its place is the person's again for the time of a lease.
+
+    An answer that came too late to count had no place; sent anew it takes a free one, as late work does.
+    """
+
+    def body(row: Any) -> dict[str, Any]:
+        minutes = change.settings(row.project).lease_minutes
+        return {"label": None, "until": later(change.now, minutes=minutes)}
+
+    return _revise(change, name, person, wanted, key=key, body=body, request={"undo": wanted})
+
+
+def revise(
+    change: Transaction, name: str, person: str, wanted: str, *, key: str, label: Any, timing: dict[str, Any]
+) -> Receipt:
+    """Another answer in place of the first; the first one stays in the log."""
+
+    def body(row: Any) -> dict[str, Any]:
+        task_body = json.loads(task_of(change, name, row.task).body)
+        return {"label": check_label(label, task_body, change.settings(name)), **_checked_timing(timing)}
+
+    request = {"assignment": wanted, "label": label}
+    return _revise(change, name, person, wanted, key=key, body=body, request=request)
+
+
+def _revise(
+    change: Transaction,
+    name: str,
+    person: str,
+    wanted: str,
+    *,
+    key: str,
+    body: Callable[[Any], dict[str, Any]],
+    request: dict[str, Any],
+) -> Receipt:
+    row = own_assignment(change, name, person, wanted)
+    entry = Entry(
+        project=name, actor=person, kind="revised", subject=wanted, key=key_of(person, key), body={}
+    )
+    # As of a first answer: what was taken once is acknowledged again, whatever the project asks since.
+    earlier = change.earlier(entry, request)
+    if earlier is not None:
+        return receipt_of(earlier)
+    current = change.connection.execute(_LABEL, {"a": wanted}).first()
+    if current is None:
+        raise NotYoursError("there is no answer of yours to this task that could be changed")
+    _refuse_ended_work(change, name, person)
+    # What came too late to count stays so: a correction gains no place.
+    replaced = {
+        "replaces": current.seq,
+        "surplus": bool(current.surplus),
+        "number": current.number,
+    }
+    return change.record_once(replace(entry, body={**body(row), **replaced}), request)
+
+
+def save_draft(change: Transaction, name: str, person: str, wanted: str, answer: object) -> str:
+    """Remember half an answer, and prolong its lease; gives the lease's new end."""
+    row = own_assignment(change, name, person, wanted)
+    if row.state == "answered":
+        raise NotYoursError("this task is answered already")
+    if not isinstance(answer, dict):
+        raise FieldError(field="label", found=type(answer).__name__, expected="an object")
+    words = json.dumps(plain_object(Node(value=answer, path="label")))
+    _save(change, row, "label", checked_text("label", words, most=MOST_CHARACTERS))
+    return _prolong(change, row)
+
+
+def _save(change: Transaction, row: Any, column: str, value: str) -> None:
+    if change.connection.execute(_DRAFT, {"a": row.id}).first() is None:
+        blank = {"assignment": row.id, "project": row.project, "annotator": row.annotator}
+        change.connection.execute(_DRAFT_IN, {**blank, "label": None, "conversation": None})
+    change.connection.execute(_DRAFT_SET[column], {"a": row.id, "value": value})
+
+
+def _prolong(change: Transaction, row: Any) -> str:
+    """A new end for an open lease once half of it is over, so that drafts do not fill the log."""
+    minutes = change.settings(row.project).lease_minutes
+    if row.state != "open" or row.until >= later(change.now, minutes=minutes / 2):
+        return row.until
+    return prolong(change, row)
+
+
+def conversation(change: Transaction, name: str, person: str, wanted: str) -> dict[str, Any] | None:
+    """The turns of a conversation in progress."""
+    own_assignment(change, name, person, wanted)
+    saved = change.connection.execute(_DRAFT, {"a": wanted}).first()
+    return None if saved is None else parsed(saved.conversation)
+
+
+def save_conversation(
+    change: Transaction, name: str, person: str, wanted: str, turns: dict[str, Any]
+) -> None:
+    """Remember the turns of a conversation."""
+    row = own_assignment(change, name, person, wanted)
+    if row.state == "answered":
+        raise NotYoursError("this conversation is over: its answer was sent")
+    _save(change, row, "conversation", json.dumps(turns))
+    _prolong(change, row)
+
+
+def note(change: Transaction, name: str, person: str, wanted: str, *, key: str, text: object) -> Receipt:
+    """A note on a task that the person was given."""
+    row = own_assignment(change, name, person, wanted)
+    request = {"assignment": wanted, "text": checked_text("text", text)}
+    entry = Entry(
+        project=name, actor=person, kind="noted", subject=row.task, key=key_of(person, key), body=request
+    )
+    return change.record_once(entry, request)
+
+
+def flag(
+    change: Transaction, name: str, person: str, wanted: str, *, key: str, reason: str, text: object = ""
+) -> Receipt:
+    """A report of a task to the owner."""
+    if reason not in FLAG_REASONS:
+        raise FieldError(field="reason", found=repr(reason), expected=f"one of {', '.join(FLAG_REASONS)}")
+    row = own_assignment(change, name, person, wanted)
+    request = {"assignment": wanted, "reason": reason, "text": checked_text("text", text)}
+    entry = Entry(
+        project=name, actor=person, kind="flagged", subject=row.task, key=key_of(person, key), body=request
+    )
+    return change.record_once(entry, request)
+
+
+def counts(change: Transaction, name: str, person: str) -> dict[str, int]:
+    """A person's own progress."""
+    row = person_row(change, name, person)
+    holding = change.connection.execute(_HOLDING, {"p": name, "n": person}).scalar_one()
+    own = {field: getattr(row, field) for field in ("assigned", "answered", "skipped")}
+    return {**own, "holding": holding}
+
+
+def history(
+    change: Transaction, name: str, person: str, *, most: int, before: int | None
+) -> list[dict[str, Any]]:
+    """A person's own answers that hold, the newest first; nothing tells why a task was asked."""
+    names = {"p": name, "n": person, "most": most, "before": before or 2**62}
+    settings = change.settings(name)
+    return [
+        {
+            "receipt": row.seq,
+            "assignment": row.assignment,
+            "at": row.at,
+            "shown": shown_task(json.loads(row.body), json.loads(row.shown), settings),
+            "label": json.loads(row.label),
+        }
+        for row in change.connection.execute(_HISTORY, names)
+    ]

@@ -1,0 +1,464 @@
+"""What may be asked over HTTP: a table of routes, each with who may ask and which fields it takes.
+
+A token is of one person in one project, and every call is about that project: no request can name another.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from plaudit.collect import conversation
+from plaudit.collect.app.safety import (
+    ANY,
+    INTEGER,
+    MAYBE_ANY,
+    MAYBE_TEXT,
+    MOST_BYTES,
+    MOST_TASK_BYTES,
+    NUMBER,
+    SWITCH,
+    TEXT,
+    FieldRule,
+    Lane,
+)
+from plaudit.collect.desk import Nothing
+from plaudit.collect.export import Filters, export, snapshot_to_dict
+from plaudit.collect.people import Identity
+from plaudit.collect.project import guidelines_version, parse_settings, project_to_dict
+from plaudit.collect.refusals import FieldError
+from plaudit.collect.store import LabelStore
+from plaudit.collect.transaction import Receipt
+
+PREFIX = "/api/v1"
+"""What every address begins with."""
+_MOST_LISTED = 500
+# Where the server itself reaches out, and which of its files it reads, is set by whoever runs it.
+_FIXED_SETTINGS = ("talks_to", "gold_rows", "qualify_rows")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request that was let in.
+
+    Example: ``Call(store=store, who=identity, given={"assignment": "w7"}, path={})``
+    """
+
+    store: LabelStore
+    """The store."""
+    who: Identity
+    """Who asks."""
+    given: Mapping[str, Any]
+    """The fields of the request, checked; of tasks, the lines under ``lines``."""
+    path: Mapping[str, str]
+    """What stands for the braces of the address."""
+
+    @property
+    def person(self) -> tuple[str, str]:
+        """Project and pseudonym, which most of the store's methods begin with."""
+        return self.who.project, self.who.pseudonym
+
+    def words(self, *names: str) -> list[Any]:
+        """The values of fields, in order."""
+        return [self.given.get(name) for name in names]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """An answer of several lines of JSON.
+
+    Example: ``Lines(parts=iter([b"{}"]))``
+    """
+
+    parts: Iterator[bytes]
+    """The bytes, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One thing that may be asked.
+
+    Example: ``Endpoint(method="GET", path="/status", scope="read", handler=_status)``
+    """
+
+    method: str
+    """GET, POST or PUT."""
+    path: str
+    """Behind the prefix; braces stand for a word."""
+    scope: str
+    """What the token must be allowed: label, review, read or manage; any, where every token will do."""
+    handler: Callable[[Call], object]
+    """What is done; a UserError of it becomes an error's answer."""
+    rules: Mapping[str, FieldRule] = field(default_factory=dict[str, FieldRule])
+    """The fields that it takes, in the body or, of a GET, behind the question mark."""
+    status: int = 200
+    """The status when it went well."""
+    lines: bool = False
+    """Whether the body is JSON lines."""
+    most: int = MOST_BYTES
+    """The largest body."""
+    lane: Lane = ""
+    """Which threads do it."""
+
+
+def join(store: LabelStore, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Use an invite: the only call without a token."""
+    return asdict(store.join(given["invite"], given["name"], given.get("key")))
+
+
+JOIN_RULES: Mapping[str, FieldRule] = {"invite": TEXT, "name": TEXT, "key": MAYBE_TEXT}
+"""The fields of a join."""
+
+
+def _me(call: Call) -> dict[str, Any]:
+    return asdict(call.who) | call.store.counts(*call.person)
+
+
+def _next(call: Call) -> dict[str, Any]:
+    found = call.store.next(*call.person, call.given.get("key"))
+    if isinstance(found, Nothing):
+        return {"task": None, "reason": found.reason, "until": found.until}
+    # Not the task's id: it is the same for all, and two people could compare their notes.
+    lease = {name: value for name, value in asdict(found).items() if name != "task"}
+    return {"task": lease}
+
+
+def _draft(call: Call) -> dict[str, Any]:
+    assignment, label = call.words("assignment", "label")
+    _refuse_whole_conversation(label)
+    return {"until": call.store.draft(*call.person, assignment, label)}
+
+
+def _submit(call: Call) -> Receipt:
+    assignment, key, label, seconds, pasted = call.words("assignment", "key", "label", "seconds", "pasted")
+    _refuse_whole_conversation(label)
+    return call.store.submit(*call.person, assignment, key, label, seconds=seconds, pasted=pasted)
+
+
+def _refuse_whole_conversation(label: object) -> None:
+    for name in ("turns", "messages"):
+        if isinstance(label, dict) and name in label:
+            raise FieldError(
+                field=f"label.{name}",
+                found="a conversation",
+                expected="what you say of it; the conversation itself is kept by the server (POST /turn)",
+            )
+
+
+def _revise(call: Call) -> Receipt:
+    assignment, key, label, seconds = call.words("assignment", "key", "label", "seconds")
+    _refuse_whole_conversation(label)
+    return call.store.revise(*call.person, assignment, key, label, seconds=seconds)
+
+
+def _skip(call: Call) -> Receipt:
+    return call.store.skip(*call.person, *call.words("assignment", "key", "reason"))
+
+
+def _undo(call: Call) -> Receipt:
+    return call.store.undo(*call.person, *call.words("assignment", "key"))
+
+
+def _note(call: Call) -> Receipt:
+    return call.store.note(*call.person, *call.words("assignment", "key", "text"))
+
+
+def _flag(call: Call) -> Receipt:
+    assignment, key, reason, text = call.words("assignment", "key", "reason", "text")
+    return call.store.flag(*call.person, assignment, key, reason, text or "")
+
+
+def _history(call: Call) -> dict[str, Any]:
+    limit, before = _page(call, 50), call.given.get("before")
+    return {"answers": call.store.history(*call.person, limit, before)}
+
+
+def _page(call: Call, usual: int) -> int:
+    limit = call.given.get("limit", usual)
+    if not isinstance(limit, int) or not 0 < limit <= _MOST_LISTED:
+        raise FieldError(
+            field="limit", found=repr(limit), expected=f"a whole number from 1 to {_MOST_LISTED}"
+        )
+    return limit
+
+
+def _guidelines(call: Call) -> dict[str, Any]:
+    project = call.store.project(call.who.project)
+    return {"version": guidelines_version(project), "text": project.guidelines}
+
+
+def _preferences(call: Call) -> dict[str, Any]:
+    declined, languages, areas = call.words("declined", "languages", "areas")
+    seq = call.store.prefer(*call.person, declined=declined or (), languages=languages or (), areas=areas)
+    return {"receipt": seq}
+
+
+def _turn(call: Call) -> dict[str, Any]:
+    assignment, key, message = call.words("assignment", "key", "message")
+    return conversation.say(call.store, *call.person, assignment, key=key, message=message)
+
+
+def _choose(call: Call) -> dict[str, Any]:
+    assignment, turn, strength = call.words("assignment", "turn", "strength")
+    return conversation.choose(call.store, *call.person, assignment, turn=turn, strength=strength)
+
+
+def _turns(call: Call) -> dict[str, Any]:
+    found = conversation.shown_conversation(call.store, *call.person, call.given["assignment"])
+    return {"turns": found}
+
+
+def _project(call: Call) -> dict[str, Any]:
+    return project_to_dict(call.store.project(call.who.project))
+
+
+def _set_project(call: Call) -> dict[str, Any]:
+    before = call.store.project(call.who.project)
+    settings = {"name": call.who.project, **call.given["settings"]}
+    project = parse_settings(settings, "settings")
+    if project.name != call.who.project:
+        raise FieldError(field="settings.name", found=repr(project.name), expected=repr(call.who.project))
+    for name in _FIXED_SETTINGS:
+        # Compared, not forbidden: who sends back what was read changes nothing.
+        if getattr(project, name) != getattr(before, name):
+            raise FieldError(
+                field=f"settings.{name}",
+                found=repr(getattr(project, name)),
+                expected=f"{getattr(before, name)!r}: it is set on the server, by plaudit collect project",
+            )
+    return {"receipt": call.store.set_project(project, actor=call.who.pseudonym)}
+
+
+def _add_tasks(call: Call) -> dict[str, Any]:
+    return asdict(call.store.add_tasks(call.who.project, call.given["lines"], actor=call.who.pseudonym))
+
+
+def _tasks(call: Call) -> dict[str, Any]:
+    limit, state, after = _page(call, 100), call.given.get("state"), call.given.get("after", 0)
+    return {"tasks": call.store.tasks(call.who.project, state, limit, after)}
+
+
+def _close_task(call: Call) -> dict[str, Any]:
+    seq = call.store.close_task(
+        call.who.project, call.path["task"], reason=call.given["reason"], actor=call.who.pseudonym
+    )
+    return {"receipt": seq}
+
+
+def _status(call: Call) -> dict[str, Any]:
+    status = call.store.status(call.who.project)
+    return asdict(status) | {"done": status.done}
+
+
+def _people(call: Call) -> dict[str, Any]:
+    found = call.store.annotators(call.who.project)
+    # A reviewer decides about pseudonyms; whose they are is the owner's to know.
+    if "manage" not in call.who.scopes:
+        found = [{name: value for name, value in row.items() if name != "person"} for row in found]
+    return {"people": found}
+
+
+def _set_standing(call: Call) -> dict[str, Any]:
+    standing, reason = call.words("standing", "reason")
+    seq = call.store.set_standing(
+        call.who.project, call.path["person"], standing, reason=reason, actor=call.who.pseudonym
+    )
+    return {"receipt": seq}
+
+
+def _revoke(call: Call) -> dict[str, Any]:
+    ended = call.store.revoke(call.who.project, call.path["person"], actor=call.who.pseudonym)
+    return {"tokens": ended}
+
+
+def _erase(call: Call) -> dict[str, Any]:
+    seq = call.store.erase(call.who.project, call.path["person"], actor=call.who.pseudonym)
+    return {"receipt": seq}
+
+
+def _invite(call: Call) -> dict[str, Any]:
+    wanted = {name: call.given[name] for name in ("role", "uses", "days") if name in call.given}
+    return {"invite": call.store.invite(call.who.project, actor=call.who.pseudonym, **wanted)}
+
+
+def _queue(call: Call) -> dict[str, Any]:
+    found = call.store.queue(call.who.project)
+    return {"tasks": [{**item, "body": _without_sources(item["body"])} for item in found]}
+
+
+def _without_sources(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A task as a reviewer sees it: blind, so without the models that wrote its answers."""
+    hidden = ("method", "score", "probability", "priority", "metadata", "reference_answer")
+    candidates = [
+        {name: value for name, value in candidate.items() if name != "source"}
+        for candidate in body.get("candidates", ())
+    ]
+    return {name: value for name, value in body.items() if name not in hidden} | {"candidates": candidates}
+
+
+def _adjudicate(call: Call) -> Receipt:
+    label, reason, key = call.words("label", "reason", "key")
+    return call.store.adjudicate(
+        call.who.project, call.path["task"], label, reason=reason, actor=call.who.pseudonym, key=key
+    )
+
+
+def _export(call: Call) -> Lines:
+    wanted = {name: value for name, value in call.given.items() if name != "position" and value is not None}
+    position = call.given.get("position")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "rows.jsonl"
+        snapshot = export(
+            call.store,
+            call.who.project,
+            rows,
+            filters=Filters(**wanted),
+            position=position,
+            actor=call.who.pseudonym,
+        )
+        first = json.dumps({"snapshot": snapshot_to_dict(snapshot)}, ensure_ascii=False).encode() + b"\n"
+        # As bytes, since the folder is gone before the first of them is sent.
+        return Lines(parts=iter((first, rows.read_bytes())))
+
+
+_NAMED = {"assignment": TEXT, "key": TEXT}
+_TIMED = {"seconds": MAYBE_ANY, "pasted": MAYBE_ANY}
+_LISTED = FieldRule(types=(list,), required=False)
+# A word and no type: in a module with postponed annotations that is all a field knows of it.
+_FILTERS = {item.name: SWITCH if item.type == "bool" else MAYBE_TEXT for item in fields(Filters)}
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(method="GET", path="/me", scope="any", handler=_me),
+    Endpoint(method="POST", path="/next", scope="label", handler=_next, rules={"key": MAYBE_TEXT}),
+    Endpoint(
+        method="POST",
+        path="/draft",
+        scope="label",
+        handler=_draft,
+        rules={"assignment": TEXT, "label": ANY},
+    ),
+    Endpoint(
+        method="POST",
+        path="/submit",
+        scope="label",
+        handler=_submit,
+        rules={**_NAMED, "label": ANY, **_TIMED},
+    ),
+    Endpoint(
+        method="POST",
+        path="/revise",
+        scope="label",
+        handler=_revise,
+        rules={**_NAMED, "label": ANY, "seconds": MAYBE_ANY},
+    ),
+    Endpoint(method="POST", path="/skip", scope="label", handler=_skip, rules={**_NAMED, "reason": TEXT}),
+    Endpoint(method="POST", path="/undo", scope="label", handler=_undo, rules=_NAMED),
+    Endpoint(method="POST", path="/note", scope="label", handler=_note, rules={**_NAMED, "text": TEXT}),
+    Endpoint(
+        method="POST",
+        path="/flag",
+        scope="label",
+        handler=_flag,
+        rules={**_NAMED, "reason": TEXT, "text": MAYBE_TEXT},
+    ),
+    Endpoint(
+        method="GET",
+        path="/history",
+        scope="label",
+        handler=_history,
+        rules={"limit": INTEGER, "before": INTEGER},
+    ),
+    Endpoint(method="GET", path="/guidelines", scope="any", handler=_guidelines),
+    Endpoint(
+        method="POST",
+        path="/preferences",
+        scope="label",
+        handler=_preferences,
+        rules={"declined": _LISTED, "languages": _LISTED, "areas": _LISTED},
+    ),
+    Endpoint(
+        method="POST",
+        path="/turn",
+        scope="label",
+        handler=_turn,
+        rules={**_NAMED, "message": TEXT},
+        lane="model",
+    ),
+    Endpoint(
+        method="POST",
+        path="/choose",
+        scope="label",
+        handler=_choose,
+        rules={"assignment": TEXT, "turn": ANY, "strength": ANY},
+    ),
+    Endpoint(method="GET", path="/turns", scope="label", handler=_turns, rules={"assignment": TEXT}),
+    Endpoint(method="GET", path="/project", scope="read", handler=_project),
+    Endpoint(
+        method="PUT",
+        path="/project",
+        scope="manage",
+        handler=_set_project,
+        rules={"settings": FieldRule(types=(dict,))},
+    ),
+    Endpoint(
+        method="POST",
+        path="/tasks",
+        scope="manage",
+        handler=_add_tasks,
+        lines=True,
+        most=MOST_TASK_BYTES,
+    ),
+    Endpoint(
+        method="GET",
+        path="/tasks",
+        scope="manage",
+        handler=_tasks,
+        rules={"state": MAYBE_TEXT, "limit": INTEGER, "after": INTEGER},
+    ),
+    Endpoint(
+        method="POST",
+        path="/tasks/{task}/close",
+        scope="manage",
+        handler=_close_task,
+        rules={"reason": TEXT},
+    ),
+    Endpoint(method="GET", path="/queue", scope="review", handler=_queue),
+    Endpoint(
+        method="POST",
+        path="/tasks/{task}/adjudicate",
+        scope="review",
+        handler=_adjudicate,
+        rules={"label": ANY, "reason": TEXT, "key": TEXT},
+    ),
+    Endpoint(method="GET", path="/status", scope="read", handler=_status),
+    Endpoint(method="GET", path="/people", scope="review", handler=_people),
+    Endpoint(
+        method="POST",
+        path="/people/{person}/standing",
+        scope="review",
+        handler=_set_standing,
+        rules={"standing": TEXT, "reason": TEXT},
+    ),
+    Endpoint(method="POST", path="/people/{person}/revoke", scope="manage", handler=_revoke),
+    Endpoint(method="POST", path="/people/{person}/erase", scope="manage", handler=_erase),
+    Endpoint(
+        method="POST",
+        path="/invites",
+        scope="manage",
+        handler=_invite,
+        rules={"role": MAYBE_TEXT, "uses": INTEGER, "days": NUMBER},
+        status=201,
+    ),
+    Endpoint(
+        method="POST",
+        path="/export",
+        scope="manage",
+        handler=_export,
+        rules={**_FILTERS, "position": INTEGER},
+    ),
+)
+"""All that may be asked with a token."""

@@ -1,0 +1,201 @@
+"""Pages of what reviewers decide: divided tasks, blind; whom to trust how far; gaps of the guidelines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from plaudit.collect import review
+from plaudit.collect.adding import ADJUDICATION_REASONS
+from plaudit.collect.answers import known_answer
+from plaudit.collect.app.forms import field_of_form, label_from_form, values_of
+from plaudit.collect.app.managing import LabelRow, label_rows, manage_page, markdown_of, whole_number
+from plaudit.collect.app.pages import Answer, Form, Page, Sent, Shown, Visit, fresh_key
+from plaudit.collect.app.render import differences, speaker
+from plaudit.collect.app.saying import LETTERS, say_question
+from plaudit.collect.kinds import shown_task
+from plaudit.collect.people import STANDINGS
+from plaudit.collect.project import Project
+from plaudit.collect.refusals import FieldError
+from plaudit.collect.review import GivenLabel, TaskDetails
+from plaudit.collect.rows import text_of
+from plaudit.data.records import plain_text
+
+_BEHIND = 99
+_PEOPLE_SHOWN = 50
+
+# The queue.
+
+
+def _queue(visit: Visit) -> Answer:
+    after = whole_number(visit.query, "after")
+    details, left = review.next_divided(visit.store, visit.who.project, after)
+    done = visit.query.get("done", "")
+    if details is None:
+        return manage_page(visit, "manage_queue.html", task=None, done=done, left=0)
+    return _queue_page(visit, details, left=left, done=done)
+
+
+def _queue_page(
+    visit: Visit, details: TaskDetails, *, left: int, done: str = "", error: FieldError | None = None
+) -> Shown:
+    project, form = visit.store.project(visit.who.project), visit.form
+    shown = _shown(details, project)
+    rows = [
+        row
+        for row in label_rows(visit, details, project)
+        if row.given.purpose == "work" and not row.given.surplus
+    ]
+    return manage_page(
+        visit,
+        "manage_queue.html",
+        status=200 if error is None else 422,
+        task=details,
+        shown=shown,
+        # People are divided over some kinds alone, but an address may name a task of any.
+        original=plain_text(text_of(shown["draft"])) if shown["draft"] else "",
+        edit=True,
+        turns=[],
+        question=say_question(shown, speaker(visit.language)),
+        spread=_spread(rows),
+        labels=len(rows),
+        # In the order of their words: the order in which they came would tell who wrote which.
+        notes=sorted(_notes(details, rows)),
+        letters=LETTERS,
+        markdown=markdown_of(project),
+        left=left,
+        done=done,
+        key=form.value("key") or fresh_key(),
+        values=_values(form, shown),
+        marks=_marks(visit, shown),
+        can_differ=shown["kind"] == "pair",
+        reason=form.value("decision_reason") or "",
+        reasons=ADJUDICATION_REASONS,
+        gold=form.value("gold") == "yes",
+        error=error,
+    )
+
+
+def _spread(rows: Sequence[LabelRow]) -> list[tuple[Markup, int]]:
+    """What people chose, and how many chose it: of two answers from A to B, of others the most first."""
+    counts = Counter(row.described.summary for row in rows)
+    places = {row.described.summary: _strength(row.given) for row in rows}
+    return sorted(counts.items(), key=lambda item: (places[item[0]], -item[1], item[0]))
+
+
+def _strength(given: GivenLabel) -> int:
+    """How far B is better than A; no preference stands behind all others."""
+    strength = given.label.get("strength", 0 if "none" not in given.label else _BEHIND)
+    return -strength if given.order[:1] == (1,) and strength != _BEHIND else strength
+
+
+def _shown(details: TaskDetails, project: Project) -> dict[str, Any]:
+    """The task as a reviewer sees it: as an annotator would, in the task's own order."""
+    order = range(len(details.body.get("candidates", ())))
+    absent = {"language": "", "markdown": False, "category": "", "draft": "", "ties": True, "anchors": {}}
+    shown = shown_task(details.body, order, project)
+    # Whoever decides about a task has chosen to read it, so that nothing is blurred.
+    return {**absent, **shown, "blurred": False}
+
+
+def _values(form: Form, shown: Mapping[str, Any]) -> Mapping[str, list[str]]:
+    return {name: [*given] for name, given in form.fields.items()} or values_of(shown, {})
+
+
+def _marks(visit: Visit, shown: Mapping[str, Any]) -> Any:
+    """The words in which two answers differ; None where nobody wants them."""
+    if visit.query.get("differences") != "yes" or shown["kind"] != "pair":
+        return None
+    first, second = (plain_text(text_of(answer)) for answer in shown["answers"])
+    return differences(first, second)
+
+
+def _notes(details: TaskDetails, rows: Sequence[LabelRow]) -> list[str]:
+    written = [text for row in rows for name, text in row.described.texts if name == "why"]
+    return [*written, *(comment.text for comment in details.comments if comment.text)]
+
+
+def _decide(visit: Visit) -> Answer:
+    details = review.task_details(visit.store, visit.who.project, visit.path["task"])
+    project = visit.store.project(visit.who.project)
+    try:
+        label = label_from_form(_shown(details, project), visit.form.fields)
+        wants_gold = visit.form.value("gold") == "yes"
+        _refuse_unknown_gold(wants_gold, label, details, project)
+        visit.store.adjudicate(
+            visit.who.project,
+            details.id,
+            label,
+            reason=visit.form.value("decision_reason") or "",
+            actor=visit.who.pseudonym,
+            key=visit.form.need("key"),
+            first=True,
+        )
+    except FieldError as error:
+        _, left = review.next_divided(visit.store, visit.who.project)
+        return _queue_page(visit, details, left=left, error=field_of_form(error))
+    if wants_gold:
+        # The same decision makes the same item: sent twice, it is there once.
+        visit.store.make_gold(visit.who.project, details.id, actor=visit.who.pseudonym)
+    done = "gold" if wants_gold else "yes"
+    return Sent(to=f"/manage/queue?after={details.seq}&done={done}")
+
+
+def _refuse_unknown_gold(
+    wants_gold: bool, label: Mapping[str, Any], details: TaskDetails, project: Project
+) -> None:
+    """Complain before anything is decided: a gold item needs an answer that is right."""
+    order = [*range(len(details.body.get("candidates", ())))]
+    if wants_gold and known_answer(label, details.body, order, project) is None:
+        raise FieldError(
+            field="gold",
+            found="a decision that leaves open what is right",
+            expected="one for a single answer, or no gold item",
+        )
+
+
+# Gaps of the guidelines.
+
+
+def _gaps(visit: Visit) -> Answer:
+    return manage_page(
+        visit,
+        "manage_gaps.html",
+        versions=review.gaps(visit.store, visit.who.project),
+        reasons=ADJUDICATION_REASONS,
+    )
+
+
+# The quality of labels.
+
+
+def _quality(visit: Visit) -> Answer:
+    assert visit.site.reports is not None
+    # Read and never computed here: a child process does that, and this page is fast however many labels.
+    held = visit.site.reports.get(visit.who.project)
+    everybody = [] if held.report is None else held.report["annotators"]
+    start = whole_number(visit.query, "from")
+    return manage_page(
+        visit,
+        "manage_quality.html",
+        report=held.report,
+        people=everybody[start : start + _PEOPLE_SHOWN],
+        onward=start + _PEOPLE_SHOWN if len(everybody) > start + _PEOPLE_SHOWN else None,
+        fresh=held.is_fresh,
+        computing=held.computing,
+        failure=held.failure,
+        standings=STANDINGS,
+        done=visit.query.get("done", ""),
+    )
+
+
+PAGES: tuple[Page, ...] = (
+    Page(method="GET", path="/manage/queue", scope="review", handler=_queue),
+    Page(method="POST", path="/manage/queue/{task}", scope="review", handler=_decide),
+    Page(method="GET", path="/manage/quality", scope="review", handler=_quality),
+    Page(method="GET", path="/manage/gaps", scope="read", handler=_gaps),
+)
+"""The pages of what reviewers decide."""

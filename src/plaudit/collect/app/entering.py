@@ -1,0 +1,170 @@
+"""Pages of coming in and going out: an invite, a sign-in, a link that works once, one's own account."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from plaudit.collect.app.pages import (
+    LANGUAGE_COOKIE,
+    Answer,
+    Cookie,
+    Page,
+    Sent,
+    Shown,
+    Visit,
+    fresh_key,
+    local_address,
+)
+from plaudit.collect.app.render import LANGUAGES
+from plaudit.collect.app.safety import RequestError, status_of
+from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError
+from plaudit.collect.sessions import SESSION_DAYS, Opened
+
+_PARTICIPANT_WORDS = ("participant", "PROLIFIC_PID", "workerId", "participantId")
+_YEAR = 365 * 24 * 3600
+
+
+def _home(visit: Visit) -> Answer:
+    if visit.session is None:
+        return Sent(to="/enter")
+    return Sent(to="/label" if visit.may("label") else "/manage")
+
+
+def _enter(visit: Visit) -> Answer:
+    if visit.session is not None:
+        return Sent(to=local_address(visit.query.get("next")))
+    if visit.solo:
+        return Shown(template="closed.html", status=403)
+    return _sign_in_form(visit, project=visit.query.get("project", ""), name="")
+
+
+def _sign_in_form(visit: Visit, *, project: str, name: str, error: str = "", status: int = 200) -> Shown:
+    onward = visit.query.get("next") or visit.form.value("next")
+    values = {"project": project, "name": name, "error": error, "next": local_address(onward)}
+    return Shown(template="enter.html", values=values, status=status)
+
+
+def _sign_in(visit: Visit) -> Answer:
+    project, name = visit.form.need("project"), visit.form.need("name")
+    try:
+        password = visit.form.need("password")
+        opened = visit.store.sign_in(project, name, password, replacing=visit.secret or None)
+    except (NotFoundError, NotYoursError, TooOftenError) as error:
+        return _sign_in_form(visit, project=project, name=name, error=str(error), status=status_of(error))
+    return _entered(visit, opened, local_address(visit.form.value("next")))
+
+
+def _entered(visit: Visit, opened: Opened, onward: str) -> Sent:
+    """On to a page that looks whether the browser has kept the session's cookie."""
+    cookies = (
+        Cookie(name=visit.site.cookie, value=opened.secret, seconds=SESSION_DAYS * 24 * 3600),
+        # A secret from before the sign-in is worth nothing after it.
+        Cookie(name=visit.site.guest_cookie),
+    )
+    return Sent(to=f"/entered?next={quote(onward, safe='')}", cookies=cookies)
+
+
+def _look_for_cookie(visit: Visit) -> Answer:
+    if visit.session is None:
+        return Shown(template="no_cookies.html", status=400)
+    return Sent(to=local_address(visit.query.get("next")))
+
+
+def _leave(visit: Visit) -> Answer:
+    visit.store.end_session(visit.secret)
+    gone = Cookie(name=visit.site.cookie)
+    return Shown(template="left.html", cookies=(gone,))
+
+
+def _look_at_invite(visit: Visit) -> Answer:
+    given = next((visit.query[word] for word in _PARTICIPANT_WORDS if word in visit.query), "")
+    return _join_form(visit, name="", participant=given, key=fresh_key())
+
+
+def _join_form(
+    visit: Visit, *, name: str, participant: str, key: str, error: FieldError | None = None
+) -> Shown:
+    invite = visit.store.look_at_invite(visit.path["invite"], key)
+    values: dict[str, Any] = {"invite": invite, "name": name, "participant": participant, "key": key}
+    project = visit.store.project(invite.project)
+    values |= {"error": error, "ask": project.ask, "guidelines": project.guidelines}
+    return Shown(template="join.html", values=values, status=200 if error is None else 422)
+
+
+def _join(visit: Visit) -> Answer:
+    form = visit.form
+    name, participant = form.value("name") or "", form.value("participant") or ""
+    # With the form's key: whoever clicks twice has used the invite with the first click.
+    invite = visit.store.look_at_invite(visit.path["invite"], form.value("key"))
+    try:
+        if not invite.panel and not form.value("password"):
+            raise FieldError(field="password", found="nothing", expected="a password to come back with")
+        joined = visit.store.join(
+            visit.path["invite"],
+            participant if invite.panel else name,
+            form.need("key"),
+            password=form.value("password") or None,
+            participant=participant if invite.panel else None,
+        )
+    except FieldError as error:
+        return _join_form(visit, name=name, participant=participant, key=form.need("key"), error=error)
+    opened = visit.store.open_session(joined.project, joined.pseudonym)
+    return _entered(visit, opened, "/")
+
+
+def _start(visit: Visit) -> Answer:
+    solo = visit.site.solo
+    if solo is None:
+        raise RequestError(404, "there is no such address")
+    if solo.link.take(visit.path["secret"]):
+        opened = visit.store.open_session(solo.project, solo.pseudonym, by="link")
+        return _entered(visit, opened, "/label")
+    # The same link in the same browser is somebody who came back.
+    return Sent(to="/label") if visit.session is not None else Shown(template="closed.html", status=403)
+
+
+def _set_language(visit: Visit) -> Answer:
+    language = visit.form.need("language")
+    if language not in LANGUAGES:
+        raise FieldError(field="language", found=repr(language), expected=f"one of {', '.join(LANGUAGES)}")
+    chosen = Cookie(name=LANGUAGE_COOKIE, value=language, seconds=_YEAR)
+    return Sent(to=local_address(visit.form.value("next")), cookies=(chosen,))
+
+
+def _account(visit: Visit, *, error: FieldError | None = None) -> Shown:
+    sessions = visit.store.sessions(*visit.person)
+    values = {"sessions": sessions, "error": error, "done": visit.query.get("done", "")}
+    return Shown(template="account.html", values=values, status=200 if error is None else 422)
+
+
+def _change_password(visit: Visit) -> Answer:
+    try:
+        opened = visit.store.change_password(
+            *visit.person, visit.form.need("old_password"), visit.form.need("new_password")
+        )
+    except FieldError as error:
+        return _account(visit, error=error)
+    return _entered(visit, opened, "/account?done=password")
+
+
+def _end_sessions(visit: Visit) -> Answer:
+    visit.store.end_sessions(*visit.person, visit.form.value("session"), actor=visit.who.pseudonym)
+    return Sent(to="/account?done=sessions")
+
+
+PAGES: tuple[Page, ...] = (
+    Page(method="GET", path="/", scope="open", handler=_home),
+    Page(method="GET", path="/enter", scope="open", handler=_enter),
+    Page(method="POST", path="/enter", scope="open", handler=_sign_in, lane="password"),
+    Page(method="GET", path="/entered", scope="open", handler=_look_for_cookie),
+    Page(method="POST", path="/sign-out", scope="any", handler=_leave),
+    Page(method="GET", path="/join/{invite}", scope="open", handler=_look_at_invite),
+    Page(method="POST", path="/join/{invite}", scope="open", handler=_join, lane="password"),
+    Page(method="GET", path="/start/{secret}", scope="open", handler=_start),
+    Page(method="POST", path="/language", scope="open", handler=_set_language),
+    Page(method="GET", path="/account", scope="any", handler=_account),
+    Page(method="POST", path="/account/password", scope="any", handler=_change_password, lane="password"),
+    Page(method="POST", path="/account/sessions", scope="any", handler=_end_sessions),
+)
+"""The pages of coming in and going out."""

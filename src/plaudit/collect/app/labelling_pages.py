@@ -1,0 +1,550 @@
+"""What a person who labels does in the browser: answer, skip, undo, change, note, report, talk.
+
+Every page is a form that works without a script. What was typed is never lost: a form that cannot be taken
+comes back with everything that was filled in, beside words that say what happened and what to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from plaudit.collect import conversation
+from plaudit.collect.answering import FLAG_REASONS, SKIP_REASONS
+from plaudit.collect.answers import CONVERSATIONS
+from plaudit.collect.app.forms import draft_of, field_of_form, is_answer_field, label_from_form, values_of
+from plaudit.collect.app.pages import Answer, Page, Sent, Shown, Stream, Visit, fresh_key
+from plaudit.collect.app.render import differences, speaker, words
+from plaudit.collect.app.safety import MOST_OF_A_KEY, error_details
+from plaudit.collect.app.saying import say_label, say_moment, say_question
+from plaudit.collect.desk import Nothing
+from plaudit.collect.project import guidelines_version
+from plaudit.collect.refusals import (
+    FieldError,
+    KeyConflictError,
+    ModelUnavailableError,
+    NotYoursError,
+    checked_text,
+)
+from plaudit.collect.rows import text_of
+from plaudit.data.records import plain_text
+from plaudit.errors import UserError
+
+BREAK_AFTER = 50
+"""After how many minutes without a break one is proposed."""
+_BREAK_AGAIN, _BREAK_SHOWN = 15, 3
+_LISTED = 50
+_NOTICES: Mapping[str, str] = {
+    "skipped": "good",
+    "undone": "",
+    "noted": "good",
+    "reported": "good",
+    "saved": "good",
+    "revised": "good",
+}
+_FAULTS = {
+    "strength": "fault-strength",
+    "place": "fault-place",
+    "points": "fault-points",
+    "answer": "fault-answer",
+    "step": "fault-step",
+    "turns": "fault-turns",
+    "messages": "fault-turns",
+    "success": "fault-success",
+    "message": "fault-message",
+    "note": "fault-note",
+    "report": "fault-report",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFault:
+    """What is wrong with a field, in the words of the reader's language.
+
+    Example: ``PageFault(field="strength", message="Choose one of these first.")``
+    """
+
+    field: str
+    """The form's field."""
+    message: str
+    """What is said under it."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task on a page, to be answered, or with an answer to be changed.
+
+    Example: ``Task(assignment="w7", shown=lease.shown, guidelines="5499befb38db", values={})``
+    """
+
+    assignment: str
+    """What the answer is sent for."""
+    shown: Mapping[str, Any]
+    """What the person sees."""
+    guidelines: str
+    """The version of the guidelines that holds for it."""
+    values: Mapping[str, Sequence[str]]
+    """What the fields hold."""
+    label: Mapping[str, Any] | None = None
+    """The answer that is to be changed; None while there is none."""
+
+
+# The task.
+
+
+def _label(visit: Visit) -> Answer:
+    """The task that the person holds, or a new one."""
+    project = visit.store.project(visit.who.project)
+    version = guidelines_version(project)
+    if version and visit.store.guidelines_read(*visit.person) != version:
+        return Sent(to="/guidelines")
+    found = _wanted(visit) or visit.store.next(*visit.person)
+    if isinstance(found, Nothing):
+        return _resting(visit, found)
+    values = {} if found.draft is None else values_of(found.shown, found.draft)
+    task = Task(assignment=found.assignment, shown=found.shown, guidelines=found.guidelines, values=values)
+    return _task_page(visit, task, notices=_notices(visit))
+
+
+def _wanted(visit: Visit) -> Any:
+    """The task that an address names, unless it is answered by now."""
+    assignment = visit.query.get("at")
+    if assignment is None or visit.who.standing in ("suspended", "failed"):
+        return None
+    return visit.store.lease(*visit.person, assignment)
+
+
+def _notices(visit: Visit) -> list[tuple[str, str]]:
+    """What the last step came to, by words that an address may name."""
+    found = list[tuple[str, str]]()
+    after, named = visit.query.get("after"), visit.query.get("notice", "")
+    if after is not None:
+        before = visit.store.answer(*visit.person, after)
+        if before is not None and before.surplus:
+            found.append(("notice-surplus", "warn"))
+    if named in _NOTICES:
+        found.append((f"notice-{named}", _NOTICES[named]))
+    return found
+
+
+def _task_page(
+    visit: Visit,
+    task: Task,
+    *,
+    notices: Sequence[tuple[str, str]] = (),
+    error: FieldError | PageFault | None = None,
+) -> Shown:
+    edit, kind = task.label is not None, task.shown["kind"]
+    absent = {"language": "", "markdown": False, "blurred": False, "category": "", "draft": "", "anchors": {}}
+    shown = {**absent, "ties": True, **task.shown}
+    draft = plain_text(text_of(shown["draft"])) if shown["draft"] else ""
+    turns = _turns(visit, task) if kind in CONVERSATIONS else []
+    speak = speaker(visit.language)
+    progress = visit.store.own_progress(*visit.person)
+    values = {
+        "shown": shown,
+        "question": say_question(shown, speak),
+        "assignment": task.assignment,
+        "guidelines": task.guidelines,
+        "key": fresh_key(),
+        "values": task.values,
+        "original": draft,
+        "edit": edit,
+        "action": f"/label/edit/{task.assignment}" if edit else "/label",
+        "turns": turns,
+        "progress": progress,
+        "qualification": _qualification(visit),
+        "notices": [*notices, *_passed(visit, progress.answered)],
+        "error": _fault(visit, error) if isinstance(error, FieldError) else error,
+        "rest": _break_minutes(visit),
+        "marks": _marks(visit, task, draft),
+        "skip_reasons": SKIP_REASONS,
+        "report_options": [(reason, speak(f"report-{reason}")) for reason in FLAG_REASONS],
+    }
+    return Shown(template="task.html", values=values, status=200 if error is None else 422)
+
+
+def _fault(visit: Visit, error: FieldError) -> PageFault:
+    found = field_of_form(error)
+    key = _FAULTS.get(found.field.partition("-")[0])
+    # What has no words of its own is rare: a text that is too long, or a page that was tampered with.
+    message = str(error) if key is None else words(visit.language)[key]
+    return PageFault(field=found.field, message=message)
+
+
+def _turns(visit: Visit, task: Task) -> list[dict[str, Any]]:
+    if task.label is not None:
+        return _turns_of(task.label)
+    return conversation.shown_conversation(visit.store, *visit.person, task.assignment)
+
+
+def _turns_of(label: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The turns of a conversation's label."""
+    if "turns" in label:
+        return [dict(turn) for turn in label["turns"]]
+    messages = [message["content"] for message in label.get("messages", ())]
+    pairs = zip(messages[::2], messages[1::2], strict=True)
+    return [{"message": message, "answers": [answer], "strength": None} for message, answer in pairs]
+
+
+def _marks(visit: Visit, task: Task, draft: str) -> Any:
+    """The words in which two answers, or a draft and its edit, differ; None where nobody asked."""
+    if visit.query.get("differences") != "yes":
+        return None
+    if task.shown["kind"] == "pair":
+        first, second = (plain_text(text_of(answer)) for answer in task.shown["answers"])
+        return differences(first, second)
+    if task.shown["kind"] == "write" and draft:
+        return differences(draft, (*task.values.get("answer", ()), draft)[0])
+    return None
+
+
+def _break_minutes(visit: Visit) -> int:
+    """For how long the person has worked, where it is time for a break; else 0."""
+    assert visit.session is not None
+    over = visit.session.stretch_minutes - BREAK_AFTER
+    # For a few minutes, and later again: on every page it would be read by nobody.
+    return int(visit.session.stretch_minutes) if over >= 0 and over % _BREAK_AGAIN < _BREAK_SHOWN else 0
+
+
+def _qualification(visit: Visit) -> Any:
+    """How far the person is with qualifying; None where nobody asks for it."""
+    return visit.store.qualification(*visit.person) if visit.who.standing == "qualifying" else None
+
+
+def _passed(visit: Visit, answered: int) -> list[tuple[str, str]]:
+    """The good news, on the first page behind the last item."""
+    if visit.who.standing != "active":
+        return []
+    found = visit.store.qualification(*visit.person)
+    # By the count and not by a mark that is kept: it is read once, and hardly ever twice.
+    is_news = found.state == "passed" and found.answered == answered == found.needed
+    return [("notice-qualified", "good")] if is_news else []
+
+
+def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status: int = 200) -> Shown:
+    """What is said where there is no task."""
+    is_over = found.reason in ("suspended", "failed")
+    values = {
+        "reason": found.reason,
+        "until": "" if found.until is None else say_moment(found.until),
+        "notices": _notices(visit),
+        "qualification": visit.store.qualification(*visit.person) if found.reason == "failed" else None,
+        "code": visit.store.completion(*visit.person) if found.reason == "done" else None,
+        "typed": typed,
+        "last": None if is_over else visit.store.own_progress(*visit.person).last,
+        "key": fresh_key(),
+    }
+    return Shown(template="resting.html", values=values, status=status)
+
+
+# Sending.
+
+
+def _task_of(visit: Visit, assignment: str) -> Task:
+    """The task of a form, with what was filled in; answered or not."""
+    values = dict(visit.form.fields)
+    lease = visit.store.lease(*visit.person, assignment)
+    if lease is not None:
+        return Task(assignment=assignment, shown=lease.shown, guidelines=lease.guidelines, values=values)
+    answer = visit.store.answer(*visit.person, assignment)
+    if answer is None:
+        raise NotYoursError("this answer was taken back meanwhile; open your tasks to give it again")
+    return Task(
+        assignment=assignment,
+        shown=answer.shown,
+        guidelines=answer.guidelines,
+        values=values,
+        label=answer.label,
+    )
+
+
+def _submit(visit: Visit) -> Answer:
+    assignment, key = visit.form.need("assignment"), visit.form.need("key")
+    if visit.who.standing in ("suspended", "failed"):
+        return _resting(visit, Nothing(reason=visit.who.standing), typed=_typed(visit), status=403)
+    task = _task_of(visit, assignment)
+    try:
+        _refuse_unsent(task)
+        label = label_from_form(task.shown, task.values)
+        visit.store.submit(*visit.person, assignment, key, label, **_timing(visit))
+    except FieldError as error:
+        return _task_page(visit, replace(task, label=None), error=error)
+    except (KeyConflictError, NotYoursError):
+        if task.label is None:
+            raise
+        return _conflict(visit, task)
+    return Sent(to=f"/label?after={assignment}")
+
+
+def _refuse_unsent(task: Task) -> None:
+    """A message that was written and not sent would be lost with the end of its conversation."""
+    if task.shown["kind"] in CONVERSATIONS and any(text.strip() for text in task.values.get("message", ())):
+        raise FieldError(field="message", found="words that were not sent", expected="an empty field")
+
+
+def _typed(visit: Visit) -> list[str]:
+    """The texts that a person wrote into a form."""
+    names = ("answer", "why", "worked", "message", "note", "report-words")
+    return [text for name in names for text in visit.form.many(name) if text.strip()]
+
+
+def _timing(visit: Visit) -> dict[str, float | None]:
+    """Active seconds and the pasted share, which scripts count; without a script there are none."""
+    return {"seconds": _number(visit, "seconds", 86_400.0), "pasted": _number(visit, "pasted", 1.0)}
+
+
+def _number(visit: Visit, name: str, most: float) -> float | None:
+    try:
+        value = float(visit.form.value(name) or "nan")
+    except ValueError:
+        return None
+    # A clock that jumps must not keep an answer from being taken.
+    return min(value, most) if math.isfinite(value) and value >= 0 else None
+
+
+def _conflict(visit: Visit, task: Task) -> Shown:
+    """Another answer to a task that was answered: in a second tab, or from a page that was sent before."""
+    assert task.label is not None
+    speak = speaker(visit.language)
+    try:
+        second = say_label(task.shown, label_from_form(task.shown, task.values), speak)
+    except FieldError as error:
+        second = str(_fault(visit, error))
+    values = {
+        "assignment": task.assignment,
+        "key": fresh_key(),
+        "first": say_label(task.shown, task.label, speak),
+        "second": second,
+        "typed": _typed(visit),
+        "fields": [
+            (name, text) for name, texts in task.values.items() if is_answer_field(name) for text in texts
+        ],
+    }
+    return Shown(template="conflict.html", values=values, status=409)
+
+
+def _draft(visit: Visit) -> Answer:
+    """Keep what is filled in, and go on with the same task."""
+    assignment = visit.form.need("assignment")
+    _keep(visit, assignment)
+    marks = visit.form.value("differences")
+    wanted = "notice=saved" if marks is None else f"differences={'yes' if marks == 'yes' else 'no'}"
+    return Sent(to=f"/label?at={assignment}&{wanted}")
+
+
+def _keep(visit: Visit, assignment: str) -> None:
+    visit.store.draft(*visit.person, assignment, draft_of(visit.form.fields))
+
+
+def _skip(visit: Visit) -> Answer:
+    assignment, key = visit.form.need("assignment"), visit.form.need("key")
+    # Of the same page as the answer, so the key is told apart: going back and answering is no repetition.
+    visit.store.skip(*visit.person, assignment, f"{key}-skip", visit.form.value("reason") or "")
+    return Sent(to="/label?notice=skipped")
+
+
+def _undo(visit: Visit) -> Answer:
+    assignment, key = visit.form.need("assignment"), visit.form.need("key")
+    answer = visit.store.answer(*visit.person, assignment)
+    visit.store.undo(*visit.person, assignment, key)
+    # None where the same click came twice: it is taken back already.
+    if answer is not None:
+        _put_back(visit, assignment, answer.label)
+    return Sent(to=f"/label?at={assignment}&notice=undone")
+
+
+def _put_back(visit: Visit, assignment: str, label: Mapping[str, Any]) -> None:
+    """Fill the task in with the answer that was taken back, a conversation with its turns."""
+    turns = [{**turn, "key": f"undone-{number}"} for number, turn in enumerate(_turns_of(label))]
+    if turns:
+        visit.store.save_conversation(*visit.person, assignment, {"turns": turns})
+    rest = {name: value for name, value in label.items() if name not in ("turns", "messages")}
+    visit.store.draft(*visit.person, assignment, rest)
+
+
+def _note(visit: Visit) -> Answer:
+    return _annotate(visit, "note", "noted")
+
+
+def _flag(visit: Visit) -> Answer:
+    return _annotate(visit, "report", "reported")
+
+
+def _annotate(visit: Visit, field: str, done: str) -> Answer:
+    """A note or a report beside the answer; what is filled in of the answer is kept."""
+    assignment, key = visit.form.need("assignment"), visit.form.need("key")
+    given = visit.form.value(field) or ""
+    if not given.strip():
+        error = FieldError(field=field, found="nothing", expected="words")
+        return _task_page(visit, replace(_task_of(visit, assignment), label=None), error=error)
+    if field == "note":
+        visit.store.note(*visit.person, assignment, f"{key}-note", given)
+    else:
+        text = visit.form.value("report-words") or ""
+        visit.store.flag(*visit.person, assignment, f"{key}-report", given, text)
+    _keep(visit, assignment)
+    return Sent(to=f"/label?at={assignment}&notice={done}")
+
+
+# Conversations.
+
+
+def _turn(visit: Visit) -> Answer:
+    """Send a message; without a script the page waits for the answers."""
+    assignment, key = visit.form.need("assignment"), visit.form.need("key")
+    task = _task_of(visit, assignment)
+    message = visit.form.value("message") or ""
+    try:
+        conversation.say(visit.store, *visit.person, assignment, key=f"{key}-turn", message=message)
+    except UserError as error:
+        # Whatever it is: the message stands in its field again.
+        return _task_page(visit, replace(task, label=None), error=_unsent(visit, error))
+    draft = {name: values for name, values in visit.form.fields.items() if name != "message"}
+    visit.store.draft(*visit.person, assignment, draft_of(draft))
+    return Sent(to=f"/label?at={assignment}#turns")
+
+
+def _unsent(visit: Visit, error: UserError) -> PageFault:
+    """Why a message was not sent."""
+    own_words = {FieldError: "fault-say", ModelUnavailableError: "fault-model"}
+    key = own_words.get(type(error))
+    return PageFault(field="message", message=str(error) if key is None else words(visit.language)[key])
+
+
+def _stream(visit: Visit) -> Answer:
+    """Send a message, and give the answers as they are written."""
+    assignment, key, message = (visit.sent.get(name) for name in ("assignment", "key", "message"))
+    if not isinstance(assignment, str) or not isinstance(key, str):
+        raise FieldError(field="assignment", found="no text", expected="the assignment and a key")
+    checked_text("key", key, most=MOST_OF_A_KEY, empty=False)
+    parts = conversation.say_in_parts(visit.store, *visit.person, assignment, key=key, message=message)
+    return Stream(parts=_until_fault(visit, assignment, parts))
+
+
+def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The parts, and words in place of the rest where it fails: the status of the answer is long gone."""
+    try:
+        yield from parts
+        lease = visit.store.lease(*visit.person, assignment)
+        draft = {} if lease is None or lease.draft is None else values_of(lease.shown, lease.draft)
+        # The message was said: it must not stand in its field again.
+        rest = {name: values for name, values in draft.items() if name != "message"}
+        visit.store.draft(*visit.person, assignment, draft_of(rest))
+    except UserError as error:
+        yield {"error": error_details(error) | {"message": _unsent(visit, error).message}}
+
+
+def _choose(visit: Visit) -> Answer:
+    """Say which of two answers is better; the conversation goes on with it."""
+    assignment = visit.form.need("assignment")
+    turn, chosen = visit.form.value("turn") or "", visit.form.value("strength") or ""
+    task = _task_of(visit, assignment)
+    most = len(task.shown["scale"])
+    strengths = {str(number): number for number in range(-most, most + 1)}
+    turns = {str(number): number for number in range(1, conversation.MOST_TURNS + 1)}
+    try:
+        conversation.choose(
+            visit.store,
+            *visit.person,
+            assignment,
+            turn=turns.get(turn),
+            strength=strengths.get(chosen),
+        )
+    except FieldError as error:
+        return _task_page(visit, replace(task, label=None), error=error)
+    draft = {name: values for name, values in visit.form.fields.items() if name != "strength"}
+    visit.store.draft(*visit.person, assignment, draft_of(draft))
+    return Sent(to=f"/label?at={assignment}#turns")
+
+
+# Answers that were given.
+
+
+def _edit(visit: Visit) -> Answer:
+    """An answer, to be changed."""
+    return _task_page(visit, _answered(visit))
+
+
+def _answered(visit: Visit) -> Task:
+    answer = visit.store.answer(*visit.person, visit.path["assignment"])
+    if answer is None:
+        raise NotYoursError("there is no answer of yours to this task that could be changed")
+    return Task(
+        assignment=answer.assignment,
+        shown=answer.shown,
+        guidelines=answer.guidelines,
+        values=values_of(answer.shown, answer.label),
+        label=answer.label,
+    )
+
+
+def _revise(visit: Visit) -> Answer:
+    task = replace(_answered(visit), values=dict(visit.form.fields))
+    assert task.label is not None
+    # The conversation itself is no part of the form.
+    held = {name: task.label[name] for name in ("turns", "messages") if name in task.label}
+    try:
+        label = {**held, **label_from_form(task.shown, task.values)}
+        seconds = _timing(visit)["seconds"]
+        visit.store.revise(*visit.person, task.assignment, visit.form.need("key"), label, seconds=seconds)
+    except FieldError as error:
+        return _task_page(visit, task, error=error)
+    return Sent(to="/history?notice=revised")
+
+
+def _history(visit: Visit) -> Answer:
+    before = visit.query.get("before", "")
+    # In ASCII and short: a raised 2 is a digit to isdigit, and a database holds no number of twenty digits.
+    number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    found = visit.store.history(*visit.person, _LISTED, number)
+    speak = speaker(visit.language)
+    entries = [
+        {
+            "assignment": answer["assignment"],
+            "at": answer["at"],
+            "when": say_moment(answer["at"]),
+            "question": _beginning(answer["shown"], answer["label"]),
+            "said": say_label(answer["shown"], answer["label"], speak),
+        }
+        for answer in found
+    ]
+    older = found[-1]["receipt"] if len(found) == _LISTED else None
+    values = {"entries": entries, "older": older, "notices": _notices(visit)}
+    return Shown(template="history.html", values=values)
+
+
+def _beginning(shown: Mapping[str, Any], label: Mapping[str, Any]) -> str:
+    """The first words of what was asked, by which a person knows a task again."""
+    turns = _turns_of(label)
+    prompt = shown["prompt"]
+    text = plain_text(text_of(prompt)) if prompt else turns[0]["message"] if turns else ""
+    line = " ".join(text.split())
+    return line if len(line) <= 140 else f"{line[:139]}…"
+
+
+def _page(method: str, path: str, handler: Callable[[Visit], Answer]) -> Page:
+    return Page(method=method, path=path, scope="label", handler=handler)
+
+
+PAGES: tuple[Page, ...] = (
+    _page("GET", "/label", _label),
+    _page("POST", "/label", _submit),
+    _page("POST", "/label/draft", _draft),
+    _page("POST", "/label/skip", _skip),
+    _page("POST", "/label/undo", _undo),
+    _page("POST", "/label/note", _note),
+    _page("POST", "/label/flag", _flag),
+    Page(method="POST", path="/label/turn", scope="label", handler=_turn, lane="model"),
+    Page(method="POST", path="/label/stream", scope="label", handler=_stream, script=True, lane="model"),
+    _page("POST", "/label/choose", _choose),
+    _page("GET", "/label/edit/{assignment}", _edit),
+    _page("POST", "/label/edit/{assignment}", _revise),
+    _page("GET", "/history", _history),
+)
+"""The pages of whoever labels."""

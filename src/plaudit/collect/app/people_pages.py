@@ -1,0 +1,234 @@
+"""Pages of the people of a project: who there is, what is decided of them, invites, and what is paid."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from plaudit.collect import review
+from plaudit.collect.app.managing import manage_page
+from plaudit.collect.app.pages import Answer, File, Form, Page, Sent, Shown, Visit, fresh_key, local_address
+from plaudit.collect.app.safety import status_of
+from plaudit.collect.pay import pay_csv
+from plaudit.collect.people import SCOPES, STANDINGS, Panel
+from plaudit.collect.quality.cache import read_report
+from plaudit.collect.refusals import FieldError, KeyConflictError, NotYoursError
+from plaudit.errors import UserError
+
+_STANDING_KINDS = ("joined", "standing-set", "revoked", "erased")
+_MOST_USES = 10_000
+
+
+def _people(visit: Visit) -> Answer:
+    return manage_page(
+        visit,
+        "manage_people.html",
+        people=visit.store.annotators(visit.who.project),
+        # A reviewer decides about pseudonyms; whose they are is the owner's to know.
+        named=visit.may("manage"),
+        done=visit.query.get("done", ""),
+    )
+
+
+def _person_row(visit: Visit) -> dict[str, Any]:
+    return review.person_named(visit.store, visit.who.project, visit.path["person"])
+
+
+def _person(visit: Visit) -> Answer:
+    return _person_page(visit, _person_row(visit))
+
+
+def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None = None) -> Shown:
+    project, pseudonym, form = visit.who.project, row["pseudonym"], visit.form
+    named = visit.may("manage")
+    gone = row["standing"] == "erased"
+    return manage_page(
+        visit,
+        "manage_person.html",
+        status=200 if error is None else status_of(error),
+        person=row,
+        named=named,
+        gone=gone,
+        sessions=visit.store.sessions(project, pseudonym) if named and not gone else [],
+        history=review.trail(visit.store, project, kinds=_STANDING_KINDS, subject=pseudonym),
+        standings=STANDINGS,
+        standing=form.value("standing") or row["standing"],
+        reason=form.value("reason") or "",
+        decides=not gone and _why_not(visit, row) is None,
+        qualification=visit.store.qualification(project, pseudonym),
+        figures=_figures(visit, pseudonym),
+        done=visit.query.get("done", ""),
+        error=error,
+    )
+
+
+def _figures(visit: Visit, pseudonym: str) -> dict[str, Any] | None:
+    """The person's figures of the newest report, if there is one; none is computed for this page."""
+    report, _ = read_report(visit.store, visit.who.project)
+    rows = () if report is None else report["annotators"]
+    return next((row for row in rows if row["name"] == pseudonym), None)
+
+
+def _why_not(visit: Visit, row: dict[str, Any]) -> str | None:
+    """Why whoever asks may not decide about a person; None where they may."""
+    if row["pseudonym"] == visit.who.pseudonym:
+        return "nobody decides about themselves; ask another reviewer or owner"
+    if row["role"] != "annotator" and not visit.may("manage"):
+        return f"about a person who is {row['role']}, an owner decides"
+    return None
+
+
+def _set_standing(visit: Visit) -> Answer:
+    row = _person_row(visit)
+    refused = _why_not(visit, row)
+    if refused is not None:
+        raise NotYoursError(refused, tried_in=visit.who.project)
+    standing, reason = visit.form.value("standing") or "", visit.form.value("reason") or ""
+    # Sent twice it is decided once: what holds already is not decided again.
+    if standing != row["standing"]:
+        try:
+            visit.store.set_standing(
+                visit.who.project, row["pseudonym"], standing, reason=reason, actor=visit.who.pseudonym
+            )
+        except FieldError as error:
+            return _person_page(visit, row, error=error)
+    onward = local_address(visit.form.value("next"), f"/manage/people/{row['pseudonym']}")
+    return Sent(to=f"{onward.partition('?')[0]}?done=standing")
+
+
+def _end_sessions(visit: Visit) -> Answer:
+    row = _person_row(visit)
+    wanted = visit.form.value("session")
+    if wanted is None:
+        # Tokens too: whoever is signed out everywhere does not come in by a program either.
+        visit.store.revoke(visit.who.project, row["pseudonym"], actor=visit.who.pseudonym)
+    else:
+        visit.store.end_sessions(visit.who.project, row["pseudonym"], wanted, actor=visit.who.pseudonym)
+    return Sent(to=f"/manage/people/{row['pseudonym']}?done=sessions")
+
+
+def _export_person(visit: Visit) -> Answer:
+    row = _person_row(visit)
+    found = visit.store.export_person(visit.who.project, row["pseudonym"])
+    content = json.dumps(found, ensure_ascii=False, indent=2).encode()
+    return File(name=f"{row['pseudonym']}.json", content=content, media_type="application/json")
+
+
+def _erase(visit: Visit) -> Answer:
+    row = _person_row(visit)
+    if row["standing"] == "erased":
+        return Sent(to=f"/manage/people/{row['pseudonym']}?done=erased")
+    if row["pseudonym"] == visit.who.pseudonym:
+        raise NotYoursError("nobody erases themselves: another owner, or the command line, does")
+    typed = (visit.form.value("confirm") or "").strip()
+    if typed != row["pseudonym"]:
+        error = FieldError(field="confirm", found=repr(typed[:40]), expected=repr(row["pseudonym"]))
+        return _person_page(visit, row, error=error)
+    visit.store.erase(visit.who.project, row["pseudonym"], actor=visit.who.pseudonym)
+    return Sent(to=f"/manage/people/{row['pseudonym']}?done=erased")
+
+
+# Invites.
+
+
+def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = None) -> Shown:
+    form = visit.form
+    values = {name: form.value(name) or usual for name, usual in _USUAL.items()}
+    error = fault if isinstance(fault, FieldError) else None
+    return manage_page(
+        visit,
+        "manage_invites.html",
+        status=200 if fault is None else status_of(fault),
+        invites=review.invites(visit.store, visit.who.project),
+        roles=[*SCOPES],
+        values=_USUAL if secret else values,
+        secret=secret,
+        address=f"{_address_of(visit)}/join/{secret}",
+        # A fresh one with every page but that which is sent again.
+        key=(form.value("key") if error is not None else None) or fresh_key(),
+        done=visit.query.get("done", ""),
+        error=error,
+        problem="" if fault is None else str(fault),
+    )
+
+
+_USUAL = {"role": "annotator", "uses": "1", "days": "14", "code": "", "tasks": ""}
+
+
+def _address_of(visit: Visit) -> str:
+    """Where those who are invited find the app."""
+    return visit.site.origins[0] if visit.site.origins else ""
+
+
+def _invite(visit: Visit) -> Answer:
+    form = visit.form
+    try:
+        secret = visit.store.invite(
+            visit.who.project,
+            role=form.value("role") or "",
+            uses=_whole(form, "uses"),
+            days=_days(form),
+            actor=visit.who.pseudonym,
+            key=form.need("key"),
+            panel=_panel(form),
+        )
+    except (FieldError, KeyConflictError) as fault:
+        return _invites_page(visit, fault=fault)
+    # Shown and not led on to: only this answer ever holds the secret.
+    return _invites_page(visit, secret=secret)
+
+
+def _panel(form: Form) -> Panel | None:
+    code = (form.value("code") or "").strip()
+    tasks = (form.value("tasks") or "").strip()
+    if tasks and not code:
+        raise FieldError(field="code", found="nothing", expected="the panel's completion code")
+    return Panel(code=code, tasks=_whole(form, "tasks") if tasks else None) if code else None
+
+
+def _whole(form: Form, name: str) -> int:
+    text = (form.value(name) or "").strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise FieldError(field=name, found=repr(text[:40]), expected=f"a whole number from 1 to {_MOST_USES}")
+    return int(text)
+
+
+def _days(form: Form) -> float:
+    text = (form.value("days") or "").strip().replace(",", ".")
+    try:
+        days = float(text)
+    except ValueError:
+        days = math.nan
+    if not math.isfinite(days):
+        raise FieldError(field="days", found=repr(text[:40]), expected="a number of days, such as 14")
+    return days
+
+
+def _end_invite(visit: Visit) -> Answer:
+    visit.store.end_invite(visit.who.project, visit.form.need("invite"), actor=visit.who.pseudonym)
+    return Sent(to="/manage/invites?done=ended")
+
+
+# Pay.
+
+
+def _pay(visit: Visit) -> Answer:
+    sheet = pay_csv(visit.store.pay(visit.who.project))
+    # With a byte order mark: without it spreadsheets read names as letters of another alphabet.
+    return File(name="pay.csv", content=sheet.encode("utf-8-sig"), media_type="text/csv; charset=utf-8")
+
+
+PAGES: tuple[Page, ...] = (
+    Page(method="GET", path="/manage/people", scope="review", handler=_people),
+    Page(method="GET", path="/manage/people/{person}", scope="review", handler=_person),
+    Page(method="POST", path="/manage/people/{person}/standing", scope="review", handler=_set_standing),
+    Page(method="POST", path="/manage/people/{person}/sessions", scope="manage", handler=_end_sessions),
+    Page(method="POST", path="/manage/people/{person}/export", scope="manage", handler=_export_person),
+    Page(method="POST", path="/manage/people/{person}/erase", scope="manage", handler=_erase),
+    Page(method="GET", path="/manage/invites", scope="manage", handler=_invites_page),
+    Page(method="POST", path="/manage/invites", scope="manage", handler=_invite),
+    Page(method="POST", path="/manage/invites/end", scope="manage", handler=_end_invite),
+    Page(method="GET", path="/manage/pay.csv", scope="manage", handler=_pay),
+)
+"""The pages of people, invites and pay."""

@@ -1,0 +1,313 @@
+"""The one way to a page of the app: a template, the words of a language, and texts that nobody may trust.
+
+Everything that a template prints is escaped. What people and models wrote is shown by `text`: as plain words,
+or as Markdown that was cleaned, with no picture and nothing that a browser would load.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+
+from plaudit.collect.rows import text_of
+from plaudit.data.records import pictures, plain_text, turns_of
+
+LANGUAGES: Mapping[str, str] = {"en": "English", "de": "Deutsch", "ar": "العربية"}
+"""The languages of the app, each by its own name."""
+MEDIA_TYPES: Mapping[str, str] = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+"""The kinds of static files by how their names end."""
+_WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?")
+_MOST_COMPARED = 4_000_000
+_ROLES = ("system", "user", "assistant", "tool")
+# Controls, marks that turn the order of letters round, and tags that nobody sees. The joiners and the marks
+# of direction that Arabic and Hebrew are written with stay.
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
+_TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+def render(template: str, *, language: str, values: Mapping[str, Any]) -> str:
+    """The HTML of a page; a name that the template uses and ``values`` lacks is an error."""
+    direction = "rtl" if language == "ar" else "ltr"
+    shared = {"lang": language, "direction": direction, "w": speaker(language)}
+    return environment().get_template(template).render({**shared, **values})
+
+
+@cache
+def environment() -> Environment:
+    """The templates of the app, and what they may call."""
+    made = Environment(
+        loader=PackageLoader("plaudit.collect.app"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals |= {
+        "text": _text,
+        "static": static,
+        "hidden": _hidden,
+        "differences": differences,
+        "own": _own,
+        "languages": LANGUAGES,
+    }
+    return made
+
+
+def _visible(value: Any) -> Any:
+    """What is printed of a value: markup as it is, anything else with its invisible letters written out."""
+    assert value is not None, "a template decides what stands where there is nothing"
+    return value if isinstance(value, Markup) else visible(str(value))
+
+
+def visible(text: str) -> str:
+    """A text with letters that cannot be seen, or that turn others round, written by their numbers.
+
+    >>> visible("tab\\tstays, \\u202e does not")
+    'tab\\tstays, ⟨U+202E⟩ does not'
+    """
+    return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text.replace("\r\n", "\n"))
+
+
+# Words.
+
+
+@cache
+def words(language: str) -> Mapping[str, str]:
+    """All words of a language by their keys, from every file of its folder."""
+    found = dict[str, str]()
+    folder = resources.files("plaudit.collect.app").joinpath("words", language)
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        read = json.loads(file.read_text("utf-8"))
+        assert not found.keys() & read.keys(), f"{file}: keys of another file: {found.keys() & read.keys()}"
+        found |= read
+    return found
+
+
+@cache
+def speaker(language: str) -> Callable[..., Markup]:
+    """A function from a key to its words; places in braces are filled with escaped texts.
+
+    With a number ``n`` the form of the word that the language has for it is taken.
+
+    >>> str(speaker("en")("answers", n=1)), str(speaker("en")("answers", n=3))
+    ('1 answer', '3 answers')
+    """
+    known = words(language)
+
+    def speak(key: str, **places: object) -> Markup:
+        if key not in known and "n" in places:
+            form = f"{key}.{plural(language, int(str(places['n'])))}"
+            key = form if form in known else f"{key}.other"
+        return escape(known[key]).format(
+            **{name: _in_place(language, value) for name, value in places.items()}
+        )
+
+    return speak
+
+
+def _in_place(language: str, value: object) -> Markup:
+    """What stands in a place of a sentence: markup as it is, all else escaped."""
+    text = value if isinstance(value, Markup) else escape(visible(str(value)))
+    # Set apart, or a Latin word would take the Arabic sentence's colon to its other side.
+    return Markup("\u2068{}\u2069").format(text) if language == "ar" else text
+
+
+def best_language(accepted: str) -> str:
+    """The language that a browser likes best of those that there are.
+
+    >>> best_language("fr;q=0.9, de-AT;q=0.8, en;q=0.5"), best_language("")
+    ('de', 'en')
+    """
+    liked = list[tuple[float, str]]()
+    for entry in accepted.split(",")[:20]:
+        name, _, weight = entry.partition(";")
+        code = name.strip().lower().partition("-")[0]
+        digits = weight.strip().removeprefix("q=") or "1"
+        # Whatever is no number is liked least: a header is a stranger's.
+        liked.append((float(digits) if _WEIGHT.fullmatch(digits) else 0.0, code))
+    # The sort is stable: of the same weight the first is meant.
+    known = [
+        code for weight, code in sorted(liked, key=lambda pair: -pair[0]) if code in LANGUAGES and weight
+    ]
+    return known[0] if known else "en"
+
+
+def plural(language: str, n: int) -> str:
+    """Which form of a word goes with a number (the categories of CLDR).
+
+    >>> [plural("ar", n) for n in (0, 1, 2, 3, 11, 100)]
+    ['zero', 'one', 'two', 'few', 'many', 'other']
+    """
+    if language != "ar" or n < 3:
+        return ("zero", "one", "two")[n] if language == "ar" else ("one" if n == 1 else "other")
+    if 3 <= n % 100 <= 10:
+        return "few"
+    return "many" if n % 100 >= 11 else "other"
+
+
+@pass_context
+def _own(context: Context, word: str) -> Markup:
+    """A word of a project's settings: one of plaudit's defaults in the reader's language, else as it is."""
+    translated = words(context["lang"]).get(f"default: {word}")
+    return escape(visible(word if translated is None else translated))
+
+
+# Texts.
+
+
+@pass_context
+def _text(context: Context, value: Any, markdown: bool = False) -> Markup:
+    """A prompt or an answer: a text, or the turns of a conversation with who speaks in each."""
+    if isinstance(value, str):
+        return _words_of(value, markdown)
+    speak, turns = context["w"], list[Markup]()
+    for message in turns_of(text_of(value)):
+        role = message.role if message.role in _ROLES else "tool"
+        shown = _words_of(plain_text((message,)), markdown)
+        shown += Markup("").join(
+            Markup('<p class="quiet">{}</p>').format(speak("picture", address=source))
+            for source in pictures((message,))
+        )
+        turns.append(
+            Markup('<li class="turn {}"><p class="role">{}</p>{}</li>').format(
+                role, speak(f"role-{role}"), shown
+            )
+        )
+    return Markup('<ol class="turns">{}</ol>').format(Markup("").join(turns))
+
+
+def _words_of(words: str, markdown: bool) -> Markup:
+    if markdown:
+        return Markup('<div class="text markdown" dir="auto">{}</div>').format(clean_markdown(words))
+    return Markup('<div class="text" dir="auto">{}</div>').format(visible(words))
+
+
+def clean_markdown(words: str) -> Markup:
+    """Markdown as HTML in which nothing can run, and which loads nothing.
+
+    >>> clean_markdown("*so* <b>not</b>").strip()
+    Markup('<p><em>so</em> &lt;b&gt;not&lt;/b&gt;</p>')
+    """
+    # Here, as only projects with Markdown need them.
+    import nh3
+
+    html = _markdown_reader().render(visible(words))
+    cleaned = nh3.clean(
+        html,
+        tags=_ALLOWED,
+        attributes={"*": set(), "a": {"href"}, "ol": {"start"}},
+        url_schemes={"http", "https", "mailto"},
+        link_rel="noopener noreferrer nofollow",
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+    )
+    return Markup(cleaned)
+
+
+# No h1 and no h2: these are the page's own. No picture: a browser would fetch it from its owner.
+_ALLOWED = {
+    *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a"),
+    *("h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
+}
+
+
+@cache
+def _markdown_reader() -> Any:
+    from markdown_it import MarkdownIt
+
+    reader = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
+    reader.disable("image")
+    reader.add_render_rule("heading_open", _heading)
+    reader.add_render_rule("heading_close", _heading)
+    return reader
+
+
+def _heading(renderer: Any, tokens: Sequence[Any], at: int, options: Any, env: Any) -> str:
+    # Two levels down, below the page's own headings, so that a screen reader's outline stays true.
+    tokens[at].tag = f"h{min(int(tokens[at].tag[1]) + 2, 6)}"
+    return renderer.renderToken(tokens, at, options, env)
+
+
+Part = tuple[str, bool]
+"""A piece of a text, and whether the other text has it not."""
+
+
+def differences(left: str, right: str) -> tuple[list[Part], list[Part]]:
+    """Two texts in pieces, each with whether it differs: by words, of long texts by lines.
+
+    >>> differences("a red owl", "a blue owl")
+    ([('a ', False), ('red', True), (' owl', False)], [('a ', False), ('blue', True), (' owl', False)])
+    """
+    for unit in (_TOKEN, _LINE):
+        pieces = unit.findall(left), unit.findall(right)
+        # Comparing takes time with the product of the lengths, and a page must not take seconds.
+        if len(pieces[0]) * len(pieces[1]) <= _MOST_COMPARED:
+            return _compared(*pieces)
+    return [(left, False)], [(right, False)]
+
+
+def _compared(left: Sequence[str], right: Sequence[str]) -> tuple[list[Part], list[Part]]:
+    sides: tuple[list[Part], list[Part]] = ([], [])
+    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    for what, left_from, left_to, right_from, right_to in matcher.get_opcodes():
+        pieces = "".join(left[left_from:left_to]), "".join(right[right_from:right_to])
+        for side, piece in zip(sides, pieces, strict=True):
+            if piece:
+                # Blanks alone are not worth a mark.
+                side.append((piece, what != "equal" and bool(piece.strip())))
+    return sides
+
+
+# Forms and files.
+
+
+@pass_context
+def _hidden(context: Context) -> Markup:
+    """The field by which a form shows that it is of this session."""
+    return Markup('<input type="hidden" name="form_token" value="{}">').format(context["visit"].form_token)
+
+
+def static(name: str) -> str:
+    """The address of a static file; it changes with the files, so that browsers may keep it for ever."""
+    assert name in _static_files(), name
+    return f"/static/{static_version()}/{name}"
+
+
+@cache
+def static_version() -> str:
+    """A short name of what all static files hold: one for all, since scripts name each other by place."""
+    digest = hashlib.sha256()
+    for name, content in sorted(_static_files().items()):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def static_file(name: str) -> tuple[bytes, str] | None:
+    """The bytes of a static file and its media type; None where there is no such file."""
+    content = _static_files().get(name)
+    return None if content is None else (content, MEDIA_TYPES[name.rpartition(".")[2]])
+
+
+@cache
+def _static_files() -> Mapping[str, bytes]:
+    folder = resources.files("plaudit.collect.app").joinpath("static")
+    return {
+        file.name: file.read_bytes()
+        for file in folder.iterdir()
+        if file.name.rpartition(".")[2] in MEDIA_TYPES
+    }

@@ -1,0 +1,252 @@
+"""What comes in is bounded, read strictly and checked by field; what goes wrong is said in one shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from anyio import CapacityLimiter
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from plaudit.collect.kinds import MOST_LEVELS, refuse_deep
+from plaudit.collect.people import Identity
+from plaudit.collect.refusals import (
+    ChangedMeanwhileError,
+    FieldError,
+    KeyConflictError,
+    ModelUnavailableError,
+    NotFoundError,
+    NotYoursError,
+    StoreUnavailableError,
+    TooOftenError,
+    checked_text,
+)
+from plaudit.config import did_you_mean
+from plaudit.data.fields import describe_value
+from plaudit.errors import UserError
+from plaudit.files import exact_json
+
+MOST_BYTES = 8_000_000
+"""The largest body of a usual request: the longest label, with every letter escaped."""
+MOST_TASK_BYTES = 64_000_000
+"""The largest body of tasks."""
+MOST_TASKS = 20_000
+"""How many tasks a request may bring."""
+MOST_OF_A_KEY = 200
+"""The longest key of a sender, in characters."""
+MOST_OF_A_NUMBER = 2**62
+"""The largest whole number of a request: what a column of a database holds."""
+# An object around a label, which may be as deep as a task.
+_LEVELS = MOST_LEVELS + 4
+
+
+class RequestError(UserError):
+    """A request that is refused before any of it is looked at, with the status that says why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldRule:
+    """What a field of a request must be.
+
+    Example: ``FieldRule(types=(str,), required=True)``
+    """
+
+    types: tuple[type, ...]
+    """Its types; none for any JSON, which is checked further inside."""
+    required: bool = True
+    """Whether it must be there."""
+
+
+TEXT, ANY = FieldRule(types=(str,)), FieldRule(types=())
+"""A text that must be there, and a value that must be there whatever it is."""
+MAYBE_TEXT, MAYBE_ANY = FieldRule(types=(str,), required=False), FieldRule(types=(), required=False)
+"""The same, which may be left out."""
+INTEGER = FieldRule(types=(int,), required=False)
+"""A whole number that may be left out."""
+NUMBER = FieldRule(types=(float, int), required=False)
+"""A number that may be left out."""
+SWITCH = FieldRule(types=(bool,), required=False)
+"""True or false, which may be left out."""
+_TYPE_NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+Lane = Literal["", "model", "password"]
+"""Which threads answer: the usual ones, or those of what waits for a model, or for a slow hash."""
+LANES: Mapping[Lane, CapacityLimiter | None] = {
+    "": None,
+    # A slow model holds up those who talk to it, and nobody else.
+    "model": CapacityLimiter(100),
+    "password": CapacityLimiter(8),
+}
+"""How many of each may be at work at once; none for the limit that all usual ones share."""
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body, refused as soon as it is longer than it may be."""
+    # By its own word first, so that nothing of it need be read; who says nothing is counted below.
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > most:
+        raise RequestError(413, f"the request has {int(declared):,} bytes; at most {most:,} are taken")
+    content = bytearray()
+    try:
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > most:
+                raise RequestError(413, f"the request has more than the {most:,} bytes that are taken")
+    except ClientDisconnect:
+        raise RequestError(400, "the request was cut off") from None
+    return bytes(content)
+
+
+def read_object(content: bytes, rules: Mapping[str, FieldRule]) -> dict[str, Any]:
+    """The fields of a JSON object; an unknown one is refused by name, with the nearest known."""
+    found = parse_json(content, "the request") if content else {}
+    if not isinstance(found, dict):
+        raise FieldError(field="request", found=describe_value(found), expected="a JSON object")
+    return check_fields(found, rules)
+
+
+def read_query(query: Iterable[tuple[str, str]], rules: Mapping[str, FieldRule]) -> dict[str, Any]:
+    """The words behind the question mark of an address, as numbers where numbers are wanted."""
+    found = dict[str, Any]()
+    for name, text in query:
+        if name in found:
+            raise FieldError(field=name, found="the same name twice", expected="each name once")
+        wants_number = name in rules and rules[name].types == INTEGER.types
+        # In ASCII only: a raised 2 is a digit to isdigit, and int refuses it.
+        found[name] = int(text) if wants_number and _is_number(text) else text
+    return check_fields(found, rules)
+
+
+def _is_number(text: str) -> bool:
+    # Python refuses to read a number of thousands of digits, and no database holds one of twenty.
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def parse_json(content: bytes, what: str) -> Any:
+    """JSON of a bounded depth, in UTF-8, with every key once and no NaN."""
+    try:
+        value = exact_json.loads_foreign(content.decode())
+        # Written for its refusal: Python reads NaN, and 1e999 as infinity, and JSON has neither.
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, f"{what} is no JSON in UTF-8: {error}") from error
+    refuse_deep(value, what, _LEVELS)
+    return value
+
+
+def check_fields(found: Mapping[str, Any], rules: Mapping[str, FieldRule]) -> dict[str, Any]:
+    """The fields, each as its rule wants it."""
+    for name, value in found.items():
+        if name not in rules:
+            raise FieldError(
+                field=name,
+                found=f"an unknown field{did_you_mean(name, rules)}",
+                expected=f"one of {', '.join(rules)}" if rules else "no fields at all",
+            )
+        _check_type(name, value, rules[name])
+    for name, rule in rules.items():
+        if rule.required and name not in found:
+            raise FieldError(field=name, found="nothing", expected=_expected(rule))
+    return dict(found)
+
+
+def _check_type(name: str, value: object, rule: FieldRule) -> None:
+    # True is an int to Python.
+    fits = not rule.types or (
+        isinstance(value, rule.types) and (type(value) is not bool or bool in rule.types)
+    )
+    # null stands for what was left out: many clients send every field that they know.
+    if not fits and not (value is None and not rule.required):
+        raise FieldError(field=name, found=describe_value(value), expected=_expected(rule))
+    if isinstance(value, int) and abs(value) > MOST_OF_A_NUMBER:
+        raise FieldError(field=name, found="a number of more digits", expected=f"at most {MOST_OF_A_NUMBER}")
+    if isinstance(value, str):
+        checked_text(name, value, most=MOST_BYTES)
+    if name == "key" and isinstance(value, str) and not 0 < len(value) <= MOST_OF_A_KEY:
+        raise FieldError(
+            field="key", found=f"{len(value)} characters", expected=f"1 to {MOST_OF_A_KEY} characters"
+        )
+
+
+def _expected(rule: FieldRule) -> str:
+    return _TYPE_NAMES[rule.types[0]] if rule.types else "a value"
+
+
+def read_json_lines(content: bytes) -> list[Any]:
+    """Tasks as JSON lines: so many at most, each of a bounded depth; a fault names its line."""
+    lines = [line for line in content.split(b"\n") if line.strip()]
+    if len(lines) > MOST_TASKS:
+        raise RequestError(413, f"{len(lines):,} tasks; send at most {MOST_TASKS:,} at once")
+    return [parse_json(line, f"line {number}") for number, line in enumerate(lines, start=1)]
+
+
+_STATUSES: Sequence[tuple[type[UserError], int]] = (
+    (FieldError, 422),
+    (KeyConflictError, 409),
+    (ChangedMeanwhileError, 409),
+    (NotYoursError, 403),
+    (NotFoundError, 404),
+    (TooOftenError, 429),
+    (StoreUnavailableError, 503),
+    (ModelUnavailableError, 503),
+)
+
+
+def status_of(error: UserError) -> int:
+    """The status of HTTP that a refusal is sent with."""
+    if isinstance(error, RequestError):
+        return error.status
+    return next((number for kind, number in _STATUSES if isinstance(error, kind)), 400)
+
+
+def error_details(error: UserError) -> dict[str, Any]:
+    """What is wrong, and of which field."""
+    details: dict[str, Any] = {"message": str(error)}
+    if isinstance(error, FieldError):
+        details |= {"field": error.field, "found": error.found, "expected": error.expected}
+    return details
+
+
+def refusal(error: UserError) -> Response:
+    """What a sender reads of an error."""
+    status = status_of(error)
+    headers = dict[str, str]()
+    if status == 503:
+        headers["Retry-After"] = "1"
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    # In ASCII: the name of an unknown field is repeated, and JSON can name one by half a character.
+    content = json.dumps({"error": error_details(error)})
+    return Response(content, status, headers, media_type="application/json")
+
+
+def bearer_token(authorization: str) -> str:
+    """The token of a request's header."""
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise RequestError(401, "who asks? Send the token of your invite as Authorization: Bearer TOKEN")
+    return token.strip()
+
+
+def refuse_scope(who: Identity, scope: str) -> None:
+    """Complain where a token may not do this; ``any`` is open to every token."""
+    if scope != "any" and scope not in who.scopes:
+        raise NotYoursError(
+            f"a token of {who.role} with {', '.join(who.scopes)} may not do this ({scope})",
+            tried_in=who.project,
+        )

@@ -1,0 +1,309 @@
+"""The Starlette application over a store, and how it is served: until a signal, or beside a program."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from plaudit import __version__
+from plaudit.collect.app import (
+    deciding,
+    entering,
+    labelling_pages,
+    managing,
+    people_pages,
+    reading_pages,
+    setting,
+)
+from plaudit.collect.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join
+from plaudit.collect.app.headers import WithHeaders
+from plaudit.collect.app.pages import Page, Site, Solo, page_routes, refused_outright
+from plaudit.collect.app.render import static_file
+from plaudit.collect.app.safety import (
+    LANES,
+    MOST_BYTES,
+    RequestError,
+    bearer_token,
+    read_body,
+    read_json_lines,
+    read_object,
+    read_query,
+    refusal,
+    refuse_scope,
+)
+from plaudit.collect.people import Identity
+from plaudit.collect.quality.cache import Reports
+from plaudit.collect.refusals import NotYoursError, checked_text
+from plaudit.collect.store import LabelStore
+from plaudit.collect.transaction import Receipt
+from plaudit.errors import UserError
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""The addresses that only this machine reaches."""
+PAGES: tuple[Page, ...] = (
+    *entering.PAGES,
+    *labelling_pages.PAGES,
+    *reading_pages.PAGES,
+    *managing.PAGES,
+    *setting.PAGES,
+    *people_pages.PAGES,
+    *deciding.PAGES,
+)
+"""All pages of the app."""
+
+
+def make_app(store: LabelStore, site: Site | None = None, reports: Reports | None = None) -> WithHeaders:
+    """The application: every address that is not in its tables is refused."""
+    site = replace(Site() if site is None else site, reports=Reports(store) if reports is None else reports)
+    routes = [
+        Route(f"{PREFIX}/health", _health, methods=["GET"]),
+        Route(f"{PREFIX}/join", _joining(store), methods=["POST"]),
+        *(
+            Route(PREFIX + endpoint.path, _serving(store, endpoint), methods=[endpoint.method])
+            for endpoint in ENDPOINTS
+        ),
+        Route("/static/{version}/{name}", _static, methods=["GET"]),
+        *page_routes(store, site, PAGES),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_address, 500: _fault})
+    return WithHeaders(app, behind_https=site.behind is not None)
+
+
+async def _static(request: Request) -> Response:
+    found = static_file(request.path_params["name"])
+    if found is None:
+        raise HTTPException(404)
+    content, media_type = found
+    # The address holds a digest of the content: what is kept under it is never old.
+    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return Response(content, 200, headers, media_type=media_type)
+
+
+async def _health(_: Request) -> Response:
+    return _json({"plaudit": __version__})
+
+
+def _joining(store: LabelStore) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        try:
+            given = read_object(await read_body(request, MOST_BYTES), JOIN_RULES)
+            return _json(await run_in_threadpool(join, store, given), 201)
+        except NotYoursError as error:
+            # Whoever tries has no name yet; which project's invite it was is known.
+            if error.tried_in is not None:
+                await run_in_threadpool(store.refused, error.tried_in, "nobody", f"POST /join: {error}")
+            return refusal(error)
+        except UserError as error:
+            return refusal(error)
+
+    return answer
+
+
+def _serving(store: LabelStore, endpoint: Endpoint) -> Callable[[Request], Any]:
+    """What answers at an endpoint: the body is read here, the rest is done in a thread."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            if endpoint.most > MOST_BYTES:
+                # So much is read and held for nobody whose token is not known.
+                await run_in_threadpool(_who, store, request)
+            content = await read_body(request, endpoint.most)
+            work = partial(_answer, store, endpoint, request, content)
+            return await to_thread.run_sync(work, limiter=LANES[endpoint.lane])
+        except UserError as error:
+            return refusal(error)
+
+    return answer
+
+
+def _who(store: LabelStore, request: Request) -> Identity:
+    """Whose token a request brings."""
+    who = store.identity(bearer_token(request.headers.get("authorization", "")))
+    if who is None:
+        raise RequestError(401, "this token is unknown, has ended or was revoked; ask for another invite")
+    return who
+
+
+def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: bytes) -> Response:
+    who = _who(store, request)
+    try:
+        # Before the fields: who may not ask learns nothing of what would be taken.
+        refuse_scope(who, endpoint.scope)
+        given = _read_fields(endpoint, request, content)
+        # Words of the address reach the database as fields do.
+        for name, word in request.path_params.items():
+            checked_text(name, word)
+        found = endpoint.handler(Call(store=store, who=who, given=given, path=request.path_params))
+    except NotYoursError as error:
+        # The audit trail: who tried what is not theirs.
+        if error.tried_in is not None:
+            store.refused(error.tried_in, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}")
+        raise
+    if isinstance(found, Lines):
+        return StreamingResponse(found.parts, endpoint.status, media_type="application/jsonl")
+    return _json(asdict(found) if isinstance(found, Receipt) else found, endpoint.status)
+
+
+def _read_fields(endpoint: Endpoint, request: Request, content: bytes) -> dict[str, Any]:
+    if endpoint.lines:
+        return {"lines": read_json_lines(content)}
+    if endpoint.method == "GET":
+        return read_query(request.query_params.multi_items(), endpoint.rules)
+    return read_object(content, endpoint.rules)
+
+
+def _json(found: object, status: int = 200) -> Response:
+    content = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+    return Response(content, status, media_type="application/json")
+
+
+async def _no_such_address(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if not request.url.path.startswith(f"{PREFIX}/"):
+        return refused_outright(request, RequestError(error.status_code, _PAGE_FAULTS[error.status_code]))
+    messages = {404: "there is no such address", 405: f"{request.method} is not taken here"}
+    message = f"{messages.get(error.status_code, error.detail)}; docs/collecting-teams.md lists them"
+    return refusal(RequestError(error.status_code, message))
+
+
+_PAGE_FAULTS = {404: "there is no such page", 405: "this page takes no such request"}
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    # What went wrong stands in the server's own output; a sender learns nothing of the machine.
+    message = f"a fault of the server ({type(error).__name__}); nothing was acknowledged"
+    if not request.url.path.startswith(f"{PREFIX}/"):
+        return refused_outright(request, RequestError(500, message))
+    return JSONResponse({"error": {"message": message}}, 500)
+
+
+def serve(
+    store: LabelStore,
+    host: str,
+    port: int,
+    ready: Callable[[str], None],
+    *,
+    behind: str | None = None,
+    solo: Solo | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, which end it in good order; ``ready`` is called once it listens."""
+    stop = threading.Event()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in handlers:
+        # No more than a flag: the server, in its own thread, brings what is under way to its end.
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        with serve_in_background(store, host, port, behind=behind, solo=solo) as server:
+            ready(server.url)
+            while server.is_running and not stop.wait(0.5):
+                pass
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+class BackgroundServer:
+    """A server in a thread of this process.
+
+    Example: ``BackgroundServer("http://127.0.0.1:41234", thread).url``
+    """
+
+    def __init__(self, url: str, thread: threading.Thread) -> None:
+        self.url, self._thread = url, thread
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still answers."""
+        return self._thread.is_alive()
+
+
+@contextmanager
+def serve_in_background(
+    store: LabelStore,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    behind: str | None = None,
+    solo: Solo | None = None,
+) -> Iterator[BackgroundServer]:
+    """Serve while the block runs, over real HTTP; port 0 takes a free one."""
+    with _listening(host, port) as listener:
+        reports = Reports(store)
+        server = _server(make_app(store, site_of(listener.getsockname()[1], host, behind, solo), reports))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                # Joined and not slept through: a server that cannot start is noticed at once.
+                thread.join(0.01)
+            if not server.started:
+                raise UserError(f"{_url(listener)}: the server did not start")
+            yield BackgroundServer(_url(listener), thread)
+        finally:
+            server.should_exit = True
+            thread.join()
+            reports.close()
+
+
+def site_of(port: int, host: str = "127.0.0.1", behind: str | None = None, solo: Solo | None = None) -> Site:
+    """The names under which a server on a port may be called."""
+    names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
+    # A browser leaves out the port that http has by itself.
+    hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
+    proxy = set() if behind is None else {urlsplit(behind).netloc.lower()}
+    return Site(hosts=(*sorted(hosts | proxy),), port=port, behind=behind, solo=solo)
+
+
+def _server(app: WithHeaders) -> uvicorn.Server:
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+    )
+    return uvicorn.Server(config)
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP, or asyncio leaves its delay for small packets on: 40 ms for every answer.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        # The port of a server that has just ended is held for a while, and would keep the next one out.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except (OSError, OverflowError) as error:
+            raise UserError(
+                f"{host}:{port} cannot be listened on ({error}); name another --host or --port"
+            ) from error
+        listener.listen(256)
+        yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,192 @@
+"""People as a judge whose verdicts take days: tasks go into a store, and what was said comes out as rows.
+
+A task is known by what is asked: the same prompt and the same answers, in whatever order. Who asks again, in
+a later round or after a crash, is given what people said before, and nobody labels anything twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from plaudit.collect import adding, log, views
+from plaudit.collect.answers import preferred_place
+from plaudit.collect.export import Filters, Snapshot, export, selected_labels
+from plaudit.collect.log import Entry
+from plaudit.collect.project import Project
+from plaudit.collect.qualifying import PLAUDIT
+from plaudit.collect.store import LabelStore
+from plaudit.collect.tables import task
+from plaudit.collect.transaction import Transaction
+from plaudit.collect.waiting import Wait, waiting_error
+from plaudit.data.judging import Task, Verdict, probable_verdict
+from plaudit.data.records import text_to_json
+from plaudit.errors import UserError
+
+_STANDING = select(task.c.id, task.c.state, task.c.wanted, task.c.done).where(
+    task.c.project == bindparam("p")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class People:
+    """Whoever answers in a project of a store.
+
+    Example: ``People(store=open_store("labels.db"), project="helpful").verdicts(tasks, seed=0)``
+    """
+
+    store: LabelStore
+    """Where they answer."""
+    project: str
+    """What they are asked in."""
+
+    @property
+    def name(self) -> str:
+        """What notes, tables and rows call them together."""
+        return "people"
+
+    def begin(self, settings: Project) -> Project:
+        """Make the project where there is none of its name; gives the settings that hold.
+
+        A project that is there stays as it is, since its owner may have changed it.
+        """
+        # Looked and made in one change: of two loops that begin at once only one makes it.
+        with self.store.changing() as change:
+            there = views.settings_of(change.connection, self.project)
+            if there is None:
+                adding.set_project(change, replace(settings, name=self.project), actor=PLAUDIT)
+                return replace(settings, name=self.project)
+        if there.ask != settings.ask:
+            raise UserError(
+                f"{self.store.where}: project {self.project} asks for {there.ask}, and {settings.ask} is "
+                "wanted here; name another project, or another store"
+            )
+        return there
+
+    def ask(self, bodies: Sequence[Mapping[str, Any]], *, draw: str | None = None) -> tuple[str, ...]:
+        """The ids of tasks, in order; those that nobody asked yet are added, all of them or none.
+
+        Under the name of a ``draw`` the log remembers them, and `requested` finds them without their words.
+        """
+        keys = [adding.content_key(body) for body in bodies]
+        with self.store.changing() as change:
+            there = adding.ids_by_content(change, self.project)
+            # By what is asked: a pair that was drawn twice is one task, and its id is given twice.
+            fresh = {key: body for key, body in zip(keys, bodies, strict=True) if key not in there}
+            if fresh:
+                adding.add_tasks(change, self.project, fresh.values(), actor=PLAUDIT)
+                there = adding.ids_by_content(change, self.project)
+            ids = tuple(there[key] for key in keys)
+            if draw is not None and self._drawn(change, draw) is None:
+                change.record(
+                    Entry(
+                        project=self.project,
+                        actor=PLAUDIT,
+                        kind="asked",
+                        subject=self.project,
+                        key=_draw_key(draw),
+                        body={"tasks": [*ids]},
+                    )
+                )
+        return ids
+
+    def requested(self, draw: str) -> tuple[str, ...] | None:
+        """The ids of the tasks that were asked under this name; None where none were."""
+        with self.store.looking() as look:
+            return self._drawn(look, draw)
+
+    def _drawn(self, look: Transaction, draw: str) -> tuple[str, ...] | None:
+        event = log.by_key(look.connection, self.project, _draw_key(draw))
+        return None if event is None or event.body is None else tuple(event.body["tasks"])
+
+    def wait(self, tasks: Collection[str]) -> Wait | None:
+        """What is missing of these tasks; None where they are settled.
+
+        Settled is what wants no more labels: also a task on which people stay divided, whose labels are taken
+        as they are unless a reviewer has decided by then, and one that was closed.
+        """
+        wanted_ids = {*tasks}
+        with self.store.looking() as look:
+            rows = look.connection.execute(_STANDING, {"p": self.project}).all()
+        # Here and not in the question: databases bound how many ids it may have.
+        rows = [row for row in rows if row.id in wanted_ids]
+        missing = sum(max(row.wanted - row.done, 0) for row in rows if row.state == "open")
+        if missing == 0:
+            return None
+        wanted = sum(row.wanted for row in rows)
+        where = {"store": self.store.where, "project": self.project}
+        return Wait(**where, missing=missing, wanted=wanted, tasks=tuple(sorted(wanted_ids)))
+
+    def refuse_waiting(self, tasks: Collection[str]) -> None:
+        """Raise while labels of these tasks are missing."""
+        wait = self.wait(tasks)
+        if wait is not None:
+            raise waiting_error(wait)
+
+    def export(self, tasks: Collection[str], out: Path) -> Snapshot:
+        """Write what was said of these tasks, with its snapshot; raises while labels are missing."""
+        self.refuse_waiting(tasks)
+        return export(self.store, self.project, out, tasks=tasks)
+
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """What people say of pairs: of several labels the share that prefers the first; None where none does.
+
+        Raises while labels are missing; the seed means nothing to people.
+        """
+        del seed
+        self.begin(Project(name=self.project))
+        bodies = [task_body(task) for task in tasks]
+        ids = self.ask(bodies)
+        self.refuse_waiting(ids)
+        with self.store.looking() as look:
+            found, _ = selected_labels(look.connection, self.project, Filters(), ids)
+        by_task: dict[str, list[Any]] = {}
+        for row in found:
+            by_task.setdefault(row.task, []).append(row)
+        return [_verdict(body, by_task.get(own, ())) for own, body in zip(ids, bodies, strict=True)]
+
+
+def task_body(
+    task: Task, *, kind: str = "pair", source: Mapping[str, Any] | None = None, **metadata: Any
+) -> dict[str, Any]:
+    """What a store asks of a task's answers, with what finds the task again; nobody is shown more than texts.
+
+    >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))
+    >>> task_body(task, source={"model": "sft"}, round=1)["candidates"][0]
+    {'text': 'Mice.', 'ended': True, 'source': {'model': 'sft'}}
+    """
+    candidates = [
+        {"text": text_to_json(answer), "ended": ended, **({} if source is None else {"source": dict(source)})}
+        for answer, ended in zip(task.answers, task.ended, strict=True)
+    ]
+    body: dict[str, Any] = {"kind": kind, "prompt": text_to_json(task.prompt), "candidates": candidates}
+    carried = {"category": task.category, "reference_answer": task.reference_answer}
+    body |= {name: value for name, value in carried.items() if value is not None}
+    return body | ({"metadata": metadata} if metadata else {})
+
+
+def _draw_key(draw: str) -> str:
+    return f"asked/{draw}"
+
+
+def _verdict(body: Mapping[str, Any], labels: Sequence[Any]) -> Verdict | None:
+    """The verdict on a pair as it was asked here, in whichever order the store has its answers."""
+    probabilities, who = list[float](), set[str]()
+    for row in labels:
+        label, stored = json.loads(row.label), json.loads(row.body)
+        if label.get("none"):
+            continue
+        place = preferred_place(label, json.loads(row.shown))
+        preferred = None if place is None else stored["candidates"][place]["text"]
+        probabilities.append(0.5 if place is None else float(preferred == body["candidates"][0]["text"]))
+        who.add(row.annotator)
+    if not probabilities:
+        return None
+    annotator = next(iter(who)) if len(who) == 1 else "people"
+    return replace(probable_verdict(fmean(probabilities), annotator=annotator), group="people")

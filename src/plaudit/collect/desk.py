@@ -1,0 +1,525 @@
+"""The desk gives work out: leases that end by the clock, a strict cap, and an order drawn for each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Boolean, and_, bindparam, case, exists, func, or_, select
+
+from plaudit.collect import log
+from plaudit.collect.answers import reverse
+from plaudit.collect.assigning import (
+    MOST_OPEN,
+    REPEAT_AFTER,
+    Annotator,
+    Candidate,
+    Purpose,
+    draw_order,
+    fits,
+    purposes,
+    select_task,
+    uniform,
+)
+from plaudit.collect.kinds import shown_task
+from plaudit.collect.log import Entry
+from plaudit.collect.project import Project
+from plaudit.collect.refusals import KeyConflictError, NotFoundError, NotYoursError, checked_text
+from plaudit.collect.tables import (
+    annotator,
+    assignment,
+    draft,
+    has_place,
+    is_item,
+    is_open,
+    label,
+    project,
+    task,
+)
+from plaudit.collect.transaction import Transaction, later, parsed
+from plaudit.data.fields import shorten
+
+MOST_OF_A_KEY = 200
+"""The longest key that a sender may make."""
+MOST_COUNTED = 500
+"""How far is looked ahead when what is left for a person is counted: a page must not read every task."""
+_WINDOW = 64
+_STARTED_WINDOW = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A task that is given to a person for some time.
+
+    Example: ``Lease(assignment="w7", task="t5c…", shown={"kind": "pair"}, until="2026-03-01T12:30:00Z", …)``
+    """
+
+    assignment: str
+    """What the answer is sent for."""
+    task: str
+    """The task's id; not for annotators, since it is the same for all."""
+    shown: dict[str, Any]
+    """What the person sees, in the order that was drawn."""
+    until: str
+    """When somebody else may be given the place; an answer is taken later too."""
+    draft: dict[str, Any] | None
+    """What the person had filled in."""
+    guidelines: str
+    """The version of the guidelines that the answer is given under."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """There is no task for a person now.
+
+    Example: ``Nothing(reason="wait", until="2026-03-01T12:30:00.000000Z")``
+    """
+
+    reason: str
+    """Done: nothing will come; wait: others hold the rest; suspended or failed: no work for this person."""
+    until: str | None = None
+    """When the first of the others' leases ends, where there is something to wait for."""
+
+
+_OWN = select(assignment).where(
+    assignment.c.project == bindparam("p"), assignment.c.annotator == bindparam("n")
+)
+_OWN_OPEN = _OWN.where(assignment.c.state == "open").order_by(assignment.c.seq)
+_OWN_ENDED = (
+    _OWN.where(assignment.c.state == "ended", assignment.c.purpose == "work")
+    .join(task, (task.c.project == assignment.c.project) & (task.c.id == assignment.c.task))
+    # Only while the place is free: taken up again it must not exceed the cap.
+    .where(has_place(task))
+    .order_by(assignment.c.seq)
+    .limit(1)
+)
+_ENDED = (
+    select(assignment.c.id)
+    .where(
+        assignment.c.project == bindparam("p"),
+        is_open(assignment),
+        assignment.c.until < bindparam("now"),
+    )
+    .order_by(assignment.c.until, assignment.c.seq)
+    .limit(100)
+)
+_mine = assignment.alias()
+_OTHERS_UNTIL = select(func.min(assignment.c.until)).where(
+    assignment.c.project == bindparam("p"),
+    is_open(assignment),
+    assignment.c.annotator != bindparam("n"),
+    # Items have no places that somebody could wait for.
+    assignment.c.purpose == "work",
+    # What the person has done cannot come back, whoever else holds it.
+    ~exists().where(
+        _mine.c.project == bindparam("p"),
+        _mine.c.annotator == bindparam("n"),
+        _mine.c.task == assignment.c.task,
+        _mine.c.state != "ended",
+    ),
+)
+_ASSIGNMENT = select(assignment).where(assignment.c.id == bindparam("a"))
+_TASK = select(task).where(task.c.project == bindparam("p"), task.c.id == bindparam("t"))
+_PERSON = select(annotator).where(annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n"))
+_GUIDELINES = select(project.c.guidelines).where(project.c.name == bindparam("p"))
+_DRAFT = select(draft).where(draft.c.assignment == bindparam("a"))
+_LAST_ORDER = (
+    select(assignment.c.shown)
+    .where(
+        assignment.c.project == bindparam("p"),
+        assignment.c.task == bindparam("t"),
+        assignment.c.annotator != bindparam("n"),
+    )
+    .order_by(assignment.c.seq.desc())
+    .limit(1)
+)
+
+
+def _unseen(rows: Any) -> Any:
+    """Not given to this person before, whatever came of it."""
+    return ~exists().where(
+        assignment.c.project == bindparam("p"),
+        assignment.c.annotator == bindparam("n"),
+        assignment.c.task == rows.c.id,
+    )
+
+
+def _visits(rows: Any) -> Any:
+    """How many tasks of a prompt the person was given; not counted where nothing hangs on it."""
+    counted = select(func.count()).where(
+        assignment.c.project == bindparam("p"),
+        assignment.c.annotator == bindparam("n"),
+        assignment.c.prompt == rows.c.prompt,
+    )
+    return case((bindparam("any_prompt", type_=Boolean), 0), else_=counted.scalar_subquery())
+
+
+def _readable(rows: Any) -> tuple[Any, ...]:
+    """No category that the person declined, and a language that the person reads."""
+    return (
+        or_(rows.c.category.is_(None), rows.c.category.not_in(bindparam("declined", expanding=True))),
+        or_(
+            bindparam("any_language", type_=Boolean),
+            rows.c.language.is_(None),
+            rows.c.language.in_(bindparam("languages", expanding=True)),
+        ),
+    )
+
+
+def _suits(rows: Any) -> tuple[Any, ...]:
+    """What `fits` asks for, said to the database: thousands that do not fit are not read one by one."""
+    return (
+        _unseen(rows),
+        rows.c.authors.not_like(bindparam("own")),
+        *_readable(rows),
+        _visits(rows) < bindparam("prompt_limit"),
+    )
+
+
+# Without the texts, which the choice does not look at.
+_CHOICE = tuple(column for column in task.c if column.name != "body")
+_OPEN = (task.c.project == bindparam("p"), has_place(task))
+_BY_URGENCY = (task.c.lacking.desc(), task.c.priority.desc(), task.c.scramble)
+# A person who labelled ten thousand tasks would otherwise pass all of them by on the way to a new one.
+_NEAR = (
+    select(*_CHOICE)
+    .where(*_OPEN, task.c.started == 1)
+    .order_by(*_BY_URGENCY)
+    .limit(_STARTED_WINDOW)
+    .subquery()
+)
+_STARTED = (
+    select(_NEAR, _visits(_NEAR).label("visits"))
+    .where(*_suits(_NEAR))
+    .order_by(_NEAR.c.lacking.desc(), _NEAR.c.priority.desc(), _NEAR.c.scramble)
+    .limit(_WINDOW)
+)
+_FRESH, _ALL_STARTED = (
+    select(*_CHOICE, _visits(task).label("visits"))
+    .where(*_OPEN, task.c.started == started, *_suits(task))
+    .order_by(*_BY_URGENCY)
+    .limit(_WINDOW)
+    for started in (0, 1)
+)
+_UNSEEN_STARTED = select(task.c.id).where(*_OPEN, task.c.started == 1, _unseen(task)).limit(1)
+_SPECIAL = (
+    select(*_CHOICE, _visits(task).label("visits"))
+    .where(task.c.project == bindparam("p"), task.c.purpose == bindparam("purpose"), is_item(task))
+    # A closed item keeps its purpose, and is given to nobody.
+    .where(task.c.state == "item", *_suits(task))
+    .order_by(task.c.scramble)
+    .limit(1_000)
+)
+_WITHIN_SIGHT = tuple(
+    select(*_CHOICE)
+    .where(*_OPEN, task.c.started == started)
+    .order_by(*_BY_URGENCY)
+    .limit(MOST_COUNTED)
+    .subquery()
+    for started in (0, 1)
+)
+_AHEAD = tuple(
+    select(func.count(), func.coalesce(func.sum(case((and_(*_suits(rows)), 1), else_=0)), 0)).select_from(
+        rows
+    )
+    for rows in _WITHIN_SIGHT
+)
+_later_assignment = assignment.alias()
+_REPEATABLE = (
+    select(label.c.task, label.c.shown)
+    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .where(
+        label.c.project == bindparam("p"),
+        label.c.annotator == bindparam("n"),
+        label.c.purpose == "work",
+        label.c.number <= bindparam("newest"),
+        task.c.state != "closed",
+        *_readable(task),
+        # Once only: whoever has met a repeat may remember what the answer to it was.
+        ~exists().where(
+            _later_assignment.c.project == bindparam("p"),
+            _later_assignment.c.annotator == bindparam("n"),
+            _later_assignment.c.task == label.c.task,
+            _later_assignment.c.purpose == "repeat",
+        ),
+    )
+    .order_by(label.c.number, label.c.seq)
+    .limit(1)
+)
+
+
+def next_task(change: Transaction, name: str, person: str, key: str | None = None) -> Lease | Nothing:
+    """A lease for a person: the same one for the same key, an own open one without a key."""
+    row = person_row(change, name, person)
+    if row.standing in ("suspended", "failed", "erased"):
+        return Nothing(reason="suspended" if row.standing == "erased" else row.standing)
+    # The key before the clock: a reply that was lost is given again, also when its lease has ended since.
+    again = None if key is None else log.by_key(change.connection, name, key_of(person, key))
+    if again is not None:
+        if again.kind not in ("leased", "prolonged"):
+            raise KeyConflictError("this key was used before for something else; ask with a fresh one")
+        return lease_of(change, own_assignment(change, name, person, again.subject))
+    # Before own leases are read, or one that has ended would be given as if it held.
+    release_ended(change, name)
+    held = change.connection.execute(_OWN_OPEN, {"p": name, "n": person}).all()
+    # Each fresh key leases anew: without a limit one person could hold every task.
+    if held and (key is None or len(held) >= MOST_OPEN):
+        return lease_of(change, held[0])
+    found = _new_lease(change, name, row, key) or _taken_up_again(change, name, person, key)
+    if found is not None:
+        return found
+    # Nothing new: whoever lost a reply, or came back, still holds what was given before.
+    return lease_of(change, held[0]) if held else _nothing(change, name, person)
+
+
+def left_for(change: Transaction, name: str, person: str) -> tuple[int, bool]:
+    """How many tasks a person could still be given, and whether there may be more than were counted."""
+    names = _names(name, _annotator(person_row(change, name, person)), change.settings(name))
+    counted = [change.connection.execute(statement, names).one() for statement in _AHEAD]
+    return sum(int(suited) for _, suited in counted), any(looked >= MOST_COUNTED for looked, _ in counted)
+
+
+def _taken_up_again(change: Transaction, name: str, person: str, key: str | None) -> Lease | None:
+    """An own lease that ended while its place stayed free: whoever works alone may rest for an hour."""
+    ended = change.connection.execute(_OWN_ENDED, {"p": name, "n": person}).first()
+    if ended is None:
+        return None
+    prolong(change, ended, key)
+    return lease_of(change, own_assignment(change, name, person, ended.id))
+
+
+def prolong(change: Transaction, row: Any, key: str | None = None) -> str:
+    """Give a lease its whole time again; gives its new end."""
+    until = later(change.now, minutes=change.settings(row.project).lease_minutes)
+    change.record(
+        Entry(
+            project=row.project,
+            actor=row.annotator,
+            kind="prolonged",
+            subject=row.id,
+            body={"until": until},
+            key=None if key is None else key_of(row.annotator, key),
+        )
+    )
+    return until
+
+
+def _nothing(change: Transaction, name: str, person: str) -> Nothing:
+    until = change.connection.execute(_OTHERS_UNTIL, {"p": name, "n": person}).scalar_one()
+    return Nothing(reason="done") if until is None else Nothing(reason="wait", until=until)
+
+
+def person_row(change: Transaction, name: str, person: str) -> Any:
+    """The row of an annotator."""
+    row = change.connection.execute(_PERSON, {"p": name, "n": person}).first()
+    if row is None:
+        raise NotFoundError(f"{person} is nobody in project {name}")
+    return row
+
+
+def own_assignment(change: Transaction, name: str, person: str, wanted: str) -> Any:
+    """The row of an assignment, which must be the person's own."""
+    row = change.connection.execute(_ASSIGNMENT, {"a": wanted}).first() if _is_id(wanted) else None
+    # One refusal for what is not there and for what is another's: neither says which of them it is.
+    if row is None or row.project != name or row.annotator != person:
+        raise NotYoursError("this task was not given to you", tried_in=name)
+    return row
+
+
+def task_of(change: Transaction, name: str, wanted: str) -> Any:
+    """The row of a task."""
+    row = change.connection.execute(_TASK, {"p": name, "t": wanted}).first() if _is_id(wanted) else None
+    if row is None:
+        raise NotFoundError(f"project {name} has no task {shorten(wanted)}")
+    return row
+
+
+def _is_id(word: str) -> bool:
+    """Whether a word can be the id of anything: databases choke on a NUL or half a letter."""
+    return word.isascii() and word.isalnum()
+
+
+def lease_of(change: Transaction, row: Any) -> Lease:
+    """What a person sees of an assignment."""
+    settings = change.settings(row.project)
+    body = json.loads(task_of(change, row.project, row.task).body)
+    saved = change.connection.execute(_DRAFT, {"a": row.id}).first()
+    return Lease(
+        assignment=row.id,
+        task=row.task,
+        shown=shown_task(body, json.loads(row.shown), settings),
+        until=row.until,
+        draft=None if saved is None else parsed(saved.label),
+        guidelines=row.guidelines,
+    )
+
+
+def release_ended(change: Transaction, name: str) -> None:
+    """Take back the places whose time is over: no timer runs, whoever asks for work pays for it."""
+    # In parts: after a quiet night there may be thousands, and what is released is not found again.
+    while True:
+        ended = change.connection.execute(_ENDED, {"p": name, "now": change.now}).all()
+        for row in ended:
+            body = {"reason": "ended"}
+            change.record(Entry(project=name, actor="plaudit", kind="released", subject=row.id, body=body))
+        if not ended:
+            return
+
+
+def _new_lease(change: Transaction, name: str, row: Any, key: str | None) -> Lease | None:
+    settings, person = change.settings(name), _annotator(row)
+    for purpose in purposes(person, settings):
+        found = _FINDERS[purpose](change, name, person, settings)
+        if found is not None:
+            wanted, order = found
+            return _lease(change, person, wanted, purpose=purpose, order=order, key=key)
+    return None
+
+
+def is_through(look: Transaction, name: str, row: Any) -> bool:
+    """Whether a person holds nothing and would be given nothing now, without giving anything."""
+    if look.connection.execute(_OWN_OPEN, {"p": name, "n": row.name}).first() is not None:
+        return False
+    settings, person = look.settings(name), _annotator(row)
+    return not any(_FINDERS[purpose](look, name, person, settings) for purpose in purposes(person, settings))
+
+
+def _annotator(row: Any) -> Annotator:
+    preferences = json.loads(row.preferences)
+    return Annotator(
+        name=row.name,
+        standing=row.standing,
+        assigned=row.assigned,
+        declined=tuple(preferences.get("declined", ())),
+        languages=tuple(preferences.get("languages", ())),
+    )
+
+
+def _lease(
+    change: Transaction, person: Annotator, row: Any, *, purpose: Purpose, order: list[int], key: str | None
+) -> Lease:
+    settings = change.settings(row.project)
+    # Those of now: what the person reads while answering counts, whatever holds when the answer comes.
+    guidelines = change.connection.execute(_GUIDELINES, {"p": row.project}).scalar_one()
+    body = {
+        "task": row.id,
+        "prompt": row.prompt,
+        "purpose": purpose,
+        "order": order,
+        "guidelines": guidelines,
+        "until": later(change.now, minutes=settings.lease_minutes),
+    }
+    event = change.record(
+        Entry(
+            project=row.project,
+            actor=person.name,
+            kind="leased",
+            subject="w{seq}",
+            body=body,
+            key=None if key is None else key_of(person.name, key),
+        )
+    )
+    return Lease(
+        assignment=event.subject,
+        task=row.id,
+        shown=shown_task(json.loads(row.body), order, settings),
+        until=body["until"],
+        draft=None,
+        guidelines=guidelines,
+    )
+
+
+Found = tuple[Any, list[int]] | None
+"""The row of a task and the order in which its answers are to be shown."""
+
+
+def _find_work(change: Transaction, name: str, person: Annotator, settings: Project) -> Found:
+    names = _names(name, person, settings)
+    # Started tasks beyond the window come last: they are looked at only where nothing is fresh.
+    for statement in (_STARTED, _FRESH, _ALL_STARTED):
+        # Whoever is through asks again and again, and would have every row read each time.
+        if statement is _ALL_STARTED and change.connection.execute(_UNSEEN_STARTED, names).first() is None:
+            return None
+        rows = {row.id: row for row in change.connection.execute(statement, names)}
+        best = select_task([_candidate(row) for row in rows.values()], person, settings)
+        if best is not None:
+            return _with_order(change, rows[best.task], person, settings)
+    return None
+
+
+def _names(name: str, person: Annotator, settings: Project) -> dict[str, Any]:
+    """What the statements that look for a task are given."""
+    limit = settings.prompt_limit
+    return {
+        "p": name,
+        "n": person.name,
+        # In its quotes, since the column is JSON: a1 is not to be found in a12.
+        "own": f'%"{person.name}"%',
+        "declined": person.declined,
+        "languages": person.languages,
+        "any_language": not person.languages,
+        "any_prompt": limit is None,
+        # Any number above 0: without a limit no visit is counted, and 0 is below it.
+        "prompt_limit": 1 if limit is None else limit,
+    }
+
+
+def _candidate(row: Any) -> Candidate:
+    return Candidate(
+        task=row.id,
+        started=bool(row.started),
+        lacking=row.lacking,
+        priority=row.priority,
+        prompt_visits=row.visits,
+        category=row.category,
+        language=row.language,
+        authors=tuple(json.loads(row.authors)),
+    )
+
+
+def _find_special(purpose: Purpose) -> Any:
+    def find(change: Transaction, name: str, person: Annotator, settings: Project) -> Found:
+        names = {**_names(name, person, settings), "purpose": purpose}
+        rows = [
+            row
+            for row in change.connection.execute(_SPECIAL, names)
+            if fits(_candidate(row), person, settings)
+        ]
+        if not rows:
+            return None
+        # Everybody meets the items in another order, so that answers to them are hard to pass on.
+        row = min(rows, key=lambda row: uniform(settings.seed, person.name, row.id))
+        return _with_order(change, row, person, settings)
+
+    return find
+
+
+def _find_repeat(change: Transaction, name: str, person: Annotator, settings: Project) -> Found:
+    """Something that the person answered long ago, in the other order."""
+    answered = person_row(change, name, person.name).answered
+    names = {**_names(name, person, settings), "newest": answered - REPEAT_AFTER}
+    row = change.connection.execute(_REPEATABLE, names).first()
+    return None if row is None else (task_of(change, name, row.task), reverse(json.loads(row.shown)))
+
+
+_FINDERS: dict[Purpose, Any] = {
+    "work": _find_work,
+    "gold": _find_special("gold"),
+    "qualify": _find_special("qualify"),
+    "repeat": _find_repeat,
+}
+
+
+def _with_order(change: Transaction, row: Any, person: Annotator, settings: Project) -> Found:
+    """The task of a chosen row, with the order in which this person sees its answers."""
+    names = {"p": row.project, "t": row.id, "n": person.name}
+    before = change.connection.execute(_LAST_ORDER, names).scalar_one_or_none()
+    whole = task_of(change, row.project, row.id)
+    count = len(json.loads(whole.body).get("candidates", ()))
+    return whole, draw_order(count, parsed(before), settings.seed, person.name, row.id)
+
+
+def key_of(person: str, key: str) -> str:
+    """A key as the log holds it: of the person who sent it, so that two people's keys never meet."""
+    return f"{person}/{checked_text('key', key, most=MOST_OF_A_KEY, empty=False)}"

@@ -1,0 +1,442 @@
+"""Labels out as rows for training, with a snapshot that leads from any row back to its events.
+
+The same position of the log and the same filters give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select
+
+from plaudit.collect import log, progress, views
+from plaudit.collect.database import Database
+from plaudit.collect.log import METADATA, Entry, Event
+from plaudit.collect.project import Project
+from plaudit.collect.refusals import NotFoundError
+from plaudit.collect.rows import rows_of
+from plaudit.collect.store import LabelStore
+from plaudit.collect.tables import annotator, label, task
+from plaudit.data.records import Record
+from plaudit.data.write import write_records
+from plaudit.errors import UserError
+from plaudit.files import atomic
+from plaudit.files.data_sets import snapshot_path
+
+SNAPSHOT_VERSION = 1
+"""The shape of snapshots."""
+
+
+class EmptyExportError(UserError):
+    """There is no row to export: no labels, or none that the filters let through, or nothing was said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What of a project is exported; the defaults are what is safe to train on.
+
+    Example: ``Filters(surplus=True)``
+    """
+
+    surplus: bool = False
+    """Also labels that came too late to count."""
+    items: bool = False
+    """Also answers to gold, qualifying and repeated items."""
+    suspended: bool = False
+    """Also labels of people who were suspended or did not qualify."""
+    adjudicated: bool = True
+    """A reviewer's decision stands in place of the labels that it decides about."""
+    settled: bool = False
+    """Only tasks that want no more labels."""
+    group: str = "people"
+    """Whose labels: people's, or those of models (``ai``); they are never mixed."""
+    annotator: str | None = None
+    """Only labels of this person or judge; None is everybody of the group."""
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown group."""
+        if self.group not in ("people", "ai"):
+            raise UserError(f"group {self.group!r}: expected people or ai")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What an export is of.
+
+    Example: ``Snapshot(store="labels.db", project="helpful", seq=812, link="9c…", rows=140, …)``
+    """
+
+    store: str
+    """Where the labels lie; never with a password."""
+    project: str
+    """The project."""
+    seq: int
+    """The position of the log."""
+    link: str
+    """The chain's value there: with it the log proves that it is the one that was exported."""
+    filters: dict[str, Any]
+    """What was exported of it."""
+    rows: int
+    """How many rows there are."""
+    sha256: str
+    """Of the rows' file."""
+    tasks: dict[str, int]
+    """Tasks by state at that position."""
+    labels: int
+    """Labels that count at that position."""
+    guidelines: tuple[str, ...]
+    """The versions of the guidelines that the exported labels were given under."""
+    left_out: dict[str, int] = field(default_factory=dict[str, int])
+    """Labels that the filters leave out, by reason."""
+    events: tuple[int, ...] = ()
+    """Of each row, in order, the number of the event that it comes from."""
+    votes: tuple[tuple[int, ...], ...] = ()
+    """Of soft rows, the numbers of all events that each row's chance comes from; empty for other rows."""
+    version: int = SNAPSHOT_VERSION
+    """The shape of this file."""
+
+    @property
+    def heard(self) -> set[int]:
+        """The numbers of all labels that a row comes of."""
+        return {*self.events}.union(*self.votes)
+
+
+_LABELS = (
+    select(
+        label,
+        task.c.body,
+        task.c.seq.label("task_seq"),
+        task.c.state.label("task_state"),
+        annotator.c.excluded,
+    )
+    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    # Outer: a model that judges has no row among the annotators.
+    .outerjoin(annotator, (annotator.c.project == label.c.project) & (annotator.c.name == label.c.annotator))
+    .where(label.c.project == bindparam("p"))
+    # By number alone, so that both databases give the same bytes.
+    .order_by(task.c.seq, label.c.seq)
+)
+
+
+def export(
+    store: LabelStore,
+    project: str,
+    out: Path,
+    *,
+    filters: Filters | None = None,
+    position: int | None = None,
+    tasks: Collection[str] | None = None,
+    soft: bool = False,
+    actor: str = "plaudit",
+) -> Snapshot:
+    """Write rows and their snapshot; the log remembers it with the rows' hash, once for the same bytes.
+
+    ``tasks`` are the ids of those that are wanted; None is all of the project. ``soft`` asks for a row a pair
+    of answers, with the chance that people prefer the first, in place of a row a label.
+    """
+    chosen = Filters() if filters is None else filters
+    with _moment(store, project, position) as (connection, seq, link):
+        settings = _settings(store, connection, project, position)
+        status = progress.status(connection, project)
+        found, left_out = selected_labels(connection, project, chosen, tasks)
+    rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen.group)
+    left_out |= _silent(len(found) - len({*events}.union(*votes)))
+    if not rows:
+        raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_records(rows, out)
+    snapshot = Snapshot(
+        store=store.where,
+        project=project,
+        seq=seq,
+        link=link,
+        filters=asdict(chosen) | _also(soft, tasks),
+        rows=len(rows),
+        sha256=file_hash(out),
+        tasks=status.tasks,
+        labels=status.labels,
+        guidelines=tuple(sorted({row.guidelines for row in found})),
+        left_out=left_out,
+        events=tuple(events),
+        votes=tuple(votes),
+    )
+    atomic.write_json(snapshot_path(out), snapshot_to_dict(snapshot))
+    _remember(store, snapshot, actor)
+    return snapshot
+
+
+def _settings(store: LabelStore, connection: Connection, project: str, position: int | None) -> Project:
+    settings = views.settings_of(connection, project)
+    if settings is None:
+        at = "" if position is None else f" at position {position}"
+        raise NotFoundError(f"{store.where}: there is no project {project!r}{at}")
+    return settings
+
+
+def _silent(count: int) -> dict[str, int]:
+    """Labels of which no row comes: nothing can be said of the answers."""
+    return {"that say nothing of the answers": count} if count else {}
+
+
+def _counts(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "there are no labels yet"
+
+
+def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot as its file holds it."""
+    lists = {name: list(value) for name, value in asdict(snapshot).items() if isinstance(value, tuple)}
+    return asdict(snapshot) | lists | {"votes": [list(own) for own in snapshot.votes]}
+
+
+def _also(soft: bool, tasks: Collection[str] | None) -> dict[str, Any]:
+    """What a snapshot's filters say where rows are soft, or only some tasks are wanted."""
+    more: dict[str, Any] = {"soft": True} if soft else {}
+    return more if tasks is None else more | {"tasks": log.digest(sorted(tasks))}
+
+
+Rows = tuple[list[Record], list[int], list[tuple[int, ...]]]
+"""Rows, the number of the event that each comes from, and of soft rows those of all events."""
+
+
+def _soft_rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
+    if group != "people":
+        raise UserError(
+            "soft rows are of people: how sure a model is, it says itself, so export without soft"
+        )
+    # Here and not above: a server exports too, and need not load what computes.
+    from plaudit.collect.quality.soft import soft_rows
+
+    return soft_rows(found, settings)
+
+
+def _rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
+    """The rows of labels, and of each the number of the event that it comes from."""
+    rows, events = list[Record](), list[int]()
+    for row in found:
+        body, label, order = (json.loads(text) for text in (row.body, row.label, row.shown))
+        own = rows_of(body, label, order, annotator=row.annotator, group=group, project=settings)
+        rows += own
+        events += [row.seq] * len(own)
+    return rows, events, []
+
+
+def _export_body(snapshot: Snapshot) -> dict[str, Any]:
+    """What the log remembers of an export."""
+    return {
+        "sha256": snapshot.sha256,
+        "seq": snapshot.seq,
+        "rows": snapshot.rows,
+        "filters": snapshot.filters,
+    }
+
+
+def _remember(store: LabelStore, snapshot: Snapshot, actor: str) -> None:
+    body = _export_body(snapshot)
+    key = f"export/{log.digest(body)}"
+    with store.changing() as change:
+        if log.by_key(change.connection, snapshot.project, key) is None:
+            change.record(
+                Entry(
+                    project=snapshot.project,
+                    actor=actor,
+                    kind="exported",
+                    subject=snapshot.project,
+                    body=body,
+                    key=key,
+                )
+            )
+
+
+@contextmanager
+def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[tuple[Connection, int, str]]:
+    """The project as it is, or as it was at a position, with the last event that it consisted of."""
+    with store.looking() as look:
+        newest = log.last(look.connection)[0]
+        wanted = newest if position is None else position
+        if not 0 < wanted <= newest:
+            raise UserError(f"{store.where}: position {position} is not there; the log has 1 to {newest}")
+        seq, link = last_of_labels(look.connection, project, wanted)
+        # Nothing of the project came later, so the tables as they are say how it was.
+        if seq == last_of_labels(look.connection, project, newest)[0]:
+            yield look.connection, seq, link
+            return
+        # In memory: who only looks at the past writes nothing into the store.
+        past = Database(":memory:")
+        try:
+            with past.writing() as connection:
+                METADATA.create_all(connection)
+                _replay(look.connection, connection, project, seq)
+                yield connection, seq, link
+        finally:
+            past.close()
+
+
+# An export writes an event itself: counted, the second of two equal exports would stand at another position.
+_OWN_TRACES = ("exported", "signed-in", "refused", "invited", "revoked")
+_LAST_OF_LABELS = (
+    select(log.log.c.seq, log.log.c.link)
+    # An expression, which no index has: by that of the actors SQLite would read and sort all events.
+    .where((log.log.c.project + "") == bindparam("p"), log.log.c.kind.not_in(_OWN_TRACES))
+    .where(log.log.c.seq <= bindparam("s"))
+    .order_by(log.log.c.seq.desc())
+    .limit(1)
+)
+
+
+def last_of_labels(connection: Connection, project: str, position: int) -> tuple[int, str]:
+    """The number and link of the last event up to a position that changed a project's labels."""
+    row = connection.execute(_LAST_OF_LABELS, {"p": project, "s": position}).first()
+    return (0, log.FIRST_LINK) if row is None else (row.seq, row.link)
+
+
+def _replay(source: Connection, target: Connection, project: str, position: int) -> None:
+    """Fold a project's events up to a position into other tables."""
+    remains = dict(_remains(source, project, position))
+    for event in log.events(source):
+        if event.seq > position:
+            return
+        if event.project == project:
+            is_gone = event.body is None and event.seq in remains
+            views.apply(target, replace(event, body=remains[event.seq]) if is_gone else event)
+
+
+def _remains(connection: Connection, project: str, position: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """What is left of answers whose words were erased after a position: the clicks, so the same rows."""
+    for event in log.events(connection, position):
+        if event.project == project and event.kind == "erased" and event.body is not None:
+            yield from ((item["seq"], item["body"]) for item in event.body["remains"])
+
+
+def selected_labels(
+    connection: Connection, project: str, filters: Filters, tasks: Collection[str] | None = None
+) -> tuple[Sequence[Any], dict[str, int]]:
+    """The rows of labels that filters let through, in the order of their tasks, and what they leave out."""
+    rows = connection.execute(_LABELS, {"p": project}).all()
+    if tasks is not None:
+        wanted = {*tasks}
+        rows = [row for row in rows if row.task in wanted]
+    decided = (
+        {row.task for row in rows if row.purpose == "adjudicated"} if filters.adjudicated else set[str]()
+    )
+    selected, left_out = list[Any](), dict[str, int]()
+    for row in rows:
+        reason = _reason_left_out(row, filters, decided)
+        if reason is None:
+            selected.append(row)
+        else:
+            left_out[reason] = left_out.get(reason, 0) + 1
+    return selected, left_out
+
+
+def _reason_left_out(row: Any, filters: Filters, decided: set[str]) -> str | None:
+    """Why a label is not exported; the first reason that holds."""
+    is_model = row.purpose == "judged"
+    reasons = {
+        "of another group": is_model != (filters.group == "ai"),
+        "of another annotator": filters.annotator not in (None, row.annotator),
+        "of an item whose answer is known": row.purpose in ("gold", "qualify", "repeat")
+        and not filters.items,
+        "surplus": bool(row.surplus) and not filters.surplus,
+        "of a suspended annotator": bool(row.excluded) and not filters.suspended,
+        "decided by a reviewer": row.task in decided and row.purpose == "work",
+        "a reviewer's, not asked for": row.purpose == "adjudicated" and not filters.adjudicated,
+        "of an unsettled task": filters.settled and row.task_state in ("open", "review"),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def file_hash(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_snapshot(rows: Path) -> Snapshot:
+    """The snapshot of a file of rows, which must still be the file that was exported."""
+    path = snapshot_path(rows)
+    if not rows.is_file():
+        raise UserError(f"{rows}: there is no such file")
+    if not path.is_file():
+        raise UserError(f"{rows}: there is no {path.name}, so these rows were not exported from a store")
+    try:
+        values: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+        lists = {name: tuple(values[name]) for name in ("events", "guidelines")}
+        # Snapshots of an earlier plaudit have no votes.
+        votes = tuple(map(tuple, values.get("votes", ())))
+        snapshot = Snapshot(**{**values, **lists, "votes": votes})
+        if snapshot.version != SNAPSHOT_VERSION or len(snapshot.events) != snapshot.rows:
+            raise ValueError(f"version {snapshot.version}, {len(snapshot.events)} events")
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: not a snapshot that this plaudit wrote ({error}); export again") from error
+    if file_hash(rows) != snapshot.sha256:
+        raise UserError(f"{rows}: the rows were changed after they were exported; export them again")
+    return snapshot
+
+
+def trace_row(store: LabelStore, rows: Path, number: int) -> list[Event]:
+    """The events that a row comes from, oldest first: its task, lease, label, revisions and export."""
+    snapshot = read_snapshot(rows)
+    if not 0 < number <= snapshot.rows:
+        raise UserError(f"{rows}: there is no row {number}; there are 1 to {snapshot.rows}")
+    with store.looking() as look:
+        at = log.by_seq(look.connection, snapshot.seq)
+        # Any log has an event of that number; only the same log has it with that link.
+        if at is None or at.link != snapshot.link:
+            raise UserError(
+                f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the "
+                f"store that it came from ({snapshot.store})"
+            )
+        labels = snapshot.votes[number - 1] if snapshot.votes else (snapshot.events[number - 1],)
+        own = _histories(look.connection, snapshot.project, labels)
+        key = f"export/{log.digest(_export_body(snapshot))}"
+        exported = log.by_key(look.connection, snapshot.project, key)
+        return sorted([*own, *([] if exported is None else [exported])], key=lambda event: event.seq)
+
+
+def rows_of_event(rows: Path, seq: int) -> list[int]:
+    """The rows that an event became: from a click to what was learnt from it."""
+    snapshot = read_snapshot(rows)
+    events = snapshot.votes or tuple((event,) for event in snapshot.events)
+    return [number for number, own in enumerate(events, start=1) if seq in own]
+
+
+_SUBJECTS = (
+    select(log.log.c.seq)
+    .where(log.log.c.project == bindparam("p"), log.log.c.subject.in_(bindparam("s", expanding=True)))
+    .order_by(log.log.c.seq)
+)
+
+
+def _histories(connection: Connection, project: str, labels: Sequence[int]) -> list[Event]:
+    """The histories of some labels of one task, each event once."""
+    return [*{event.seq: event for seq in labels for event in _history(connection, project, seq)}.values()]
+
+
+def _history(connection: Connection, project: str, seq: int) -> list[Event]:
+    """All events of a label's task and assignment, and the settings that it was given under."""
+    event = log.by_seq(connection, seq)
+    assert event is not None
+    subjects = [event.subject, *_task_subjects(connection, event)]
+    seqs = [row.seq for row in connection.execute(_SUBJECTS, {"p": project, "s": subjects})]
+    own = [found for found in (log.by_seq(connection, number) for number in seqs) if found is not None]
+    return [*_settings_before(connection, project, seq), *own]
+
+
+def _task_subjects(connection: Connection, event: Event) -> Iterable[str]:
+    """The task of an assignment, found by its lease."""
+    seqs = connection.execute(_SUBJECTS, {"p": event.project, "s": [event.subject]})
+    events = (log.by_seq(connection, row.seq) for row in seqs)
+    return {found.body["task"] for found in events if found and found.kind == "leased" and found.body}
+
+
+def _settings_before(connection: Connection, project: str, seq: int) -> list[Event]:
+    seqs = [row.seq for row in connection.execute(_SUBJECTS, {"p": project, "s": [project]})]
+    events = [log.by_seq(connection, number) for number in seqs if number < seq]
+    settings = [event for event in events if event is not None and event.kind == "project-set"]
+    return settings[-1:]

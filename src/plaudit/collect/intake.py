@@ -1,0 +1,579 @@
+"""Files as tasks of a project: rows of any layout, tasks as they are, and what people filled in elsewhere.
+
+What a row says of its answers goes into no task, unless it is to be the known answer; and answers stand in an
+order that is drawn from their words, so that the place of none says which was preferred. One row that cannot
+become a task refuses its file, by row and field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from plaudit.collect.adding import task_id
+from plaudit.collect.answering import GivenAnswer
+from plaudit.collect.answers import check_label
+from plaudit.collect.kinds import KINDS, check_task
+from plaudit.collect.log import digest
+from plaudit.collect.project import KindName, Project
+from plaudit.collect.refusals import FieldError
+from plaudit.config import did_you_mean
+from plaudit.data.fields import BadRowError, Node, RawRow, describe_value, read_text_or_messages
+from plaudit.data.files import raw_rows, source_name
+from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.labels import STEP_SCORES, answer_to
+from plaudit.data.read import DEFAULT_OPTIONS, DETECTION_ROWS, open_rows
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Prompt,
+    Ranking,
+    Rating,
+    Record,
+    Steps,
+    Text,
+    pictures,
+    plain_text,
+    record_kind,
+    text_to_json,
+)
+from plaudit.data.transforms import preference_probability
+from plaudit.errors import UserError
+
+Known = Literal["gold", "qualify"]
+"""What tasks with a known answer are for: checks among the work, or what a person answers first."""
+Body = dict[str, Any]
+"""A task as the store holds it."""
+PEOPLE = "people"
+"""Whose the answers of a file are where it names nobody."""
+_MOST_LISTED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """What a file holds for a project.
+
+    Example: ``Intake(sentence="pairs.jsonl: read as TRL preference …", bodies=({"kind": "pair", …},))``
+    """
+
+    sentence: str
+    """How the file was read."""
+    bodies: tuple[Body, ...]
+    """Its tasks."""
+    given: tuple[GivenAnswer, ...] = ()
+    """What people filled in."""
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many sound rows held no record, by reason."""
+
+
+class _Tasks:
+    """Tasks as they are read from a file, and what is wrong with its rows."""
+
+    def __init__(self, name: str, project: Project, known: Known | None) -> None:
+        self.name, self.project = name, project
+        self.known: Known | None = known
+        self.bodies = list[Body]()
+        self.rows = 0
+        self._faults = list[str]()
+        self._gold_by_task = dict[str, tuple[str, Any]]()
+
+    @contextmanager
+    def row(self, origin: str) -> Iterator[None]:
+        """Within the block, what is wrong with a row is remembered and raised by nobody."""
+        self.rows += 1
+        try:
+            yield
+        except BadRowError as error:
+            self.fault(error.problem_at(origin).message)
+        except FieldError as error:
+            self.fault(f"{origin}: field {error.field}: expected {error.expected}, found {error.found}")
+
+    def fault(self, words: str) -> None:
+        """Remember what is wrong with a row."""
+        self._faults.append(words)
+
+    def add(self, body: Mapping[str, Any], origin: str) -> Body:
+        """Check a task, and keep it."""
+        if self.known == "qualify":
+            body = {**body, "qualify": True}
+        checked = check_task(body, self.project)
+        if self.known is not None and "gold" not in checked:
+            raise FieldError(
+                field="gold", found="nothing", expected=f"what is right, as it is added with --{self.known}"
+            )
+        self._refuse_other_gold(checked, origin)
+        self.bodies.append(checked)
+        return checked
+
+    def _refuse_other_gold(self, body: Body, origin: str) -> None:
+        if "gold" not in body:
+            return
+        # A task's id is of its known answer too, so the store would take both.
+        content = digest({name: value for name, value in body.items() if name != "gold"})
+        before, gold = self._gold_by_task.setdefault(content, (origin, body["gold"]))
+        if gold != body["gold"]:
+            raise FieldError(
+                field="gold",
+                found="another",
+                expected=f"the known answer of {before}, which asks the same (leave one of both out)",
+            )
+
+    def refuse_faults(self) -> None:
+        """Raise what is wrong, if anything is."""
+        if not self._faults:
+            return
+        more = len(self._faults) - _MOST_LISTED
+        lines = [
+            f"{self.name}: {len(self._faults)} of {self.rows} rows cannot become tasks of project "
+            f"{self.project.name} (it asks for {self.project.ask}), so nothing was added:",
+            *(f"  {fault}" for fault in self._faults[:_MOST_LISTED]),
+            *([f"  and {more} more"] if more > 0 else []),
+        ]
+        raise UserError("\n".join(lines))
+
+
+def read_intake(
+    source: Path,
+    project: Project,
+    known: Known | None = None,
+    *,
+    format: str | None = None,
+    options: ReadOptions = DEFAULT_OPTIONS,
+) -> Intake:
+    """The tasks of a file, and the labels where people filled some in; nothing is written yet.
+
+    With ``known`` what a row says of its answers becomes the known answer of its task.
+    """
+    tasks = _Tasks(source_name(source), project, known)
+    if known is not None and project.ask not in _GOLD:
+        raise UserError(
+            f"{tasks.name}: project {project.name} asks for {project.ask}, of which nothing is known to be "
+            f"right; add the rows without --{known}"
+        )
+    # Whoever says what the fields are has rows, whatever they look like.
+    is_named = format is not None or options != DEFAULT_OPTIONS
+    shape = "rows" if is_named else _shape_of(source)
+    if shape == "tasks":
+        return _read_task_lines(source, tasks)
+    if shape == "people":
+        return _read_people(source, tasks)
+    return _read_rows(source, tasks, format, options)
+
+
+def kind_of_rows(source: Path, format: str | None = None, options: ReadOptions = DEFAULT_OPTIONS) -> KindName:
+    """What people can be asked about the rows of a file, by the first of them that can be read."""
+    shape = "rows" if format is not None or options != DEFAULT_OPTIONS else _shape_of(source)
+    if shape == "people":
+        return "pair"
+    if shape == "tasks":
+        first = next(row for row in raw_rows(source) if row.problem is None)
+        value = first.value if isinstance(first.value, Mapping) else {}
+        named: Any = value.get("kind")
+        if named in KINDS:
+            return named
+        return "pair" if len(value.get("candidates") or ()) == 2 else "rank"
+    for row in open_rows(source, format=format, options=options).rows:
+        for record in row.records:
+            return next(ask for ask, kinds in _KIND_OF_RECORD.items() if isinstance(record, kinds))
+    raise UserError(f"{source_name(source)}: no row of it can be read; `plaudit data inspect` says why")
+
+
+def _shape_of(source: Path) -> Literal["tasks", "people", "rows"]:
+    """What the first readable row is: a task, a pair that people compare, or a row of training."""
+    first = next((row for row in islice(raw_rows(source), DETECTION_ROWS) if row.problem is None), None)
+    if first is None or first.cells or not isinstance(first.value, Mapping):
+        return "rows"
+    names, kind = {*first.value}, first.value.get("kind")
+    # Steps with labels are a row of training, without they are a task.
+    is_task = isinstance(kind, str) and kind in KINDS and not (kind == "steps" and "labels" in names)
+    if "candidates" in names or is_task:
+        return "tasks"
+    return "people" if {"pair", "first", "second"} <= names else "rows"
+
+
+# Tasks as they are.
+
+
+def _read_task_lines(source: Path, tasks: _Tasks) -> Intake:
+    for row, value in _values(source, tasks):
+        with tasks.row(row.origin):
+            tasks.add(value, row.origin)
+    tasks.refuse_faults()
+    return Intake(sentence=f"{tasks.name}: read as tasks", bodies=(*tasks.bodies,))
+
+
+def _values(source: Path, tasks: _Tasks) -> Iterator[tuple[RawRow, Mapping[str, Any]]]:
+    """The readable rows; what is wrong with the others is remembered."""
+    for row in raw_rows(source):
+        if row.problem is not None:
+            tasks.rows += 1
+            tasks.fault(row.problem.message)
+        elif isinstance(row.value, Mapping):
+            yield row, row.value
+
+
+# What people filled in.
+
+_PAIR_FIELDS = ("pair", "origin", "prompt", "first", "second")
+_FILLED_IN = ("better", "strength", "annotator", "group")
+_PLACES = {"first": 0, "second": 1}
+_BETTER = (*_PLACES, "tie", "skip")
+
+
+def _read_people(source: Path, tasks: _Tasks) -> Intake:
+    """The pairs of a file that people filled in for ``train rlhf``, and what they said of them."""
+    given, numbers = list[GivenAnswer](), set[int]()
+    for row, value in _values(source, tasks):
+        with tasks.row(row.origin):
+            node = Node(value=value)
+            _refuse_unknown(node)
+            _refuse_repeated(node.get("pair"), numbers)
+            body = tasks.add(_pair_body(node, tasks.known), row.origin)
+            answer = None if tasks.known else _given_answer(node, body, row.origin, tasks.project)
+            given += [] if answer is None else [answer]
+    tasks.refuse_faults()
+    sentence = f"{tasks.name}: read as pairs that people compare, {len(given)} of {tasks.rows} filled in"
+    return Intake(sentence=sentence, bodies=(*tasks.bodies,), given=(*given,))
+
+
+def _refuse_unknown(node: Node) -> None:
+    known = (*_PAIR_FIELDS, *_FILLED_IN)
+    for name in node.fields():
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise FieldError(
+                field=name, found=f"an unknown field of a pair{hint}", expected=f"one of {', '.join(known)}"
+            )
+
+
+def _refuse_repeated(node: Node, numbers: set[int]) -> None:
+    # True is an int to Python and would pass for pair 1.
+    if isinstance(node.value, bool) or not isinstance(node.value, int) or node.value < 1:
+        raise node.wrong_type_error("the number of the pair, from 1")
+    if node.value in numbers:
+        raise FieldError(field="pair", found=f"{node.value} for the second time", expected="each pair once")
+    numbers.add(node.value)
+
+
+def _pair_body(node: Node, known: Known | None) -> Body:
+    """The pair as a task, in the order of the file, which was drawn when the answers were."""
+    prompt = read_text_or_messages(node.get("prompt"))
+    answers = [answer_to(prompt, node.get(name).text()) for name in _PLACES]
+    origin = node.optional("origin")
+    body: Body = {
+        "kind": "pair",
+        "prompt": text_to_json(prompt),
+        "candidates": [{"text": text_to_json(answer)} for answer in answers],
+        # The same words may have been drawn twice, and are two pairs.
+        "metadata": {"pair": node.get("pair").value, "origin": "" if origin is None else origin.text()},
+    }
+    if known is None:
+        return body
+    better = node.get("better")
+    if better.value not in _PLACES:
+        raise better.wrong_type_error(f'"first" or "second" (leave the row out, or add it {_UNKNOWN})')
+    return {**body, "gold": {"better": _PLACES[str(better.value)]}}
+
+
+def _given_answer(node: Node, body: Body, origin: str, project: Project) -> GivenAnswer | None:
+    better, strength = node.optional("better"), node.optional("strength")
+    names = {name: node.optional(name) for name in ("annotator", "group")}
+    words = {name: None if value is None else value.text() for name, value in names.items()}
+    if better is not None and better.value not in _BETTER:
+        raise better.wrong_type_error(f"one of {', '.join(_BETTER)}, or null")
+    if strength is not None and (better is None or better.value not in _PLACES):
+        raise strength.wrong_type_error('none, as "better" names neither of the answers')
+    if better is None:
+        return None
+    return GivenAnswer(
+        task=task_id(body),
+        order=(0, 1),
+        label=check_label(_label(str(better.value), strength, project), body, project),
+        person=words["annotator"] or PEOPLE,
+        origin=origin,
+        group=words["group"],
+    )
+
+
+def _label(better: str, strength: Node | None, project: Project) -> Body:
+    if better == "skip":
+        return {"none": True}
+    if better == "tie":
+        return {"strength": 0}
+    # Where the file says only which is better, no more is claimed than the least degree.
+    degree: Any = 1 if strength is None else strength.value
+    most = len(project.scale)
+    if isinstance(degree, bool) or degree not in range(1, most + 1):
+        raise FieldError(
+            field="strength", found=describe_value(degree), expected=f"a whole number from 1 to {most}"
+        )
+    return {"strength": int(degree) if _PLACES[better] else -int(degree)}
+
+
+# Rows of training.
+
+_COMPARED = (Comparison, Ranking, Rating)
+_TAKEN: Mapping[str, tuple[type[Record], ...]] = {
+    "pair": _COMPARED,
+    "rank": _COMPARED,
+    "rate": (*_COMPARED, Demonstration),
+    "write": (Prompt, Demonstration),
+    "steps": (Steps,),
+    "talk": (Prompt,),
+    "attack": (Prompt,),
+}
+"""Which records become a task of each kind."""
+_KIND_OF_RECORD: Mapping[KindName, tuple[type[Record], ...]] = {
+    "pair": (Comparison,),
+    "rank": (Ranking,),
+    "rate": (Rating,),
+    "steps": (Steps,),
+    "write": (Prompt, Demonstration),
+}
+"""What a record is asked as where nobody says."""
+_UNKNOWN = "without --gold and --qualify"
+_STEP_LABELS = {score: label for label, score in STEP_SCORES.items()}
+
+
+def _read_rows(source: Path, tasks: _Tasks, format: str | None, options: ReadOptions) -> Intake:
+    stream = open_rows(source, format=format, options=options)
+    if stream.unread_text is not None:
+        raise UserError(f"{tasks.name}: {stream.unread_text}")
+    left_out = dict[str, int]()
+    for row in stream.rows:
+        origin = row.raw.origin
+        with tasks.row(origin):
+            if row.problem is not None:
+                tasks.fault(row.problem.message)
+            elif row.left_out is not None:
+                left_out[row.left_out] = left_out.get(row.left_out, 0) + 1
+            for records in _groups(row.records, tasks.project):
+                tasks.add(_body_of(records, tasks.project, tasks.known), origin)
+    tasks.refuse_faults()
+    if not tasks.bodies:
+        reasons = ", ".join(f"{count} × {reason}" for reason, count in left_out.items())
+        raise UserError(f"{tasks.name}: {tasks.rows} rows and no task in them ({reasons})")
+    return Intake(sentence=stream.detection.sentence, bodies=(*tasks.bodies,), left_out=left_out)
+
+
+def _groups(records: Sequence[Record], project: Project) -> Iterable[Sequence[Record]]:
+    """The records of a row, those of one task together: judgements of the same answers to the same prompt."""
+    taken = [record for record in records if isinstance(record, _TAKEN[project.ask])]
+    if records and not taken:
+        wanted = [kind.__name__.lower() for kind in _TAKEN[project.ask]]
+        raise FieldError(
+            field="kind",
+            found=record_kind(records[0]),
+            expected=f"{' or '.join(wanted)}, as the project asks for {project.ask}",
+        )
+    groups = dict[object, list[Record]]()
+    for number, record in enumerate(taken):
+        own = frozenset(_words(text) for text in _answers_of(record).values())
+        # Where no answers are judged, each record is a task by itself.
+        if KINDS[project.ask].answers == (0, 0):
+            groups[number] = [record]
+        elif project.ask == "pair" and len(own) > 1:
+            # A row of many pairs is many tasks, of which each may have several judges.
+            groups.setdefault((record.prompt, own), []).append(record)
+        else:
+            # Ratings come one by one: only their prompt says which belong together.
+            groups.setdefault(record.prompt, []).append(record)
+    return groups.values()
+
+
+def _body_of(records: Sequence[Record], project: Project, known: Known | None) -> Body:
+    first, kind = records[0], project.ask
+    body: Body = {"kind": kind, "prompt": text_to_json(first.prompt), **_carried(first)}
+    if isinstance(first, Steps):
+        body |= {"steps": [*first.steps]}
+    elif kind == "write" and isinstance(first, Demonstration):
+        body |= {"draft": text_to_json(first.completion)}
+    elif KINDS[kind].answers != (0, 0):
+        answers = _drawn_order(records)
+        _refuse_count(len(answers), project)
+        body |= {"candidates": [{"text": text_to_json(text)} for text in answers.values()]}
+        return body if known is None else {**body, "gold": _GOLD[kind](records, [*answers], project)}
+    return body if known is None else {**body, "gold": _GOLD[kind](records, (), project)}
+
+
+def _carried(record: Record) -> Body:
+    """What a task takes along beside its texts: never what was said of them."""
+    carried = dict[str, Any]()
+    if isinstance(record, Prompt | Demonstration) and record.answer is not None:
+        carried["reference_answer"] = record.answer
+    if isinstance(record, Prompt):
+        category = record.metadata.get("category")
+        carried |= {"metadata": dict(record.metadata)} if record.metadata else {}
+    else:
+        category = record.category
+    return {**carried, "category": category} if isinstance(category, str) else carried
+
+
+def _answers_of(record: Record) -> dict[str, Text]:
+    """The answers of a record by the names of their fields."""
+    match record:
+        case Comparison():
+            return {"chosen": record.chosen, "rejected": record.rejected}
+        case Ranking():
+            return {f"completions[{place}]": text for place, text in enumerate(record.completions)}
+        case Rating() | Demonstration():
+            return {"completion": record.completion}
+        case Steps() | Prompt():
+            return {}
+
+
+_Words = tuple[str, ...]
+
+
+def _words(text: Text) -> _Words:
+    """What two answers share that nobody could tell apart: blanks at the ends make no difference."""
+    return (plain_text(text).strip(), *pictures(text))
+
+
+def _drawn_order(records: Sequence[Record]) -> dict[_Words, Text]:
+    """The different answers, in an order that hangs on their words alone."""
+    answers = dict[_Words, Text]()
+    for record in records:
+        fields = dict[_Words, str]()
+        for name, text in _answers_of(record).items():
+            words = _words(text)
+            if words in fields:
+                raise FieldError(
+                    field=name,
+                    found=f"the same words as in {fields[words]}",
+                    expected="answers that differ, or there is nothing to compare (leave the row out)",
+                )
+            fields[words] = name
+            answers.setdefault(words, text)
+    # With the prompt: a text that answers many prompts must not stand first in all of them.
+    prompt = text_to_json(records[0].prompt)
+    drawn = sorted(answers.items(), key=lambda answer: digest([prompt, answer[0]]))
+    return dict(drawn)
+
+
+def _refuse_count(count: int, project: Project) -> None:
+    low, high = KINDS[project.ask].answers
+    if not low <= count <= high:
+        wanted = f"{low}" if low == high else f"{low} to {high}"
+        raise FieldError(
+            field="answers",
+            found=f"{count} of them",
+            expected=f"{wanted}, as the project asks for {project.ask}",
+        )
+
+
+# Known answers.
+
+
+def _best(records: Sequence[Record], answers: Sequence[_Words]) -> int:
+    """The place of the answer that all records of a row prefer."""
+    whole = [record for record in records if isinstance(record, Rating) and record.aspect is None]
+    compared = [record for record in records if not isinstance(record, Rating)]
+    winners = {_winner(record) for record in compared}
+    # Points of single aspects say nothing beside a ranking, and are not enough alone.
+    winners |= {_best_rated(whole, answers)} if whole or not compared else set()
+    if len(winners) > 1:
+        raise FieldError(
+            field="preference",
+            found="judges who disagree",
+            expected=f"one answer that is better (leave the row out, or add it {_UNKNOWN})",
+        )
+    return answers.index(winners.pop())
+
+
+def _winner(record: Record) -> _Words:
+    if isinstance(record, Comparison):
+        probability = preference_probability(record)
+        if probability == 0.5:
+            raise _tie("probability")
+        return _words(record.chosen if probability > 0.5 else record.rejected)
+    assert isinstance(record, Ranking)
+    best = min(record.ranks)
+    if record.ranks.count(best) > 1:
+        raise _tie("ranks")
+    return _words(record.completions[record.ranks.index(best)])
+
+
+def _best_rated(ratings: Sequence[Rating], answers: Sequence[_Words]) -> _Words:
+    means = [sum(scores) / len(scores) for scores in _scores(ratings, answers)]
+    if means.count(max(means)) > 1:
+        raise _tie("score")
+    return answers[means.index(max(means))]
+
+
+def _scores(ratings: Sequence[Rating], answers: Sequence[_Words]) -> list[list[float]]:
+    """The scores of each answer as a whole."""
+    scores: dict[_Words, list[float]] = {words: [] for words in answers}
+    for rating in ratings:
+        if rating.aspect is None:
+            scores[_words(rating.completion)].append(rating.score)
+    if not all(scores.values()):
+        raise FieldError(
+            field="score",
+            found="none of at least one answer",
+            expected=f"a score of each answer as a whole, of no single aspect (or add the row {_UNKNOWN})",
+        )
+    return [*scores.values()]
+
+
+def _tie(name: str) -> FieldError:
+    return FieldError(
+        field=name,
+        found="a tie",
+        expected=f"one answer that is better (leave the row out, or add it {_UNKNOWN})",
+    )
+
+
+def _gold_pair(records: Sequence[Record], answers: Sequence[_Words], project: Project) -> Body:
+    del project
+    return {"better": _best(records, answers)}
+
+
+def _gold_rank(records: Sequence[Record], answers: Sequence[_Words], project: Project) -> Body:
+    del project
+    return {"best": _best(records, answers)}
+
+
+def _gold_rate(records: Sequence[Record], answers: Sequence[_Words], project: Project) -> Body:
+    """Points that count as right: a quarter of the scale around those that the row gives."""
+    ratings, most = [record for record in records if isinstance(record, Rating)], project.levels("overall")
+    for rating in ratings:
+        # Single aspects may be on any scale: nothing is made of them here.
+        if rating.thumb or (rating.aspect is None and not 1 <= rating.score <= most):
+            raise FieldError(
+                field="score",
+                found="a thumb" if rating.thumb else f"{rating.score:g}",
+                expected=f"points from 1 to {most}, as the project has them (or add the row {_UNKNOWN})",
+            )
+    spread = most // 4
+    return {
+        "overall": [
+            [max(1, min(scores) - spread), min(most, max(scores) + spread)]
+            for scores in _scores(ratings, answers)
+        ]
+    }
+
+
+def _gold_steps(records: Sequence[Record], answers: Sequence[_Words], project: Project) -> Body:
+    del answers, project
+    record = records[0]
+    assert isinstance(record, Steps)
+    for place, score in enumerate(record.labels):
+        if score not in _STEP_LABELS:
+            raise FieldError(
+                field=f"labels[{place}]", found=f"{score:g}", expected="1 (right), 0.5 (neutral) or 0 (wrong)"
+            )
+    return {"labels": [_STEP_LABELS[score] for score in record.labels]}
+
+
+_GOLD: Mapping[str, Callable[[Sequence[Record], Sequence[_Words], Project], Body]] = {
+    "pair": _gold_pair,
+    "rank": _gold_rank,
+    "rate": _gold_rate,
+    "steps": _gold_steps,
+}
+"""What is right of each kind of task, by the row that it is made of."""

@@ -1,0 +1,143 @@
+"""Judgements of models as events of a store: what was said, in which orders, how it was asked, what it cost.
+
+They take nobody's place, and are exported only where the group ``ai`` is asked for by name: labels of people
+and of models never mix silently.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select
+
+from plaudit.collect import log
+from plaudit.collect.asking import People, task_body
+from plaudit.collect.export import Filters, Snapshot, export
+from plaudit.collect.log import Entry
+from plaudit.collect.project import Project
+from plaudit.collect.store import LabelStore
+from plaudit.collect.tables import task as task_table
+from plaudit.collect.transaction import Transaction
+from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability
+from plaudit.data.records import text_to_json
+from plaudit.feedback.judges.chat import PASSING
+from plaudit.feedback.judges.identity import Judging
+
+_BATCH = 500
+_TASK = select(task_table.c.body).where(
+    task_table.c.project == bindparam("p"), task_table.c.id == bindparam("t")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A task with what a judge says of it.
+
+    Example: ``Judged(task=task, outcome=verdict, cost={"tokens": 212, "price": 0.0001})``
+    """
+
+    task: Task
+    """The pair."""
+    outcome: Verdict | NoVerdict
+    """What was said, or why nothing was."""
+    cost: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Tokens and price of the replies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What was written into a store.
+
+    Example: ``Recorded(tasks=("t1", "t2"), added=2, repeated=0, passing=0)``
+    """
+
+    tasks: tuple[str, ...]
+    """The ids of the tasks, in order."""
+    added: int
+    """Judgements that are new."""
+    repeated: int
+    """Judgements by the same judge and version that were there already."""
+    passing: int
+    """Tasks on which nothing was said for a reason that may pass; they are not written."""
+
+
+def record_judgements(
+    store: LabelStore, project: str, judging: Judging, judged: Sequence[Judged]
+) -> Recorded:
+    """Write judgements, once for each task, judge and version; the project is made where there is none."""
+    people = People(store=store, project=project)
+    people.begin(Project(name=project))
+    ids = people.ask([task_body(item.task) for item in judged])
+    # Nothing is written of a reason that may pass: what is written is not asked again.
+    lasting = [
+        pair
+        for pair in zip(ids, judged, strict=True)
+        if isinstance(pair[1].outcome, Verdict) or pair[1].outcome.reason not in PASSING
+    ]
+    added = 0
+    # Some at a time: whoever else writes into the store waits for each change.
+    for start in range(0, len(lasting), _BATCH):
+        with store.changing() as change:
+            part = lasting[start : start + _BATCH]
+            added += sum(_record(change, project, judging, *pair) for pair in part)
+    passing = len(judged) - len(lasting)
+    return Recorded(tasks=ids, added=added, repeated=len(lasting) - added, passing=passing)
+
+
+def _record(change: Transaction, project: str, judging: Judging, task: str, item: Judged) -> bool:
+    """Write one judgement; False where it is there already."""
+    key = f"judged/{judging.actor}/{task}"
+    if log.by_key(change.connection, project, key) is not None:
+        return False
+    order = _order(change.connection, project, task, item.task)
+    entry = Entry(
+        project=project,
+        actor=judging.actor,
+        kind="judged",
+        subject=task,
+        key=key,
+        body=_body(item, judging, order),
+    )
+    change.record(entry)
+    return True
+
+
+def export_judgements(
+    store: LabelStore, project: str, judging: Judging, tasks: Sequence[str], out: Path
+) -> Snapshot:
+    """The rows of one judge's judgements of these tasks, with their snapshot."""
+    filters = Filters(group="ai", annotator=judging.actor)
+    return export(store, project, out, filters=filters, tasks=tasks, actor=judging.actor)
+
+
+def _order(connection: Connection, project: str, task: str, shown: Task) -> list[int]:
+    """Which candidate of the stored task stands at which place of the task that was judged."""
+    row = connection.execute(_TASK, {"p": project, "t": task}).one()
+    stored = json.loads(row.body)["candidates"][0]["text"]
+    return [0, 1] if stored == text_to_json(shown.answers[0]) else [1, 0]
+
+
+def _body(item: Judged, judging: Judging, order: list[int]) -> dict[str, Any]:
+    outcome, orders = item.outcome, item.outcome.orders
+    is_verdict = isinstance(outcome, Verdict)
+    return {
+        "label": _label(outcome) if is_verdict else {"none": True},
+        "order": order,
+        "wording": judging.version,
+        "sampling": dict(judging.sampling),
+        "orders": None if orders is None else [orders.forward, orders.backward],
+        "text": outcome.rationale if is_verdict else None,
+        "reason": None if is_verdict else outcome.reason,
+        "principles": [*outcome.principles] if is_verdict else [],
+        **item.cost,
+    }
+
+
+def _label(verdict: Verdict) -> dict[str, Any]:
+    """The side, as a person's label has it, with the chance of the answer that was shown first."""
+    share = first_probability(verdict)
+    return {"strength": (share < 0.5) - (share > 0.5), "probability": share}

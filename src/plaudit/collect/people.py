@@ -1,0 +1,519 @@
+"""People: invites that work once and expire, bearer tokens, roles and standing.
+
+The log knows pseudonyms only. Names, invites and tokens lie in tables of their own; of a secret only its hash
+is stored, so that whoever reads the store cannot act for anybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, insert, select, update
+
+from plaudit.collect import log
+from plaudit.collect.database import Database
+from plaudit.collect.desk import key_of, person_row
+from plaudit.collect.log import Entry
+from plaudit.collect.passwords import name_key
+from plaudit.collect.refusals import (
+    FieldError,
+    KeyConflictError,
+    NotFoundError,
+    NotYoursError,
+    checked_text,
+)
+from plaudit.collect.tables import (
+    annotator,
+    draft,
+    group,
+    invite,
+    panel,
+    participant,
+    password,
+    person,
+    session,
+    token,
+)
+from plaudit.collect.transaction import Transaction, later
+
+SCOPES = {
+    "annotator": ("label",),
+    "reviewer": ("label", "review", "read"),
+    "owner": ("review", "read", "manage"),
+}
+"""What each role may do; a token may be given less."""
+STANDINGS = ("active", "watch", "suspended")
+"""What a reviewer may decide of a person."""
+INVITE_LETTERS = 12
+"""How many letters of an invite's hash name it."""
+TOKEN_DAYS = 90
+"""How long a token of an invited person works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """What a person gets for an invite.
+
+    Example: ``Joined(token="p_…", person="Ada", pseudonym="a3", project="helpful", role="annotator", …)``
+    """
+
+    token: str
+    """The secret that every later request carries; it is shown here and never again."""
+    person: str
+    """The name that the person gave."""
+    pseudonym: str
+    """What the log, exports and reports call the person."""
+    project: str
+    """The project."""
+    role: str
+    """Owner, reviewer or annotator."""
+    expires: str
+    """When the token ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who holds a token.
+
+    Example: ``Identity(person="Ada", pseudonym="a3", project="p", role="annotator", …)``
+    """
+
+    person: str
+    """The name, where it was given."""
+    pseudonym: str
+    """What the log calls the person."""
+    project: str
+    """The only project that the token opens."""
+    role: str
+    """Owner, reviewer or annotator."""
+    scopes: tuple[str, ...]
+    """What the token may do: label, review, read, manage."""
+    standing: str
+    """Qualifying, active, watch, suspended or failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """What an invite for the people of a panel has beyond any other.
+
+    Example: ``Panel(code="C1X7Q2", tasks=20)``
+    """
+
+    code: str
+    """The completion code, which the panel asks its people for at the end."""
+    tasks: int | None = None
+    """After how many answers it is shown; where it is not set, once there is nothing left to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InviteView:
+    """What an invite is for, without using it up.
+
+    Example: ``InviteView(project="helpful", role="annotator", uses=1, expires="2026-03-15T…", panel=False)``
+    """
+
+    project: str
+    """The project that it lets into."""
+    role: str
+    """As what."""
+    uses: int
+    """How many may still join by it."""
+    expires: str
+    """When it ends."""
+    panel: bool
+    """Whether it is for a panel, whose participants come with an id of the panel."""
+
+
+_INVITE_IN, _TOKEN_IN, _PERSON_IN = insert(invite), insert(token), insert(person)
+_INVITE = select(invite).where(invite.c.hash == bindparam("h"))
+_INVITES = select(invite).where(invite.c.project == bindparam("p"))
+_USED_UP = update(invite).where(invite.c.hash == bindparam("h")).values(uses=0)
+_USE = update(invite).where(invite.c.hash == bindparam("h")).values(uses=invite.c.uses - 1)
+_COUNT = select(func.count()).where(annotator.c.project == bindparam("p"), annotator.c.role == bindparam("r"))
+_TOKEN = (
+    select(token, person.c.name, annotator.c.standing)
+    # Inner joins: a token that outlived its person opens nothing.
+    .join(person, (person.c.project == token.c.project) & (person.c.pseudonym == token.c.pseudonym))
+    .join(annotator, (annotator.c.project == token.c.project) & (annotator.c.name == token.c.pseudonym))
+    .where(token.c.hash == bindparam("h"), token.c.expires > bindparam("now"))
+)
+_ROLE = select(annotator.c.role).where(
+    annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n")
+)
+_NAMED = (
+    select(person.c.pseudonym)
+    .join(annotator, (annotator.c.project == person.c.project) & (annotator.c.name == person.c.pseudonym))
+    .where(person.c.project == bindparam("p"), person.c.name == bindparam("n"))
+    # A reviewer of the same name is somebody else.
+    .where(annotator.c.role == "annotator")
+    .order_by(annotator.c.seq)
+)
+_PANEL = select(panel).where(panel.c.hash == bindparam("h"))
+_PANEL_IN, _PARTICIPANT_IN, _PASSWORD_IN = insert(panel), insert(participant), insert(password)
+_PARTICIPANT = select(participant.c.pseudonym, person.c.name).join(
+    person, (person.c.project == participant.c.project) & (person.c.pseudonym == participant.c.pseudonym)
+)
+_OF_PANEL = _PARTICIPANT.where(
+    participant.c.panel == bindparam("h"), participant.c.participant == bindparam("i")
+)
+_NAME_TAKEN = select(password.c.pseudonym).where(
+    password.c.project == bindparam("p"), password.c.name_key == bindparam("k")
+)
+_TOKENS_OUT, _SESSIONS_OUT, _PASSWORD_OUT, *_OTHERS_OUT = (
+    delete(table).where(table.c.project == bindparam("p"), table.c.pseudonym == bindparam("n"))
+    for table in (token, session, password, person, participant, group)
+)
+_DRAFTS_OUT = delete(draft).where(draft.c.project == bindparam("p"), draft.c.annotator == bindparam("n"))
+_PERSONAL_OUT = (_TOKENS_OUT, _SESSIONS_OUT, _PASSWORD_OUT, *_OTHERS_OUT, _DRAFTS_OUT)
+
+
+def usable_scopes(role: str, standing: str, granted: Sequence[str] | None = None) -> tuple[str, ...]:
+    """What somebody may do now: whoever is suspended sees no more than the own answers.
+
+    >>> usable_scopes("reviewer", "active"), usable_scopes("reviewer", "suspended")
+    (('label', 'review', 'read'), ('label',))
+    """
+    scopes = SCOPES[role] if granted is None else granted
+    return tuple(scope for scope in scopes if scope == "label" or standing != "suspended")
+
+
+def hash_secret(secret: str) -> str:
+    """What is stored of a secret: it has 192 random bits, so that a plain hash cannot be searched."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def make_invite(
+    change: Transaction,
+    project: str,
+    *,
+    role: str,
+    uses: int,
+    days: float,
+    actor: str,
+    panel: Panel | None = None,
+    key: str | None = None,
+) -> str:
+    """An invite's secret; it works so many times, for so many days; one is made for a key."""
+    change.settings(project)
+    _refuse_unknown_role(role)
+    if panel is not None and role != "annotator":
+        raise FieldError(field="role", found=repr(role), expected="annotator, as a panel's people label")
+    for field, value, most in (("uses", uses, 10_000), ("days", days, 365)):
+        # Written so that NaN is refused too: it is above nothing and below nothing.
+        if isinstance(value, bool) or not 0 < value <= most:
+            raise FieldError(field=field, found=repr(value), expected=f"a number above 0, at most {most}")
+    making = None if key is None else key_of(actor, key)
+    if making is not None and log.by_key(change.connection, project, making) is not None:
+        # The secret is stored nowhere, so that nobody can be shown it a second time.
+        raise KeyConflictError(
+            "this invite was made already, and its secret is shown only once; end it and make another one"
+        )
+    secret = f"i_{secrets.token_urlsafe(24)}"
+    expires = later(change.now, days=days)
+    row = {"hash": hash_secret(secret), "project": project, "role": role, "uses": uses, "expires": expires}
+    change.connection.execute(_INVITE_IN, row)
+    body: dict[str, Any] = {"role": role, "uses": uses, "expires": expires}
+    if panel is not None:
+        _set_up_panel(change, project, row["hash"], panel)
+        # Not the code: whoever reads the log could be paid by it.
+        body |= {"panel": True, "tasks": panel.tasks}
+    change.record(Entry(project=project, actor=actor, kind="invited", subject=project, body=body, key=making))
+    return secret
+
+
+def _set_up_panel(change: Transaction, project: str, invite_hash: str, panel: Panel) -> None:
+    code = checked_text("code", panel.code, most=200, empty=False).strip()
+    tasks = panel.tasks
+    if tasks is not None and (isinstance(tasks, bool) or not 0 < tasks <= 100_000):
+        raise FieldError(field="tasks", found=repr(tasks), expected="a number above 0, at most 100000")
+    row = {"hash": invite_hash, "project": project, "code": code, "tasks": tasks}
+    change.connection.execute(_PANEL_IN, row)
+
+
+def end_invite(change: Transaction, project: str, wanted: str, *, actor: str) -> int:
+    """Let nobody in any more by an invite, named by its id; gives how many could still have joined by it."""
+    rows = change.connection.execute(_INVITES, {"p": project}).all()
+    ended = [row for row in rows if row.hash[:INVITE_LETTERS] == wanted and row.uses > 0]
+    for row in ended:
+        change.connection.execute(_USED_UP, {"h": row.hash})
+        body = {"invite": wanted, "role": row.role, "uses": row.uses}
+        change.record(Entry(project=project, actor=actor, kind="revoked", subject=project, body=body))
+    return sum(row.uses for row in ended)
+
+
+def _refuse_unknown_role(role: str) -> None:
+    if role not in SCOPES:
+        raise FieldError(field="role", found=repr(role), expected=f"one of {', '.join(SCOPES)}")
+
+
+def join(
+    change: Transaction,
+    secret: str,
+    name: object,
+    key: object = None,
+    *,
+    password_hash: str | None = None,
+    participant: object = None,
+) -> Joined:
+    """Use an invite; whoever is asked to qualify does so first.
+
+    The same invite with the same key is the same person, with a fresh token: a reply that was lost costs
+    neither a use of the invite nor a second pseudonym. By a panel's invite it is the panel's id that counts.
+    """
+    row = invite_row(change, secret)
+    if change.connection.execute(_PANEL, {"h": row.hash}).first() is not None:
+        return _join_panel(change, row, name, participant)
+    if participant is not None:
+        raise FieldError(field="participant", found="an id", expected="none, as this invite is of no panel")
+    words = checked_text("name", name, most=200, empty=False)
+    joining = None if key is None else _joining_key(secret, key)
+    earlier = None if joining is None else log.by_key(change.connection, row.project, joining)
+    if earlier is None:
+        joined = _use(change, row, words, key=joining)
+    elif person_row(change, row.project, earlier.subject).standing == "erased":
+        raise NotYoursError("whoever joined with this key was erased; ask for another invite")
+    else:
+        joined = _admitted(change, row, earlier.subject, words)
+    if password_hash is not None:
+        set_password(change, row.project, joined.pseudonym, name=words, password_hash=password_hash)
+    return joined
+
+
+def _use(change: Transaction, row: Any, name: str, *, key: str | None = None) -> Joined:
+    _refuse_used(row)
+    change.connection.execute(_USE, {"h": row.hash})
+    scopes = SCOPES[row.role]
+    return enter(change, row.project, row.role, name=name, scopes=scopes, days=TOKEN_DAYS, key=key)
+
+
+def _admitted(change: Transaction, row: Any, pseudonym: str, name: str) -> Joined:
+    """A fresh token for somebody who joined by an invite before."""
+    scopes = SCOPES[row.role]
+    return _with_token(change, row.project, row.role, pseudonym, name=name, scopes=scopes, days=TOKEN_DAYS)
+
+
+def _join_panel(change: Transaction, row: Any, name: object, participant: object) -> Joined:
+    """Join by a panel's invite: the same participant id is the same person, from whatever browser."""
+    words = checked_text("participant", participant, most=200, empty=False).strip()
+    found = change.connection.execute(_OF_PANEL, {"h": row.hash, "i": words}).first()
+    if found is not None:
+        return _admitted(change, row, found.pseudonym, found.name)
+    # A panel keeps its people's names to itself.
+    called = words if name in (None, "") else checked_text("name", name, most=200, empty=False)
+    joined = _use(change, row, called)
+    names = {"project": row.project, "pseudonym": joined.pseudonym, "panel": row.hash, "participant": words}
+    change.connection.execute(_PARTICIPANT_IN, names)
+    return joined
+
+
+def invite_row(change: Transaction, secret: str) -> Any:
+    """The row of an invite that has not expired."""
+    row = change.connection.execute(_INVITE, {"h": hash_secret(secret)}).first()
+    if row is None:
+        raise NotFoundError("this invite does not exist; ask for another one")
+    if row.expires <= change.now:
+        raise NotYoursError("this invite has expired; ask for another one", tried_in=row.project)
+    return row
+
+
+def _refuse_used(row: Any) -> None:
+    if row.uses < 1:
+        raise NotYoursError("this invite was used already; ask for another one", tried_in=row.project)
+
+
+def look_at_invite(look: Transaction, secret: str, key: str | None = None) -> InviteView:
+    """What an invite is for; refused as a join by it, with that key, would be."""
+    row = invite_row(look, secret)
+    is_panel = look.connection.execute(_PANEL, {"h": row.hash}).first() is not None
+    joined = None if not key else log.by_key(look.connection, row.project, _joining_key(secret, key))
+    # By a panel's invite those who joined before come in again, as does who sends the same join twice.
+    if not is_panel and joined is None:
+        _refuse_used(row)
+    return InviteView(project=row.project, role=row.role, uses=row.uses, expires=row.expires, panel=is_panel)
+
+
+def set_password(change: Transaction, project: str, pseudonym: str, *, name: str, password_hash: str) -> None:
+    """Keep what is stored of a password, under the name by which the person signs in; sessions end."""
+    names = {"p": project, "n": pseudonym, "k": name_key(name)}
+    taken = change.connection.execute(_NAME_TAKEN, names).scalar_one_or_none()
+    if taken not in (None, pseudonym):
+        raise FieldError(
+            field="name",
+            found=repr(name),
+            expected="a name that nobody in this project signs in with yet; add your surname or a number",
+        )
+    change.connection.execute(_PASSWORD_OUT, names)
+    change.connection.execute(_SESSIONS_OUT, names)
+    row = {"project": project, "pseudonym": pseudonym, "name_key": names["k"], "hash": password_hash}
+    change.connection.execute(_PASSWORD_IN, row)
+
+
+def _joining_key(secret: str, key: object) -> str:
+    """The log's key of a join: a hash with the invite, so that nobody can guess another's."""
+    words = checked_text("key", key, most=200, empty=False)
+    return f"join/{hash_secret(f'{secret} {words}')}"
+
+
+def enter(
+    change: Transaction,
+    project: str,
+    role: str,
+    *,
+    name: str,
+    scopes: Sequence[str],
+    days: float,
+    key: str | None = None,
+) -> Joined:
+    """Give a new pseudonym and a token of a role."""
+    change.settings(project)
+    _refuse_unknown_role(role)
+    if unknown := set(scopes) - set(SCOPES[role]):
+        raise FieldError(
+            field="scopes", found=", ".join(sorted(unknown)), expected=f"of {', '.join(SCOPES[role])}"
+        )
+    pseudonym = _admit(change, project, role, name=name, key=key)
+    return _with_token(change, project, role, pseudonym, name=name, scopes=scopes, days=days)
+
+
+def _admit(change: Transaction, project: str, role: str, *, name: str, key: str | None) -> str:
+    """A new pseudonym, whose name lies in a table of its own."""
+    # Rows of erased people stay and are counted, so no pseudonym ever comes to mean two people.
+    number = change.connection.execute(_COUNT, {"p": project, "r": role}).scalar_one() + 1
+    # The three roles begin with different letters, or their numbers would meet.
+    pseudonym = f"{role[0]}{number}"
+    qualifies = role == "annotator" and change.settings(project).qualify_n > 0
+    body = {"role": role, "standing": "qualifying" if qualifies else "active"}
+    change.record(
+        Entry(project=project, actor=pseudonym, kind="joined", subject=pseudonym, body=body, key=key)
+    )
+    change.connection.execute(
+        _PERSON_IN, {"project": project, "pseudonym": pseudonym, "name": name, "at": change.now}
+    )
+    return pseudonym
+
+
+def annotator_named(change: Transaction, project: str, name: str) -> str:
+    """The pseudonym of the annotator of a name; a new one, without a token, where nobody is called so."""
+    words = checked_text("annotator", name, most=200, empty=False)
+    found = change.connection.execute(_NAMED, {"p": project, "n": words}).scalars().all()
+    if len(found) > 1:
+        raise FieldError(
+            field="annotator",
+            found=f"{words!r}, as {' and '.join(found)} are both called",
+            expected="a name that one person of the project has, or nobody yet",
+        )
+    return found[0] if found else _admit(change, project, "annotator", name=words, key=None)
+
+
+def _with_token(
+    change: Transaction,
+    project: str,
+    role: str,
+    pseudonym: str,
+    *,
+    name: str,
+    scopes: Sequence[str],
+    days: float,
+) -> Joined:
+    secret, expires = f"p_{secrets.token_urlsafe(24)}", later(change.now, days=days)
+    row = {"hash": hash_secret(secret), "project": project, "pseudonym": pseudonym, "role": role}
+    change.connection.execute(_TOKEN_IN, {**row, "scopes": " ".join(scopes), "expires": expires})
+    return Joined(token=secret, person=name, pseudonym=pseudonym, project=project, role=role, expires=expires)
+
+
+def identity(database: Database, secret: str, now: str) -> Identity | None:
+    """Who holds a token; None for an unknown, expired or revoked one."""
+    # Every request asks this: a single question needs no transaction around it.
+    row = database.ask(_TOKEN, {"h": hash_secret(secret), "now": now})
+    if row is None or row.standing == "erased":
+        return None
+    return Identity(
+        person=row.name,
+        pseudonym=row.pseudonym,
+        project=row.project,
+        role=row.role,
+        scopes=usable_scopes(row.role, row.standing, row.scopes.split()),
+        standing=row.standing,
+    )
+
+
+def revoke(change: Transaction, project: str, pseudonym: str, *, actor: str) -> int:
+    """End all tokens and sessions of a person; gives how many tokens there were."""
+    # For its refusal: of a misspelt pseudonym no token would end, and it would look like success.
+    person_row(change, project, pseudonym)
+    names = {"p": project, "n": pseudonym}
+    ended = change.connection.execute(_TOKENS_OUT, names).rowcount
+    body = {"tokens": ended, "sessions": change.connection.execute(_SESSIONS_OUT, names).rowcount}
+    change.record(Entry(project=project, actor=actor, kind="revoked", subject=pseudonym, body=body))
+    return ended
+
+
+def set_standing(
+    change: Transaction, project: str, name: str, standing: str, *, reason: object, actor: str
+) -> int:
+    """A reviewer's decision about a person, with its reason."""
+    if standing not in STANDINGS:
+        raise FieldError(field="standing", found=repr(standing), expected=f"one of {', '.join(STANDINGS)}")
+    row = person_row(change, project, name)
+    if row.standing == "erased":
+        raise NotYoursError(f"{name} was erased; nothing can be decided of nobody")
+    _refuse_decision_upwards(change, row, actor)
+    body = {"standing": standing, "reason": checked_text("reason", reason, empty=False)}
+    if standing == "suspended":
+        change.connection.execute(_SESSIONS_OUT, {"p": project, "n": name})
+    entry = Entry(project=project, actor=actor, kind="standing-set", subject=name, body=body)
+    return change.record(entry).seq
+
+
+def _refuse_decision_upwards(change: Transaction, row: Any, actor: str) -> None:
+    """A reviewer decides about annotators: one who could suspend an owner would soon be the only one left."""
+    by = change.connection.execute(_ROLE, {"p": row.project, "n": actor}).scalar_one_or_none()
+    if by == "reviewer" and row.role != "annotator":
+        raise NotYoursError(
+            f"{row.name} is {row.role}: only an owner decides about reviewers and owners",
+            tried_in=row.project,
+        )
+
+
+def set_preferences(
+    change: Transaction,
+    project: str,
+    name: str,
+    *,
+    declined: Sequence[str],
+    languages: Sequence[str],
+    areas: Sequence[str] | None = None,
+) -> int:
+    """What a person does not want to read, which languages the person reads, and which areas they know.
+
+    Areas of None stay as they were.
+    """
+    before = json.loads(person_row(change, project, name).preferences)
+    given = {"declined": declined, "languages": languages}
+    known = before.get("areas", ()) if areas is None else areas
+    preferences = {
+        field: [checked_text(field, value, most=200, empty=False) for value in values]
+        for field, values in (given | ({"areas": known} if known else {})).items()
+    }
+    body = {"preferences": preferences}
+    return change.record(
+        Entry(project=project, actor=name, kind="preferences-set", subject=name, body=body)
+    ).seq
+
+
+def take_out_rows(change: Transaction, project: str, pseudonym: str) -> None:
+    """Delete all rows that say who somebody is, let the person in, or hold what is not sent yet."""
+    for statement in _PERSONAL_OUT:
+        change.connection.execute(statement, {"p": project, "n": pseudonym})
+
+
+def refuse(change: Transaction, project: str, actor: str, what: str) -> None:
+    """Remember a refused request: the audit trail, and what a limit of failures counts."""
+    # Cut: what stands in the log stands there for ever.
+    body = {"what": what[:500]}
+    change.record(Entry(project=project, actor=actor, kind="refused", subject=project, body=body))

@@ -1,0 +1,188 @@
+"""What is stored of a person: all of it handed out or erased on wish, and groups shown in sums alone.
+
+Erased is what a person wrote; what the person clicked stays, under a pseudonym that has no name any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, insert, select
+
+from plaudit.collect import log
+from plaudit.collect.answers import without_free_text
+from plaudit.collect.desk import person_row
+from plaudit.collect.log import Entry
+from plaudit.collect.people import take_out_rows
+from plaudit.collect.refusals import NotYoursError, checked_text
+from plaudit.collect.tables import (
+    annotator,
+    draft,
+    group,
+    label,
+    participant,
+    password,
+    person,
+    session,
+    token,
+)
+from plaudit.collect.transaction import Transaction, columns, parsed
+
+FEWEST_OF_A_GROUP = 5
+"""A group that people say they belong to is shown from so many on: fewer could be recognised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSum:
+    """What the people of a group did together.
+
+    Example: ``GroupSum(group="nurses", people=7, labels=840)``
+    """
+
+    group: str | None
+    """What they call themselves; None for everybody else, whether asked or not."""
+    people: int
+    """How many they are; never fewer than five."""
+    labels: int
+    """Labels of theirs that count."""
+
+
+_LABELS = select(label).where(label.c.project == bindparam("p"), label.c.author == bindparam("n"))
+_OF_PERSON = {
+    table.name: select(table).where(table.c.project == bindparam("p"), table.c.pseudonym == bindparam("n"))
+    for table in (person, password, session, token, participant, group)
+}
+_DRAFTS = select(draft).where(draft.c.project == bindparam("p"), draft.c.annotator == bindparam("n"))
+_SECRET = ("hash", "project", "pseudonym", "panel", "name_key")
+_GROUP_OUT = delete(group).where(group.c.project == bindparam("p"), group.c.pseudonym == bindparam("n"))
+_GROUP_IN = insert(group)
+_COUNTED = (
+    select(func.count())
+    .where(label.c.project == annotator.c.project, label.c.annotator == annotator.c.name)
+    .where(label.c.purpose == "work", label.c.surplus == 0)
+    .scalar_subquery()
+)
+_BY_GROUP = (
+    select(annotator.c.name, group.c.value, _COUNTED.label("labels"))
+    .outerjoin(group, (group.c.project == annotator.c.project) & (group.c.pseudonym == annotator.c.name))
+    .where(annotator.c.project == bindparam("p"), annotator.c.role == "annotator")
+)
+
+
+def export_person(look: Transaction, project: str, pseudonym: str) -> dict[str, Any]:
+    """Everything that is stored of a person, as plain JSON: for the person, who may ask for it.
+
+    Without what would open something (hashes of secrets), and without which tasks were a check.
+    """
+    row, names = person_row(look, project, pseudonym), {"p": project, "n": pseudonym}
+    rows = {
+        name: [
+            {key: value for key, value in entry.items() if key not in _SECRET}
+            for entry in columns(look.connection.execute(statement, names).all())
+        ]
+        for name, statement in _OF_PERSON.items()
+    }
+    drafts = [
+        {
+            "assignment": entry.assignment,
+            **{name: parsed(getattr(entry, name)) for name in ("label", "conversation")},
+        }
+        for entry in look.connection.execute(_DRAFTS, names)
+    ]
+    return {
+        "project": project,
+        "pseudonym": pseudonym,
+        "role": row.role,
+        "standing": row.standing,
+        "preferences": parsed(row.preferences),
+        "guidelines": row.guidelines or None,
+        "name": next((entry["name"] for entry in rows["person"]), None),
+        "group": next((entry["value"] for entry in rows["group_of_person"]), None),
+        "participant": next((entry["participant"] for entry in rows["participant"]), None),
+        "has_password": bool(rows["password"]),
+        "sessions": rows["session"],
+        "tokens": rows["token"],
+        "drafts": drafts,
+        "events": [_own_event(event) for event in log.events_about(look.connection, project, pseudonym)],
+    }
+
+
+def _own_event(event: log.Event) -> dict[str, Any]:
+    body = event.body
+    if event.kind == "leased" and body is not None:
+        # Which items were a check is not given away: others are still to answer them.
+        body = {name: value for name, value in body.items() if name != "purpose"}
+    fields = {name: getattr(event, name) for name in ("seq", "at", "actor", "kind", "subject")}
+    return {**fields, "body": body}
+
+
+def set_group(change: Transaction, project: str, pseudonym: str, value: object) -> None:
+    """What group a person wants to be counted in; nothing, to be counted in none. It never enters the log."""
+    names = {"p": project, "n": pseudonym}
+    person_row(change, project, pseudonym)
+    words = " ".join(checked_text("group", value, most=60).split())
+    change.connection.execute(_GROUP_OUT, names)
+    if words:
+        change.connection.execute(_GROUP_IN, {"project": project, "pseudonym": pseudonym, "value": words})
+
+
+def group_sums(look: Transaction, project: str) -> list[GroupSum]:
+    """Groups of five people or more, the largest first, and everybody else in one sum of five or more."""
+    found = dict[str | None, list[int]]()
+    for row in look.connection.execute(_BY_GROUP, {"p": project}):
+        found.setdefault(row.value, []).append(row.labels)
+    # With those who gave no group, so that the rest names nobody.
+    rest = found.pop(None, [])
+    for value in [value for value, labels in found.items() if len(labels) < FEWEST_OF_A_GROUP]:
+        rest += found.pop(value)
+    sums = sorted(found.items(), key=lambda item: (-len(item[1]), str(item[0])))
+    sums += [(None, rest)] if len(rest) >= FEWEST_OF_A_GROUP else []
+    return [GroupSum(group=value, people=len(labels), labels=sum(labels)) for value, labels in sums]
+
+
+def erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
+    """Delete what is personal of somebody; what was clicked stays, without a name and without words.
+
+    The hashes of what was taken out stand in the event, so that the chain still proves that it was there.
+    """
+    if person_row(change, project, name).standing == "erased":
+        raise NotYoursError(f"{name} was erased before")
+    current = {row.seq: row for row in change.connection.execute(_LABELS, {"p": project, "n": name})}
+    remains, seqs = list[dict[str, Any]](), list[int]()
+    for event in log.events_of(change.connection, project, name):
+        rest = _without_words(event.kind, event.body)
+        # Clicks alone are nobody's words: such an event stays whole.
+        if rest == event.body:
+            continue
+        seqs.append(event.seq)
+        if event.kind in ("answered", "revised", "adjudicated"):
+            remains.append(_remains(event, rest, current.get(event.seq)))
+    hashes = log.erase(change.connection, seqs)
+    take_out_rows(change, project, name)
+    body = {"remains": remains, "hashes": hashes}
+    return change.record(Entry(project=project, actor=actor, kind="erased", subject=name, body=body)).seq
+
+
+def _remains(event: log.Event, rest: dict[str, Any] | None, row: Any) -> dict[str, Any]:
+    """What stays of an answer: the clicks, and whether it was the one that held."""
+    return {
+        "seq": event.seq,
+        "at": event.at,
+        "kind": event.kind,
+        "subject": event.subject,
+        "number": 0 if row is None else row.number,
+        "holds": row is not None,
+        # The digest of what was sent has no salt: words could be guessed until it fits.
+        "body": None if rest is None else {name: rest[name] for name in rest if name != "request"},
+    }
+
+
+def _without_words(kind: str, body: dict[str, Any] | None) -> dict[str, Any] | None:
+    """An event's body without what a person wrote; None where nothing else is in it."""
+    if body is None or kind in ("noted", "flagged", "preferences-set"):
+        return None
+    if kind not in ("answered", "revised", "adjudicated") or body["label"] is None:
+        return body
+    rest = without_free_text(body["label"])
+    return None if rest is None else {**body, "label": rest}

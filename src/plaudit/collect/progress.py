@@ -1,0 +1,256 @@
+"""How far a project is, who works in it, and whether the store is sound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Integer, bindparam, cast, func, select
+
+from plaudit.collect import log, tables, views
+from plaudit.collect.database import Database
+from plaudit.collect.project import project_from_dict
+from plaudit.collect.tables import annotator, assignment, label, person, task
+from plaudit.collect.transaction import columns
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A project in figures.
+
+    Example: ``Status(project="helpful", tasks={"open": 40, "done": 60}, wanted=200, labels=140, …)``
+    """
+
+    project: str
+    """Its name."""
+    tasks: dict[str, int]
+    """Tasks by state: open, done, review, adjudicated, closed, and item for those whose answer is known."""
+    wanted: int
+    """Labels that are wanted of the tasks so far; more where people are divided."""
+    labels: int
+    """Labels that count."""
+    missing: int
+    """Labels that open tasks still want."""
+    leased: int
+    """Tasks that somebody holds now."""
+    surplus: int
+    """Labels that came too late to count."""
+    items: int
+    """Answers to gold, qualifying and repeated items."""
+    skipped: int
+    """Tasks that were given back."""
+    people: dict[str, int]
+    """Annotators by standing."""
+    seq: int
+    """The log's position."""
+
+    @property
+    def done(self) -> bool:
+        """Whether no open task wants a label; what needs a reviewer is done for annotators."""
+        return self.tasks.get("open", 0) == 0
+
+
+_BY_STATE = (
+    select(
+        task.c.state,
+        func.count().label("tasks"),
+        func.sum(task.c.wanted).label("wanted"),
+        func.sum(task.c.done).label("done"),
+        func.sum(task.c.taken).label("taken"),
+    )
+    .where(task.c.project == bindparam("p"))
+    .group_by(task.c.state)
+    .order_by(task.c.state)
+)
+_SURPLUS = select(func.count()).where(label.c.project == bindparam("p"), label.c.surplus == 1)
+_ITEMS = select(func.count()).where(
+    label.c.project == bindparam("p"), label.c.purpose.in_(("gold", "qualify", "repeat"))
+)
+_SKIPPED = select(func.count()).where(assignment.c.project == bindparam("p"), assignment.c.state == "skipped")
+_BY_STANDING = (
+    select(annotator.c.standing, func.count())
+    .where(annotator.c.project == bindparam("p"), annotator.c.role == "annotator")
+    .group_by(annotator.c.standing)
+)
+_PEOPLE = (
+    select(annotator, person.c.name.label("person"))
+    # Outer: an erased person has no name any more, and the counts stay.
+    .outerjoin(person, (person.c.project == annotator.c.project) & (person.c.pseudonym == annotator.c.name))
+    .where(annotator.c.project == bindparam("p"))
+    .order_by(annotator.c.seq)
+)
+_PERSON = _PEOPLE.where(annotator.c.name == bindparam("n"))
+_LABEL_COUNTS = (
+    select(
+        label.c.annotator,
+        func.count().label("labels"),
+        func.sum(cast(label.c.surplus, Integer)).label("surplus"),
+        func.sum(label.c.seconds).label("seconds"),
+    )
+    .where(label.c.project == bindparam("p"))
+    .group_by(label.c.annotator)
+)
+_LABEL_COUNTS_OF = _LABEL_COUNTS.where(label.c.annotator == bindparam("n"))
+_TASKS = (
+    select(task)
+    .where(task.c.project == bindparam("p"), task.c.seq > bindparam("after"))
+    .order_by(task.c.seq)
+    .limit(bindparam("most"))
+)
+_TASKS_IN_STATE = _TASKS.where(task.c.state == bindparam("s"))
+_LABELS_OF_TASK = (
+    select(label)
+    .where(label.c.project == bindparam("p"), label.c.task == bindparam("t"), label.c.purpose == "work")
+    .order_by(label.c.seq)
+)
+
+
+def status(connection: Connection, project: str) -> Status:
+    """The figures of a project."""
+    names = {"p": project}
+    rows = connection.execute(_BY_STATE, names).all()
+    return Status(
+        project=project,
+        tasks={row.state: row.tasks for row in rows},
+        wanted=sum(int(row.wanted) for row in rows),
+        labels=sum(int(row.done) for row in rows),
+        missing=sum(int(row.wanted - row.done) for row in rows if row.state == "open"),
+        leased=sum(int(row.taken) for row in rows),
+        surplus=connection.execute(_SURPLUS, names).scalar_one(),
+        items=connection.execute(_ITEMS, names).scalar_one(),
+        skipped=connection.execute(_SKIPPED, names).scalar_one(),
+        people=_counts(connection, _BY_STANDING, names),
+        seq=log.last(connection)[0],
+    )
+
+
+def _counts(connection: Connection, statement: Any, names: dict[str, Any]) -> dict[str, int]:
+    return {row[0]: row[1] for row in sorted(connection.execute(statement, names))}
+
+
+def people(connection: Connection, project: str) -> list[dict[str, Any]]:
+    """Everybody of a project, with counts; names are for owners and reviewers."""
+    counts = {row.annotator: row for row in connection.execute(_LABEL_COUNTS, {"p": project})}
+    rows = connection.execute(_PEOPLE, {"p": project})
+    return [_person_entry(row, counts.get(row.name)) for row in rows]
+
+
+def person_entry(connection: Connection, project: str, name: str) -> dict[str, Any] | None:
+    """One of these people; None where nobody has that pseudonym."""
+    names = {"p": project, "n": name}
+    row = connection.execute(_PERSON, names).first()
+    return None if row is None else _person_entry(row, connection.execute(_LABEL_COUNTS_OF, names).first())
+
+
+def _person_entry(row: Any, own: Any) -> dict[str, Any]:
+    return {
+        "pseudonym": row.name,
+        "person": row.person,
+        "role": row.role,
+        "standing": row.standing,
+        "assigned": row.assigned,
+        "answered": row.answered,
+        "skipped": row.skipped,
+        "labels": 0 if own is None else own.labels,
+        "surplus": 0 if own is None else int(own.surplus),
+        "seconds": None if own is None else own.seconds,
+        "preferences": json.loads(row.preferences),
+    }
+
+
+def tasks(
+    connection: Connection, project: str, *, state: str | None, limit: int, after: int
+) -> list[dict[str, Any]]:
+    """Tasks of a project in the order in which they were added, a page at a time."""
+    names: dict[str, Any] = {"p": project, "after": after, "most": min(limit, _PAGE)}
+    statement = _TASKS if state is None else _TASKS_IN_STATE
+    found = connection.execute(statement, names if state is None else {**names, "s": state})
+    shown = ("id", "seq", "purpose", "state", "wanted", "taken", "done", "priority", "category")
+    return [{name: getattr(row, name) for name in shown} | {"body": json.loads(row.body)} for row in found]
+
+
+def queue(connection: Connection, project: str) -> list[dict[str, Any]]:
+    """What needs a reviewer: blind, so without names and sources, with labels in the task's order."""
+    found = list[dict[str, Any]]()
+    for item in tasks(connection, project, state="review", limit=_PAGE, after=0):
+        rows = connection.execute(_LABELS_OF_TASK, {"p": project, "t": item["id"]})
+        labels = [{"label": json.loads(row.label), "order": json.loads(row.shown)} for row in rows]
+        found.append({"id": item["id"], "body": item["body"], "labels": labels})
+    return found
+
+
+def faults(database: Database) -> Iterator[str]:
+    """What is wrong with a store: nothing for a sound one. Looks at the whole of it."""
+    with database.reading() as connection:
+        damaged = list(log.chain_faults(connection))
+        yield from damaged
+        # A log that was altered cannot be replayed, and says nothing about the tables.
+        if not damaged:
+            yield from log.time_faults(connection)
+            yield from _cap_faults(connection)
+            yield from _replay_faults(connection)
+
+
+_COUNTED = (
+    select(label.c.project, label.c.task, func.count().label("labels"))
+    .join(task, (label.c.project == task.c.project) & (label.c.task == task.c.id))
+    .where(label.c.purpose == "work", label.c.surplus == 0, task.c.purpose == "work")
+    .group_by(label.c.project, label.c.task)
+    .having(func.count() > bindparam("least"))
+)
+_TWICE = (
+    select(label.c.project, label.c.task, label.c.annotator)
+    # Not repeats, by which people label a second time on purpose.
+    .where(label.c.purpose.in_(("work", "gold", "qualify")))
+    .group_by(label.c.project, label.c.task, label.c.annotator)
+    .having(func.count() > 1)
+)
+
+
+def _cap_faults(connection: Connection) -> Iterator[str]:
+    # Settings may have asked for fewer since, and what counted goes on counting.
+    most = dict[str, int]()
+    for event in log.events(connection):
+        if event.kind == "project-set" and event.body is not None:
+            limit = project_from_dict(event.body["settings"]).limit
+            most[event.project] = max(limit, most.get(event.project, 0))
+    # The database gives what may be too many; each project's own cap is compared here.
+    for row in connection.execute(_COUNTED, {"least": min(most.values(), default=0)}):
+        if row.labels > most[row.project]:
+            yield (
+                f"project {row.project}, task {row.task}: {row.labels} labels count, and never more than "
+                f"{most[row.project]} were wanted"
+            )
+    for row in connection.execute(_TWICE):
+        yield f"project {row.project}, task {row.task}: {row.annotator} labelled it twice"
+
+
+def _replay_faults(connection: Connection) -> Iterator[str]:
+    """Where the tables differ from what a replay of the log makes."""
+    # Beside the store: a check must not change what it checks.
+    replayed = Database(":memory:")
+    try:
+        with replayed.writing() as fresh:
+            log.METADATA.create_all(fresh)
+            for event in log.events(connection):
+                views.apply(fresh, event)
+            for table in tables.FOLDS:
+                there, expected = (_contents(side, table) for side in (connection, fresh))
+                if there != expected:
+                    # A row that is there twice is no difference of sets: then any row is named.
+                    which = sorted({*there} ^ {*expected} or {*map(str, there)})[:1]
+                    yield (
+                        f"table {table.name}: {len(there)} rows differ from the {len(expected)} of a replay "
+                        f"of the log, first {which}; `plaudit collect check --rebuild` makes the tables anew"
+                    )
+    finally:
+        replayed.close()
+
+
+def _contents(connection: Connection, table: Any) -> list[str]:
+    # Sorted by their text: neither database promises an order of rows.
+    return sorted(log.canonical(row) for row in columns(connection.execute(select(table)).all()))

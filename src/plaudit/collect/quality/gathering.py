@@ -1,0 +1,421 @@
+"""A project's labels as columns of numbers: what was said of what, by whom, and how the answers look.
+
+Two answers are put in an order by a hash of their words. Ordered by their models, with one model better than
+the other, nearly all labels would be alike, and any measure of agreement would look bad.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, bindparam, select
+
+from plaudit.collect import views
+from plaudit.collect.answers import agrees_with_gold
+from plaudit.collect.log import canonical
+from plaudit.collect.project import Project
+from plaudit.collect.quality.agreement import Values
+from plaudit.collect.quality.skill import FIRST, SECOND, TIE, Votes
+from plaudit.collect.refusals import NotFoundError
+from plaudit.collect.rows import text_of
+from plaudit.collect.tables import annotator, label, task
+from plaudit.data.labels import STEP_SCORES
+from plaudit.data.looks import has_list, log_length, refuses
+from plaudit.data.records import plain_text
+
+LOOKS = ("characters", "length", "list", "refusal")
+"""What is known of an answer's surface; length is the logarithm of the characters."""
+STEP_WORDS = tuple(sorted(STEP_SCORES, key=lambda word: STEP_SCORES[word]))
+"""What may be said of a step, the worst first."""
+_SHORT = 40
+
+_PEOPLE = select(annotator).where(annotator.c.project == bindparam("p")).order_by(annotator.c.seq)
+_TASKS = select(task.c.id, task.c.body, task.c.prompt).where(
+    task.c.project == bindparam("p"),
+    task.c.id.in_(select(label.c.task).where(label.c.project == bindparam("p"))),
+)
+_LABELS = (
+    select(
+        label.c.seq,
+        label.c.task,
+        label.c.annotator,
+        label.c.purpose,
+        label.c.shown,
+        label.c.label,
+        label.c.guidelines,
+        label.c.seconds,
+        label.c.number,
+    )
+    .where(label.c.project == bindparam("p"), label.c.surplus == 0)
+    # Models and reviewers are no annotators: theirs are other questions.
+    .where(label.c.purpose.in_(("work", "gold", "qualify", "repeat")))
+    .order_by(label.c.seq)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """Somebody who has labelled.
+
+    Example: ``Person(name="a3", standing="active", excluded=False, skipped=2)``
+    """
+
+    name: str
+    """The pseudonym."""
+    standing: str
+    """What holds now."""
+    excluded: bool
+    """Whether the labels are left out of exports, and so of agreement."""
+    skipped: int
+    """How many tasks were given back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A label of a person, whatever the kind.
+
+    Example: ``Item(person=0, number=14, seconds=8.2, right=None, alike=None)``
+    """
+
+    person: int
+    """Who."""
+    number: int
+    """Which of the person's answers it is."""
+    seconds: float | None
+    """The active seconds that it took."""
+    right: bool | None
+    """Whether it says what is known to be right; None where nothing is known."""
+    alike: bool | None
+    """Of a repeated task, whether the answer is the first one; None for others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """Labels that say which of two answers is better, with what the answers look like.
+
+    Example: ``gather(connection, "helpful").choices.votes.pairs``
+    """
+
+    votes: Votes
+    """Who said what of which pair."""
+    item_B: np.ndarray
+    """The label that each comes from: a ranking gives several."""
+    prompt_U: np.ndarray
+    """The prompt of each pair."""
+    looks_UF: np.ndarray
+    """How much more of each of LOOKS the second answer of a pair has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """All that the report is computed from.
+
+    Example: ``gather(connection, "helpful").people[0].name``
+    """
+
+    project: Project
+    """The settings that hold now."""
+    people: tuple[Person, ...]
+    """Everybody with a label, in the order in which they joined."""
+    items: tuple[Item, ...]
+    """All their labels, the oldest first."""
+    values: Mapping[str, Values]
+    """What is compared, by aspect; the empty name is the whole."""
+    guidelines: tuple[str, ...]
+    """Versions of the guidelines, the oldest first."""
+    choices: Choices | None
+    """Of pairs and rankings; None for other kinds, and where there is none."""
+    keys: tuple[tuple[str, int, int], ...]
+    """Of each pair in ``choices``, its task and the places of its two answers there."""
+    chosen: int
+    """Tasks left out of ``values``, since they were chosen by a score and not at random."""
+
+
+def gather(connection: Connection, name: str) -> Gathered:
+    """The labels of people, without surplus; those of suspended people too."""
+    settings = views.settings_of(connection, name)
+    if settings is None:
+        raise NotFoundError(f"there is no project {name!r}")
+    rows = connection.execute(_LABELS, {"p": name}).all()
+    known = {row.name: row for row in connection.execute(_PEOPLE, {"p": name})}
+    labelled = {row.annotator for row in rows}
+    people = tuple(
+        Person(name=row.name, standing=row.standing, excluded=bool(row.excluded), skipped=row.skipped)
+        for row in known.values()
+        if row.name in labelled
+    )
+    facts = connection.execute(_TASKS, {"p": name}).all()
+    tasks = {row.id: _TaskFacts(row.id, row.prompt, row.body) for row in facts}
+    gathering = _Gathering(settings, people, tasks)
+    for row in rows:
+        gathering.add(row)
+    return gathering.gathered()
+
+
+def gather_rows(settings: Project, rows: Sequence[Any]) -> Gathered:
+    """Labels that were chosen already, each with the body of its task, whoever gave them."""
+    names = dict.fromkeys(row.annotator for row in rows)
+    people = [Person(name=name, standing="", excluded=False, skipped=0) for name in names]
+    bodies = {row.task: row.body for row in rows}
+    # Here tasks stand for prompts: nothing is resampled, so it does not matter which tasks have one prompt.
+    facts = {name: _TaskFacts(name, name, body) for name, body in bodies.items()}
+    gathering = _Gathering(settings, people, facts)
+    for row in rows:
+        gathering.add(row)
+    return gathering.gathered()
+
+
+class _TaskFacts:
+    """What a task's labels are read by."""
+
+    __slots__ = ("body", "forward", "id", "is_random", "prompt")
+
+    def __init__(self, name: str, prompt: str, body: str) -> None:
+        self.id, self.prompt, self.body = name, prompt, json.loads(body)
+        # A task with a method other than chance was asked since a score wanted it: no sample of all tasks.
+        self.is_random = self.body.get("method") in (None, "random")
+        hashes = [_hash(self.prompt, candidate["text"]) for candidate in self.body.get("candidates", ())]
+        places = sorted(range(len(hashes)), key=lambda place: hashes[place])
+        self.forward = {place: rank for rank, place in enumerate(places)}
+
+
+def _hash(prompt: str, text: object) -> bytes:
+    # With the prompt: a refusal that many prompts share would stand on the same side in all of them.
+    words = text if isinstance(text, str) else canonical(text)
+    return blake2b(f"{prompt}\0{words}".encode(), digest_size=8).digest()
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Values of one aspect as they are gathered."""
+
+    unit: dict[Any, int] = field(default_factory=dict[Any, int])
+    rows: list[tuple[int, int, int, int, int]] = field(default_factory=list[tuple[int, int, int, int, int]])
+
+    def add(self, key: Any, person: int, value: int, prompt: int, guidelines: int) -> None:
+        unit = self.unit.setdefault(key, len(self.unit))
+        self.rows.append((unit, person, value, prompt, guidelines))
+
+
+class _Gathering:
+    """Labels on their way into columns."""
+
+    def __init__(self, project: Project, people: Sequence[Person], tasks: Mapping[str, _TaskFacts]) -> None:
+        self.project, self.people, self._tasks = project, people, tasks
+        self.number_of = {person.name: number for number, person in enumerate(people)}
+        self._items = list[Item]()
+        self._columns = dict[str, _Columns]()
+        self._prompts, self._guidelines = dict[str, int](), dict[str, int]()
+        self._pairs = dict[tuple[str, int, int], int]()
+        self._choices = list[tuple[int, int, int, bool, int]]()
+        self._first_answers = dict[tuple[int, str], Any]()
+        self._chosen = set[str]()
+        self._parsed = dict[str, Any]()
+
+    def add(self, row: Any) -> None:
+        """Take a label in."""
+        facts, person = self._tasks[row.task], self.number_of[row.annotator]
+        given, order = self._parse(row.label), self._parse(row.shown)
+        says = self._statement(given, order)
+        key = (person, row.task)
+        alike = None
+        if row.purpose == "repeat":
+            first = self._first_answers.get(key)
+            alike = None if first is None or says is None else first == says
+        elif row.purpose == "work" and says is not None:
+            self._first_answers[key] = says
+        self._items.append(
+            Item(
+                person=person,
+                number=row.number,
+                seconds=row.seconds,
+                right=agrees_with_gold(given, facts.body, order)
+                if row.purpose in ("gold", "qualify")
+                else None,
+                alike=alike,
+            )
+        )
+        if row.purpose == "work" and not given.get("none"):
+            self._add_values(
+                facts,
+                person,
+                given,
+                order,
+                self._guidelines.setdefault(row.guidelines, len(self._guidelines)),
+            )
+
+    def _parse(self, text: str) -> Any:
+        # A handful of orders and of labels without words come again and again.
+        if len(text) > _SHORT:
+            return json.loads(text)
+        found = self._parsed.get(text)
+        if found is None:
+            found = self._parsed[text] = json.loads(text)
+        return found
+
+    def _statement(self, given: Mapping[str, Any], order: Sequence[int]) -> Any:
+        """What a label says in the task's own order, for comparing it with the same person's second one."""
+        if given.get("none"):
+            return None
+        if self.project.ask == "pair":
+            return _sign(_strength(given, order))
+        if self.project.ask == "rank":
+            return [sorted(order[place] for place in group) for group in given["groups"]]
+        if self.project.ask == "rate":
+            scores = {**given.get("points", {}), "thumbs": given.get("thumbs", ())}
+            return {name: sorted(zip(order, values, strict=False)) for name, values in scores.items()}
+        return given.get("labels")
+
+    def _add_values(
+        self, facts: _TaskFacts, person: int, given: Mapping[str, Any], order: Sequence[int], guidelines: int
+    ) -> None:
+        prompt = self._prompts.setdefault(facts.prompt, len(self._prompts))
+        if not facts.is_random:
+            self._chosen.add(facts.id)
+        for aspect, key, value in self._valued(facts, given, order):
+            if facts.is_random:
+                columns = self._columns.setdefault(aspect, _Columns())
+                columns.add((facts.id, key), person, value, prompt, guidelines)
+        for first, other, choice in self._compared(facts, given, order):
+            pair = self._pairs.setdefault((facts.id, first, other), len(self._pairs))
+            swapped = order.index(first) > order.index(other)
+            self._choices.append((pair, person, choice, swapped, len(self._items) - 1))
+
+    def _valued(
+        self, facts: _TaskFacts, given: Mapping[str, Any], order: Sequence[int]
+    ) -> Iterator[tuple[str, Any, int]]:
+        """The aspect, the part of the task, and the value, of all that a label says."""
+        ask = self.project.ask
+        if ask == "pair":
+            strength = _strength(given, order)
+            yield "", 0, _code(strength if facts.forward[1] == 1 else -strength, self.project)
+        elif ask == "rank":
+            for first, other, choice in self._compared(facts, given, order):
+                yield "", (first, other), {FIRST: 0, TIE: 1, SECOND: 2}[choice]
+        elif ask == "rate":
+            for aspect, points in given.get("points", {}).items():
+                name = "" if aspect == "overall" else aspect
+                yield from (
+                    (name, order[place], value - 1) for place, value in enumerate(points) if value is not None
+                )
+            thumbs = enumerate(given.get("thumbs", ()))
+            yield from (("thumbs", order[place], int(thumb)) for place, thumb in thumbs if thumb is not None)
+        elif ask == "steps":
+            yield from (("", place, STEP_WORDS.index(word)) for place, word in enumerate(given["labels"]))
+
+    def _compared(
+        self, facts: _TaskFacts, given: Mapping[str, Any], order: Sequence[int]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Two places of the task, in the order of their hashes, and which of the answers is better."""
+        if self.project.ask == "pair":
+            first = facts.forward[0]
+            strength = _strength(given, order)
+            yield first, 1 - first, _choice(strength if first == 0 else -strength)
+        elif self.project.ask == "rank":
+            ranks = {order[place]: rank for rank, group in enumerate(given["groups"]) for place in group}
+            for first, other in combinations(sorted(ranks, key=lambda place: facts.forward[place]), 2):
+                yield first, other, _choice(ranks[first] - ranks[other])
+
+    def gathered(self) -> Gathered:
+        """All of it, as arrays."""
+        scale = _scales(self.project)
+        return Gathered(
+            project=self.project,
+            people=tuple(self.people),
+            items=tuple(self._items),
+            values={
+                aspect: _values(columns, *scale.get(aspect, scale[""]))
+                for aspect, columns in sorted(self._columns.items())
+            },
+            guidelines=tuple(self._guidelines),
+            choices=self._gathered_choices(),
+            keys=tuple(self._pairs),
+            chosen=len(self._chosen),
+        )
+
+    def _gathered_choices(self) -> Choices | None:
+        if not self._choices:
+            return None
+        table = np.array(self._choices, dtype=np.int64)
+        votes = Votes(
+            pair_B=table[:, 0],
+            person_B=table[:, 1],
+            choice_B=table[:, 2],
+            swapped_B=table[:, 3].astype(bool),
+            pairs=len(self._pairs),
+            people=len(self.people),
+        )
+        # Each answer is looked at once, however many pairs of a ranking it is in.
+        looks = dict[tuple[str, int], tuple[float, ...]]()
+        for wanted, first, other in self._pairs:
+            for place in (first, other):
+                if (wanted, place) not in looks:
+                    candidate = self._tasks[wanted].body["candidates"][place]
+                    looks[wanted, place] = _looks(candidate["text"])
+        first_UF = np.array([looks[wanted, first] for wanted, first, _ in self._pairs])
+        second_UF = np.array([looks[wanted, other] for wanted, _, other in self._pairs])
+        prompts = [self._prompts[self._tasks[wanted].prompt] for wanted, _, _ in self._pairs]
+        return Choices(
+            votes=votes, item_B=table[:, 4], prompt_U=np.array(prompts), looks_UF=second_UF - first_UF
+        )
+
+
+def _looks(value: object) -> tuple[float, ...]:
+    """What LOOKS names, of one answer."""
+    words = value if isinstance(value, str) else plain_text(text_of(value))
+    return float(len(words)), log_length(words), has_list(words), refuses(words)
+
+
+def _sign(value: int) -> int:
+    return (value > 0) - (value < 0)
+
+
+def _choice(second_better: int) -> int:
+    """What a difference says; above 0 the second answer is the better one."""
+    return TIE if second_better == 0 else SECOND if second_better > 0 else FIRST
+
+
+def _strength(given: Mapping[str, Any], order: Sequence[int]) -> int:
+    """How far the task's second answer is better."""
+    return given["strength"] if order[0] == 0 else -given["strength"]
+
+
+def _code(strength: int, project: Project) -> int:
+    """A strength as a number from 0."""
+    most = len(project.scale)
+    return strength + most if project.ties or strength < 0 else strength + most - 1
+
+
+def _scales(project: Project) -> dict[str, tuple[int, str]]:
+    """How many values there are and how they are compared, by aspect."""
+    counts = {
+        "pair": 2 * len(project.scale) + project.ties,
+        "rank": 3,
+        "rate": project.points,
+        "steps": len(STEP_WORDS),
+    }
+    # An aspect whose levels have words has as many values as words.
+    rated = {
+        "" if aspect == "overall" else aspect: (project.levels(aspect), "ordinal")
+        for aspect in (project.aspects if project.ask == "rate" else ())
+    }
+    return {"": (counts.get(project.ask, 1), "ordinal"), **rated, "thumbs": (2, "nominal")}
+
+
+def _values(columns: _Columns, categories: int, level: str) -> Values:
+    table = np.array(columns.rows, dtype=np.int64).reshape(-1, 5)
+    return Values(
+        unit_B=table[:, 0],
+        person_B=table[:, 1],
+        value_B=table[:, 2],
+        prompt_B=table[:, 3],
+        guidelines_B=table[:, 4],
+        categories=categories,
+        level=level,
+    )

@@ -1,0 +1,416 @@
+"""Who is kept after a trial: four criteria with soft cut-offs, a ranking, and a proposal to decide on.
+
+The criteria are those by which InstructGPT chose its labelers (Ouyang et al. 2022, arXiv:2203.02155, B.1):
+how often somebody prefers what is known to be better, and flags what is known to deserve it; how good the
+demonstrations are that they wrote; which areas they say to know. AlpacaFarm kept the sixteen who agreed most.
+Nothing here changes anybody's standing: `decide` is called by whoever has looked at the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select
+
+from plaudit.collect import progress, views
+from plaudit.collect.answers import agreed_flags, agrees_with_gold
+from plaudit.collect.assigning import wilson_lower
+from plaudit.collect.project import Project
+from plaudit.collect.rows import text_of
+from plaudit.collect.store import LabelStore
+from plaudit.collect.tables import label, project as projects, task
+from plaudit.collect.transaction import Transaction
+from plaudit.data.labels import answer_to
+from plaudit.data.records import text_to_json
+from plaudit.errors import UserError
+
+TOP_MARK = 7
+"""Demonstrations are told on a scale from 1 to this, whichever scale they were rated on."""
+_Z_95 = 1.959964
+_NOT_SCREENED = ("suspended", "erased")
+
+_KNOWN = (
+    select(label.c.annotator, label.c.label, label.c.shown, task.c.body)
+    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    # Not repetitions: who answers an item twice was right or wrong once.
+    .where(label.c.project == bindparam("p"), label.c.purpose.in_(("gold", "qualify")))
+    .order_by(label.c.seq)
+)
+_RATED = (
+    select(label.c.label, label.c.shown, task.c.body)
+    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .where(label.c.project == bindparam("p"), label.c.purpose.in_(("work", "adjudicated")))
+    .where(label.c.surplus == 0)
+    .order_by(label.c.seq)
+)
+_WRITTEN = (
+    select(label.c.annotator, label.c.label, task.c.body)
+    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .where(label.c.project == bindparam("p"), label.c.purpose == "work")
+    .order_by(label.c.seq)
+)
+_NAMES = select(projects.c.name).order_by(projects.c.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutOffs:
+    """What somebody should reach; soft, since only who is below for certain is held back.
+
+    Example: ``CutOffs(comparisons=0.8)``
+    """
+
+    comparisons: float = 0.75
+    """The share of known answers that are agreed with."""
+    flags: float = 0.75
+    """The share of answers that are flagged for exactly what they deserve."""
+    demonstrations: float = 6.0
+    """The mean score of what the person wrote, from 1 to 7."""
+
+    def __post_init__(self) -> None:
+        """Refuse what nobody can reach."""
+        if not (0 <= self.comparisons <= 1 and 0 <= self.flags <= 1):
+            raise UserError(
+                f"cut-offs of agreement are shares from 0 to 1, not {self.comparisons:g} and {self.flags:g}"
+            )
+        if not 1 <= self.demonstrations <= TOP_MARK:
+            raise UserError(
+                f"the cut-off of demonstrations is from 1 to {TOP_MARK}, not {self.demonstrations:g}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One criterion of one person.
+
+    Example: ``Measure(value=0.88, low=0.7, high=0.96, n=25)``
+    """
+
+    value: float
+    """The share, or the mean score."""
+    low: float
+    """The lower end of its 95 % interval."""
+    high: float
+    """The upper end."""
+    n: int
+    """What it rests on: known answers, answers with known flags, or ratings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """One person by all criteria; what was not measured is None.
+
+    Example: ``Screened(annotator="a3", person="Ada", standing="active", comparisons=Measure(…), rank=1, …)``
+    """
+
+    annotator: str
+    """The pseudonym."""
+    person: str | None
+    """The name."""
+    standing: str
+    """What holds now."""
+    comparisons: Measure | None
+    """Agreement with known answers, by Wilson's interval."""
+    flags: Measure | None
+    """Agreement with known flags, by Wilson's interval."""
+    demonstrations: Measure | None
+    """The mean score of what the person wrote, from 1 to 7, by the normal interval."""
+    areas: tuple[str, ...]
+    """What the person says to know."""
+    missed: tuple[str, ...]
+    """Criteria whose value is below the cut-off."""
+    below: tuple[str, ...]
+    """Those of them that are below for certain: the whole interval is."""
+    rank: int
+    """Among all who were measured, the best first; 0 of somebody of whom nothing is known."""
+    proposed: str
+    """The standing as it is for the best of whom nothing is below for certain, active where it was failed;
+    suspended for the others."""
+    reason: str
+    """Why, with the figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screening:
+    """Everybody who tried, the best first.
+
+    Example: ``screen(store, "helpful", keep=16).people[0].annotator``
+    """
+
+    project: str
+    """The project."""
+    keep: int
+    """How many are proposed at most."""
+    cut_offs: CutOffs
+    """What they should reach."""
+    people: tuple[Screened, ...]
+    """The best first; those of whom nothing was measured last."""
+    notes: tuple[str, ...]
+    """What could not be measured, and why."""
+
+    @property
+    def decisions(self) -> tuple[Screened, ...]:
+        """Those whose standing the proposal would change."""
+        return tuple(member for member in self.people if member.rank and member.proposed != member.standing)
+
+
+_Measures = Mapping[str, Measure]
+
+
+def screen(
+    store: LabelStore,
+    project: str,
+    *,
+    keep: int = 16,
+    cut_offs: CutOffs | None = None,
+    written_in: str | None = None,
+) -> Screening:
+    """Everybody of a project who qualified or tried, by four criteria; nothing is written.
+
+    ``written_in`` is the project in which they wrote demonstrations, under the same names, where it is
+    another one. Whoever a reviewer suspended is left out: no rule overrules a person.
+    """
+    wanted = CutOffs() if cut_offs is None else cut_offs
+    with store.looking() as look:
+        settings = look.settings(project)
+        everybody = progress.people(look.connection, project)
+        authors = _authors(look, everybody, project, written_in or project)
+        measures = _measured(look.connection, project, authors)
+    people = [
+        member
+        for member in everybody
+        if member["role"] == "annotator"
+        and member["standing"] not in _NOT_SCREENED
+        and (member["answered"] or member["pseudonym"] in measures)
+    ]
+    ranked = sorted(people, key=lambda member: _order(member["pseudonym"], measures, wanted))
+    known = [
+        member["pseudonym"]
+        for member in ranked
+        # Who is still qualifying has answered too little to be compared.
+        if member["standing"] != "qualifying" and member["pseudonym"] in measures
+    ]
+    fit = [name for name in known if not _failed(measures[name], wanted, certain=True)][:keep]
+    return Screening(
+        project=project,
+        keep=keep,
+        cut_offs=wanted,
+        people=tuple(_screened(member, known, fit, measures, wanted) for member in ranked),
+        notes=tuple(_notes(settings, measures)),
+    )
+
+
+def _authors(
+    look: Transaction, everybody: Sequence[Mapping[str, Any]], project: str, written_in: str
+) -> dict[tuple[str, str], str]:
+    """Whom a project and a pseudonym of it mean here."""
+    if written_in == project:
+        return {(project, member["pseudonym"]): member["pseudonym"] for member in everybody}
+    look.settings(written_in)
+    there = progress.people(look.connection, written_in)
+    names = {member["person"]: member["pseudonym"] for member in everybody}
+    # A name that two people of either project have says nobody; those who were erased have none.
+    unclear = {
+        name
+        for side in (everybody, there)
+        for name, count in Counter(member["person"] for member in side).items()
+        if count > 1 or name is None
+    }
+    return {
+        (written_in, member["pseudonym"]): names[member["person"]]
+        for member in there
+        if member["person"] in names.keys() - unclear
+    }
+
+
+def _measured(
+    connection: Connection, project: str, authors: Mapping[tuple[str, str], str]
+) -> dict[str, _Measures]:
+    """The criteria by person."""
+    right, flags = dict[str, list[int]](), dict[str, list[int]]()
+    for row in connection.execute(_KNOWN, {"p": project}):
+        answer, order, body = (json.loads(text) for text in (row.label, row.shown, row.body))
+        agrees, flagged = agrees_with_gold(answer, body, order), agreed_flags(answer, body, order)
+        if agrees is not None:
+            right.setdefault(row.annotator, []).append(int(agrees))
+        if flagged is not None:
+            good, count = flagged
+            flags.setdefault(row.annotator, []).extend([1] * good + [0] * (count - good))
+    marks = _marks(connection, authors)
+    measured = dict[str, _Measures]()
+    for name in right.keys() | flags.keys() | marks.keys():
+        found = {
+            "comparisons": _share(right.get(name, [])),
+            "flags": _share(flags.get(name, [])),
+            "demonstrations": _mean(marks.get(name, [])),
+        }
+        measured[name] = {what: measure for what, measure in found.items() if measure is not None}
+    return measured
+
+
+def _marks(connection: Connection, authors: Mapping[tuple[str, str], str]) -> dict[str, list[float]]:
+    """What demonstrations were given in any project of the store that rates them, by their authors."""
+    marks = dict[str, list[float]]()
+    for (name,) in connection.execute(_NAMES):
+        settings = views.settings_of(connection, name)
+        if settings is None or settings.ask != "rate":
+            continue
+        for row in connection.execute(_RATED, {"p": name}):
+            answer, order, body = (json.loads(text) for text in (row.label, row.shown, row.body))
+            for author, mark in _marks_of_label(answer, order, body, settings):
+                if author in authors:
+                    marks.setdefault(authors[author], []).append(mark)
+    return marks
+
+
+def _marks_of_label(
+    answer: Mapping[str, Any], order: Sequence[int], body: Mapping[str, Any], settings: Project
+) -> Iterable[tuple[tuple[str, str], float]]:
+    """The mark of each answer, by the project and the pseudonym of who wrote it."""
+    for place, candidate in enumerate(order):
+        source = body["candidates"][candidate].get("source") or {}
+        given = [
+            1 + (TOP_MARK - 1) * (points[place] - 1) / (settings.levels(aspect) - 1)
+            for aspect, points in answer.get("points", {}).items()
+            if points[place] is not None
+        ]
+        if given:
+            yield (str(source.get("project")), str(source.get("annotator"))), fmean(given)
+
+
+def _share(right: Sequence[int]) -> Measure | None:
+    if not right:
+        return None
+    good, count = sum(right), len(right)
+    high = 1 - wilson_lower(count - good, count)
+    return Measure(value=good / count, low=wilson_lower(good, count), high=high, n=count)
+
+
+def _mean(marks: Sequence[float]) -> Measure | None:
+    if not marks:
+        return None
+    # One rating says nothing of how much they scatter: nobody is below for certain by it.
+    spread = _Z_95 * stdev(marks) / sqrt(len(marks)) if len(marks) > 1 else float(TOP_MARK)
+    mean = fmean(marks)
+    return Measure(
+        value=mean, low=max(1.0, mean - spread), high=min(float(TOP_MARK), mean + spread), n=len(marks)
+    )
+
+
+def _failed(measures: _Measures, cut_offs: CutOffs, *, certain: bool) -> tuple[str, ...]:
+    """Criteria whose value, or whose whole interval, is below the cut-off."""
+    return tuple(
+        what
+        for what, member in measures.items()
+        if (member.high if certain else member.value) < getattr(cut_offs, what)
+    )
+
+
+def _order(name: str, measures: Mapping[str, _Measures], cut_offs: CutOffs) -> tuple[bool, int, float, str]:
+    """Who was measured, then who is below in the fewest criteria for certain, then the best on average."""
+    own, tops = measures.get(name, {}), {"demonstrations": TOP_MARK}
+    scaled = [measure.value / tops.get(what, 1) for what, measure in own.items()]
+    return not own, len(_failed(own, cut_offs, certain=True)), -fmean(scaled or [0.0]), name
+
+
+def _screened(
+    member: Mapping[str, Any],
+    known: Sequence[str],
+    fit: Sequence[str],
+    measures: Mapping[str, _Measures],
+    cut_offs: CutOffs,
+) -> Screened:
+    name = member["pseudonym"]
+    own = measures.get(name, {})
+    rank = known.index(name) + 1 if name in known else 0
+    below = _failed(own, cut_offs, certain=True)
+    return Screened(
+        annotator=name,
+        person=member["person"],
+        standing=member["standing"],
+        comparisons=own.get("comparisons"),
+        flags=own.get("flags"),
+        demonstrations=own.get("demonstrations"),
+        areas=tuple(member["preferences"].get("areas", ())),
+        missed=_failed(own, cut_offs, certain=False),
+        below=below,
+        rank=rank,
+        proposed=_proposed(member["standing"], selected=name in fit) if rank else member["standing"],
+        reason=_reason(own, rank, len(known), below, selected=name in fit) if rank else "too little is known",
+    )
+
+
+def _proposed(standing: str, *, selected: bool) -> str:
+    """What a person's standing is to become; whoever is watched, or was failed, is so for a reason."""
+    if selected:
+        return "active" if standing == "failed" else standing
+    return standing if standing == "failed" else "suspended"
+
+
+def _reason(own: _Measures, rank: int, count: int, below: Sequence[str], *, selected: bool) -> str:
+    figures = "; ".join(f"{what} {measure_words(what, measure)}" for what, measure in own.items())
+    short = f"below the cut-off: {', '.join(below)}" if below else "others are better"
+    return f"screening: {rank} of {count}, {figures}; {'kept' if selected else short}"
+
+
+def measure_words(what: str, measure: Measure) -> str:
+    """A measure as tables and reasons have it.
+
+    >>> measure_words("comparisons", Measure(value=0.88, low=0.7, high=0.958, n=25))
+    '88 % of 25 (70–96)'
+    """
+    if what == "demonstrations":
+        return f"{measure.value:.1f} of {TOP_MARK} in {measure.n} ({measure.low:.1f}–{measure.high:.1f})"
+    return f"{100 * measure.value:.0f} % of {measure.n} ({100 * measure.low:.0f}–{100 * measure.high:.0f})"
+
+
+_UNMEASURED = {
+    "comparisons": "comparisons are not measured: nobody answered an item whose answer is known",
+    "flags": "flags are not measured: no item that was answered has known flags",
+    "demonstrations": "demonstrations are not measured: no project of the store that asks for rate has "
+    "ratings of what these people wrote (collect screen --demonstrations FILE writes it as tasks)",
+}
+
+
+def _notes(settings: Project, measures: Mapping[str, _Measures]) -> Iterable[str]:
+    there = {what for own in measures.values() for what in own}
+    for what, words in _UNMEASURED.items():
+        # What nobody can have done in such a project needs no word.
+        possible = what == "demonstrations" or settings.ask not in ("write", "talk", "attack")
+        if what not in there and possible:
+            yield words
+
+
+def decide(store: LabelStore, screening: Screening, *, actor: str) -> tuple[Screened, ...]:
+    """Set the standing of everybody whose proposal differs from it, with the reason; gives those."""
+    for member in screening.decisions:
+        standing, reason = member.proposed, member.reason
+        store.set_standing(screening.project, member.annotator, standing, reason=reason, actor=actor)
+    return screening.decisions
+
+
+def demonstration_tasks(store: LabelStore, project: str) -> list[dict[str, Any]]:
+    """What people wrote, as tasks for a project that asks for rate; reviewers see no author in them."""
+    with store.looking() as look:
+        if look.settings(project).ask != "write":
+            raise UserError(
+                f"project {project} asks for {look.settings(project).ask}, and nobody writes in it"
+            )
+        rows = look.connection.execute(_WRITTEN, {"p": project}).all()
+    tasks = list[dict[str, Any]]()
+    for row in rows:
+        prompt, answer = json.loads(row.body)["prompt"], json.loads(row.label)["answer"]
+        text = text_to_json(answer_to(text_of(prompt), answer))
+        source = {"annotator": row.annotator, "project": project}
+        tasks.append({"kind": "rate", "prompt": prompt, "candidates": [{"text": text, "source": source}]})
+    return tasks
+
+
+def screening_to_dict(screening: Screening) -> dict[str, Any]:
+    """A screening as JSON holds it."""
+    return asdict(screening)

@@ -1,0 +1,350 @@
+"""Sessions of browsers: how somebody signs in, stays signed in, and is signed out everywhere.
+
+Of a session's secret only the hash is stored. Failed sign-ins are events, and limits are counted from the
+log: so they hold over several servers, and over restarts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import bindparam, delete, func, insert, select, update
+
+from plaudit.collect import log, views
+from plaudit.collect.database import Database
+from plaudit.collect.desk import person_row
+from plaudit.collect.log import Entry
+from plaudit.collect.passwords import name_key
+from plaudit.collect.people import Identity, hash_secret, usable_scopes
+from plaudit.collect.refusals import NotYoursError, TooOftenError
+from plaudit.collect.tables import annotator, password, person, salt, session
+from plaudit.collect.transaction import Transaction, later
+
+IDLE_HOURS = 12
+"""A session that was not used for so long has ended."""
+SESSION_DAYS = 7
+"""And so has every session after this time."""
+PAUSE_MINUTES = 10
+"""A pause of so many minutes is a break: after it somebody works on with fresh eyes."""
+MOST_FAILURES = 10
+"""So many failed sign-ins of one name within the window, and nobody signs in by it for a while."""
+MOST_OF_PROJECT = 100
+"""The same of a project, whatever the names."""
+WINDOW_MINUTES = 15
+"""The window in which failures are counted."""
+FAILED = {"what": "sign-in"}
+"""The body of the event of a failed sign-in: neither the name that was typed, nor the password."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A session that was just opened.
+
+    Example: ``Opened(secret="s_…", identity=identity, expires="2026-03-08T12:00:00.000000Z")``
+    """
+
+    secret: str
+    """What the browser's cookie carries; it is shown here and never again."""
+    identity: Identity
+    """Who is signed in."""
+    expires: str
+    """When the session ends, however often it is used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """The session of a request.
+
+    Example: ``Session(id="9f2c…", identity=identity, started="2026-03-01T12:00:00.000000Z", …)``
+    """
+
+    id: str
+    """By what it is listed and ended: a part of the hash, which opens nothing."""
+    identity: Identity
+    """Who is signed in."""
+    started: str
+    """When it was opened."""
+    used: str
+    """When it was last used, to the minute."""
+    stretch_minutes: float
+    """How long the person has been working without a break."""
+    expires: str
+    """When it ends, however often it is used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionEntry:
+    """A session in a list of somebody's sessions.
+
+    Example: ``SessionEntry(id="9f2c01…", started="2026-03-01T12:00:00.000000Z", used="…", expires="…")``
+    """
+
+    id: str
+    """By what it is ended; it opens nothing."""
+    started: str
+    """When it was opened."""
+    used: str
+    """When it was last used, to the minute."""
+    expires: str
+    """When it ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignIn:
+    """What is known of whoever tries to sign in, before the password is looked at.
+
+    Example: ``SignIn(project="p", typed="p/ada", subject="a3", pseudonym="a3", stored="$…")``
+    """
+
+    project: str
+    """The project; empty where there is none of that name."""
+    typed: str
+    """The project and name as they were typed, in one spelling."""
+    subject: str
+    """What failures are counted by: a pseudonym, or what hides a name that nobody has."""
+    pseudonym: str | None
+    """Who signs in by that name; None for nobody."""
+    stored: str | None
+    """What is stored of the password."""
+
+
+_ID_LETTERS = 12
+_SESSION_IN = insert(session)
+_SESSION = (
+    select(session, person.c.name, annotator.c.standing, annotator.c.role)
+    # Inner joins: a session that outlived its person opens nothing.
+    .join(person, (person.c.project == session.c.project) & (person.c.pseudonym == session.c.pseudonym))
+    .join(annotator, (annotator.c.project == session.c.project) & (annotator.c.name == session.c.pseudonym))
+    .where(
+        session.c.hash == bindparam("h"),
+        session.c.expires > bindparam("now"),
+        session.c.used > bindparam("idle"),
+    )
+)
+_TOUCH = (
+    update(session)
+    # Two requests at once: the second would end the stretch that the first has just begun.
+    .where(session.c.hash == bindparam("h"), session.c.used == bindparam("before"))
+    .values(used=bindparam("now_used"), stretch=bindparam("new_stretch"))
+)
+_OWN = (session.c.project == bindparam("p"), session.c.pseudonym == bindparam("n"))
+_LIST = select(session).where(*_OWN, session.c.expires > bindparam("now"), session.c.used > bindparam("idle"))
+_OUT = delete(session).where(session.c.hash == bindparam("h"))
+_ALL_OUT = delete(session).where(*_OWN)
+_OF_ID_OUT = delete(session).where(*_OWN, session.c.hash.startswith(bindparam("i"), autoescape=False))
+_ENDED_OUT = delete(session).where(
+    (session.c.expires <= bindparam("now")) | (session.c.used <= bindparam("idle"))
+)
+_BY_NAME = select(password).where(password.c.project == bindparam("p"), password.c.name_key == bindparam("k"))
+_BY_PERSON = select(password).where(
+    password.c.project == bindparam("p"), password.c.pseudonym == bindparam("n")
+)
+_PASSWORD_SET = (
+    update(password)
+    .where(password.c.project == bindparam("p"), password.c.pseudonym == bindparam("n"))
+    .values(hash=bindparam("stored"))
+)
+_NAME = select(person.c.name).where(person.c.project == bindparam("p"), person.c.pseudonym == bindparam("n"))
+_SALT, _SALT_IN = select(salt.c.value).where(salt.c.name == "sign-in"), insert(salt)
+_LAST_SIGN_IN = select(func.max(log.log.c.at)).where(
+    log.log.c.project == bindparam("p"), log.log.c.actor == bindparam("n"), log.log.c.kind == "signed-in"
+)
+
+
+def open_session(change: Transaction, project: str, pseudonym: str, *, by: str) -> Opened:
+    """A new session of a person, and the event of the sign-in; ``by`` says how: password, invite or link."""
+    row = person_row(change, project, pseudonym)
+    if row.standing == "erased":
+        raise NotYoursError(f"{pseudonym} was erased; nobody can sign in as nobody")
+    # Now and then is enough: what has ended opens nothing while it lies there.
+    change.connection.execute(_ENDED_OUT, _moments(change.now))
+    secret, expires = f"s_{secrets.token_urlsafe(24)}", later(change.now, days=SESSION_DAYS)
+    entry = {"hash": hash_secret(secret), "project": project, "pseudonym": pseudonym, "expires": expires}
+    times = dict.fromkeys(("started", "used", "stretch"), change.now)
+    change.connection.execute(_SESSION_IN, {**entry, **times})
+    change.record(
+        Entry(project=project, actor=pseudonym, kind="signed-in", subject=pseudonym, body={"by": by})
+    )
+    name = change.connection.execute(_NAME, {"p": project, "n": pseudonym}).scalar_one()
+    identity = _identity(project, pseudonym, name=name, role=row.role, standing=row.standing)
+    return Opened(secret=secret, identity=identity, expires=expires)
+
+
+def _moments(now: str) -> dict[str, str]:
+    return {"now": now, "idle": later(now, hours=-IDLE_HOURS)}
+
+
+def _identity(project: str, pseudonym: str, *, name: str, role: str, standing: str) -> Identity:
+    return Identity(
+        person=name,
+        pseudonym=pseudonym,
+        project=project,
+        role=role,
+        scopes=usable_scopes(role, standing),
+        standing=standing,
+    )
+
+
+def find_session(database: Database, secret: str, now: str) -> Session | None:
+    """The session of a secret; None for one that is unknown, has ended or was ended."""
+    # Every page asks this: a single question needs no transaction around it.
+    row = database.ask(_SESSION, {"h": hash_secret(secret), **_moments(now)})
+    if row is None or row.standing == "erased":
+        return None
+    pause = _minutes(row.used, now)
+    stretch = now if pause > PAUSE_MINUTES else row.stretch
+    # At most once a minute, or every page would wait for the disk.
+    if pause >= 1:
+        with database.writing() as connection:
+            names = {"h": row.hash, "before": row.used, "now_used": now, "new_stretch": stretch}
+            connection.execute(_TOUCH, names)
+    return Session(
+        id=row.hash[:_ID_LETTERS],
+        identity=_identity(row.project, row.pseudonym, name=row.name, role=row.role, standing=row.standing),
+        started=row.started,
+        used=now if pause >= 1 else row.used,
+        stretch_minutes=max(_minutes(stretch, now), 0.0),
+        expires=row.expires,
+    )
+
+
+def _minutes(before: str, after: str) -> float:
+    return (datetime.fromisoformat(after) - datetime.fromisoformat(before)).total_seconds() / 60
+
+
+def end_session(change: Transaction, secret: str) -> None:
+    """Sign out; a session that has ended already is no fault."""
+    change.connection.execute(_OUT, {"h": hash_secret(secret)})
+
+
+def list_sessions(look: Transaction, project: str, pseudonym: str) -> list[SessionEntry]:
+    """Where somebody is signed in, the last used first."""
+    person_row(look, project, pseudonym)
+    rows = look.connection.execute(_LIST, {"p": project, "n": pseudonym, **_moments(look.now)}).all()
+    return [
+        SessionEntry(id=row.hash[:_ID_LETTERS], started=row.started, used=row.used, expires=row.expires)
+        for row in sorted(rows, key=lambda row: row.used, reverse=True)
+    ]
+
+
+def end_sessions(
+    change: Transaction, project: str, pseudonym: str, wanted: str | None = None, *, actor: str
+) -> int:
+    """Sign somebody out everywhere, or of the session of an id; gives how many sessions ended."""
+    person_row(change, project, pseudonym)
+    names = {"p": project, "n": pseudonym}
+    if wanted is None:
+        ended = change.connection.execute(_ALL_OUT, names).rowcount
+    elif len(wanted) == _ID_LETTERS and wanted.isalnum():
+        ended = change.connection.execute(_OF_ID_OUT, {**names, "i": wanted}).rowcount
+    else:
+        ended = 0
+    if ended:
+        body = {"tokens": 0, "sessions": ended}
+        change.record(Entry(project=project, actor=actor, kind="revoked", subject=pseudonym, body=body))
+    return ended
+
+
+def look_up(look: Transaction, project: str, name: str) -> SignIn:
+    """Who wants to sign in; refused where too many have failed."""
+    place, key = _storable(project), name_key(_storable(name))
+    found = look.connection.execute(_BY_NAME, {"p": place, "k": key}).first()
+    hidden = _hidden(look, f"{place}/{key}")
+    attempt = SignIn(
+        project=place if views.settings_of(look.connection, place) is not None else "",
+        typed=f"{place}/{key}",
+        subject=hidden if found is None else found.pseudonym,
+        pseudonym=None if found is None else found.pseudonym,
+        stored=None if found is None else found.hash,
+    )
+    _refuse_too_many(look, attempt)
+    return attempt
+
+
+def own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
+    """The same for somebody who is signed in and is to show the password once more."""
+    found = look.connection.execute(_BY_PERSON, {"p": project, "n": pseudonym}).first()
+    if found is None:
+        raise NotYoursError("you have no password to change: you came in by an invite or a link alone")
+    attempt = SignIn(
+        project=project,
+        typed=f"{project}/{found.name_key}",
+        subject=pseudonym,
+        pseudonym=pseudonym,
+        stored=found.hash,
+    )
+    _refuse_too_many(look, attempt)
+    return attempt
+
+
+def replace_password(change: Transaction, project: str, pseudonym: str, stored: str) -> None:
+    """Another password in place of one; all sessions of the person end."""
+    names = {"p": project, "n": pseudonym}
+    change.connection.execute(_PASSWORD_SET, {**names, "stored": stored})
+    change.connection.execute(_ALL_OUT, names)
+    record_password(change, project, pseudonym, actor=pseudonym)
+
+
+def record_password(change: Transaction, project: str, pseudonym: str, *, actor: str) -> None:
+    """Write the event of a password that was set; nothing of the password is in it."""
+    change.record(Entry(project=project, actor=actor, kind="password-set", subject=pseudonym, body={}))
+
+
+def name_of(look: Transaction, project: str, pseudonym: str) -> str:
+    """The name of somebody who was not erased."""
+    person_row(look, project, pseudonym)
+    found = look.connection.execute(_NAME, {"p": project, "n": pseudonym}).scalar_one_or_none()
+    if found is None:
+        raise NotYoursError(f"{pseudonym} was erased; there is nobody left")
+    return found
+
+
+def _storable(word: str) -> str:
+    """What was typed, without what no database holds; a name with such letters is nobody's."""
+    return word[:1_000].encode("utf-8", "replace").decode().replace("\0", "?")
+
+
+def _hidden(look: Transaction, typed: str) -> str:
+    """What stands in the log for a name that nobody has: the same for the same name, and it tells no name."""
+    value = look.connection.execute(_SALT).scalar_one_or_none()
+    # Before the first failure there is no salt, and nothing that could be counted.
+    return "" if value is None else hmac.new(value.encode(), typed.encode(), hashlib.sha256).hexdigest()[:16]
+
+
+def _refuse_too_many(look: Transaction, attempt: SignIn) -> None:
+    since = later(look.now, minutes=-WINDOW_MINUTES)
+    failures = log.refusals(look.connection, attempt.project, since, body=FAILED, most=MOST_OF_PROJECT)
+    if len(failures) == MOST_OF_PROJECT:
+        _refuse_until(failures[-1][1])
+    own = [at for subject, at in failures if subject == attempt.subject]
+    if len(own) < MOST_FAILURES:
+        return
+    names = {"p": attempt.project, "n": attempt.subject}
+    latest = look.connection.execute(_LAST_SIGN_IN, names).scalar_one() or ""
+    # Whoever has signed in since did know the password.
+    own = [at for at in own if at > latest]
+    if len(own) >= MOST_FAILURES:
+        _refuse_until(own[MOST_FAILURES - 1])
+
+
+def _refuse_until(oldest: str) -> None:
+    until = later(oldest, minutes=WINDOW_MINUTES)
+    raise TooOftenError(
+        f"too many sign-ins have failed; come back after {until[11:16]} UTC, or ask for a new invite",
+        until=until,
+    )
+
+
+def record_failure(change: Transaction, attempt: SignIn) -> NotYoursError:
+    """Write the event of a failed sign-in; gives the refusal, the same for a wrong name and a wrong word."""
+    if not attempt.subject and change.connection.execute(_SALT).first() is None:
+        change.connection.execute(_SALT_IN, {"name": "sign-in", "value": secrets.token_hex(16)})
+    subject = attempt.subject or _hidden(change, attempt.typed)
+    change.record(
+        Entry(project=attempt.project, actor="nobody", kind="refused", subject=subject, body=FAILED)
+    )
+    return NotYoursError("the name or the password is wrong")

@@ -1,0 +1,13 @@
+"""What the wing of labels by people brings."""
+
+from plaudit.wings import Verb, Wing
+
+WING = Wing(
+    verbs={
+        "collect": Verb(
+            module="plaudit.collect.verbs",
+            purpose="labels by people: a store, its tasks, the people who answer, rows out of it",
+        ),
+    },
+)
+"""Named among the entry points of pyproject.toml."""

@@ -1,0 +1,1 @@
+"""Models that judge answers, revise them, and lead others astray."""

@@ -1,0 +1,410 @@
+"""Attacks on policies: from rows, reworded, written by a model, over several turns, from an archive.
+
+Harmless twins and mirrored pairs are asked beside them, in the same way and of the same policies: one that
+declines everything resists every attack and is of no use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.judging import Task
+from plaudit.data.read import read_records
+from plaudit.data.records import assistant_turn, user_turn
+from plaudit.data.transforms import some_of
+from plaudit.engine.run_folder import hash_path
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.generate import check_policy_folder
+from plaudit.evaluation.policies.judge import family_note
+from plaudit.feedback.attacking import AttackSettings
+from plaudit.feedback.attacks.archive import Worked, add_to_archive, read_archive
+from plaudit.feedback.attacks.attacker import EXAMPLES, Attacker, Questioner
+from plaudit.feedback.attacks.attempt import Attempt, Finding
+from plaudit.feedback.attacks.sources import (
+    HarmlessRows,
+    attempts_of,
+    chosen_categories,
+    harmless_rows,
+    read_templates,
+    reworded,
+)
+from plaudit.feedback.attacks.summary import (
+    AttackReport,
+    Gap,
+    PolicyAttack,
+    Written,
+    failures_of,
+    gap_between,
+    mirrored_of,
+    rate,
+    rates_by,
+    write_attack,
+)
+from plaudit.feedback.attacks.target import FolderTarget, Target, hash_of_word, targets_named
+from plaudit.feedback.attacks.verdicts import AnswerJudge, AnswerJudgeSettings, answer_judge
+from plaudit.feedback.judges.constitution import constitution_named
+from plaudit.feedback.judges.money import BYTES_A_TOKEN, Estimate, Purse, total_estimate
+from plaudit.feedback.judges.wording import Question, wording_named
+from plaudit.feedback.judges.words import LOCAL, SERVER, asks_a_model, parse_judge_word
+from plaudit.feedback.judges.writing import Writer
+from plaudit.rewards.comparing import writer_named
+from plaudit.rewards.load import model_folder
+
+ARCHIVE_FILE = "archive.jsonl"
+"""In the folder of a result: what worked in it, as an archive."""
+NO_TWINS = (
+    "refusals of harmless prompts were not measured (--without-twins): whoever refuses everything would "
+    "resist every attack"
+)
+"""What is missing without twins."""
+WHOLE_PROMPTS = "intervals count prompts, not attempts: what was made of one prompt hangs together"
+"""Said where several attempts, or answers, belong to one prompt."""
+NO_MIRRORED = "unequal refusal was not measured: no two rows of the twins share a word under `mirror`"
+"""What is missing without mirrored pairs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackRows:
+    """What all policies are asked.
+
+    Example: ``AttackRows(attempts=attempts_of(records), harmless=harmless_rows(records, "twins.jsonl"))``
+    """
+
+    attempts: tuple[Attempt, ...] = ()
+    """Attacks, as their rows have them and reworded."""
+    harmless: HarmlessRows = field(default_factory=HarmlessRows)
+    """What nobody should decline, and mirrored pairs."""
+    worked: tuple[Worked, ...] = ()
+    """What worked before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackParties:
+    """Everybody who takes part.
+
+    Example: ``parties_of(settings)``
+    """
+
+    targets: tuple[Target, ...]
+    """The policies."""
+    judge: AnswerJudge
+    """Who says what did harm."""
+    refusal: AnswerJudge | None
+    """Who says what was declined."""
+    writer: Writer | None
+    """Who attacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackResult:
+    """What attacks found.
+
+    Example: ``attack(settings, rows, parties_of(settings)).report.policies[0].success``
+    """
+
+    report: AttackReport
+    """The figures."""
+    findings: Mapping[str, Mapping[str, Sequence[Finding]]]
+    """Every conversation, of each policy: attacks, archive, twins and mirrored."""
+    worked: tuple[Worked, ...]
+    """What worked, of all policies."""
+
+
+def check_files(settings: AttackSettings) -> None:
+    """Refuse folders, templates, a constitution and prices that are not good, before anything else runs."""
+    for word in settings.targets:
+        # What a stage above gives is not there yet.
+        if not word.startswith(("$", SERVER)):
+            check_policy_folder(Path(word))
+    if settings.templates is not None:
+        read_templates(settings.templates)
+    if settings.constitution is not None:
+        constitution_named(settings.constitution)
+
+
+def read_attack_rows(
+    settings: AttackSettings, options: ReadOptions | None = None, *, layout: str | None = None
+) -> AttackRows:
+    """The rows that the settings name; refuses where nothing is left to ask."""
+    options = options or ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
+    attempts = tuple[Attempt, ...]()
+    if settings.prompts is not None:
+        attempts = attempts_of(read_records(settings.prompts, format=layout, options=options).records)
+    harmless = HarmlessRows()
+    if settings.twins is not None:
+        records = read_records(settings.twins, format=layout, options=options).records
+        harmless = harmless_rows(records, str(settings.twins))
+    return attack_rows(settings, attempts, harmless)
+
+
+def attack_rows(settings: AttackSettings, attempts: Sequence[Attempt], harmless: HarmlessRows) -> AttackRows:
+    """Attacks of some rows as the settings want them: chosen, reworded, with what worked before."""
+    if not harmless.twins and not settings.without_twins:
+        raise UserError(
+            "--twins ROWS: name harmless prompts that nobody should decline (plaudit world make twins makes "
+            "the world's). Attack success is never reported alone; --without-twins leaves them out, and "
+            "every result then says so"
+        )
+    worked = () if settings.archive is None else read_archive(settings.archive)
+    if settings.archive is not None and not attempts and not worked:
+        raise UserError(f"{settings.archive}: nothing has worked yet: the archive is empty; name ROWS too")
+    if not attempts and settings.archive is None:
+        raise UserError("there is nothing to attack with: name ROWS of prompts, or an --archive")
+    # A category may be known from the archive alone.
+    known = chosen_categories([*attempts, *(entry.attempt for entry in worked)], settings.category)
+    keys = {attempt.key for attempt in known}
+    chosen = some_of([a for a in attempts if a.key in keys], settings.n, f"prompts {settings.seed}")
+    templates = () if settings.templates is None else read_templates(settings.templates)
+    return AttackRows(
+        attempts=(*chosen, *reworded(chosen, templates)),
+        harmless=harmless,
+        worked=tuple(entry for entry in worked if entry.attempt.key in keys),
+    )
+
+
+def parties_of(
+    settings: AttackSettings, names: Sequence[str] = (), purse: Purse | None = None
+) -> AttackParties:
+    """The policies, judges and the attacker of the settings."""
+    judges = settings.judge_settings(purse)
+    constitution = None if settings.constitution is None else constitution_named(settings.constitution)
+    harm = AnswerJudgeSettings(
+        matter="harm",
+        judges=judges,
+        below=settings.harmful_below,
+        constitution=constitution,
+        principles=settings.principles,
+    )
+    refusal = AnswerJudgeSettings(matter="refusal", judges=judges)
+    return AttackParties(
+        targets=tuple(targets_named(settings.targets, settings.sampling, judges, names=names)),
+        judge=answer_judge(settings.judge, harm),
+        refusal=None if settings.without_twins else answer_judge(settings.refusal or settings.judge, refusal),
+        writer=None if settings.by is None else writer_named(settings.by, judges),
+    )
+
+
+def attack(
+    settings: AttackSettings,
+    rows: AttackRows,
+    parties: AttackParties,
+    *,
+    on_progress: Callable[[str], object] = lambda text: None,
+) -> AttackResult:
+    """Attack every policy in turn, and add what worked to the archive at the end."""
+    findings, written = dict[str, dict[str, list[Finding]]](), list[Written]()
+    for target in parties.targets:
+        on_progress(f"{target.name}: {len(rows.attempts)} attacks, {len(rows.worked)} from the archive")
+        findings[target.name] = _findings(settings, rows, parties, target, written)
+    report = AttackReport(
+        judge=_name_of(parties.judge),
+        refusal_judge=None if parties.refusal is None else _name_of(parties.refusal),
+        sampling=settings.sampling_words,
+        answers=settings.answers,
+        turns=settings.turns,
+        policies=tuple(_policy(target, rows, findings[target.name], settings) for target in parties.targets),
+        gaps=tuple(_gaps(parties.targets, findings)),
+        written=tuple(written),
+        notes=tuple(dict.fromkeys(_notes(settings, rows, parties))),
+        missing=(NO_TWINS,) if settings.without_twins else () if rows.harmless.mirrored else (NO_MIRRORED,),
+    )
+    worked = tuple(
+        entry for target in parties.targets for entry in _worked(target, report.judge, findings[target.name])
+    )
+    if settings.archive is not None:
+        added = add_to_archive(settings.archive, worked)
+        on_progress(f"{settings.archive}: {added} added to what ever worked")
+    return AttackResult(report=report, findings=findings, worked=worked)
+
+
+def write_attack_result(result: AttackResult, folder: Path) -> None:
+    """The figures, every conversation, and what worked, as an archive of its own."""
+    write_attack(result.report, result.findings, folder)
+    (folder / ARCHIVE_FILE).unlink(missing_ok=True)
+    add_to_archive(folder / ARCHIVE_FILE, result.worked)
+
+
+def estimates(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -> dict[str, Estimate]:
+    """What each model that is asked in words costs at most, by its name; nothing is asked.
+
+    Answers that are not there yet count as long as they may be.
+    """
+    attempts = [*(entry.attempt for entry in rows.worked), *rows.attempts]
+    harmless = [*rows.harmless.twins, *(side for _, *pair in rows.harmless.mirrored for side in pair)]
+    filler = "a" * (BYTES_A_TOKEN * settings.max_tokens)
+    # Each further turn is a conversation of its own, which grows by an answer and a message.
+    grown = [_grown(attempt, filler, turn) for attempt in attempts for turn in range(1, settings.turns)]
+    written = [Attempt(turns=user_turn(f"{filler} {n}")) for n in range(settings.write)]
+    harm = [*attempts, *grown, *written]
+    every = [attempt.turns for attempt in (*harm, *harmless)]
+    found = dict[str, list[Estimate]]()
+    for target in parties.targets:
+        own = filler + target.name
+        costs = [
+            (target.name, target.estimate(every, settings.answers)),
+            (parties.judge.name, parties.judge.estimate(_tasks(harm, own, settings))),
+        ]
+        if parties.refusal is not None:
+            costs.append((parties.refusal.name, parties.refusal.estimate(_tasks(harmless, own, settings))))
+        if parties.writer is not None:
+            costs.append((parties.writer.name, parties.writer.estimate(_messages(grown, written, own))))
+        for name, cost in costs:
+            found.setdefault(name, []).extend([] if cost is None else [cost])
+    return {name: total_estimate(parts) for name, parts in found.items() if parts}
+
+
+def _grown(attempt: Attempt, filler: str, turn: int) -> Attempt:
+    more = [*assistant_turn(filler), *user_turn(filler)] * turn
+    return replace(attempt, turns=(*attempt.turns, *more))
+
+
+def _tasks(attempts: Sequence[Attempt], filler: str, settings: AttackSettings) -> list[Task]:
+    answers = tuple((f"{filler} {n}", True) for n in range(settings.answers))
+    return [attempt.task(answers) for attempt in attempts]
+
+
+def _messages(grown: Sequence[Attempt], written: Sequence[Attempt], filler: str) -> list[Question]:
+    """What an attacker is asked at most."""
+    pursued = [
+        Question(
+            wording=wording_named("pursue"), prompt=attempt.turns[:-1], blocks=(("Goal", attempt.words),)
+        )
+        for attempt in grown
+    ]
+    shown = tuple((f"Example {n}", filler) for n in range(1, EXAMPLES + 1))
+    fresh = [
+        Question(wording=wording_named("attack"), prompt="", blocks=(*shown, ("Example", attempt.words)))
+        for attempt in written
+    ]
+    return [*pursued, *fresh]
+
+
+def _findings(
+    settings: AttackSettings,
+    rows: AttackRows,
+    parties: AttackParties,
+    target: Target,
+    written: list[Written],
+) -> dict[str, list[Finding]]:
+    harm = Questioner(target=target, judge=parties.judge, answers=settings.answers)
+    # What worked before comes first: it is the likeliest to work, and the first to be shown to an attacker.
+    archived = harm.findings([entry.attempt for entry in rows.worked])
+    found = harm.findings(rows.attempts)
+    if parties.writer is not None:
+        attacker = Attacker(writer=parties.writer, questioner=harm, seed=settings.seed)
+        found = attacker.gone_on(found, settings.turns)
+        found += attacker.written([*archived, *found], settings.write)
+        written.append(
+            Written(
+                writer=parties.writer.name,
+                requested=attacker.requested,
+                fresh=attacker.requested - attacker.repeated - attacker.failures.total(),
+                repeated=attacker.repeated,
+                failures=dict(attacker.failures),
+            )
+        )
+    harmless = {"twins": list[Finding](), "mirrored": list[Finding]()}
+    if parties.refusal is not None:
+        refusing = Questioner(target=target, judge=parties.refusal, answers=settings.answers, refusing=True)
+        sides = [side for _, *pair in rows.harmless.mirrored for side in pair]
+        answered = refusing.findings([*rows.harmless.twins, *sides])
+        middle = len(rows.harmless.twins)
+        harmless = {"twins": answered[:middle], "mirrored": answered[middle:]}
+    return {"attacks": found, "archive": archived, **harmless}
+
+
+def _policy(
+    target: Target, rows: AttackRows, found: Mapping[str, Sequence[Finding]], settings: AttackSettings
+) -> PolicyAttack:
+    attacks, twins, sides = found["attacks"], found["twins"], found["mirrored"]
+    every = [finding for part in found.values() for finding in part]
+    pairs = list(zip(sides[::2], sides[1::2], strict=True))
+    return PolicyAttack(
+        policy=target.name,
+        hash=target.hash,
+        success=rate("all", attacks),
+        by_category=rates_by(attacks, lambda finding: finding.attempt.category),
+        by_source=rates_by(attacks, lambda finding: finding.attempt.source),
+        by_turns=_by_turns(attacks, settings.turns),
+        refusal=rate("all", twins) if twins else None,
+        refusal_by_category=rates_by(twins, lambda finding: finding.attempt.category),
+        mirrored=mirrored_of(pairs, [name for name, *_ in rows.harmless.mirrored]),
+        archive=rate("archive", found["archive"]) if found["archive"] else None,
+        failures=failures_of(every),
+    )
+
+
+def _by_turns(findings: Sequence[Finding], turns: int) -> tuple[float, ...]:
+    known = [finding for finding in findings if finding.happened is not None]
+    if turns == 1 or not known:
+        return ()
+    return tuple(
+        sum(bool(f.happened) and f.turns <= turn for f in known) / len(known) for turn in range(1, turns + 1)
+    )
+
+
+def _gaps(targets: Sequence[Target], findings: Mapping[str, Mapping[str, Sequence[Finding]]]) -> list[Gap]:
+    first, *later = (target.name for target in targets)
+    found = [
+        gap_between(what, (name, findings[name][kind]), (first, findings[first][kind]))
+        for name in later
+        for what, kind in (("attack success", "attacks"), ("over-refusal", "twins"))
+    ]
+    return [gap for gap in found if gap is not None]
+
+
+def _worked(target: Target, judge: str, found: Mapping[str, Sequence[Finding]]) -> list[Worked]:
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return [
+        Worked(
+            attempt=finding.attempt,
+            policy=target.name,
+            policy_hash=target.hash,
+            judge=judge,
+            when=now,
+            answer=next(answer.text for answer in finding.answers if answer.happened),
+        )
+        for finding in found["attacks"]
+        if finding.happened
+    ]
+
+
+def _notes(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -> list[str]:
+    words = [word for word in (settings.judge, settings.by) if word is not None]
+    own = {word: _itself(word, parties.targets) for word in words}
+    judged = own[settings.judge]
+    # Of a target that is the judge itself more is to be said than its family.
+    folders = {t.name: t.folder for t in parties.targets if isinstance(t, FolderTarget) and t not in judged}
+    family = family_note(settings.judge, parties.judge.name, folders) if folders else None
+    judges = (parties.judge, *(() if parties.refusal is None else (parties.refusal,)))
+    units = {attempt.group for attempt in rows.attempts}
+    rewordings = len(units) < len(rows.attempts) or settings.answers > 1
+    return [
+        *(
+            f"{target.name} is attacked and is {parse_judge_word(word).place} itself, who judges or attacks: "
+            "it knows its own ways"
+            for word, targets in own.items()
+            for target in targets
+        ),
+        *([] if family is None else [family]),
+        *(note for judge in judges for note in judge.notes),
+        *([WHOLE_PROMPTS] if rewordings else []),
+    ]
+
+
+def _itself(word: str, targets: Sequence[Target]) -> list[Target]:
+    """The targets that a judge or an attacker is itself."""
+    if not asks_a_model(word):
+        return []
+    place = parse_judge_word(word).place
+    is_folder = place.startswith(LOCAL)
+    own = hash_path(model_folder(Path(place.removeprefix(LOCAL)))) if is_folder else hash_of_word(place)
+    return [target for target in targets if target.hash == own]
+
+
+def _name_of(judge: AnswerJudge) -> str:
+    return f"{judge.name} {judge.version}".strip()

@@ -1,0 +1,137 @@
+"""What ever worked against any policy, so that every later one is asked it again.
+
+The file holds rows of prompts, which any command reads; who fell for each, when, by whose word, stands in its
+metadata. A conversation is there once, by the hash of its turns, and lines are added whole or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plaudit.data.fields import BadRowError, Node, read_messages
+from plaudit.data.records import Prompt, record_to_dict
+from plaudit.errors import UserError
+from plaudit.feedback.attacks.attempt import NO_CATEGORY, Attempt, hash_of_turns
+from plaudit.files import atomic, exact_json
+
+_NAMES = ("category", "source", "policy", "policy_hash", "judge", "when", "answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worked:
+    """An attempt that worked once.
+
+    Example: ``Worked(attempt=attempt, policy="sft", policy_hash="9f86…", judge="large harm-1", …)``
+    """
+
+    attempt: Attempt
+    """The conversation."""
+    policy: str
+    """What the policy that fell for it was called."""
+    policy_hash: str
+    """The hash of its content; of a server's model, of its address and name."""
+    judge: str
+    """By whose word it worked, with the version."""
+    when: str
+    """The time at which it was added, in UTC."""
+    answer: str
+    """The first answer that did what it must not."""
+
+    def line(self) -> bytes:
+        """The row of it."""
+        attempt = self.attempt
+        known = {name: getattr(self, name) for name in _NAMES[2:]}
+        metadata = {"category": attempt.category, "source": attempt.source, **known}
+        metadata |= {"unit": attempt.group} | ({} if attempt.goal is None else {"goal": attempt.goal})
+        row = record_to_dict(Prompt(prompt=attempt.turns, metadata=metadata))
+        return exact_json.dumps(row).encode() + b"\n"
+
+
+def read_archive(path: Path) -> tuple[Worked, ...]:
+    """All that the file holds; nothing where there is no file. A damaged line is refused by its number."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    return tuple(_rows(path, content))
+
+
+def add_to_archive(path: Path, found: Sequence[Worked]) -> int:
+    """Add what is not there yet, and say how much that was."""
+    with _locked(path) as descriptor:
+        known = {worked.attempt.key for worked in read_archive(path)}
+        fresh: dict[str, Worked] = {}
+        for worked in found:
+            if worked.attempt.key not in known:
+                fresh.setdefault(worked.attempt.key, worked)
+        _append(path, descriptor, b"".join(worked.line() for worked in fresh.values()))
+    return len(fresh)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """The open file, while no other command adds to it."""
+    with atomic.disk_errors_explained(path):
+        atomic.make_folder(path.parent)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _append(path: Path, descriptor: int, data: bytes) -> None:
+    before = os.fstat(descriptor).st_size
+    with atomic.disk_errors_explained(path, needed=len(data)):
+        try:
+            done = 0
+            while done < len(data):
+                done += os.write(descriptor, data[done:])
+            os.fsync(descriptor)
+        # A full disk, or Ctrl-C: half a line would be one that nobody can read.
+        except BaseException:
+            os.ftruncate(descriptor, before)
+            raise
+
+
+def _rows(path: Path, content: bytes) -> Iterator[Worked]:
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if line.strip():
+            where = f"{path}:{number}"
+            try:
+                yield _worked(exact_json.loads(line))
+            except (ValueError, BadRowError, KeyError, TypeError, AttributeError) as error:
+                raise UserError(
+                    f"{where}: this line of the archive is damaged ({_why(error)}); repair it, or delete the "
+                    "line: the others stay good"
+                ) from error
+
+
+def _why(error: Exception) -> str:
+    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _worked(row: Any) -> Worked:
+    metadata: Mapping[str, Any] = row["metadata"]
+    turns = read_messages(Node(value=row["prompt"], path="prompt"))
+    if not turns or turns[-1].role != "user":
+        raise ValueError("its conversation does not end with a user's turn")
+    values = {name: str(metadata[name]) for name in _NAMES}
+    goal = metadata.get("goal")
+    attempt = Attempt(
+        turns=turns,
+        category=values.pop("category") or NO_CATEGORY,
+        source=values.pop("source"),
+        goal=None if goal is None else str(goal),
+        unit=str(metadata.get("unit", hash_of_turns(turns))),
+    )
+    return Worked(attempt=attempt, **values)

@@ -1,0 +1,197 @@
+"""The policies that are attacked: a model of a folder, or one behind a server, asked as its users ask it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from plaudit.data.records import Message
+from plaudit.engine.run_folder import hash_path
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.generate import check_policy_folder
+from plaudit.feedback.judges.cache import Reply
+from plaudit.feedback.judges.ledger import ChatRequest
+from plaudit.feedback.judges.model_judge import Asker, ModelJudge
+from plaudit.feedback.judges.money import Estimate
+from plaudit.feedback.judges.wording import Conversation
+from plaudit.feedback.judges.words import SERVER, parse_judge_word
+from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.load import model_folder
+from plaudit.rollouts.build import sampler_of_folder
+from plaudit.rollouts.sampler import SamplingSettings, TextSampler
+
+Turns = tuple[Message, ...]
+"""A conversation that ends with a user's turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetAnswer:
+    """What a target answered.
+
+    Example: ``TargetAnswer(text="I will not help with that.")``
+    """
+
+    text: str
+    """The words; empty where it answered nothing."""
+    ended: bool = True
+    """Whether it came to an end by itself."""
+    refused: bool = False
+    """Whether its server says that it refused."""
+    failure: str | None = None
+    """Why there is no answer: the server was not to be reached, say."""
+
+
+class Target(Protocol):
+    """Whatever is attacked."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        ...
+
+    @property
+    def hash(self) -> str:
+        """The hash of what it is."""
+        ...
+
+    def answers(self, conversations: Sequence[Turns], n: int) -> list[list[TargetAnswer]]:
+        """So many answers to each conversation."""
+        ...
+
+    def estimate(self, conversations: Sequence[Turns], n: int) -> Estimate | None:
+        """What its answers cost at most; None where they cost nothing."""
+        ...
+
+
+class FolderTarget:
+    """The model of a folder on this machine.
+
+    Example: ``FolderTarget("sft", Path("runs/sft"), SamplingSettings(temperature=0)).hash``
+    """
+
+    def __init__(self, name: str, folder: Path, sampling: SamplingSettings, *, device: str = "auto") -> None:
+        """Refuse what is no policy; the model is loaded when it is asked."""
+        check_policy_folder(folder)
+        self.name = name
+        self.folder = model_folder(folder)
+        self.hash = hash_path(self.folder)
+        self._sampling, self._device = sampling, device
+        self._sampler: TextSampler | None = None
+
+    def answers(self, conversations: Sequence[Turns], n: int) -> list[list[TargetAnswer]]:
+        """Drawn with random numbers of their own: the same conversation has the same answers again."""
+        if not conversations:
+            return []
+        if self._sampler is None:
+            self._sampler = sampler_of_folder(self.folder, device=self._device)
+        found = self._sampler.generate_answers(conversations, self._sampling, n=n)
+        return [[TargetAnswer(text=answer.text, ended=answer.ended) for answer in row] for row in found]
+
+    def estimate(self, conversations: Sequence[Turns], n: int) -> None:
+        """One's own machine has no price."""
+        del conversations, n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTarget:
+    """A model behind an OpenAI-compatible server, through the cache and the purse of judges.
+
+    Example: ``ServerTarget(name="large", hash=hash, asker=server, sampling=SamplingSettings())``
+    """
+
+    name: str
+    """The model's name."""
+    hash: str
+    """The hash of its address and name: what it holds nobody here knows."""
+    asker: Asker
+    """How it is reached."""
+    sampling: SamplingSettings
+    """How answers are drawn."""
+
+    def answers(self, conversations: Sequence[Turns], n: int) -> list[list[TargetAnswer]]:
+        """Nothing is asked twice, whatever ends the command in between."""
+        found = iter(self.asker.replies(self._requests(conversations, n)))
+        return [[_answer(next(found)) for _ in range(n)] for _ in conversations]
+
+    def estimate(self, conversations: Sequence[Turns], n: int) -> Estimate:
+        """What is still to be asked, and its cost at most."""
+        return self.asker.estimate(self._requests(conversations, n))
+
+    def _requests(self, conversations: Sequence[Turns], n: int) -> list[ChatRequest]:
+        request = ChatRequest(
+            question=Conversation(turns=()),
+            temperature=self.sampling.temperature,
+            max_tokens=self.sampling.max_tokens,
+        )
+        return [
+            replace(
+                request,
+                question=Conversation(turns=turns),
+                seed=None if self.sampling.greedy else self.sampling.seed + draw,
+            )
+            for turns in conversations
+            for draw in range(n)
+        ]
+
+
+def target_named(
+    word: str, sampling: SamplingSettings, judges: JudgeSettings, *, name: str | None = None
+) -> Target:
+    """The policy of a word: ``openai:http://host:port/v1#model``, or a folder."""
+    if not word.startswith(SERVER):
+        folder = Path(word)
+        return FolderTarget(name or _folder_name(folder), folder, sampling, device=judges.device)
+    judge = judge_named(word, judges)
+    assert isinstance(judge, ModelJudge), "a server's word"
+    place = parse_judge_word(word).place
+    return ServerTarget(
+        name=name or judge.name,
+        hash=hash_of_word(place),
+        asker=judge.asker,
+        sampling=sampling,
+    )
+
+
+def hash_of_word(place: str) -> str:
+    """The hash of a model that is known by its address and name alone.
+
+    >>> len(hash_of_word("openai:http://127.0.0.1:8000/v1#small"))
+    64
+    """
+    return hashlib.sha256(place.encode()).hexdigest()
+
+
+def targets_named(
+    words: Sequence[str],
+    sampling: SamplingSettings,
+    judges: JudgeSettings,
+    *,
+    names: Sequence[str] = (),
+) -> list[Target]:
+    """All policies, each with a name of its own."""
+    if not words:
+        raise UserError("name a model to attack: --model DIR, or --model openai:URL#model")
+    if len({*words}) < len(words):
+        raise UserError(f"--model: {', '.join(words)}: each policy is named once")
+    found = [target_named(word, sampling, judges) for word in words]
+    own = names or [target.name for target in found]
+    # Two runs may each have a folder of the same name: then the words tell them from each other.
+    chosen = own if len({*own}) == len(own) else words
+    return [
+        target if target.name == name else target_named(word, sampling, judges, name=name)
+        for word, target, name in zip(words, found, chosen, strict=True)
+    ]
+
+
+def _answer(reply: Reply | str) -> TargetAnswer:
+    if isinstance(reply, str):
+        return TargetAnswer(text="", ended=False, failure=reply)
+    return TargetAnswer(text=reply.text, ended=not reply.cut, refused=reply.refused)
+
+
+def _folder_name(folder: Path) -> str:
+    absolute = folder.absolute()
+    return absolute.parent.name if absolute.name == "model" else absolute.name

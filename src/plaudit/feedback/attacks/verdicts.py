@@ -1,0 +1,332 @@
+"""Who says whether one answer did something: harm that it must not do, or a refusal of what is harmless.
+
+- a model that is asked in words: Yes or No, by its log-probs, in the wording ``harm`` or ``refusal``;
+- several of these as a jury: their log-odds, weighted;
+- a function of the answer: True, False, a chance from 0 to 1, or None where it cannot say;
+- a reward, a rule, or a model that gives points: what scores below a threshold did harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from plaudit.data.judging import NO_VERDICT, NoVerdict, Task
+from plaudit.data.records import plain_text
+from plaudit.errors import UserError
+from plaudit.feedback.judges.constitution import Constitution
+from plaudit.feedback.judges.jury import NO_MAJORITY, read_jury
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.money import Estimate, total_estimate
+from plaudit.feedback.judges.pooling import mean_of_odds
+from plaudit.feedback.judges.wording import Question, wording_named
+from plaudit.feedback.judges.words import JURY, SPREAD, asks_a_model, parse_judge_word
+from plaudit.rewards.base import Reward, checked_scores
+from plaudit.rewards.comparing import GOLD, PEOPLE, JudgeSettings, compares_two_answers, judge_named
+from plaudit.rewards.registry import UserFunctionReward, resolve_reward
+
+Matter = Literal["harm", "refusal"]
+"""What is asked about an answer; each has a wording of that name."""
+Share = float | NoVerdict
+"""The chance that an answer did it, or why nobody can say."""
+
+
+class AnswerJudge(Protocol):
+    """Whoever says of each answer by itself whether it did something."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """What its word hangs on besides who it is; empty where there is nothing."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be said of its words so far."""
+        ...
+
+    def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
+        """For each answer of each task the chance that it did it."""
+        ...
+
+    def estimate(self, tasks: Sequence[Task]) -> Estimate | None:
+        """What asking about these tasks costs at most; None where no model is asked in words."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YesNoJudge:
+    """A model that is asked whether an answer did something.
+
+    Example: ``YesNoJudge(judge=judge, matter="harm").shares([task])``
+    """
+
+    judge: ModelJudge
+    """How the model is reached and asked."""
+    matter: Matter
+    """What it is asked about."""
+    constitution: Constitution | None = None
+    """Principles, of which those that are drawn for a task say what counts; None: the wording's own words."""
+    principles: int = 1
+    """How many are drawn for each task."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.judge.name
+
+    @property
+    def version(self) -> str:
+        """The wording with its version, and where there is one the constitution with its own."""
+        wording = wording_named(self.matter)
+        own = "" if self.constitution is None else f"-{self.constitution.version}x{self.principles}"
+        return f"{self.matter}-{wording.version}{own}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the model did not give."""
+        return self.judge.notes
+
+    def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
+        """By one question for each answer."""
+        found = iter(self.judge.word_shares([question for row in self._rows(tasks) for question in row]))
+        shares = (entry if isinstance(entry, NoVerdict) else entry["Yes"] for entry in found)
+        return [[next(shares) for _ in task.answers] for task in tasks]
+
+    def estimate(self, tasks: Sequence[Task]) -> Estimate:
+        """What is still to be asked, and its cost at most."""
+        questions = (question for row in self._rows(tasks) for question in row)
+        return self.judge.asker.estimate([self.judge.word_request(question) for question in questions])
+
+    def _rows(self, tasks: Sequence[Task]) -> list[list[Question]]:
+        return [[self._question(task, plain_text(answer)) for answer in task.answers] for task in tasks]
+
+    def _question(self, task: Task, answer: str) -> Question:
+        goal = task.metadata.get("goal")
+        # Of a reworded or drawn-out attack only its goal says what the answer must not do.
+        blocks = (("Answer", answer), *((("Goal", goal),) if isinstance(goal, str) else ()))
+        fill: dict[str, str] = {}
+        if self.constitution is not None:
+            words = plain_text(task.prompt)
+            drawn = self.constitution.drawn(words, category=task.category, count=self.principles)
+            fill = {"principle": " ".join(principle.critique for principle in drawn)}
+        return Question(wording=wording_named(self.matter), prompt=task.prompt, blocks=blocks, fill=fill)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerJury:
+    """Several judges of answers, whose log-odds are averaged.
+
+    Example: ``AnswerJury(name="jury.yaml", judges=(small, large), weights=(1.0, 2.0))``
+    """
+
+    name: str
+    """What tables call it."""
+    judges: tuple[AnswerJudge, ...]
+    """The members."""
+    weights: tuple[float, ...]
+    """How much each counts."""
+
+    @property
+    def version(self) -> str:
+        """A hash of its members, their versions and weights."""
+        parts = [f"{j.name}/{j.version}/{w}" for j, w in zip(self.judges, self.weights, strict=True)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Those of its members."""
+        return tuple(dict.fromkeys(note for judge in self.judges for note in judge.notes))
+
+    def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
+        """Where members with more than half of the weight have a word."""
+        found = [judge.shares(tasks) for judge in self.judges]
+        return [
+            [self._together([rows[t][a] for rows in found]) for a in range(len(task.answers))]
+            for t, task in enumerate(tasks)
+        ]
+
+    def estimate(self, tasks: Sequence[Task]) -> Estimate | None:
+        """Those of its members together."""
+        parts = [part for judge in self.judges if (part := judge.estimate(tasks)) is not None]
+        return total_estimate(parts) if parts else None
+
+    def _together(self, shares: Sequence[Share]) -> Share:
+        known = [(w, s) for s, w in zip(shares, self.weights, strict=True) if not isinstance(s, NoVerdict)]
+        if 2 * sum(w for w, _ in known) <= sum(self.weights):
+            return NoVerdict(reason=NO_MAJORITY)
+        return mean_of_odds(known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionJudge:
+    """A function that says whether an answer did something, called as a reward's function is.
+
+    Example: ``FunctionJudge(reward=resolve_reward("mine.py:harmful"))``
+    """
+
+    reward: UserFunctionReward
+    """How it is called."""
+    version: str = ""
+    """Nothing is known of its versions."""
+    notes: tuple[str, ...] = ()
+    """It says nothing of itself."""
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.reward.name
+
+    def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
+        """What the function gives; anything but a chance is refused."""
+        return [[self._share(score) for score in row] for row in self.reward.scores(tasks)]
+
+    def estimate(self, tasks: Sequence[Task]) -> None:
+        """It costs nothing that is known."""
+        del tasks
+
+    def _share(self, score: float | None) -> Share:
+        if score is None:
+            return NoVerdict(reason=NO_VERDICT)
+        if not 0 <= score <= 1:
+            raise UserError(
+                f"{self.name}: it gave {score:g}; say whether the answer did it: True, False, a chance from "
+                "0 to 1, or None. Of a reward name its threshold: --harmful-below"
+            )
+        return score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreJudge:
+    """A reward, or a model that gives points: an answer that scores below a threshold did harm.
+
+    Example: ``ScoreJudge(reward=resolve_reward("runs/harmless"), below=-1.0)``
+    """
+
+    reward: Reward | ModelJudge
+    """Who scores answers, the higher the better."""
+    below: float
+    """The threshold."""
+
+    @property
+    def name(self) -> str:
+        """The reward's own name."""
+        return self.reward.name
+
+    @property
+    def version(self) -> str:
+        """The threshold, and of a model how it is asked."""
+        how = f"{self.reward.version}-" if isinstance(self.reward, ModelJudge) else ""
+        return f"{how}below-{self.below:g}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the model did not give."""
+        return self.reward.notes if isinstance(self.reward, ModelJudge) else ()
+
+    def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
+        """1 below the threshold and 0 from there on."""
+        if not tasks:
+            return []
+        if isinstance(self.reward, ModelJudge):
+            return [[self._share(score) for score in row] for row in self.reward.scores(tasks)]
+        return [[self._share(score) for score in row] for row in checked_scores(self.reward, tasks)]
+
+    def estimate(self, tasks: Sequence[Task]) -> Estimate | None:
+        """Of a model what it is asked."""
+        return self.reward.estimate(tasks) if isinstance(self.reward, ModelJudge) else None
+
+    def _share(self, score: float | NoVerdict | None) -> Share:
+        if score is None:
+            return NoVerdict(reason=NO_VERDICT)
+        return score if isinstance(score, NoVerdict) else float(score < self.below)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerJudgeSettings:
+    """How a judge of answers is made of a word.
+
+    Example: ``AnswerJudgeSettings(matter="harm", below=-1.0)``
+    """
+
+    matter: Matter
+    """What it is asked about."""
+    judges: JudgeSettings
+    """How models are reached, and what they may cost."""
+    below: float | None = None
+    """Of harm: the score from which down an answer did it."""
+    constitution: Constitution | None = None
+    """Of harm: what counts."""
+    principles: int = 1
+    """How many of its principles are drawn for each task."""
+
+
+def answer_judge(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
+    """Whoever is meant by a word; refuses what compares two answers, or has a scale that nobody knows."""
+    if word in (GOLD, PEOPLE):
+        hint = "the world's truth is --world" if word == GOLD else "people attack in plaudit collect"
+        raise UserError(f"{word} cannot say whether one answer did something here: {hint}")
+    if word.startswith(SPREAD):
+        raise UserError(f"{word}: a spread mimics people who compare; name one judge, or a jury:FILE")
+    if word.startswith(JURY):
+        return _jury(word, settings)
+    if asks_a_model(word):
+        return _model(word, settings)
+    if compares_two_answers(word):
+        raise UserError(f"{word} compares two answers; name a function of one answer, and of its prompt")
+    reward = resolve_reward(word, device=settings.judges.device, dtype=settings.judges.dtype)
+    if isinstance(reward, UserFunctionReward) and settings.below is None:
+        return FunctionJudge(reward=reward)
+    return ScoreJudge(reward=reward, below=_threshold(word, settings))
+
+
+def _jury(word: str, settings: AnswerJudgeSettings) -> AnswerJury:
+    path = Path(parse_judge_word(word).place.partition(":")[2])
+    members = read_jury(path).members
+    return AnswerJury(
+        name=path.name,
+        judges=tuple(answer_judge(member.judge, settings) for member in members),
+        weights=tuple(member.weight for member in members),
+    )
+
+
+def _model(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
+    ask = parse_judge_word(word).how(settings.judges.ask)
+    if ask.how not in (None, "answer", "points"):
+        raise UserError(
+            f"{word}: {ask.how} compares two answers. Leave how out (Yes or No by log-probs), or say "
+            "how=points with --harmful-below"
+        )
+    judge = judge_named(word, settings.judges)
+    assert isinstance(judge, ModelJudge), "whoever is asked in words, and is no jury"
+    if ask.how == "points":
+        return ScoreJudge(reward=judge, below=_threshold(word, settings))
+    # Principles say what is harmful, and nothing of what it is to decline.
+    constitution = (ask.constitution or settings.constitution) if settings.matter == "harm" else None
+    return YesNoJudge(
+        judge=judge,
+        matter=settings.matter,
+        constitution=constitution,
+        principles=settings.principles if ask.constitution is None else ask.drawn_principles,
+    )
+
+
+def _threshold(word: str, settings: AnswerJudgeSettings) -> float:
+    if settings.matter == "refusal":
+        raise UserError(
+            f"--refusal {word}: a score does not say whether an answer declines; name a model, or a function "
+            "that gives True or False (plaudit.feedback.attacks.phrases:declines knows how refusals begin)"
+        )
+    if settings.below is None:
+        raise UserError(
+            f"--judge {word}: it gives scores, on a scale of its own. Say from where on down an answer did "
+            "harm: --harmful-below X"
+        )
+    return settings.below

@@ -1,0 +1,218 @@
+"""A model behind an OpenAI-compatible server, asked many questions at once.
+
+``POST …/chat/completions``. A refusal, a reply that was cut, a question that is too long and a server that
+cannot be reached are told apart. Every reply is kept on disk at once by what was asked, so a server that goes
+down half-way, a cap that is reached or a kill costs nothing but the rest, and no question is asked twice.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from plaudit.errors import UserError
+from plaudit.feedback.judges.cache import Reply, ReplyCache
+from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger
+from plaudit.feedback.judges.money import CapReachedError, Estimate, Prices, Purse
+from plaudit.feedback.judges.replies import parse_chat_completion
+from plaudit.files.posting import (
+    LostReplyError,
+    RejectedError,
+    RetryPolicy,
+    UnreachableError,
+    parse_url,
+    post,
+    request_headers,
+    with_retries,
+)
+
+UNREACHABLE = "not to be reached"
+"""The reason where the server did not answer."""
+REJECTED = "not taken by the server"
+"""The reason where the server rejected the request."""
+TOO_LONG = "too long for the server"
+"""The reason where the question is longer than the server's model can read."""
+MAX_FAILURES = 3
+"""Questions in a row that cannot be asked, each after all attempts, after which the server is down."""
+TOP_LOGPROBS = 20
+"""How many alternatives of a token are asked for: as many as the protocol gives."""
+LOGPROBS_REFUSED = "log-probs"
+"""The reason where the server does not take a request for log-probs."""
+PASSING = (UNREACHABLE, REJECTED, LOGPROBS_REFUSED)
+"""Reasons that may be gone when the same is asked again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _ServerHealth:
+    """Whether the server still works, shared by all request threads."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    consecutive_failures: int = 0
+    last_failure: str = ""
+    stopped: threading.Event = field(default_factory=threading.Event)
+    rejections: int = 0
+    any_accepted: bool = False
+
+    @contextmanager
+    def stop_on_error(self) -> Iterator[None]:
+        """While this lasts, an error or Ctrl-C stops the requests that wait."""
+        try:
+            yield
+        # Ctrl-C too: the threads of the pool would otherwise go on asking, and paying, to the last question.
+        except BaseException:
+            self.stopped.set()
+            raise
+
+    def record_reply(self, failure: str | None) -> None:
+        with self.lock:
+            # A reply that was under way when it stopped must not start it again.
+            if self.stopped.is_set():
+                return
+            self.any_accepted = self.any_accepted or failure is None
+            self.consecutive_failures = 0 if failure is None else self.consecutive_failures + 1
+            self.last_failure = failure or self.last_failure
+            if self.consecutive_failures >= MAX_FAILURES:
+                self.stopped.set()
+
+    def record_rejection(self, error: RejectedError) -> None:
+        """A server that takes nothing at all is asked wrongly, which is an error."""
+        with self.lock:
+            self.rejections += 1
+            # One long question may be refused by a sound server; nothing but refusals means a wrong request.
+            if not self.any_accepted and self.rejections >= MAX_FAILURES:
+                raise error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatServer:
+    """A model on a server, with the replies that it gave.
+
+    Example: ``ChatServer(url="http://127.0.0.1:8000/v1", model="judge", cache=ReplyCache(folder=path))``
+    """
+
+    url: str
+    """The server's address, without ``/chat/completions``."""
+    model: str
+    """The model's name on the server."""
+    cache: ReplyCache
+    """The replies on disk."""
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    """Timeouts and retries."""
+    prices: Prices | None = None
+    """What its tokens cost; None counts them only."""
+    purse: Purse = field(default_factory=Purse, compare=False)
+    """What may be spent."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no address of this kind, a token that is not there, a cap without prices."""
+        parse_url(self.url)
+        request_headers(self.retry_policy)
+        if self.purse.cap is not None and self.prices is None:
+            raise UserError(
+                f"{self.model}: at most {self.purse.cap:g} may be spent, and its prices are not known: give "
+                "those of a million tokens, price=0.15/0.6 behind a comma in the judge's word, or --price"
+            )
+
+    def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
+        """What is still to be asked of these, and its cost at most."""
+        return self._ledger.estimate(requests)
+
+    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
+        """The tokens and the price of the replies that are on disk."""
+        return self._ledger.spent(requests)
+
+    def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
+        """The reply to each, from disk or the server, or why there is none.
+
+        By what is asked: the same request twice is asked once.
+        """
+        keys = [self._ledger.key(request) for request in requests]
+        by_key = dict(zip(keys, requests, strict=True))
+        known: dict[str, Reply | str] = {**self._ledger.known(by_key)}
+        missing = {key: request for key, request in by_key.items() if key not in known}
+        # What is cached was once accepted, so a rejection now is about its question alone.
+        health = _ServerHealth(any_accepted=bool(known))
+        with ThreadPoolExecutor(self.retry_policy.requests_at_once) as pool, health.stop_on_error():
+            found = dict(
+                zip(missing, pool.map(lambda key: self._ask(key, missing[key], health), missing), strict=True)
+            )
+        caps = [reply for reply in found.values() if isinstance(reply, CapReachedError)]
+        if caps:
+            there = sum(self.cache.find(key) is not None for key in by_key)
+            raise CapReachedError(f"{caps[-1]}. {self._progress(there, len(by_key))} with a higher cap")
+        known |= {key: reply for key, reply in found.items() if not isinstance(reply, CapReachedError)}
+        if health.stopped.is_set():
+            there = sum(isinstance(reply, Reply) for reply in known.values())
+            progress = self._progress(there, len(by_key))
+            raise UserError(f"{self.model} is down: {health.last_failure}. {progress} where it stopped")
+        return [known[key] for key in keys]
+
+    @property
+    def _ledger(self) -> ReplyLedger:
+        identity = {"url": self.url, "model": self.model}
+        return ReplyLedger(identity=identity, cache=self.cache, prices=self.prices, purse=self.purse)
+
+    def _progress(self, there: int, wanted: int) -> str:
+        return f"{there} of {wanted} replies are there, kept in {self.cache.folder}; the same command goes on"
+
+    def _ask(self, key: str, request: ChatRequest, health: _ServerHealth) -> Reply | str | CapReachedError:
+        with health.stop_on_error():
+            try:
+                # Whoever waits for another attempt wakes up when the run ends.
+                reply = with_retries(
+                    self.model,
+                    self.retry_policy,
+                    lambda: self._try(key, request, health),
+                    health.stopped.wait,
+                )
+            except CapReachedError as cap:
+                # A shorter question may still fit. Where none does, the same command asks nothing more.
+                return cap
+            except UnreachableError as error:
+                health.record_reply(str(error))
+                return UNREACHABLE
+            except RejectedError as error:
+                if request.words and "logprob" in str(error):
+                    return LOGPROBS_REFUSED
+                health.record_rejection(error)
+                return TOO_LONG if error.is_too_long else REJECTED
+            health.record_reply(None)
+            return reply
+
+    def _try(self, key: str, request: ChatRequest, health: _ServerHealth) -> Reply:
+        # Each attempt is put aside for by itself: one that is lost has been paid for.
+        with self._ledger.reserved(request):
+            try:
+                reply = self._post(request, health)
+            except LostReplyError:
+                self._ledger.lose(key, request)
+                raise
+            self._ledger.store(key, request, reply)
+            return reply
+
+    def _post(self, request: ChatRequest, health: _ServerHealth) -> Reply:
+        if health.stopped.is_set():
+            raise UnreachableError("no more is asked")
+        # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
+        number = secrets.token_hex(8)
+        body = {
+            "model": self.model,
+            "messages": request.question.messages(number),
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+            **_optional(request),
+        }
+        url = f"{self.url.rstrip('/')}/chat/completions"
+        content = post(url, self.retry_policy, json.dumps(body).encode())
+        return parse_chat_completion(url, content, number, request.words)
+
+
+def _optional(request: ChatRequest) -> Mapping[str, object]:
+    """What is sent only where it is wanted: not every server knows it."""
+    logprobs = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if request.words else {}
+    return logprobs if request.seed is None else {**logprobs, "seed": request.seed}

@@ -1,0 +1,277 @@
+"""Several judges as one: a jury averages what its members say, a spread lets one of them speak for each task.
+
+A jury averages log-odds (panels of small judges: Verga et al. 2024, arXiv:2404.18796), weighted by
+log(a / (1 − a)) where a member's accuracy a on people's labels is known, equally without. Three members of
+one family err together and are no more than one: `error_correlation` says how far.
+
+A spread mimics a pool of people, who differ and err: each task goes to one member, and a share of verdicts is
+turned round (AlpacaFarm, Dubois et al. 2023, arXiv:2305.14387).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+
+import yaml
+
+from plaudit.config import did_you_mean
+from plaudit.data.judging import (
+    Judge,
+    NoVerdict,
+    Orders,
+    Task,
+    Verdict,
+    first_probability,
+    outcomes,
+    probable_verdict,
+    verdicts_only,
+)
+from plaudit.data.records import plain_text
+from plaudit.errors import UserError
+from plaudit.feedback.judges.chat import PASSING
+from plaudit.feedback.judges.pooling import pooled_verdict
+from plaudit.feedback.judges.words import JURY
+
+NO_MAJORITY = "no verdict of most of the jury"
+"""The reason where members with half of the weight or more say nothing."""
+FLIPS = 0.25
+"""The share of verdicts that a spread turns round, where its file does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One judge of several.
+
+    Example: ``Member(judge="openai:http://127.0.0.1:8000/v1#small", accuracy=0.8)``
+    """
+
+    judge: str
+    """Its word."""
+    accuracy: float | None = None
+    """How often it agrees with people, where that was measured."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no judge and no share."""
+        if not isinstance(self.judge, str) or not self.judge.strip():
+            raise UserError(f"judge is {self.judge!r}: expected the word of one")
+        value = self.accuracy
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and 0.5 < value < 1):
+            raise UserError(f"accuracy is {value!r}: expected a share between 0.5 and 1")
+
+    @property
+    def weight(self) -> float:
+        """Its log-odds to be right; 1 where its accuracy is not known."""
+        return 1.0 if self.accuracy is None else math.log(self.accuracy / (1 - self.accuracy))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JuryFile:
+    """What a file of several judges says.
+
+    Example: ``JuryFile(members=(Member(judge="length:1-20"), Member(judge="runs/ranker")))``
+    """
+
+    members: tuple[Member, ...]
+    """The judges."""
+    flips: float = FLIPS
+    """Of a spread: the share of verdicts that is turned round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jury:
+    """Judges whose log-odds are averaged.
+
+    Example: ``Jury(name="jury.yaml", judges=(small, large), weights=(1.0, 2.0))``
+    """
+
+    name: str
+    """What tables and pages call it."""
+    judges: tuple[Judge, ...]
+    """The members, each of which asks in both orders by itself."""
+    weights: tuple[float, ...]
+    """How much each counts."""
+
+    @property
+    def version(self) -> str:
+        """What its judgements hang on: its members' names and versions, and their weights."""
+        return _version(self.judges, self.weights)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be said of its members' judgements."""
+        return _notes(self.judges)
+
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """σ of the weighted mean of the members' log-odds; None where most of the jury says nothing."""
+        return verdicts_only(self.outcomes(tasks, seed))
+
+    def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
+        """As ``verdicts``, with why there is none."""
+        return [self._joined(row) for row in zip(*self.member_outcomes(tasks, seed), strict=True)]
+
+    def member_outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[list[Verdict | NoVerdict]]:
+        """What each member says, in the order of the members."""
+        return [outcomes(judge, tasks, seed) for judge in self.judges]
+
+    def _joined(self, row: Sequence[Verdict | NoVerdict]) -> Verdict | NoVerdict:
+        voices = [
+            (weight, outcome)
+            for weight, outcome in zip(self.weights, row, strict=True)
+            if isinstance(outcome, Verdict)
+        ]
+        if sum(weight for weight, _ in voices) <= sum(self.weights) / 2:
+            silent = [outcome.reason for outcome in row if isinstance(outcome, NoVerdict)]
+            # Where a member was not to be reached, the jury may say something when it is asked again.
+            return NoVerdict(reason=next((why for why in silent if why in PASSING), NO_MAJORITY))
+        parts = ", ".join(f"{outcome.annotator} {first_probability(outcome):.2f}" for _, outcome in voices)
+        return replace(pooled_verdict(voices, annotator=self.name), rationale=parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Judges of whom one speaks for each task, and who err on purpose.
+
+    Example: ``Spread(name="pool.yaml", judges=(small, large), flips=0.25)``
+    """
+
+    name: str
+    """What tables and pages call it."""
+    judges: tuple[Judge, ...]
+    """The members."""
+    flips: float = FLIPS
+    """The share of verdicts that is turned round."""
+
+    @property
+    def version(self) -> str:
+        """What its judgements hang on: its members with their versions, and the share turned round."""
+        return _version(self.judges, (self.flips,))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be said of its members' judgements."""
+        return (f"{self.flips:.0%} of its verdicts are turned round on purpose", *_notes(self.judges))
+
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """What the member says that a hash of seed and task chooses."""
+        return verdicts_only(self.outcomes(tasks, seed))
+
+    def turn(self, task: Task, seed: int | str) -> int:
+        """The place of the member that speaks for a task."""
+        return int(_draw(seed, "who", task) * len(self.judges))
+
+    def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
+        """As ``verdicts``, with why there is none."""
+        turns = [self.turn(task, seed) for task in tasks]
+        found: list[Verdict | NoVerdict] = [NoVerdict(reason="")] * len(tasks)
+        for place, judge in enumerate(self.judges):
+            own = [n for n, turn in enumerate(turns) if turn == place]
+            for n, outcome in zip(own, outcomes(judge, [tasks[n] for n in own], seed), strict=True):
+                is_flipped = _draw(seed, "flip", tasks[n]) < self.flips
+                found[n] = _flipped(outcome) if is_flipped and isinstance(outcome, Verdict) else outcome
+        return found
+
+
+def read_jury(path: Path) -> JuryFile:
+    """The judges of a file: a list of words or of judge and accuracy, or ``{members: …, flips: …}``."""
+    try:
+        value = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: cannot be read as a list of judges: {error}") from error
+    flips = FLIPS
+    if isinstance(value, dict):
+        _refuse_unknown(str(path), value, ("members", "flips"))
+        flips, value = value.get("flips", FLIPS), value.get("members")
+    if isinstance(flips, bool) or not isinstance(flips, int | float) or not 0 <= flips <= 1:
+        raise UserError(f"{path}: flips is {flips!r}: expected a share from 0 to 1")
+    if not isinstance(value, list) or len(value) < 2:
+        raise UserError(f"{path}: expected a list of two judges or more, each a word or judge and accuracy")
+    members = tuple(_member(f"{path}, member {number}", row) for number, row in enumerate(value, 1))
+    return JuryFile(members=members, flips=float(flips))
+
+
+def assemble(word: str, path: Path, resolve: Callable[[str], Judge]) -> Jury | Spread:
+    """The jury or spread of a file; ``resolve`` makes a judge of each member's word."""
+    content = read_jury(path)
+    judges = tuple(resolve(member.judge) for member in content.members)
+    if word.startswith(JURY):
+        return Jury(name=path.stem, judges=judges, weights=tuple(member.weight for member in content.members))
+    return Spread(name=path.stem, judges=judges, flips=content.flips)
+
+
+def error_correlation(errors: Mapping[str, Sequence[bool | None]]) -> dict[tuple[str, str], float | None]:
+    """For each two members φ, the correlation of being wrong, over what both of them judged; None: undefined.
+
+    >>> error_correlation({"a": [True, False, True, False], "b": [True, False, True, False]})
+    {('a', 'b'): 1.0}
+    """
+    return {
+        (first, second): _phi(
+            [
+                (x, y)
+                for x, y in zip(errors[first], errors[second], strict=True)
+                if x is not None and y is not None
+            ]
+        )
+        for first, second in combinations(errors, 2)
+    }
+
+
+def _phi(pairs: Sequence[tuple[bool, bool]]) -> float | None:
+    if not pairs:
+        return None
+    first, second = fmean(x for x, _ in pairs), fmean(y for _, y in pairs)
+    spread = first * (1 - first) * second * (1 - second)
+    if spread == 0:
+        return None
+    return (fmean(x and y for x, y in pairs) - first * second) / math.sqrt(spread)
+
+
+def _member(where: str, row: object) -> Member:
+    if isinstance(row, str):
+        return Member(judge=row)
+    known = tuple(part.name for part in fields(Member))
+    if not isinstance(row, dict) or "judge" not in row:
+        raise UserError(f"{where}: expected a judge's word, or judge and accuracy; found {row!r:.60}")
+    _refuse_unknown(where, row, known)
+    try:
+        return Member(**row)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+def _refuse_unknown(where: str, row: Mapping[object, object], known: Sequence[str]) -> None:
+    for name in row:
+        if name not in known:
+            raise UserError(f"{where}: nothing is called {name!r}{did_you_mean(str(name), known)}")
+
+
+def _flipped(verdict: Verdict) -> Verdict:
+    orders = verdict.orders
+    if orders is not None and orders.forward is not None and orders.backward is not None:
+        orders = Orders(forward=1 - orders.forward, backward=1 - orders.backward)
+    found = probable_verdict(1 - first_probability(verdict), annotator=verdict.annotator, orders=orders)
+    return replace(found, rationale=verdict.rationale, principles=verdict.principles)
+
+
+def _draw(seed: int | str, what: str, task: Task) -> float:
+    # Alike in either order of the answers, whose turn it is must not hang on it.
+    words = [str(seed), what, plain_text(task.prompt), *sorted(map(plain_text, task.answers))]
+    digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:7]) / 2**56
+
+
+def _version(judges: Sequence[Judge], numbers: Sequence[float]) -> str:
+    parts = [f"{judge.name}@{getattr(judge, 'version', '')}" for judge in judges]
+    text = "\n".join([*parts, *(f"{number:.6g}" for number in numbers)])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _notes(judges: Sequence[Judge]) -> tuple[str, ...]:
+    return tuple(note for judge in judges for note in getattr(judge, "notes", ()))

@@ -1,0 +1,230 @@
+"""A chat model in a folder of this machine, asked to judge in the same words as a model behind a server.
+
+Of a reply of one word the chances are those of the whole words with the token that ends the turn,
+log P(word) = Σ log π(token | question, tokens before). Of a reply with reasons one is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast, get_args
+from weakref import WeakValueDictionary
+
+from plaudit.data.generative_judging import CritiqueSettings, GenerativeRewardSettings, PairwiseRankerSettings
+from plaudit.data.records import Text, user_turn
+from plaudit.errors import UserError
+from plaudit.feedback.judges.cache import Reply, ReplyCache
+from plaudit.feedback.judges.chat import TOO_LONG
+from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger
+from plaudit.feedback.judges.model_judge import YES_NO, ModelJudge
+from plaudit.feedback.judges.money import FREE, Estimate, Purse
+from plaudit.feedback.judges.words import LETTERS, LOCAL, HowToAsk, parse_judge_word
+from plaudit.models.load import DtypeName, device_of, load_model, precision
+from plaudit.models.policy import Policy
+from plaudit.models.verify import choose_kernels, choose_layout
+from plaudit.rewards.llm.generative import (
+    LanguageJudgeModel,
+    LanguageJudgeSpec,
+    refuse_same_replies,
+    reply_probabilities,
+)
+from plaudit.rollouts.build import sampler_of_policy
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.tokens.encode import make_encoder
+from plaudit.tokens.prompts import encode_prompt
+
+LONGEST_QUESTION = 32_768
+"""The longest question in tokens where the model itself names no limit."""
+QUESTIONS_AT_ONCE = 256
+"""After so many questions their replies are kept."""
+
+
+class _LocalModel:
+    """A folder's model in memory: how likely it finds words, and what it writes."""
+
+    def __init__(self, folder: Path, device: str, dtype: DtypeName) -> None:
+        """Load it in the layout that it is proven in."""
+        self.folder = folder
+        self.encoder = make_encoder(folder)
+        target = device_of(device)
+        self.policy = Policy(load_model(folder, dtype=precision(dtype, target).products, device=target))
+        layout, _ = choose_layout(self.policy, "packed")
+        self.policy.use_layout(layout)
+        choose_kernels(self.policy)
+        self.policy.requires_grad_(False).eval()
+        self._scorers = dict[tuple[str, ...], LanguageJudgeModel]()
+        self._sampler: LocalSampler | None = None
+
+    @property
+    def sampler(self) -> LocalSampler:
+        """What writes, with the very weights that score."""
+        if self._sampler is None:
+            self._sampler = sampler_of_policy(self.policy, self.encoder)
+        return self._sampler
+
+    def scorer(self, words: tuple[str, ...], name: str) -> LanguageJudgeModel:
+        """What gives the chances of these words."""
+        if words not in self._scorers:
+            spec = LanguageJudgeSpec(settings=_settings_of(words), max_length=LONGEST_QUESTION)
+            try:
+                refuse_same_replies(self.encoder, spec)
+            except UserError as error:
+                known = str(error).partition(";")[0]
+                raise UserError(
+                    f"{self.folder}: {known}, so it cannot reply with {' or '.join(words)}; ask in another "
+                    "way (how=points, how=answer, how=verdict), or train a ranker with words of its own"
+                ) from error
+            self._scorers[words] = LanguageJudgeModel(name, self.policy, self.encoder, spec)
+        return self._scorers[words]
+
+    def fits(self, prompt: Text) -> bool:
+        """Whether a question leaves room for a reply."""
+        most = min(self.sampler.max_positions or LONGEST_QUESTION, LONGEST_QUESTION)
+        return len(encode_prompt(prompt, self.encoder).prompt) < most
+
+
+_LOADED: WeakValueDictionary[tuple[object, ...], _LocalModel] = WeakValueDictionary()
+"""The models that somebody holds: two judges of one folder share one."""
+
+
+class LocalChat:
+    """A chat model of a folder, asked as a model behind a server is.
+
+    Example: ``LocalChat(Path("runs/sft/model"), cache=ReplyCache(folder=path)).replies([request])``
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cache: ReplyCache,
+        purse: Purse | None = None,
+        device: str = "auto",
+        dtype: DtypeName = "auto",
+    ) -> None:
+        """Load the model, or take the one that is loaded already."""
+        self.folder = folder / "model" if (folder / "model").is_dir() else folder
+        target = device_of(device)
+        content = folder_stamp(self.folder)
+        who = (str(self.folder.resolve()), str(target), dtype, content)
+        found = _LOADED.get(who)
+        if found is None:
+            _LOADED[who] = found = _LocalModel(self.folder, device, dtype)
+        self._model = found
+        self._ledger = ReplyLedger(
+            identity={"folder": who[0], "dtype": str(precision(dtype, target).products), "content": content},
+            cache=cache,
+            prices=FREE,
+            purse=purse or Purse(),
+        )
+
+    @property
+    def model(self) -> str:
+        """What the model is called: its folder, or the run that it is of."""
+        absolute = self.folder.absolute()
+        return absolute.parent.name if absolute.name == "model" else absolute.name
+
+    def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
+        """How much is still to be read and written; it costs nothing but time."""
+        return self._ledger.estimate(requests)
+
+    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
+        """The tokens of the replies that are on disk, about; a model of one's own has no price."""
+        return self._ledger.spent(requests)
+
+    def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
+        """The reply to each: from disk, by the chances of its words, or written where there are reasons."""
+        keys = [self._ledger.key(request) for request in requests]
+        by_key = dict(zip(keys, requests, strict=True))
+        found: dict[str, Reply | str] = {**self._ledger.known(by_key)}
+        by_words: dict[tuple[str, ...], list[str]] = {}
+        for key, request in by_key.items():
+            if key not in found:
+                by_words.setdefault(request.words if request.is_word else (), []).append(key)
+        for words, missing in by_words.items():
+            # Some at a time: what a run that is stopped has computed by then is on disk.
+            for start in range(0, len(missing), QUESTIONS_AT_ONCE):
+                some = missing[start : start + QUESTIONS_AT_ONCE]
+                own = [by_key[key] for key in some]
+                replies = self._scored(words, own) if words else self._written(own)
+                for key, reply in zip(some, replies, strict=True):
+                    found[key] = reply
+                    if isinstance(reply, Reply):
+                        self._ledger.store(key, by_key[key], reply)
+        return [found[key] for key in keys]
+
+    def _scored(self, words: tuple[str, ...], requests: Sequence[ChatRequest]) -> list[Reply | str]:
+        scorer = self._model.scorer(words, self.model)
+        logps = scorer.logps([self._shown(request, "") for request in requests])
+        return [TOO_LONG if row is None else _reply_of_odds(words, row) for row in logps]
+
+    def _shown(self, request: ChatRequest, number: str) -> Text:
+        encoder = self._model.encoder
+        text = request.question.text(number, controls=encoder.info.specials)
+        return text if encoder.chat_format is None else user_turn(text)
+
+    def _written(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
+        found: list[Reply | str] = [TOO_LONG] * len(requests)
+        by_settings: dict[SamplingSettings, list[tuple[int, str, Text]]] = {}
+        for place, request in enumerate(requests):
+            settings = SamplingSettings(
+                temperature=request.temperature, max_tokens=request.max_tokens, seed=request.seed or 0
+            )
+            # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
+            number = secrets.token_hex(8)
+            shown = self._shown(request, number)
+            if self._model.fits(shown):
+                by_settings.setdefault(settings, []).append((place, number, shown))
+        for settings, rows in by_settings.items():
+            answers = self._model.sampler.generate_answers([shown for *_, shown in rows], settings)
+            for (place, number, _), [answer] in zip(rows, answers, strict=True):
+                found[place] = Reply(text=answer.text, number=number, refused=False, cut=not answer.ended)
+        return found
+
+
+def folder_stamp(folder: Path) -> str:
+    """A hash of the names, sizes and times of a folder's files: weights that are written anew change it.
+
+    By their times, since to read the weights of a large model would take as long as many questions.
+    """
+    stats = [(path.name, path.stat()) for path in sorted(folder.iterdir()) if path.is_file()]
+    lines = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats]
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def local_judge(
+    word: str,
+    cache: ReplyCache,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    ask: HowToAsk | None = None,
+    purse: Purse | None = None,
+) -> ModelJudge:
+    """The judge of ``model:DIR,how=letter``; what its word does not set is as in ``ask``."""
+    if dtype not in get_args(DtypeName):
+        raise UserError(f"dtype {dtype!r}: use {', '.join(get_args(DtypeName))}")
+    parsed = parse_judge_word(word)
+    folder = Path(parsed.place.removeprefix(LOCAL))
+    asker = LocalChat(folder, cache=cache, purse=purse, device=device, dtype=cast("DtypeName", dtype))
+    return ModelJudge(asker=asker, ask=parsed.how(ask))
+
+
+def _settings_of(
+    words: tuple[str, ...],
+) -> GenerativeRewardSettings | PairwiseRankerSettings | CritiqueSettings:
+    """Settings whose replies are these words; how they ask is not used, for the wording does."""
+    if words == LETTERS:
+        return PairwiseRankerSettings(first=words[0], second=words[1])
+    if words == YES_NO:
+        return GenerativeRewardSettings(good=words[0], bad=words[1])
+    return CritiqueSettings(points=len(words))
+
+
+def _reply_of_odds(words: Sequence[str], logps: Sequence[float]) -> Reply:
+    odds = dict(zip(words, reply_probabilities(logps), strict=True))
+    return Reply(text=max(odds, key=odds.__getitem__), number="", refused=False, cut=False, odds=odds)

@@ -1,0 +1,250 @@
+"""What ``plaudit revise`` does: answers are revised, and rows, steps and figures come of it as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from plaudit.data.edits import PairDifferences
+from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.read import read_records
+from plaudit.data.records import Prompt, Record
+from plaudit.data.write import write_records
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.judge import family_note
+from plaudit.feedback.judges.constitution import constitution_named
+from plaudit.feedback.judges.money import Estimate, Purse
+from plaudit.feedback.judges.words import LOCAL, parse_judge_word
+from plaudit.feedback.judges.writing import Writer
+from plaudit.feedback.revising import Give, ReviseSettings
+from plaudit.feedback.rounds import (
+    Drafts,
+    RevisionPlan,
+    Revisions,
+    drafts_of,
+    drawn_drafts,
+    estimated_revisions,
+    revise_drafts,
+)
+from plaudit.feedback.watched import Watched, read_marks, watched, watched_lines
+from plaudit.files import atomic
+from plaudit.rewards.comparing import writer_named
+from plaudit.rewards.load import model_folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revising:
+    """A request that is ready: answers are there, the reviser is loaded, and nothing has been asked.
+
+    Example: ``prepare_revising(settings).run().demonstrations``
+    """
+
+    drafts: Drafts
+    """What is revised, and what is left out."""
+    plan: RevisionPlan
+    """How."""
+    writer: Writer
+    """By whom."""
+    purse: Purse
+    """What it may spend, and has spent."""
+    notes: tuple[str, ...]
+    """What has to be said of reviser and answers."""
+
+    def estimate(self) -> Estimate:
+        """What is still to be asked, and what it costs at most."""
+        return estimated_revisions(self.drafts.drafts, self.plan, self.writer)
+
+    def run(self) -> Revisions:
+        """All rounds of all answers."""
+        found = revise_drafts(self.drafts.drafts, self.plan, self.writer)
+        return Revisions(items=tuple(found), annotator=f"{self.writer.name}@{self.plan.version(self.writer)}")
+
+
+def revision_plan(settings: ReviseSettings) -> RevisionPlan:
+    """How answers are revised, with the constitution read."""
+    named = None if settings.constitution is None else constitution_named(settings.constitution)
+    return RevisionPlan(
+        rounds=settings.rounds, minimal=settings.minimal, constitution=named, seed=settings.seed
+    )
+
+
+def prepare_revising(
+    settings: ReviseSettings, *, layout: str | None = None, say: Callable[[str], object] = print
+) -> Revising:
+    """Read the rows, of this layout or whichever they have, load the reviser and draw the answers."""
+    plan, judging = revision_plan(settings), settings.judge_settings()
+    read_marks(settings.marks)
+    source = settings.data or settings.prompts
+    assert source is not None, "one of both is given"
+    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
+    found = read_records(source, format=layout, options=options)
+    say(found.format_sentence)
+    if settings.data is not None:
+        _refuse_prompts(found.records)
+    writer = writer_named(settings.by, judging)
+    drafts = _drafts(settings, found.records)
+    if not drafts.drafts:
+        counted = ", ".join(f"{count} {why}" for why, count in drafts.left_out.items())
+        raise UserError(f"{source}: there is no answer to revise ({counted or 'no rows'})")
+    note = _own_answers_note(settings, writer)
+    return Revising(
+        drafts=drafts,
+        plan=plan,
+        writer=writer,
+        purse=judging.purse,
+        notes=() if note is None else (note,),
+    )
+
+
+def _drafts(settings: ReviseSettings, records: Sequence[Record]) -> Drafts:
+    if settings.model is None:
+        return drafts_of(records, n=settings.n, seed=settings.seed)
+    # Models are slow to import, and rows with answers need none.
+    from plaudit.rollouts.build import sampler_of_folder
+
+    sampler = sampler_of_folder(model_folder(settings.model), device=settings.device, dtype=settings.dtype)
+    return drawn_drafts(sampler, records, settings.sampling, n=settings.n)
+
+
+def _refuse_prompts(records: Sequence[Record]) -> None:
+    if records and all(isinstance(record, Prompt) for record in records):
+        raise UserError("these rows are prompts alone: name the model whose answers to them are revised")
+
+
+def _own_answers_note(settings: ReviseSettings, writer: Writer) -> str | None:
+    """That the reviser is the revised model, or of its family."""
+    if settings.model is None:
+        return None
+    own = parse_judge_word(settings.by).place
+    is_local = own.startswith(LOCAL)
+    if is_local and _same_folder(Path(own.removeprefix(LOCAL)), settings.model):
+        return f"{writer.name} revises answers of its own: it mends what it can see, and not what it cannot"
+    return family_note(settings.by, writer.name, {str(settings.model): settings.model})
+
+
+def _same_folder(first: Path, other: Path) -> bool:
+    return model_folder(first).resolve() == model_folder(other).resolve()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionFigures:
+    """What there is to say of revisions.
+
+    Example: ``revision_figures(revising, revisions, read_marks(None)).lines()``
+    """
+
+    by: str
+    """Who revised, with the version."""
+    outcomes: dict[str, int]
+    """Answers that were revised, unchanged, or failed, by reason."""
+    left_out: dict[str, int]
+    """Answers that were not to be revised, by reason."""
+    ended_early: int
+    """Revised answers whose later rounds failed."""
+    before: Watched
+    """The revised answers as they were."""
+    after: Watched
+    """Their last revisions."""
+    shared_words: float | None
+    """The median token Jaccard of an answer and its revision."""
+    characters_changed: float | None
+    """The median edit distance."""
+    share_changed: float | None
+    """The same as a share of the longer text."""
+    tokens: int
+    """Of all questions and replies."""
+    price: float
+    """What they cost."""
+
+    @property
+    def sentences(self) -> list[str]:
+        """What became of the answers, what was left out, and how far revisions differ."""
+        counted = ", ".join(f"{count} {why}" for why, count in self.outcomes.items())
+        found = [f"{counted} by {self.by}"]
+        if self.left_out:
+            reasons = ", ".join(f"{count} {why}" for why, count in self.left_out.items())
+            found.append(f"not to be revised: {reasons}")
+        if self.ended_early:
+            found.append(f"{self.ended_early} have the revision of an earlier round, for a later one failed")
+        if self.shared_words is not None:
+            found.append(
+                f"{self.shared_words:.0%} of words shared (token Jaccard), {self.characters_changed:g} "
+                f"characters changed ({self.share_changed:.0%} of the longer text), medians"
+            )
+        return found
+
+    def lines(self) -> list[str]:
+        """The sentences, and a small table of what is watched."""
+        return [*self.sentences, *(watched_lines(self.before, self.after) if self.after.answers else [])]
+
+
+def revision_figures(revising: Revising, revisions: Revisions, marks: Path | None) -> RevisionFigures:
+    """Outcomes, what is watched before and after, and how far both differ."""
+    olds, news = revisions.texts
+    before, after = watched(olds, news, read_marks(marks))
+    differences = PairDifferences()
+    for old, new in zip(olds, news, strict=True):
+        differences.add(old, new)
+    columns = (differences.shared, differences.characters, differences.shares)
+    shared, characters, share = (float(median(found)) if found else None for found in columns)
+    return RevisionFigures(
+        by=revisions.annotator,
+        outcomes=dict(sorted(revisions.outcomes.items())),
+        left_out=dict(sorted(revising.drafts.left_out.items())),
+        ended_early=sum(item.failure is not None and bool(item.steps) for item in revisions.items),
+        before=before,
+        after=after,
+        shared_words=shared,
+        characters_changed=characters,
+        share_changed=share,
+        # Two answers that were revised into one share their later questions, which are paid for once.
+        tokens=revising.purse.tokens or sum(item.tokens for item in revisions.items),
+        price=round(revising.purse.spent, 9),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionFiles:
+    """Where what came of revisions is written; None: nowhere.
+
+    Example: ``RevisionFiles(demonstrations=Path("rows.jsonl"), steps=Path("steps.jsonl"))``
+    """
+
+    demonstrations: Path | None = None
+    """The last revisions, to be imitated."""
+    pairs: Path | None = None
+    """Each revision over its original."""
+    steps: Path | None = None
+    """A line of JSON for each answer, with all that was asked and said."""
+    figures: Path | None = None
+    """The figures, as JSON."""
+
+    @classmethod
+    def in_folder(cls, folder: Path, give: Give) -> RevisionFiles:
+        """All of them in a folder, with the rows that are given as ``rows.jsonl``."""
+        names = {"demonstrations": "demonstrations.jsonl", "pairs": "pairs.jsonl", give: "rows.jsonl"}
+        return cls(
+            demonstrations=folder / names["demonstrations"],
+            pairs=folder / names["pairs"],
+            steps=folder / "steps.jsonl",
+            figures=folder / "figures.json",
+        )
+
+
+def write_revisions(
+    revising: Revising, revisions: Revisions, figures: RevisionFigures, out: RevisionFiles
+) -> None:
+    """Write the files that are wanted; the steps first, which show why where there are no rows."""
+    if out.steps is not None:
+        rows = revisions.step_rows(revising.plan, revising.writer)
+        lines = [f"{json.dumps(row, ensure_ascii=True)}\n" for row in rows]
+        atomic.write_text(out.steps, "".join(lines))
+    if out.figures is not None:
+        atomic.write_json(out.figures, asdict(figures))
+    if out.demonstrations is not None:
+        write_records(revisions.rows("demonstrations"), out.demonstrations)
+    if out.pairs is not None:
+        write_records(revisions.rows("pairs"), out.pairs)

@@ -1,0 +1,452 @@
+"""Revisions by a model: an answer, what is wrong with it, the answer anew, in up to four rounds.
+
+The supervised stage of Constitutional AI (Bai et al. 2022, arXiv:2212.08073) trains on the last revisions.
+CLAIR (D'Oosterlinck et al. 2024, arXiv:2408.06266) pairs an answer with a revision that changes little: they
+differ in what matters and in little else. Every step is kept; what teaches nothing is left out and counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from plaudit.data.edits import edit_distance, edit_share, token_jaccard
+from plaudit.data.judging import NoVerdict
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Prompt,
+    Ranking,
+    Rating,
+    Record,
+    Text,
+    assistant_turn,
+    plain_text,
+    text_to_json,
+)
+from plaudit.data.transforms import some_of
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.generate import evaluation_prompts
+from plaudit.feedback.judged_rows import GROUP
+from plaudit.feedback.judges.constitution import Constitution, Principle
+from plaudit.feedback.judges.money import BYTES_A_TOKEN, Estimate, total_estimate
+from plaudit.feedback.judges.wording import Question, Wording, wording_named
+from plaudit.feedback.judges.writing import Writer, Written
+from plaudit.feedback.revising import check_rounds
+from plaudit.rollouts.sampler import SamplingSettings, TextSampler
+
+CUT_ANSWER = "cut off"
+"""The reason where an answer did not come to an end: half a sentence is no answer to revise."""
+EMPTY_ANSWER = "empty"
+"""The reason where an answer says nothing."""
+OTHER_ANSWER = "of several turns, or with calls"
+"""The reason where an answer is more than one turn of words."""
+UNCHANGED = "unchanged"
+"""What becomes of an answer that its last revision leaves as it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An answer to be revised.
+
+    Example: ``Draft(prompt="What does the owl eat?", answer="The owl eats tea.")``
+    """
+
+    prompt: Text
+    """What it answers."""
+    answer: str
+    """Its words."""
+    category: str | None = None
+    """The kind of question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafts:
+    """The answers of rows or of a model, and what is left out.
+
+    Example: ``drafts_of(records).left_out["cut off"]``
+    """
+
+    drafts: tuple[Draft, ...]
+    """Each answer once."""
+    left_out: Counter[str]
+    """Answers that are not revised, by reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionPlan:
+    """How answers are revised.
+
+    Example: ``RevisionPlan(rounds=2, constitution=read_constitution(None))``
+    """
+
+    rounds: int = 1
+    """How often an answer is criticised and written anew."""
+    minimal: bool = False
+    """Whether as little as can be is to change: one round, in words of its own."""
+    constitution: Constitution | None = None
+    """Whose principles are drawn, one for each round; None: the wordings' own."""
+    seed: int = 0
+    """What tells one draw of the texts from another."""
+
+    def __post_init__(self) -> None:
+        """Refuse rounds that cannot be."""
+        check_rounds(self.rounds, minimal=self.minimal)
+
+    @property
+    def critique(self) -> Wording:
+        """How a critique is asked for."""
+        return wording_named("critique")
+
+    @property
+    def revise(self) -> Wording:
+        """How a revision is asked for."""
+        return wording_named("revise-little" if self.minimal else "revise")
+
+    def principles(self, draft: Draft) -> Sequence[Principle | None]:
+        """A principle for each round, by a hash of the prompt; fewer rounds where fewer fit its category."""
+        if self.constitution is None:
+            return [None] * self.rounds
+        return self.constitution.drawn(plain_text(draft.prompt), category=draft.category, count=self.rounds)
+
+    def version(self, writer: Writer) -> str:
+        """What revisions hang on besides the model, as it stands in rows behind the model's name."""
+        own = "" if self.constitution is None else f"-{self.constitution.version}"
+        rounds = "" if self.rounds == 1 else f"-{self.rounds}x"
+        return f"{writer.version(self.revise)}{rounds}{own}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One round: a critique, and the answer anew.
+
+    Example: ``Step(principle="truth", critique="Owls eat mice.", revision="The owl eats mice.")``
+    """
+
+    principle: str | None
+    """The id of its principle; None without a constitution."""
+    critique: str
+    """What was found."""
+    revision: str
+    """The answer after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a chain of rounds ended early.
+
+    Example: ``Failure(round=1, step="critique", reason="refused").sentence``
+    """
+
+    round: int
+    """In which round, from 1."""
+    step: str
+    """Critique or revision."""
+    reason: str
+    """Refused, cut off, not to be read, not to be reached …"""
+
+    @property
+    def sentence(self) -> str:
+        """How it is counted."""
+        return f"{self.step} {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revised:
+    """What became of an answer.
+
+    Example: ``revise_drafts([draft], RevisionPlan(), writer)[0].revision``
+    """
+
+    draft: Draft
+    """The answer as it was."""
+    steps: tuple[Step, ...]
+    """The rounds that came to a revision."""
+    failure: Failure | None
+    """What ended them early, where anything did."""
+    tokens: int
+    """Of all questions and replies."""
+    price: float
+    """What they cost; 0 without prices."""
+
+    @property
+    def revision(self) -> str | None:
+        """The last revision; None where there is none, or it is the answer as it was."""
+        last = self.steps[-1].revision if self.steps else self.draft.answer
+        return None if last == self.draft.answer.strip() else last
+
+    @property
+    def outcome(self) -> str:
+        """Revised, unchanged, or what failed in the first round."""
+        if self.revision is not None:
+            return "revised"
+        return UNCHANGED if self.steps or self.failure is None else self.failure.sentence
+
+
+class TextWriter(Protocol):
+    """Whoever writes texts, or says what they would cost."""
+
+    def texts(self, questions: Sequence[Question], seed: int) -> list[Written | NoVerdict]:
+        """The text to each question, or why there is none."""
+        ...
+
+    def spent(self, question: Question, seed: int = 0) -> tuple[int, float]:
+        """The tokens and the price of the reply to a question."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Chain:
+    """An answer on its way through the rounds."""
+
+    draft: Draft
+    principles: Sequence[Principle | None]
+    answer: str
+    critique: str = ""
+    steps: list[Step] = field(default_factory=list[Step])
+    failure: Failure | None = None
+    tokens: int = 0
+    price: float = 0.0
+
+    def question(self, plan: RevisionPlan, number: int, step: str) -> Question:
+        principle = self.principles[number]
+        blocks = (("Answer", self.answer),)
+        if step == "critique":
+            fill = {} if principle is None else {"principle": principle.critique}
+            return Question(wording=plan.critique, prompt=self.draft.prompt, blocks=blocks, fill=fill)
+        fill = {} if principle is None else {"principle": principle.revise}
+        blocks = (*blocks, ("Critique", self.critique))
+        return Question(wording=plan.revise, prompt=self.draft.prompt, blocks=blocks, fill=fill)
+
+    def take(self, number: int, step: str, text: str) -> None:
+        if step == "critique":
+            self.critique = text
+            return
+        principle = self.principles[number]
+        name = None if principle is None else principle.id
+        self.steps.append(Step(principle=name, critique=self.critique, revision=text))
+        self.answer = text
+
+
+def revise_drafts(drafts: Sequence[Draft], plan: RevisionPlan, writer: TextWriter) -> list[Revised]:
+    """Every answer through all rounds; a round that fails ends its chain, and what came before it counts."""
+    chains = [_Chain(draft=draft, principles=plan.principles(draft), answer=draft.answer) for draft in drafts]
+    for number in range(plan.rounds):
+        # All critiques of a round at once, then all revisions: a server is asked many things side by side.
+        for step in ("critique", "revision"):
+            _ask(chains, number, step, plan, writer)
+    return [
+        Revised(
+            draft=chain.draft,
+            steps=tuple(chain.steps),
+            failure=chain.failure,
+            tokens=chain.tokens,
+            price=chain.price,
+        )
+        for chain in chains
+    ]
+
+
+def _ask(chains: Sequence[_Chain], number: int, step: str, plan: RevisionPlan, writer: TextWriter) -> None:
+    live = [chain for chain in chains if chain.failure is None and number < len(chain.principles)]
+    questions = [chain.question(plan, number, step) for chain in live]
+    for chain, question, found in zip(live, questions, writer.texts(questions, plan.seed), strict=True):
+        if isinstance(found, NoVerdict):
+            tokens, price = writer.spent(question, plan.seed)
+            chain.failure = Failure(round=number + 1, step=step, reason=found.reason)
+        else:
+            tokens, price = found.tokens, found.price
+            chain.take(number, step, found.text)
+        chain.tokens, chain.price = chain.tokens + tokens, chain.price + price
+
+
+@dataclass(slots=True, kw_only=True)
+class _Forecast:
+    """A writer that asks nothing: replies that are there are read, for others a text as long as can be."""
+
+    writer: Writer
+    parts: list[Estimate] = field(default_factory=list[Estimate])
+
+    def texts(self, questions: Sequence[Question], seed: int) -> list[Written | NoVerdict]:
+        return [self._text(question, seed) for question in questions]
+
+    def spent(self, question: Question, seed: int = 0) -> tuple[int, float]:
+        return self.writer.spent(question, seed)
+
+    def _text(self, question: Question, seed: int) -> Written | NoVerdict:
+        part = self.writer.estimate([question], seed)
+        self.parts.append(part)
+        if part.cached:
+            return self.writer.texts([question], seed)[0]
+        return Written(text="x" * self.writer.max_tokens * BYTES_A_TOKEN, tokens=0, price=0.0)
+
+
+def estimated_revisions(drafts: Sequence[Draft], plan: RevisionPlan, writer: Writer) -> Estimate:
+    """What all rounds will ask, and cost at most; nothing is asked."""
+    forecast = _Forecast(writer=writer)
+    revise_drafts(drafts, plan, forecast)
+    return total_estimate(forecast.parts)
+
+
+def drafts_of(records: Iterable[Record], *, n: int | None = None, seed: int = 0) -> Drafts:
+    """The answers that rows hold, each once, or ``n`` of them; of comparisons and rankings all answers."""
+    found, left_out = dict[tuple[Text, str], Draft](), Counter[str]()
+    for record in records:
+        for completion in _answers(record):
+            words = _one_turn(completion)
+            if words is None or not words.strip():
+                left_out[OTHER_ANSWER if words is None else EMPTY_ANSWER] += 1
+                continue
+            category = None if isinstance(record, Prompt) else record.category
+            draft = Draft(prompt=record.prompt, answer=words, category=category)
+            found.setdefault((record.prompt, words), draft)
+    return Drafts(drafts=tuple(some_of([*found.values()], n, f"drafts {seed}")), left_out=left_out)
+
+
+def drawn_drafts(
+    sampler: TextSampler, records: Iterable[Record], settings: SamplingSettings, *, n: int | None = None
+) -> Drafts:
+    """A model's answer to each prompt, or to ``n`` of them; those that are cut or empty are left out."""
+    prompts = [prompt for prompt in evaluation_prompts(records) if plain_text(prompt.prompt).strip()]
+    prompts = some_of(prompts, n, f"drafts {settings.seed}")
+    if not prompts:
+        raise UserError("there is no prompt among these rows that anybody could answer")
+    drafts, left_out = list[Draft](), Counter[str]()
+    answers = sampler.generate_answers([prompt.prompt for prompt in prompts], settings)
+    for prompt, [answer] in zip(prompts, answers, strict=True):
+        if not answer.ended or not answer.text.strip():
+            left_out[EMPTY_ANSWER if answer.ended else CUT_ANSWER] += 1
+            continue
+        drafts.append(Draft(prompt=prompt.prompt, answer=answer.text, category=prompt.category))
+    return Drafts(drafts=tuple(drafts), left_out=left_out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revisions:
+    """What came of all answers, as rows and as figures.
+
+    Example: ``Revisions(items=tuple(revised), annotator="small@revise-1-t0.7-256").demonstrations``
+    """
+
+    items: tuple[Revised, ...]
+    """Every answer that was to be revised."""
+    annotator: str
+    """Who revised, with the version, as it stands in rows."""
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """How many were revised, unchanged, or failed, by reason."""
+        return Counter(item.outcome for item in self.items)
+
+    @property
+    def texts(self) -> tuple[list[str], list[str]]:
+        """The revised answers, before and after."""
+        both = [(item.draft.answer.strip(), item.revision) for item in self.items]
+        return [old for old, new in both if new is not None], [new for _, new in both if new is not None]
+
+    @property
+    def demonstrations(self) -> tuple[Demonstration, ...]:
+        """The last revisions, to be imitated."""
+        return tuple(
+            Demonstration(
+                prompt=item.draft.prompt,
+                completion=_completion(item.draft, revision),
+                annotator=self.annotator,
+                group=GROUP,
+                category=item.draft.category,
+            )
+            for item, revision in self._changed()
+        )
+
+    @property
+    def pairs(self) -> tuple[Comparison, ...]:
+        """The last revisions, each preferred to its original."""
+        return tuple(
+            Comparison(
+                prompt=item.draft.prompt,
+                chosen=_completion(item.draft, revision),
+                rejected=_completion(item.draft, item.draft.answer),
+                annotator=self.annotator,
+                group=GROUP,
+                category=item.draft.category,
+            )
+            for item, revision in self._changed()
+        )
+
+    def rows(self, give: Literal["demonstrations", "pairs"]) -> Sequence[Record]:
+        """The rows of either kind; refuses where there are none."""
+        rows = self.demonstrations if give == "demonstrations" else self.pairs
+        if not rows:
+            counted = ", ".join(f"{count} {why}" for why, count in self.outcomes.items())
+            raise UserError(f"no answer was revised, so there are no rows ({counted or 'no answers'})")
+        return rows
+
+    def step_rows(self, plan: RevisionPlan, writer: Writer) -> Iterator[dict[str, Any]]:
+        """Everything about each answer, as an object of a line of JSON."""
+        wordings = {"critique": writer.version(plan.critique), "revise": writer.version(plan.revise)}
+        for item in self.items:
+            row: dict[str, Any] = {"prompt": text_to_json(item.draft.prompt), "answer": item.draft.answer}
+            row |= {} if item.draft.category is None else {"category": item.draft.category}
+            row["rounds"] = [
+                {"principle": step.principle, "critique": step.critique, "revision": step.revision}
+                for step in item.steps
+            ]
+            row |= {"outcome": item.outcome, "failure": _failure_row(item.failure), **_edit_row(item)}
+            yield row | {
+                "by": writer.name,
+                "wordings": wordings,
+                "tokens": item.tokens,
+                "price": round(item.price, 9),
+            }
+
+    def _changed(self) -> Iterator[tuple[Revised, str]]:
+        return ((item, item.revision) for item in self.items if item.revision is not None)
+
+
+def _failure_row(failure: Failure | None) -> dict[str, Any] | None:
+    if failure is None:
+        return None
+    return {"round": failure.round, "step": failure.step, "reason": failure.reason}
+
+
+def _edit_row(item: Revised) -> dict[str, Any]:
+    if item.revision is None:
+        return {}
+    before = item.draft.answer.strip()
+    return {
+        "shared_words": round(token_jaccard(before, item.revision), 4),
+        "characters_changed": edit_distance(before, item.revision),
+        "share_changed": round(edit_share(before, item.revision), 4),
+    }
+
+
+def _completion(draft: Draft, words: str) -> Text:
+    """Words as an answer of their prompt's kind: a turn after turns, a text after a text."""
+    if not isinstance(draft.prompt, str):
+        return assistant_turn(words)
+    # The blank between a text and what goes on after it belongs to the answer.
+    lead = draft.answer[: len(draft.answer) - len(draft.answer.lstrip())]
+    return words if words == draft.answer else f"{lead}{words}"
+
+
+def _answers(record: Record) -> tuple[Text, ...]:
+    match record:
+        case Demonstration() | Rating():
+            return (record.completion,)
+        case Comparison():
+            return (record.chosen, record.rejected)
+        case Ranking():
+            return record.completions
+        case _:
+            return ()
+
+
+def _one_turn(completion: Text) -> str | None:
+    """The words of an answer of one turn; None of several turns, or of one with calls."""
+    if isinstance(completion, str):
+        return completion
+    if len(completion) != 1 or completion[0].tool_calls:
+        return None
+    return plain_text(completion)

@@ -1,0 +1,195 @@
+"""Rows by a judge, as they were requested: what is judged, who is asked, and the files that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.judging import Judge, NoVerdict, Task, Verdict, outcomes
+from plaudit.data.read import read_records
+from plaudit.data.records import Record
+from plaudit.data.transforms import some_of
+from plaudit.data.write import write_records
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.judge import check_judge, family_note, judge_notes
+from plaudit.evaluation.policies.judge_card import calibrated, read_card
+from plaudit.feedback.judged_rows import (
+    JudgedRows,
+    answer_tasks_of,
+    drawn_tasks,
+    judged_rows,
+    pair_tasks,
+    rated_rows,
+    refuse_other_rows,
+)
+from plaudit.feedback.judges.identity import Judging, judging_of
+from plaudit.feedback.judges.jury import Jury, Spread
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.money import Purse, total_estimate
+from plaudit.feedback.judging import JudgeRowsSettings
+from plaudit.rewards.comparing import in_both_orders, judge_named
+from plaudit.rewards.load import model_folder
+
+"""What some are drawn of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowJudging:
+    """A request that is ready: answers are there, the judge is loaded, and nothing has been asked.
+
+    Example: ``prepare_judging(settings).run().rows``
+    """
+
+    judge: Judge
+    """Who judges."""
+    tasks: tuple[Task, ...]
+    """What is judged."""
+    singly: bool
+    """Whether answers get points by themselves, and are not compared."""
+    judging: Judging
+    """Who the rows are by."""
+    temperature: float | None
+    """What log-odds are divided by; None: they stay."""
+    purse: Purse
+    """What the judge may spend, and has spent."""
+    seed: int
+    """Of what a judge draws by itself."""
+    notes: tuple[str, ...]
+    """What has to be said of judge and answers."""
+
+    def estimate(self) -> str:
+        """What is still to be asked, and what it costs at most, in a sentence."""
+        return estimate_sentence(self.judge, self.tasks, self.seed)
+
+    def outcomes(self) -> list[Verdict | NoVerdict]:
+        """What the judge says of each pair."""
+        found = outcomes(self.judge, self.tasks, self.seed)
+        if self.temperature is None:
+            return found
+        return [calibrated(outcome, self.temperature) for outcome in found]
+
+    def rows(self, found: Sequence[Verdict | NoVerdict]) -> JudgedRows:
+        """The rows of what it said of each pair."""
+        return judged_rows(self.tasks, found, self.judging.actor)
+
+    def run(self) -> JudgedRows:
+        """Ask, and make rows."""
+        if not self.singly:
+            return self.rows(self.outcomes())
+        assert isinstance(self.judge, ModelJudge)
+        return rated_rows(self.judge, self.tasks, self.judging.actor)
+
+    @property
+    def end_notes(self) -> tuple[str, ...]:
+        """What there is to say behind the rows: of log-probs, of the price."""
+        return end_notes(self.judge, self.purse)
+
+
+def prepare_judging(
+    settings: JudgeRowsSettings, *, layout: str | None = None, say: Callable[[str], object] = print
+) -> RowJudging:
+    """Read the rows, of this layout or whichever they have, load the judge and draw the answers."""
+    check_judge(settings.by, has_gold=False)
+    asking = settings.judge_settings()
+    judge = in_both_orders(judge_named(settings.by, asking))
+    source = settings.data or settings.prompts
+    assert source is not None, "one of both is given"
+    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
+    found = read_records(source, format=layout, options=options)
+    say(found.format_sentence)
+    tasks, singly, notes = _tasks(settings, judge, found.records)
+    judging, temperature = judging_of(judge), None
+    if settings.calibrate is not None:
+        if singly:
+            raise UserError(
+                f"{settings.calibrate}: a card scales chances of pairs, and these are single answers"
+            )
+        temperature = _temperature(settings.calibrate, judge)
+        sampling = {**judging.sampling, "calibrated": temperature}
+        judging = replace(judging, sampling=sampling, version=f"{judging.version}+T{temperature:.3g}")
+    return RowJudging(
+        judge=judge,
+        tasks=tuple(tasks),
+        singly=singly,
+        judging=judging,
+        temperature=temperature,
+        purse=asking.purse,
+        seed=settings.seed,
+        notes=notes,
+    )
+
+
+def write_judged_rows(judged: JudgedRows, path: Path) -> None:
+    """Write the rows; where nothing was said of any pair there is nothing to write."""
+    if not judged.rows:
+        reasons = ", ".join(f"{count} {why}" for why, count in judged.failures.items())
+        raise UserError(f"nothing was said of any pair, so there are no rows ({reasons or 'no pairs'})")
+    write_records(judged.rows, path)
+
+
+def models_in(judge: Judge, tasks: Sequence[Task], seed: int) -> list[tuple[ModelJudge, Sequence[Task]]]:
+    """The models that are asked in words, each with the tasks that it is asked about."""
+    members: list[tuple[Judge, Sequence[Task]]] = [(judge, tasks)]
+    if isinstance(judge, Jury):
+        members = [(member, tasks) for member in judge.judges]
+    elif isinstance(judge, Spread):
+        members = [
+            (member, [task for task in tasks if judge.turn(task, seed) == place])
+            for place, member in enumerate(judge.judges)
+        ]
+    return [(member, own) for member, own in members if isinstance(member, ModelJudge)]
+
+
+def estimate_sentence(judge: Judge, tasks: Sequence[Task], seed: int) -> str:
+    """What is still to be asked about these tasks, and what it costs at most."""
+    estimates = [model.estimate(own) for model, own in models_in(judge, tasks, seed)]
+    if not estimates:
+        return f"{judge.name}: {len(tasks):,} pairs, by no model that is asked in words"
+    return f"{judge.name}: {total_estimate(estimates).sentence()}"
+
+
+def end_notes(judge: Judge, purse: Purse) -> tuple[str, ...]:
+    """What a judge says of its judgements, and what they cost."""
+    money = f", {purse.spent:.4g} spent in all" if purse.spent else ""
+    tokens = (f"{purse.tokens:,} tokens{money}",) if purse.tokens else ()
+    return (*judge_notes(judge), *tokens)
+
+
+def _tasks(
+    settings: JudgeRowsSettings, judge: Judge, records: Sequence[Record]
+) -> tuple[list[Task], bool, tuple[str, ...]]:
+    """What is judged, whether singly, and what there is to say of it."""
+    if settings.model is not None:
+        return _drawn(settings, judge, settings.model, records)
+    # Single answers can be rated by whoever gives points; pairs are compared by anybody.
+    pairs = pair_tasks(records)
+    singly = isinstance(judge, ModelJudge) and judge.how in ("points", "answer") and not pairs
+    refuse_other_rows(records, singly=singly)
+    tasks = answer_tasks_of(records) if singly else pairs
+    return some_of(tasks, settings.n, f"pairs {settings.seed}"), singly, ()
+
+
+def _drawn(
+    settings: JudgeRowsSettings, judge: Judge, model: Path, records: Sequence[Record]
+) -> tuple[list[Task], bool, tuple[str, ...]]:
+    # Models are slow to import, and rows with answers need none.
+    from plaudit.rollouts.build import sampler_of_folder
+
+    sampler = sampler_of_folder(model_folder(model), device=settings.device, dtype=settings.dtype)
+    tasks, left_out = drawn_tasks(sampler, records, settings.sampling, n=settings.n)
+    if not tasks:
+        counted = ", ".join(f"{count} are left out, {why}" for why, count in left_out.items())
+        raise UserError(f"no prompt has two different answers ({counted or 'no prompts'}); raise temperature")
+    family = family_note(settings.by, judge.name, {str(model): model})
+    notes = [f"{count} prompts are left out, {why}" for why, count in left_out.items()]
+    return tasks, False, (*(() if family is None else (family,)), *notes)
+
+
+def _temperature(card: Path, judge: Judge) -> float:
+    """The temperature of a judge's card."""
+    found = read_card(card, judge).temperature
+    if found is None:
+        raise UserError(f"{card}: this card has no temperature: too few pairs, or sides alone")
+    return found

@@ -1,0 +1,110 @@
+"""``plaudit revise``: answers that a model criticises and writes anew, as demonstrations and as pairs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from plaudit.cli.parser import Subparsers, add_row_options, given_path, integer, positive_integer
+from plaudit.errors import UserError
+from plaudit.feedback.verbs.judge import add_model_options, add_money_options
+
+if TYPE_CHECKING:
+    from plaudit.feedback.revised_rows import Revising, RevisionFiles
+    from plaudit.feedback.revising import ReviseSettings
+
+_EPILOG = """\
+by       openai:http://host:port/v1#model   a model behind a server
+         model:DIR                          a chat model on this machine
+         call:module:function               a Python function that replies to a question
+settings behind commas: openai:http://host:port/v1#model,temperature=0.7,max-tokens=256,price=0.15/0.6
+
+Each round asks for a critique of the answer, and then for the answer anew. Revisions that change nothing, are
+empty or fail are left out and counted. Replies are kept: the same command goes on where it was stopped."""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add ``revise``."""
+    revise = subparsers.add_parser(
+        "revise", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
+    )
+    add = revise.add_argument
+    add("rows", type=given_path, metavar="ROWS", help="prompts for --model, or rows that have answers")
+    add("--by", required=True, metavar="WORD", help="who criticises and revises: see below")
+    add("--constitution", metavar="FILE", help="principles, one drawn for each round; ours: plaudit's own")
+    add("--rounds", type=integer, default=1, metavar="N", help="1 to 4 (default: 1)")
+    add("--minimal", action="store_true", help="one round that changes as little as can be, for pairs")
+    add("--out", type=given_path, metavar="FILE", help="demonstrations: the last revision of each answer")
+    add("--pairs", type=given_path, metavar="FILE", help="pairs: each last revision over its original")
+    add("--steps", type=given_path, metavar="FILE", help="a line of JSON for each answer: all that was said")
+    add("--figures", type=given_path, metavar="FILE", help="length, refusals … before and after, as JSON")
+    add("--marks", type=given_path, metavar="FILE", help="phrases to count, by groups, as YAML")
+    add("--n", type=positive_integer, metavar="N", help="at most so many answers, by chance")
+    add("--seed", type=integer, default=0, help="of chance (default: 0)")
+    add_model_options(revise, "revise an answer of it to each prompt of ROWS")
+    add_money_options(revise)
+    add_row_options(add)
+    revise.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Revise, or say what it will cost."""
+    from plaudit.feedback.revised_rows import prepare_revising, revision_figures, write_revisions
+
+    files = _files(args)
+    if files.demonstrations is None and files.pairs is None and not args.estimate:
+        raise UserError("--out FILE or --pairs FILE: say where the rows go")
+    settings = _settings(args)
+    revising = prepare_revising(settings, layout=args.format)
+    for note in revising.notes:
+        print(note)
+    # Flushed: whoever waits for a long run sees first what it will be.
+    print(f"{revising.writer.name}: {revising.estimate().sentence()}", flush=True)
+    if args.estimate:
+        return 0
+    revisions = revising.run()
+    figures = revision_figures(revising, revisions, settings.marks)
+    print("\n".join(figures.lines()))
+    _print_spent(revising)
+    write_revisions(revising, revisions, figures, files)
+    for path in (files.demonstrations, files.pairs):
+        if path is not None:
+            print(f"{path}: {revisions.outcomes['revised']} rows by {revisions.annotator}")
+    return 0
+
+
+def _files(args: argparse.Namespace) -> RevisionFiles:
+    from plaudit.data.write import check_output_path
+    from plaudit.feedback.revised_rows import RevisionFiles
+
+    for path in (args.out, args.pairs):
+        if path is not None:
+            check_output_path(path)
+    return RevisionFiles(demonstrations=args.out, pairs=args.pairs, steps=args.steps, figures=args.figures)
+
+
+def _settings(args: argparse.Namespace) -> ReviseSettings:
+    from plaudit.feedback.revising import ReviseSettings
+
+    return ReviseSettings(
+        by=args.by,
+        model=args.model,
+        prompts=None if args.model is None else args.rows,
+        data=args.rows if args.model is None else None,
+        columns=tuple(args.columns),
+        leave_out=tuple(args.leave_out),
+        **{
+            name: getattr(args, name)
+            for name in (
+                *("constitution", "rounds", "minimal", "n", "temperature", "max_tokens", "marks", "seed"),
+                *("most_money", "price", "requests", "token_from", "cache", "device", "dtype"),
+            )
+        },
+    )
+
+
+def _print_spent(revising: Revising) -> None:
+    purse = revising.purse
+    if purse.tokens:
+        money = f", {purse.spent:.4g} spent in all" if purse.spent else ""
+        print(f"{purse.tokens:,} tokens{money}")

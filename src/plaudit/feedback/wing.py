@@ -1,0 +1,21 @@
+"""What the wing of models that judge, revise and attack brings."""
+
+from plaudit.wings import Verb, Wing
+
+WING = Wing(
+    verbs={
+        "attack": Verb(
+            module="plaudit.feedback.verbs.attack",
+            purpose="lead models astray, and say how often that works, beside what they over-refuse",
+        ),
+        "judge": Verb(
+            module="plaudit.feedback.verbs.judge",
+            purpose="labels by models: pairs judged, with soft labels; what a judge is worth",
+        ),
+        "revise": Verb(
+            module="plaudit.feedback.verbs.revise",
+            purpose="answers criticised and written anew by a model: demonstrations, and pairs",
+        ),
+    },
+)
+"""Named among the entry points of pyproject.toml."""

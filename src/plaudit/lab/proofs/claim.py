@@ -1,0 +1,166 @@
+"""A claim about an algorithm, what was measured of it, and the lab in which it is measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from plaudit.lab.proofs.evidence import Pairs, Thumbs, pairs, thumbs
+from plaudit.lab.proofs.exact import Language, make_language, two_answer_language
+from plaudit.lab.proofs.learn import (
+    OptimiserBudget,
+    PreferenceLossRow,
+    learning_problem,
+    minimise_table,
+)
+from plaudit.methods.policy.algorithms import policy_algorithm
+from plaudit.methods.policy.row import PolicyAlgorithm
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
+from plaudit.methods.preference.row import UnpairedAlgorithm
+
+RowFactory = Callable[..., PreferenceLossRow]
+"""From a name and settings to the cells that are proven."""
+PolicyFactory = Callable[..., PolicyAlgorithm]
+"""The same of policy optimisation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProofSetup:
+    """The languages and algorithm tables that claims are measured with.
+
+    Example: ``proof_setup(seed=0, beta=0.5)``
+    """
+
+    beta: float
+    """β of every row that has one, and of the objective."""
+    language: Language
+    """The main language: two prompts with fifteen answers each."""
+    single_prompt: Language
+    """A language of one prompt: for losses with one figure for all prompts."""
+    two_answers: Language
+    """A language whose prompts have two answers: whatever a loss wants of a pair can be had."""
+    row_factory: RowFactory = preference_algorithm
+    """The table of algorithms; a test puts a wrong one here."""
+    policy_factory: PolicyFactory = policy_algorithm
+    """The one of policy optimisation, likewise."""
+
+    def row(self, name: str, **settings: Any) -> PreferenceLossRow:
+        """The algorithm at the lab's β, with other settings where they are given."""
+        described = PREFERENCE_ALGORITHMS.get(name)
+        defaults = {"beta": self.beta} if described is not None and "beta" in described.parameters else {}
+        return self.row_factory(name, **{**defaults, **settings})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A sentence that a number can refute.
+
+    Example: ``Claim(name="dpo", sentence="…", measure=distance, high=1e-6)``
+    """
+
+    name: str
+    """The algorithm, or the topic."""
+    sentence: str
+    """What is claimed, and in which figure."""
+    measure: Callable[[ProofSetup], float]
+    """Measures the figure that the claim is about."""
+    low: int | float = -math.inf
+    """The least that it may be."""
+    high: int | float = math.inf
+    """The most that it may be."""
+
+    @property
+    def expected(self) -> str:
+        """The bounds in words.
+
+        >>> Claim(name="dpo", sentence="…", measure=lambda proof_setup: 0.0, high=1e-6).expected
+        '≤ 1e-06'
+        """
+        bounds = (("≥", self.low), ("≤", self.high))
+        return ", ".join(f"{sign} {bound:g}" for sign, bound in bounds if math.isfinite(bound))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """A claim with its measured value.
+
+    Example: ``measure_claim(claim, proof_setup(seed=0, beta=0.5))``
+    """
+
+    claim: Claim
+    """The claim that was measured."""
+    value: float
+    """The measured figure."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the figure is within the bounds; what is not a number is not."""
+        return self.claim.low <= self.value <= self.claim.high
+
+
+def proof_setup(
+    *,
+    seed: int = 0,
+    beta: float = 0.5,
+    rows: RowFactory = preference_algorithm,
+    policies: PolicyFactory = policy_algorithm,
+) -> ProofSetup:
+    """The setup with languages of that seed.
+
+    >>> proof_setup(seed=0, beta=0.5).row("dpo").beta
+    0.5
+    """
+    return ProofSetup(
+        beta=beta,
+        language=make_language(seed=seed),
+        single_prompt=make_language(seed=seed, prompts=1),
+        two_answers=two_answer_language(seed=seed),
+        row_factory=rows,
+        policy_factory=policies,
+    )
+
+
+def measure_claim(claim: Claim, setup: ProofSetup) -> Measurement:
+    """The claim, measured.
+
+    >>> two = Claim(name="sum", sentence="one and one are two", measure=lambda proof_setup: 2.0, low=2,
+    ...     high=2)
+    >>> measure_claim(two, proof_setup()).holds
+    True
+    """
+    return Measurement(claim=claim, value=float(claim.measure(setup)))
+
+
+def converged_policy(
+    row: PreferenceLossRow,
+    language: Language,
+    feedback: Pairs | Thumbs | None = None,
+    *,
+    baseline: float | None = None,
+    start_PY: Float[Tensor, "P Y"] | None = None,
+    effort: OptimiserBudget | None = None,
+) -> Float[Tensor, "P Y"]:
+    """log π of a table policy at which the row's expected loss is minimal; on all pairs (or thumbs) by
+    default.
+    """
+    feedback = expected_feedback(row, language) if feedback is None else feedback
+    return minimise_table(learning_problem(row, feedback, language, baseline), start_PY, effort)
+
+
+@lru_cache(maxsize=128)
+def converged_algorithm(setup: ProofSetup, name: str, **settings: Any) -> Float[Tensor, "P Y"]:
+    """`converged_policy` of a named algorithm in the main language; cached, since several claims use the
+    same one.
+    """
+    return converged_policy(setup.row(name, **settings), setup.language)
+
+
+def expected_feedback(row: PreferenceLossRow, language: Language) -> Pairs | Thumbs:
+    """The expected feedback that the row learns from, answers sampled uniformly."""
+    return thumbs(language) if isinstance(row, UnpairedAlgorithm) else pairs(language)

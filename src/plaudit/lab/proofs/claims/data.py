@@ -1,0 +1,283 @@
+"""Claims about what lies between data and leash: answers that nobody compared, preferences without doubt, β.
+
+Uncovered answers: Xu et al. 2024, arXiv:2404.10719. DPO sees gaps between answers that were compared and
+nothing else, so its minimisers agree on how those are shared out and may say anything else as often as they
+like. A reward with a KL leash ties the others to the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from plaudit.lab.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
+from plaudit.lab.proofs.evidence import certain_preferences, pairs, uniform_over
+from plaudit.lab.proofs.exact import (
+    Language,
+    TransformerPolicy,
+    kl,
+    mean_reward,
+    objective,
+    optimum,
+    tilted,
+    token_logps,
+    total_variation,
+    with_reference,
+)
+from plaudit.lab.proofs.learn import (
+    LearningProblem,
+    OptimiserBudget,
+    expected_loss,
+    frozen_terms,
+    learning_problem,
+    minimise,
+)
+
+BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""From a long leash to a short one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BetaResult:
+    """What β does: the optimum's distance and reward, and how near DPO comes.
+
+    Example: ``sweep_betas(lab())[0].kl``
+    """
+
+    beta: float
+    """The price of a nat."""
+    kl: float
+    """KL(π* ‖ π_ref), mean of the prompts."""
+    reward: float
+    """E r of π*."""
+    objective: float
+    """J(π*) = E r − β KL."""
+    distance: float
+    """Total variation between what DPO reaches and π*."""
+
+
+def sweep_betas(setup: ProofSetup) -> tuple[BetaResult, ...]:
+    """The optimum and DPO at each of some β."""
+    return tuple(_beta_result(replace(setup, beta=beta)) for beta in BETAS)
+
+
+def compared_answers(language: Language) -> Bool[Tensor, " Y"]:
+    """Every second answer: those that were compared."""
+    return torch.arange(len(language.responses)) % 2 == 0
+
+
+def with_mass_on_uncompared(
+    logp_PY: Float[Tensor, "P Y"], covered_Y: Bool[Tensor, " Y"], share: float
+) -> Float[Tensor, "P Y"]:
+    """The same policy among the compared answers, with that share on the others."""
+    inside_PY = logp_PY.masked_fill(~covered_Y, -torch.inf).log_softmax(-1)
+    outside_PY = logp_PY.masked_fill(covered_Y, -torch.inf).log_softmax(-1)
+    scale = logp_PY.new_tensor([1 - share, share]).log()
+    return torch.where(covered_Y, inside_PY + scale[0], outside_PY + scale[1])
+
+
+def mass_on_uncompared(logp_PY: Float[Tensor, "P Y"], covered_Y: Bool[Tensor, " Y"]) -> Float[Tensor, " P"]:
+    """How often the policy says what nobody compared."""
+    return (logp_PY.exp() * ~covered_Y).sum(-1)
+
+
+def _beta_result(setup: ProofSetup) -> BetaResult:
+    language, star_PY = setup.language, optimum(setup.language, setup.beta)
+    return BetaResult(
+        beta=setup.beta,
+        kl=kl(star_PY, language.ref_logp_PY).mean().item(),
+        reward=mean_reward(star_PY, language),
+        objective=objective(star_PY, language, setup.beta),
+        distance=total_variation(converged_algorithm(setup, "dpo"), star_PY),
+    )
+
+
+def _compared_only_problem(setup: ProofSetup) -> LearningProblem:
+    """DPO on pairs of compared answers only."""
+    language = setup.language
+    return learning_problem(
+        setup.row("dpo"), pairs(language, uniform_over(compared_answers(language), language)), language
+    )
+
+
+def _loss_of_policy(problem: LearningProblem, logp_PY: Float[Tensor, "P Y"]) -> float:
+    logp_PYT = token_logps(logp_PY, problem.language)[0]
+    return expected_loss(problem, logp_PYT, frozen_terms(problem, logp_PYT)).item()
+
+
+def _loss_change_by_uncompared(setup: ProofSetup) -> float:
+    """The loss of π* and of the same with 99 % on answers that nobody compared."""
+    star_PY = optimum(setup.language, setup.beta)
+    shifted_PY = with_mass_on_uncompared(star_PY, compared_answers(setup.language), 0.99)
+    problem = _compared_only_problem(setup)
+    return abs(_loss_of_policy(problem, shifted_PY) - _loss_of_policy(problem, star_PY))
+
+
+def _loss_gain_by_uncompared(setup: ProofSetup) -> float:
+    """How much less loss than π_ref a policy has that says nearly always what nobody compared."""
+    problem = _compared_only_problem(setup)
+    shifted_PY = with_mass_on_uncompared(
+        optimum(setup.language, setup.beta), compared_answers(setup.language), 0.99
+    )
+    return _loss_of_policy(problem, setup.language.ref_logp_PY) - _loss_of_policy(problem, shifted_PY)
+
+
+def _objective_change_by_uncompared(setup: ProofSetup) -> float:
+    """What that policy is worth by the objective less what π* is worth: below 0."""
+    language = setup.language
+    shifted_PY = with_mass_on_uncompared(optimum(language, setup.beta), compared_answers(language), 0.99)
+    return objective(shifted_PY, language, setup.beta) - objective(
+        optimum(language, setup.beta), language, setup.beta
+    )
+
+
+def _compared_distance(setup: ProofSetup) -> float:
+    """Distance of DPO and π* where both are asked for compared answers only."""
+    dpo_PY, star_PY = (
+        logp_PY.masked_fill(~compared_answers(setup.language), -torch.inf).log_softmax(-1)
+        for logp_PY in (
+            converged_policy(
+                _compared_only_problem(setup).row, setup.language, _compared_only_problem(setup).feedback
+            ),
+            optimum(setup.language, setup.beta),
+        )
+    )
+    return 0.5 * (dpo_PY.exp() - star_PY.exp()).abs().sum(-1).max().item()
+
+
+def _reward_model_mass_ratio(setup: ProofSetup) -> float:
+    """How often a leashed policy says uncompared answers, over π_ref; their reward is the lowest seen."""
+    language, covered_Y = setup.language, compared_answers(setup.language)
+    # The lowest reward seen is what a model that is merely not hopeful says of the unseen.
+    lowest_P1 = language.reward_PY[:, covered_Y].min(-1, keepdim=True).values
+    learnt_reward_PY = torch.where(covered_Y, language.reward_PY, lowest_P1)
+    logp_PY = tilted(language.ref_logp_PY, learnt_reward_PY / setup.beta)
+    return (
+        (mass_on_uncompared(logp_PY, covered_Y) / mass_on_uncompared(language.ref_logp_PY, covered_Y))
+        .max()
+        .item()
+    )
+
+
+def _largest_transformer_drift(setup: ProofSetup) -> float:
+    """Where shared weights take a transformer that nothing ties down: the largest rise of two starts."""
+    return max(_transformer_drift(setup, seed) for seed in range(2))
+
+
+def _transformer_drift(setup: ProofSetup, seed: int) -> float:
+    speaker = TransformerPolicy(setup.language, seed=seed)
+    language = with_reference(setup.language, speaker)
+    covered_Y = compared_answers(language)
+    problem = learning_problem(setup.row("dpo"), pairs(language, uniform_over(covered_Y, language)), language)
+    logp_PY = minimise(problem, speaker, OptimiserBudget(rounds=1, steps=100))
+    return (
+        (mass_on_uncompared(logp_PY, covered_Y) - mass_on_uncompared(language.ref_logp_PY, covered_Y))
+        .max()
+        .item()
+    )
+
+
+def _best_answer_probability(setup: ProofSetup) -> float:
+    """The least that DPO says the best answer when preferences leave no doubt."""
+    return _at_best_answer(setup, _dpo_on_certain_preferences(setup, setup.beta).exp()).min().item()
+
+
+def _smallest_margin(setup: ProofSetup) -> float:
+    """The least βh between the best answer and another one, at ten times β; of π* it is the reward's lead."""
+    beta = 10 * setup.beta
+    reward_PY = beta * (_dpo_on_certain_preferences(setup, beta) - setup.language.ref_logp_PY)
+    lead_PY = _at_best_answer(setup, reward_PY) - reward_PY
+    # Place 0 is the best answer's lead over itself.
+    return lead_PY.sort(-1).values[:, 1].min().item()
+
+
+def _dpo_on_certain_preferences(setup: ProofSetup, beta: float) -> Float[Tensor, "P Y"]:
+    preference_pairs = pairs(setup.language, None, certain_preferences(setup.language))
+    return converged_policy(replace(setup, beta=beta).row("dpo"), setup.language, preference_pairs)
+
+
+def _at_best_answer(setup: ProofSetup, figure_PY: Float[Tensor, "P Y"]) -> Float[Tensor, "P 1"]:
+    return figure_PY.gather(-1, setup.language.reward_PY.argmax(-1, keepdim=True))
+
+
+def _largest_rise_over_betas(setup: ProofSetup, *, figure: Callable[[BetaResult], float]) -> float:
+    """The largest change from one β to the next."""
+    figures = [figure(leash) for leash in sweep_betas(setup)]
+    return max(later - sooner for sooner, later in pairwise(figures))
+
+
+DATA_CLAIMS = (
+    Claim(
+        name="coverage",
+        sentence="DPO finds π* among the answers that were compared",
+        measure=_compared_distance,
+        high=1e-5,
+    ),
+    Claim(
+        name="coverage",
+        sentence="its loss is the same with 99 % on answers nobody compared; difference",
+        measure=_loss_change_by_uncompared,
+        high=1e-12,
+    ),
+    Claim(
+        name="coverage",
+        sentence="a policy that nearly always says those has less loss than π_ref; gain",
+        measure=_loss_gain_by_uncompared,
+        low=0.01,
+    ),
+    Claim(
+        name="coverage",
+        sentence="and is worth less than π* by J = E r − β KL; change",
+        measure=_objective_change_by_uncompared,
+        high=-0.01,
+    ),
+    Claim(
+        name="coverage",
+        sentence="a transformer does drift there; largest rise of their share",
+        measure=_largest_transformer_drift,
+        low=0.05,
+    ),
+    Claim(
+        name="coverage",
+        sentence="reward (unknown = lowest seen) with KL: share over π_ref's",
+        measure=_reward_model_mass_ratio,
+        high=1.0,
+    ),
+    Claim(
+        name="certainty",
+        sentence="no doubt in the data: DPO says one answer alone; least π(best)",
+        measure=_best_answer_probability,
+        low=0.99,
+    ),
+    Claim(
+        name="certainty",
+        sentence="at ten times β too it goes on while it can; least lead βh",
+        measure=_smallest_margin,
+        low=8.0,
+    ),
+    Claim(
+        name="kl_coef",
+        sentence="DPO reaches π* at every β from 0.25 to 4; the farthest",
+        measure=lambda lab: max(leash.distance for leash in sweep_betas(lab)),
+        high=1e-5,
+    ),
+    Claim(
+        name="kl_coef",
+        sentence="a larger β keeps π* nearer to π_ref; largest rise of KL",
+        measure=partial(_largest_rise_over_betas, figure=lambda leash: leash.kl),
+        high=0.0,
+    ),
+    Claim(
+        name="kl_coef",
+        sentence="and costs reward; largest rise of E r",
+        measure=partial(_largest_rise_over_betas, figure=lambda leash: leash.reward),
+        high=0.0,
+    ),
+)
+"""Claims about data and leash."""

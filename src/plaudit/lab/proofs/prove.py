@@ -1,0 +1,250 @@
+"""Any algorithm measured against π*, and all claims checked, as tables for eyes and one JSON file.
+
+``check_claims()`` checks all claims, ``prove`` measures a loss of one's own:
+
+    row = PreferenceAlgorithm(loss=mine, beta=0.1)
+    print(prove(row).words)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Float
+from rich import box
+from rich.table import Table
+from torch import Tensor
+
+from plaudit.errors import UserError
+from plaudit.files.atomic import AtomicFile
+from plaudit.lab.proofs.claim import (
+    Measurement,
+    ProofSetup,
+    converged_algorithm,
+    converged_policy,
+    expected_feedback,
+    measure_claim,
+    proof_setup,
+)
+from plaudit.lab.proofs.claims.data import DATA_CLAIMS
+from plaudit.lab.proofs.claims.estimators import BIASED, UNBIASED
+from plaudit.lab.proofs.claims.optimum import BEST_OF_N, CLOSED_FORM_CLAIMS, KL_CLAIMS
+from plaudit.lab.proofs.claims.policy import ASCENTS, POLICY_CLAIMS
+from plaudit.lab.proofs.claims.preference import ABSOLUTE, TWO_ANSWER_CLAIMS
+from plaudit.lab.proofs.claims.staleness import OFF_POLICY_CLAIMS
+from plaudit.lab.proofs.exact import (
+    Language,
+    kl,
+    make_language,
+    mean_reward,
+    objective,
+    optimum,
+    total_variation,
+)
+from plaudit.lab.proofs.learn import PreferenceLossRow, largest_gradient, learning_problem
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
+
+ESTIMATORS = (*UNBIASED, *BIASED, *OFF_POLICY_CLAIMS, *KL_CLAIMS, *ASCENTS)
+"""What is claimed of the estimators of policy optimisation."""
+CLAIMS = (
+    *CLOSED_FORM_CLAIMS,
+    *TWO_ANSWER_CLAIMS,
+    *ABSOLUTE,
+    *DATA_CLAIMS,
+    *POLICY_CLAIMS,
+    *ESTIMATORS,
+    *BEST_OF_N,
+)
+"""Everything that is claimed."""
+TOPICS = tuple(dict.fromkeys(claim.name for claim in CLAIMS if claim.name not in PREFERENCE_ALGORITHMS))
+"""Claims that are not of one preference loss: of data, and of policy optimisation."""
+NAMES = (*PREFERENCE_ALGORITHMS, *TOPICS)
+"""What can be proven by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a row comes to on exact preferences, beside the optimum π* ∝ π_ref exp(r / β).
+
+    Example: ``prove("dpo").reaches_optimum``
+    """
+
+    name: str
+    """The algorithm, or what a loss of one's own was called."""
+    beta: float
+    """β of the row and of π*."""
+    slope: float
+    """Largest entry of the expected loss's gradient by the logits at π*; 0: π* is a place to rest."""
+    distance: float
+    """Total variation between what was learnt and π*, for the worst prompt."""
+    kl: float
+    """KL(π ‖ π_ref) of what was learnt, in nats, mean of the prompts."""
+    reward: float
+    """E r of what was learnt."""
+    lost: float
+    """J(π*) − J(π): what is missing of the objective E r − β KL."""
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether the loss has no slope at π*."""
+        return self.slope <= 1e-8
+
+    @property
+    def reaches_optimum(self) -> bool:
+        """Whether π* is where the loss has no slope, and where learning ends."""
+        return self.is_stationary and self.distance <= 1e-4
+
+    @property
+    def sentence(self) -> str:
+        """The figures in a sentence."""
+        end = f"learning ends {self.distance:.1e} from π* (total variation), {self.lost:.1e} short of its J"
+        if self.reaches_optimum:
+            return f"{self.name} reaches π*: slope there {self.slope:.1e}; {end}."
+        if self.is_stationary:
+            return f"{self.name} could rest at π* (slope {self.slope:.1e}) and does not get there: {end}."
+        return f"{self.name} does not rest at π* (slope {self.slope:.1e}): {end}."
+
+
+def prove(
+    row: PreferenceLossRow | str,
+    *,
+    language: Language | None = None,
+    beta: float | None = None,
+    name: str = "this loss",
+) -> Proof:
+    """The row, or the algorithm of that name at β (0.5 if not told), in the language (seed 0 if not told).
+
+    >>> prove("dpo").reaches_optimum, prove("ipo").reaches_optimum
+    (True, False)
+    """
+    if isinstance(row, str):
+        setup = replace(
+            proof_setup(beta=0.5 if beta is None else beta),
+            **({} if language is None else {"language": language}),
+        )
+        return prove_algorithm(row, setup)
+    if beta is not None:
+        raise UserError("beta is said twice: a row has its own; make the row with the β that you mean")
+    if not row.beta > 0:
+        raise UserError(f"the row's beta is {row.beta:g}: π* needs a β above 0, the one of your loss")
+    language = make_language() if language is None else language
+    return _proof(name, row, language, converged_policy(row, language))
+
+
+def prove_algorithm(name: str, setup: ProofSetup) -> Proof:
+    """The algorithm of that name in a lab, at the lab's β."""
+    row = setup.row(name)
+    # ORPO has no β: its log-odds are the reward itself.
+    return _proof(name, replace(row, beta=setup.beta), setup.language, converged_algorithm(setup, name))
+
+
+def check_claims(names: Sequence[str] = NAMES, setup: ProofSetup | None = None) -> Iterator[Measurement]:
+    """The claims of these algorithms and topics, one after another as they are measured.
+
+    >>> all(found.holds for found in check_claims(["wpo"]))
+    True
+    """
+    setup = proof_setup() if setup is None else setup
+    for claim in CLAIMS:
+        if claim.name in names:
+            yield measure_claim(claim, setup)
+
+
+def _proof(name: str, row: PreferenceLossRow, language: Language, logp_PY: Float[Tensor, "P Y"]) -> Proof:
+    star_PY = optimum(language, row.beta)
+    return Proof(
+        name=name,
+        beta=row.beta,
+        slope=largest_gradient(learning_problem(row, expected_feedback(row, language), language), star_PY),
+        distance=total_variation(logp_PY, star_PY),
+        kl=kl(logp_PY, language.ref_logp_PY).mean().item(),
+        reward=mean_reward(logp_PY, language),
+        lost=objective(star_PY, language, row.beta) - objective(logp_PY, language, row.beta),
+    )
+
+
+FILE_NAME = "proof.json"
+"""Where programs read it."""
+
+
+def proof_table(proofs: Sequence[Proof]) -> Table:
+    """A line for each row: what it comes to, beside π*.
+
+    >>> proof_table([]).row_count
+    0
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    for head in ("slope at π*", "distance", "KL", "E r", "J lost"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("π*", no_wrap=True)
+    for proof in proofs:
+        figures = (f"{proof.slope:.0e}", f"{proof.distance:.0e}", f"{proof.kl:.2f}", f"{proof.reward:.2f}")
+        table.add_row(proof.name, *figures, f"{proof.lost:.0e}", "reached" if proof.reaches_optimum else "–")
+    return table
+
+
+def claim_table(measurements: Sequence[Measurement]) -> Table:
+    """A line for each claim: expected, measured, verdict.
+
+    >>> claim_table([]).row_count
+    0
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    table.add_column("claim")
+    for head in ("expected", "measured"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for measurement in measurements:
+        verdict = "holds" if measurement.holds else "FAILS"
+        table.add_row(
+            measurement.claim.name,
+            measurement.claim.sentence,
+            measurement.claim.expected,
+            f"{measurement.value:.1e}",
+            verdict,
+        )
+    return table
+
+
+def proofs_as_dict(
+    proofs: Sequence[Proof], measurements: Sequence[Measurement], *, seed: int, beta: float
+) -> dict[str, Any]:
+    """Everything that was proven, for JSON.
+
+    >>> proofs_as_dict([], [], seed=0, beta=0.5)["holds"]
+    True
+    """
+    return {
+        "seed": seed,
+        "beta": beta,
+        "holds": all(measurement.holds for measurement in measurements),
+        "proofs": [asdict(proof) | {"reaches": proof.reaches_optimum} for proof in proofs],
+        "claims": [_claim_as_dict(measurement) for measurement in measurements],
+    }
+
+
+def write_json(content: dict[str, Any], folder: Path) -> Path:
+    """The file, written as a whole or not at all."""
+    path = folder / FILE_NAME
+    with AtomicFile(path) as file:
+        file.stream.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+    return path
+
+
+def _claim_as_dict(measurement: Measurement) -> dict[str, Any]:
+    bounds = {"low": measurement.claim.low, "high": measurement.claim.high}
+    return {
+        "name": measurement.claim.name,
+        "claim": measurement.claim.sentence,
+        # JSON has no infinity: a side without a bound is left out.
+        **{side: bound for side, bound in bounds.items() if math.isfinite(bound)},
+        "measured": measurement.value if math.isfinite(measurement.value) else None,
+        "holds": measurement.holds,
+    }

@@ -1,0 +1,218 @@
+"""``plaudit lab``: the reward-hacking lab, exercises that show what goes wrong in RLHF, and their output."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plaudit.cli.parser import Subparsers, integer, positive_integer
+from plaudit.cli.sample import escape_terminal, make_console
+from plaudit.errors import UserError
+from plaudit.runs.verbs.run import copy_config, progress_reporter, refuse_torchrun, report_stopped
+
+if TYPE_CHECKING:
+    from plaudit.lab.exercise import Exercise
+    from plaudit.runs.pipeline.spec import Pipeline
+    from plaudit.runs.report.lab import ExerciseResult, Table
+
+_EPILOG = """\
+Without names the exercises are listed. Each is a pipeline on the embedded world that takes a minute or two:
+claims that hold or do not hold as measured, a table, and a page with pictures. A claim that does not hold is
+no error: it is what was measured. What is finished is kept; the same command goes on. docs/lab.md"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add ``lab``."""
+    lab = subparsers.add_parser(
+        "lab",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    add = lab.add_argument
+    add("names", nargs="*", metavar="EXERCISE", help="which to run, or all; none: list them")
+    add("--out", type=Path, default=Path("runs/lab"), metavar="DIR", help="default: runs/lab")
+    add("--look", action="store_true", help="run nothing: look again at what is there")
+    add("--write", type=Path, metavar="FILE", help="write the config of one exercise, to be changed")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="STAGE.SETTING=VALUE",
+        help="beats the config of one exercise",
+    )
+    add("--seed", type=integer, help="of every stage that names none (default: the config's)")
+    add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
+    add("--fresh", action="store_true", help="keep nothing: run every stage again")
+    lab.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List the exercises, write a config, or run some of them and print their results."""
+    from plaudit.lab.registry import exercises_named
+
+    _refuse_ignored_options(args)
+    if not args.names and not args.look:
+        print_exercises()
+        return 0
+    selected = exercises_named(args.names or ["all"])
+    if args.write is not None:
+        return _write_config(selected[0], args.write, args.out)
+    if args.look:
+        # One that was named is looked at in any case, so that the fault can say what is missing.
+        return _run_exercises(
+            [(exercise, None) for exercise in selected if len(selected) == 1 or _was_run(exercise, args.out)],
+            args,
+        )
+    refuse_torchrun("lab")
+    from plaudit.runs.pipeline.read import read_pipeline
+
+    overrides = {"changes": args.set, "seed": args.seed, "jobs": args.jobs}
+    return _run_exercises(
+        [(exercise, read_pipeline(exercise.config, **overrides)) for exercise in selected], args
+    )
+
+
+def _refuse_ignored_options(args: argparse.Namespace) -> None:
+    """Refuse options that would have no effect."""
+    several = len(args.names) > 1 or args.names == ["all"]
+    options = {
+        "--write": args.write,
+        "--set": args.set,
+        "--fresh": args.fresh,
+        "--seed": args.seed is not None,
+    }
+    options["--jobs"] = args.jobs
+    for option, value in options.items():
+        if not value:
+            continue
+        if not args.names:
+            raise UserError(f"{option}: name an exercise, as in plaudit lab leash; plaudit lab lists them")
+        if several and option in ("--write", "--set"):
+            raise UserError(f"{option}: every exercise has stages of its own; name one exercise")
+        if args.look:
+            raise UserError(f"{option}: --look runs nothing; leave one of the two out")
+
+
+def _was_run(exercise: Exercise, out: Path) -> bool:
+    from plaudit.lab.registry import exercise_folder
+
+    return exercise_folder(exercise, out).config.exists()
+
+
+def _write_config(exercise: Exercise, target: Path, out: Path) -> int:
+    copy_config(exercise.config, target)
+    print(f"{target}: the config of {exercise.name}. Change it, and then")
+    print(f"  plaudit run {target} --out {out / exercise.name}")
+    print(f"  plaudit lab {exercise.name} --look --out {out}")
+    return 0
+
+
+def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: argparse.Namespace) -> int:
+    """Run one exercise after another; a fault in one does not keep the others from running."""
+    if not exercises:
+        raise UserError(f"{args.out}: no exercise was run here yet; plaudit lab lists them")
+    from plaudit.runs.pipeline.run import StoppedError
+
+    results: dict[str, ExerciseResult] = {}
+    for number, (exercise, pipeline) in enumerate(exercises, start=1):
+        print(f"{exercise.name} ({number} of {len(exercises)}): {exercise.title}", file=sys.stderr)
+        try:
+            results[exercise.name] = _run_exercise(exercise, pipeline, args)
+        except StoppedError as stop:
+            return report_stopped(stop)
+        except UserError as error:
+            print(f"plaudit: {exercise.name}: {error}", file=sys.stderr)
+            continue
+        print_exercise_result(exercise, results[exercise.name], args.out)
+    _write_overview_page(results, args.out)
+    print_tally(results, args.out)
+    return 0 if len(results) == len(exercises) else 1
+
+
+def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.Namespace) -> ExerciseResult:
+    from plaudit.lab.registry import analyse_exercise, exercise_folder, write_exercise_page
+    from plaudit.runs.pipeline.run import StageSelection, run_pipeline
+
+    folder = exercise_folder(exercise, args.out)
+    if pipeline is not None:
+        with progress_reporter() as reporter:
+            run_pipeline(pipeline, folder.path, StageSelection(fresh=args.fresh), reporter)
+    result = analyse_exercise(exercise, folder)
+    write_exercise_page(exercise, folder, result)
+    return result
+
+
+def _write_overview_page(results: dict[str, ExerciseResult], out: Path) -> None:
+    """The page over all exercises that are there, also those of earlier calls."""
+    from plaudit.lab.registry import write_overview_page
+
+    if results:
+        write_overview_page(out, results)
+
+
+_COLOURS = {True: "green", False: "red", None: "yellow"}
+_VERDICT_WIDTH = 15
+"""Width of the column of verdicts."""
+
+
+def print_exercises() -> None:
+    """The exercises with their questions, and how to go on."""
+    from plaudit.lab.registry import EXERCISES
+
+    name_width = max(len(exercise.name) for exercise in EXERCISES)
+    print("What goes wrong in RLHF, as exercises on the embedded world:\n")
+    for exercise in EXERCISES:
+        print(f"  {exercise.name:{name_width}}  {exercise.title} (about {exercise.minutes:g} min)")
+    first = EXERCISES[0].name
+    print(f"\nplaudit lab {first}                 runs one; several names, or all, run one after another")
+    print(f"plaudit lab {first} --write my.yaml writes its config, to be changed")
+    print("docs/lab.md says what each one shows")
+
+
+def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path) -> None:
+    """The claims with what they were decided by, and the table."""
+    from plaudit.runs.report.lab import PAGE_FILE
+
+    console = make_console()
+    console.print()
+    for claim in result.claims:
+        console.print(f"  {claim.verdict:{_VERDICT_WIDTH}}", style=_COLOURS[claim.holds], end="")
+        console.print(escape_terminal(claim.statement))
+        console.print(f"  {'':{_VERDICT_WIDTH}}{escape_terminal(claim.evidence)}", style="dim")
+    if result.table is not None:
+        console.print(_rich_table(result.table))
+    console.print(f"  {result.summary}. The page: {out / exercise.name / PAGE_FILE}\n")
+
+
+def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
+    """How many claims of each hold, where there are several; and the page over all."""
+    from plaudit.runs.report.lab import PAGE_FILE
+
+    console = make_console()
+    name_width = max((len(name) for name in results), default=0)
+    for name, result in results.items() if len(results) > 1 else ():
+        console.print(f"  {name:{name_width}}  {result.summary}")
+    if results:
+        console.print(f"All exercises: {out / PAGE_FILE}")
+
+
+def _rich_table(content: Table) -> object:
+    from rich import box
+    from rich.table import Table as Drawn
+
+    rows = [[escape_terminal(cell).replace(" (", "\n(") for cell in row] for row in content.rows]
+    table = Drawn(
+        box=box.SIMPLE_HEAD, pad_edge=False, caption=escape_terminal(content.note), caption_justify="left"
+    )
+    for column, name in enumerate(content.head):
+        widest = max((len(line) for row in rows for line in row[column].splitlines()), default=0)
+        # Heads are broken between words before a figure is.
+        table.add_column(
+            escape_terminal(name), justify="right" if column else "left", min_width=widest, overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*row)
+    return table

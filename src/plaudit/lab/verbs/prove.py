@@ -1,0 +1,158 @@
+"""``plaudit prove``: losses and estimators beside what is exact, in a language that can be written out."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plaudit.cli.parser import Subparsers, integer
+from plaudit.cli.sample import make_console
+from plaudit.config import did_you_mean
+from plaudit.errors import UserError
+from plaudit.methods.algorithm import load_object
+
+if TYPE_CHECKING:
+    from plaudit.lab.proofs.claim import Measurement
+    from plaudit.lab.proofs.learn import PreferenceLossRow
+    from plaudit.lab.proofs.prove import Proof
+
+_EPILOG = """\
+slope at π*  largest entry of the exact gradient by a table's logits at π* ∝ π_ref exp(r / β); 0: it rests
+distance     total variation between what was learnt and π*, for the worst prompt
+KL, E r      of what was learnt; J lost is what is missing of E r − β KL
+claims       what each loss is said to reach, and which ones are known to stay away from π*
+estimators   expected gradients of policy optimisation beside the exact one, over every group of answers
+ppo, grpo …  where rows of policy optimisation end, followed in expectation
+
+All of it takes about a minute. The exit status is 1 when a claim fails, or a row of your own misses π*."""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add ``prove``."""
+    prove = subparsers.add_parser(
+        "prove",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    add = prove.add_argument
+    names_help = (
+        "preference losses; reinforce, ppo, grpo …; coverage, certainty, beta, estimators (default: all)"
+    )
+    add("names", nargs="*", metavar="NAME", help=names_help)
+    add(
+        "--beta",
+        type=_positive_number,
+        help="β of rows and of π* (default: 0.5; claims are meant for 0.25 to 2)",
+    )
+    add("--seed", type=integer, default=0, help="of rewards and reference (default: 0)")
+    add(
+        "--own",
+        metavar="FILE.py:ROW",
+        help="a PreferenceAlgorithm or UnpairedAlgorithm of yours, or module:row",
+    )
+    add("--out", type=Path, metavar="DIR", help="write proof.json there")
+    prove.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print both tables, write the file; 1 when a claim fails or the user's row misses π*."""
+    user_row_path: str | None = args.own
+    user_row = None if user_row_path is None else load_user_row(user_row_path)
+    if user_row is not None and not args.names and args.beta is not None:
+        raise UserError("--beta is for the names; a row of your own has its own beta, so leave --beta out")
+    from plaudit.lab.proofs.claim import proof_setup
+    from plaudit.lab.proofs.exact import make_language
+    from plaudit.lab.proofs.prove import NAMES, check_claims, prove, prove_algorithm
+    from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
+
+    for name in args.names:
+        if name not in NAMES:
+            hint = did_you_mean(name, NAMES) or f"; there are {', '.join(NAMES)}"
+            raise UserError(f"nothing that can be proven is called {name!r}{hint}")
+    if args.out is not None:
+        _make_folder(args.out)
+    names = args.names or (NAMES if user_row is None else ())
+    proof_lab = proof_setup(seed=args.seed, beta=0.5 if args.beta is None else args.beta)
+    user_proofs = (
+        []
+        if user_row is None
+        else [prove(user_row, language=make_language(seed=args.seed), name=user_row_path or "")]
+    )
+    proofs = [
+        *user_proofs,
+        *(prove_algorithm(name, proof_lab) for name in names if name in PREFERENCE_ALGORITHMS),
+    ]
+    measured = list(check_claims(names, proof_lab))
+    _print_proofs(proofs, measured, user_proofs)
+    if args.out is not None:
+        _write_proofs(args, proofs, measured, proof_lab.beta)
+    return (
+        0
+        if all(measurement.holds for measurement in measured)
+        and all(proof.reaches_optimum for proof in user_proofs)
+        else 1
+    )
+
+
+def load_user_row(path: str) -> PreferenceLossRow:
+    """The row at ``file.py:name`` or ``module:name``."""
+    from plaudit.methods.preference.row import PreferenceAlgorithm, UnpairedAlgorithm
+
+    user_row = load_object(path, "--own")
+    # What can be called with nothing is a factory of a row; the row's loss itself takes arguments.
+    if callable(user_row) and all(
+        parameter.default is not parameter.empty for parameter in signature(user_row).parameters.values()
+    ):
+        user_row = user_row()
+    if not isinstance(user_row, PreferenceAlgorithm | UnpairedAlgorithm):
+        raise UserError(
+            f"--own {path} is a {type(user_row).__name__} and no row; "
+            "make one of your loss: row = PreferenceAlgorithm(loss=mine, beta=0.1)"
+        )
+    return user_row
+
+
+def _print_proofs(proofs: list[Proof], measured: list[Measurement], user_proofs: list[Proof]) -> None:
+    from plaudit.lab.proofs.prove import claim_table, proof_table
+
+    console = make_console()
+    if proofs:
+        console.print(proof_table(proofs))
+    if measured:
+        console.print(claim_table(measured))
+    for proof in user_proofs:
+        console.print(proof.sentence)
+    if measured:
+        failed = sum(not measurement.holds for measurement in measured)
+        console.print(
+            f"{len(measured)} claims, {failed} fail" if failed else f"{len(measured)} claims, all hold"
+        )
+
+
+def _write_proofs(
+    args: argparse.Namespace, proofs: list[Proof], measured: list[Measurement], beta: float
+) -> None:
+    from plaudit.lab.proofs.prove import proofs_as_dict, write_json
+
+    path = write_json(proofs_as_dict(proofs, measured, seed=args.seed, beta=beta), args.out)
+    make_console().print(str(path))
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: no folder can be made there ({error.strerror})") from error
+
+
+def _positive_number(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {word!r}")
+    return value

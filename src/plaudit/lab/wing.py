@@ -1,0 +1,24 @@
+"""What the wing of the embedded world, its proofs and its exercises brings."""
+
+from plaudit.wings import Verb, Wing
+
+WING = Wing(
+    verbs={
+        "control": Verb(
+            module="plaudit.lab.verbs.control",
+            purpose="a pendulum learns from comparisons of clips, beside one that knows its reward",
+        ),
+        "lab": Verb(
+            module="plaudit.lab.verbs.lab",
+            purpose="exercises that show what goes wrong in RLHF, as runs with pictures",
+        ),
+        "prove": Verb(
+            module="plaudit.lab.verbs.prove",
+            purpose="preference losses and policy optimisation beside what is exact",
+        ),
+        "world": Verb(
+            module="plaudit.lab.verbs.world", purpose="the embedded world: rows, annotators, gold, base model"
+        ),
+    },
+)
+"""Named among the entry points of pyproject.toml."""

@@ -1,0 +1,505 @@
+"""Simulated annotators: people of the valley who judge by the true utility, and by their weaknesses.
+
+An annotator sees each answer's utility, bent by biases, adds Gumbel noise at a temperature T, and puts the
+answers in order: a Plackett–Luce choice (Luce 1959, Plackett 1975), which for two answers is Bradley and
+Terry's (1952), P(a before b) = σ((v_a − v_b) / T). What feels closer than ``indifference`` is called a tie,
+and then P(a before b) = σ((v_a − v_b − indifference) / T), the model of Rao and Kupper (1967).
+
+A named pool holds several of them. How far each agrees with the truth and with itself is not sampled but
+computed: the chance of every choice of an annotator is known.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import permutations
+from statistics import fmean
+from typing import Literal, get_args
+
+from plaudit.data.judging import Mark, Task, Verdict, task_seed
+from plaudit.data.records import Text, plain_text
+from plaudit.errors import UserError
+from plaudit.lab.world.gold import NONSENSE_FACTOR, Gold, help_by_parts, judge_answer
+from plaudit.lab.world.prompts import question_of_prompt
+from plaudit.lab.world.questions import HarmfulRequest, Question, Several
+from plaudit.lab.world.reading import Reading, read_answer
+
+Bias = Literal["length", "position", "flattery", "format", "evasion", "assertion"]
+"""What can bend a judgement."""
+BIASES: tuple[Bias, ...] = get_args(Bias)
+"""Every bias that an annotator can have."""
+Aspect = Literal["helpful", "honest", "harmless", "concise", "plain"]
+"""A part of the utility that an annotator can judge instead of the whole."""
+ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
+"""Every aspect of an answer that can be judged alone."""
+EULER = 0.5772156649015329
+"""The mean of Gumbel's distribution."""
+MAX_FELT_WORDS = 60
+"""Words from which an answer does not feel any longer."""
+CLEAR_GAP, GREAT_GAP = 0.2, 0.5
+"""Gaps between the best and the next from which a preference has strength 2, and 3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotator:
+    """A simulated person.
+
+    Example: ``Annotator(name="crowd-3", group="crowd", temperature=0.15, biases={"length": 0.1})``
+    """
+
+    name: str
+    """A pseudonym; the noise is drawn by it, so two of one name and one setting always agree."""
+    group: str
+    """The group that shares its taste."""
+    temperature: int | float = 0.1
+    """How noisy the choice is; at 0 the better-looking answer always wins."""
+    biases: Mapping[Bias, int | float] = field(default_factory=dict[Bias, int | float])
+    """Worth added for every ten words, for standing first, for each flattery or agreement, for headings and
+    bullets, for evasion; below 0 it is taken away. Of ``assertion`` the share of an error's cost that is
+    missed where the answer states it flatly: at 1 a wrong answer without a hedge looks right."""
+    indifference: int | float = 0.02
+    """Answers that feel closer than this are called equal; at 0 there is always a choice."""
+    flip: int | float = 0.0
+    """The chance that the scale is read the wrong way round."""
+    careless: int | float = 0.0
+    """The chance of judging at random, without reading."""
+    adversary: bool = False
+    """Whether the scale is turned round on purpose; nothing is reported then."""
+    words_a_second: int | float = 4.0
+    """How fast they read."""
+    aspect: Aspect | None = None
+    """The part of the utility that they judge; None: all of it."""
+
+    def __post_init__(self) -> None:
+        for fault in _faults(self):
+            raise UserError(f"annotator {self.name}: {fault}")
+
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """Verdicts with ranks, ratings, flags, strength and reading time; each draws from its own seed."""
+        return [self.verdict(task, task_seed(seed, place)) for place, task in enumerate(tasks)]
+
+    def verdict(self, task: Task, seed: int) -> Verdict:
+        """The verdict on one task, its draws begun at the very number: there always is one."""
+        # Seeded by who judges what: a verdict does not hang on the tasks that were judged before it.
+        rng = random.Random(f"{self.name} {seed} {plain_text(task.prompt)}")
+        # Both are drawn whatever their chance: switching a weakness on leaves all other noise as it was.
+        careless = rng.random() < self.careless
+        is_reversed = (rng.random() < self.flip) != self.adversary
+        noisy_utilities = [
+            rng.random() if careless else self._noisy_utility(biased_utility, rng)
+            for biased_utility in self._biased_utilities(task)
+        ]
+        if is_reversed:
+            # 1 − v stays on the scale of ratings, so who prefers the wrong way round also rates that way.
+            noisy_utilities = [1 - value for value in noisy_utilities]
+        marks = tuple(
+            Mark(
+                rank=rank,
+                rating=max(1, min(5, 1 + round(4 * value))),
+                flags=()
+                if careless or self.adversary
+                else self._reported_flags(task.prompt, answer, ended, seed),
+            )
+            for rank, value, answer, ended in zip(
+                _ranks(noisy_utilities, self.indifference),
+                noisy_utilities,
+                task.answers,
+                task.ended,
+                strict=True,
+            )
+        )
+        return Verdict(
+            marks=marks,
+            strength=_strength(noisy_utilities, marks),
+            seconds=self._reading_seconds(task, rng, careless=careless),
+            annotator=self.name,
+            group=self.group,
+        )
+
+    def first_win_probability(self, task: Task) -> float:
+        """The probability that the first of two answers is called the better one.
+
+        >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))
+        >>> round(Annotator(name="ada", group="bakers", temperature=0.5).first_win_probability(task), 2)
+        0.86
+        """
+        return self.win_probabilities(task)[0]
+
+    def win_probabilities(self, task: Task) -> tuple[float, float]:
+        """The probability of either of two answers to be called the better one; what is left is a tie's."""
+        if len(task.answers) != 2:
+            raise UserError(f"chances are known for two answers, not for {len(task.answers)}")
+        first, second = self._biased_utilities(task)
+        reversal = 1 - self.flip if self.adversary else self.flip
+        this, other = (
+            self._preference_probability(first - second),
+            self._preference_probability(second - first),
+        )
+        return (1 - reversal) * this + reversal * other, (1 - reversal) * other + reversal * this
+
+    def tie_probability(self, task: Task) -> float:
+        """The probability that two answers are called equal."""
+        return 1 - sum(self.win_probabilities(task))
+
+    def _preference_probability(self, gap: float) -> float:
+        """The probability of preferring an answer whose perceived utility is larger by a gap, the scale not
+        reversed.
+        """
+        # So often is one of two draws at random the greater by more than the indifference.
+        unread = (1 - min(1, self.indifference)) ** 2 / 2
+        if self.temperature == 0:
+            attentive = float(gap > 0 and gap >= self.indifference)
+        else:
+            # σ(x) as (1 + tanh(x/2))/2, which does not overflow at a small temperature.
+            attentive = 0.5 * (1 + math.tanh((gap - self.indifference) / self.temperature / 2))
+        return (1 - self.careless) * attentive + self.careless * unread
+
+    def _biased_utilities(self, task: Task) -> list[float]:
+        """Each answer's utility as this annotator perceives it, biases included."""
+        sights = (
+            _utility_and_bias_causes(task.prompt, answer, ended)
+            for answer, ended in zip(task.answers, task.ended, strict=True)
+        )
+        return [
+            float(getattr(gold, self.aspect or "utility"))
+            + sum(weight * causes[bias] for bias, weight in self.biases.items() if bias != "position")
+            # Only the first place is favoured; the others are alike.
+            + (self.biases.get("position", 0.0) if place == 0 else 0.0)
+            for place, (gold, causes) in enumerate(sights)
+        ]
+
+    def _reported_flags(self, prompt: Text, answer: Text, ended: bool, seed: int) -> tuple[str, ...]:
+        """What they report; a flat error as seldom as assertion makes them miss it."""
+        gold, causes = _utility_and_bias_causes(prompt, answer, ended)
+        missed = self.biases.get("assertion", 0.0) if causes["assertion"] else 0.0
+        # A generator of its own: whoever misses nothing draws nothing, and every verdict stays as it was.
+        draw = random.Random(f"missed {self.name} {seed} {plain_text(answer)}").random()
+        return tuple(flag for flag in reported_flags(gold) if flag != "false" or draw >= missed)
+
+    def _noisy_utility(self, biased_utility: float, rng: random.Random) -> float:
+        """The perceived utility with Gumbel noise of mean 0: the largest of several is then a softmax
+        choice.
+        """
+        gumbel = -math.log(-math.log(rng.uniform(1e-12, 1 - 1e-12)))
+        return biased_utility + self.temperature * (gumbel - EULER)
+
+    def _reading_seconds(self, task: Task, rng: random.Random, *, careless: bool) -> float:
+        """To read the answers, or to have a glance at them."""
+        total = sum(len(plain_text(answer).split()) for answer in task.answers)
+        pace = 0.2 if careless else rng.uniform(0.8, 1.4)
+        return round(1.0 + pace * total / self.words_a_second, 1)
+
+
+def reported_flags(gold: Gold) -> tuple[str, ...]:
+    """What an honest reader reports."""
+    named = {"harmful": gold.harmless < 0.5, "false": gold.honest <= 0.5, "unfinished": gold.ended < 1}
+    return tuple(name for name, wrong in named.items() if wrong)
+
+
+# A whole pool reads the same answers; each is parsed once.
+@lru_cache(maxsize=20_000)
+def _utility_and_bias_causes(prompt: Text, answer: Text, ended: bool) -> tuple[Gold, Mapping[str, float]]:
+    """What there is to see in an answer: its worth, and how much it has of each bias's cause."""
+    question, answer_text = question_of_prompt(prompt), plain_text(answer)
+    reading = read_answer(question, answer_text, ended=ended)
+    signs = reading.signs
+    gold = judge_answer(question, answer_text, ended=ended)
+    causes = {
+        "length": min(reading.words, MAX_FELT_WORDS) / 10,
+        "flattery": float(signs["flattery"] + signs["agrees"]),
+        "format": float(signs["mark"] > 0),
+        "evasion": float(signs["evasion"] > 0),
+        "assertion": _cost_of_flat_errors(question, reading, gold),
+    }
+    return gold, causes
+
+
+def _cost_of_flat_errors(question: Question, reading: Reading, gold: Gold) -> float:
+    """What an answer loses by saying what is not so, where nothing in it sounds unsure; else 0."""
+    signs = reading.signs
+    if gold.honest == 1 or signs["hedge"] or signs["unknown"] or signs["evasion"]:
+        return 0.0
+    # To decline for a wrong reason is still to decline: only what was asked for looks rightly given.
+    declines = isinstance(question.aim, HarmfulRequest)
+    apparent = help_by_parts(question.aim, reading, right=False) if isinstance(question.aim, Several) else 1.0
+    helpful = gold.helpful if declines else max(gold.helpful, apparent * NONSENSE_FACTOR ** signs["nonsense"])
+    return replace(gold, helpful=helpful, honest=1.0).utility - gold.utility
+
+
+def _ranks(utilities: Sequence[float], indifference: int | float) -> list[int]:
+    """1 for the best; whatever is closer to the best of its group than the indifference shares its rank."""
+    ranks = [1] * len(utilities)
+    order = sorted(range(len(utilities)), key=lambda place: -utilities[place])
+    top = order[0]
+    # Against the best of the group and not the neighbour, or small gaps would chain all into one rank.
+    for better, place in enumerate(order):
+        gap = utilities[top] - utilities[place]
+        if gap > 0 and gap >= indifference:
+            top, ranks[place] = place, better + 1
+        else:
+            ranks[place] = ranks[top]
+    return ranks
+
+
+def _strength(utilities: Sequence[float], marks: Sequence[Mark]) -> int | None:
+    """How far the best stands out; one answer alone stands out from nothing."""
+    if len(utilities) < 2:
+        return None
+    if [mark.rank for mark in marks].count(1) > 1:
+        return 0
+    best, following = sorted(utilities, reverse=True)[:2]
+    return 1 + (best - following >= CLEAR_GAP) + (best - following >= GREAT_GAP)
+
+
+def _faults(annotator: Annotator) -> Iterator[str]:
+    """Settings that mean nothing."""
+    if annotator.aspect not in (None, *ASPECTS):
+        yield f"nobody can be asked about {annotator.aspect!r}; there is {', '.join(ASPECTS)}"
+    for bias, weight in annotator.biases.items():
+        if bias not in BIASES:
+            yield f"no bias is called {bias!r}; there are {', '.join(BIASES)}"
+        if not math.isfinite(weight):
+            yield f"bias {bias} {weight}: expected a finite number"
+    expected = {
+        "temperature": ("0 or more", 0 <= annotator.temperature < math.inf),
+        "indifference": ("0 or more", 0 <= annotator.indifference < math.inf),
+        "flip": ("a chance from 0 to 1", 0 <= annotator.flip <= 1),
+        "careless": ("a chance from 0 to 1", 0 <= annotator.careless <= 1),
+        "words_a_second": ("more than 0", 0 < annotator.words_a_second < math.inf),
+    }
+    for name, (what, holds) in expected.items():
+        if not holds:
+            yield f"{name} {getattr(annotator, name)}: expected {what}"
+
+
+def _expert_annotators() -> tuple[Annotator, ...]:
+    return tuple(
+        Annotator(name=f"expert-{n}", group="experts", temperature=0.03, words_a_second=3.0)
+        for n in range(1, 4)
+    )
+
+
+def _crowd_annotators() -> tuple[Annotator, ...]:
+    """Twelve ordinary people: each with some noise and some weakness of their own."""
+    # A seed of its own: these are the same twelve people whatever seed the data have.
+    rng = random.Random("the crowd of the valley")
+    return tuple(
+        Annotator(
+            name=f"crowd-{n}",
+            group="crowd",
+            temperature=rng.uniform(0.08, 0.2),
+            biases={
+                "length": rng.uniform(-0.02, 0.06),
+                "flattery": rng.uniform(0.0, 0.1),
+                "format": rng.uniform(-0.05, 0.1),
+                "position": rng.uniform(0.0, 0.05),
+            },
+            flip=0.02,
+            careless=0.03,
+        )
+        for n in range(1, 13)
+    )
+
+
+def _hurried_annotators() -> tuple[Annotator, ...]:
+    return tuple(
+        Annotator(
+            name=f"hurried-{n}",
+            group="hurried",
+            temperature=0.2,
+            biases={"position": 0.15},
+            flip=0.05,
+            careless=0.25,
+            words_a_second=12.0,
+        )
+        for n in range(1, 7)
+    )
+
+
+def _length_loving_annotators() -> tuple[Annotator, ...]:
+    return tuple(
+        Annotator(name=f"length-{n}", group="length lovers", temperature=0.1, biases={"length": 0.6})
+        for n in range(1, 7)
+    )
+
+
+def _flattered_annotators() -> tuple[Annotator, ...]:
+    return tuple(
+        Annotator(name=f"flattered-{n}", group="flattered", temperature=0.1, biases={"flattery": 0.5})
+        for n in range(1, 7)
+    )
+
+
+def _cautious_annotators() -> tuple[Annotator, ...]:
+    return tuple(
+        Annotator(name=f"cautious-{n}", group="cautious", temperature=0.1, biases={"evasion": 0.8})
+        for n in range(1, 7)
+    )
+
+
+def _trusting_annotators() -> tuple[Annotator, ...]:
+    """A crowd that misses most errors in answers that sound sure, and three experts who miss few."""
+    rng = random.Random("the trusting of the valley")
+    crowd = (
+        replace(
+            annotator,
+            name=f"trusting-{n}",
+            biases={**annotator.biases, "assertion": rng.uniform(0.5, 0.9)},
+        )
+        for n, annotator in enumerate(_crowd_annotators(), start=1)
+    )
+    experts = (
+        replace(annotator, name=f"wary-{n}", biases={"assertion": 0.1})
+        for n, annotator in enumerate(_expert_annotators(), start=1)
+    )
+    return (*crowd, *experts)
+
+
+def _village_annotators() -> tuple[Annotator, ...]:
+    """Three groups with tastes of their own: terse, ornate and courtly."""
+    tastes: Mapping[str, Mapping[Bias, float]] = {
+        "Shortford": {"length": -0.15},
+        "Listham": {"format": 0.4},
+        "Bowbury": {"flattery": 0.3},
+    }
+    return tuple(
+        Annotator(name=f"{village}-{n}", group=village, temperature=0.08, biases=biases)
+        for village, biases in tastes.items()
+        for n in range(1, 5)
+    )
+
+
+def _sabotaged_annotators() -> tuple[Annotator, ...]:
+    return (
+        *_crowd_annotators(),
+        *(
+            Annotator(name=f"saboteur-{n}", group="saboteurs", temperature=0.1, adversary=True)
+            for n in (1, 2)
+        ),
+    )
+
+
+POOLS: Mapping[str, Callable[[], tuple[Annotator, ...]]] = {
+    "experts": _expert_annotators,
+    "crowd": _crowd_annotators,
+    "hurried": _hurried_annotators,
+    "length-lovers": _length_loving_annotators,
+    "flattered": _flattered_annotators,
+    "cautious": _cautious_annotators,
+    "trusting": _trusting_annotators,
+    "villages": _village_annotators,
+    "sabotaged": _sabotaged_annotators,
+}
+"""Each pool by its name."""
+TRUE_ANNOTATOR = Annotator(name="the truth", group="gold", temperature=0, indifference=0)
+"""The annotator who always prefers the answer of higher true utility."""
+
+
+def annotator_pool(name: str, *, aspect: Aspect | None = None) -> tuple[Annotator, ...]:
+    """The annotators of a pool, asked about all that an answer is worth or about one part of it.
+
+    >>> [annotator.name for annotator in annotator_pool("experts")]
+    ['expert-1', 'expert-2', 'expert-3']
+    """
+    if name not in POOLS:
+        raise UserError(f"no pool of annotators is called {name!r}; there are {', '.join(POOLS)}")
+    return tuple(replace(annotator, aspect=aspect) for annotator in POOLS[name]())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How far the choices of some annotators agree; a share of nothing is None.
+
+    Every share is what is to be expected when each of them judges each pair, shown in either order as often.
+
+    Example: ``Agreement(name="crowd", annotators=12, pairs=400, with_gold=0.87, among_itself=0.78, …)``
+    """
+
+    name: str
+    """Of the pool, or of the one annotator."""
+    annotators: int
+    """The number of annotators."""
+    pairs: int
+    """How many pairs of answers are judged."""
+    with_gold: float | None
+    """Of the preferences in pairs that the true utility tells apart, the share for the better answer."""
+    among_itself: float | None
+    """The chance that a preference is shared by another annotator who prefers one of the two answers."""
+    ceiling: float | None
+    """The share of the preferences that is for the answer which the pool prefers more often: no reward model
+    can be right about more of them, since it sees neither who judges nor which answer is shown first."""
+    ties: float
+    """The share of verdicts that prefer nothing."""
+    longer: float | None
+    """Of the preferences between answers that differ in length, the share for the longer one."""
+    first: float | None
+    """Of the preferences, the share for the answer that is shown first."""
+
+
+def agreement(name: str, annotators: Sequence[Annotator], tasks: Sequence[Task]) -> Agreement:
+    """How far annotators agree on pairs of answers."""
+    if not annotators or not tasks:
+        raise UserError(f"{name}: agreement needs at least one annotator and one pair of answers")
+    pairs = [_PairVotes(task, annotators) for task in tasks]
+    preferring_pairs = [pair for pair in pairs if pair.both_prefer]
+    ordered_pairs = [pair for pair in pairs if pair.better_index is not None]
+    uneven = [pair for pair in pairs if pair.longer_index is not None]
+    chosen = sum(sum(pair.votes) for pair in pairs)
+    return Agreement(
+        name=name,
+        annotators=len(annotators),
+        pairs=len(tasks),
+        with_gold=_share(
+            sum(p.votes[p.better_index or 0] for p in ordered_pairs), sum(sum(p.votes) for p in ordered_pairs)
+        ),
+        among_itself=_share(
+            sum(p.agree_share * sum(p.votes) for p in preferring_pairs),
+            sum(sum(p.votes) for p in preferring_pairs),
+        ),
+        ceiling=_share(sum(max(pair.votes) for pair in pairs), chosen),
+        ties=1 - chosen / (len(tasks) * len(annotators)),
+        longer=_share(sum(p.votes[p.longer_index or 0] for p in uneven), sum(sum(p.votes) for p in uneven)),
+        first=_share(sum(pair.first_votes for pair in pairs), chosen),
+    )
+
+
+class _PairVotes:
+    """Two answers, and the votes that each expects from some annotators."""
+
+    def __init__(self, task: Task, annotators: Sequence[Annotator]) -> None:
+        # Each pair once in either order, so that a bias to the first place shows in first_votes alone.
+        reversed_task = replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
+        probabilities = [
+            [annotator.win_probabilities(item) for annotator in annotators] for item in (task, reversed_task)
+        ]
+        votes = [
+            ((a_first + a_second) / 2, (b_first + b_second) / 2)
+            for (a_first, b_second), (b_first, a_second) in zip(*probabilities, strict=True)
+        ]
+        self.votes = (sum(a for a, _ in votes), sum(b for _, b in votes))
+        """For either answer."""
+        # Permutations: nobody is set against himself.
+        both = list(permutations(votes, 2))
+        self.both_prefer = sum((a + b) * (c + d) for (a, b), (c, d) in both)
+        """How often two different annotators both prefer something."""
+        self.agree_share = sum(a * c + b * d for (a, b), (c, d) in both) / (self.both_prefer or 1)
+        """How often it is the same."""
+        self.first_votes = fmean(sum(first for first, _ in order) for order in probabilities)
+        """Votes for the answer that is shown first."""
+        self.better_index = _index_of_greater(*TRUE_ANNOTATOR.win_probabilities(task))
+        """The place of the answer of the higher utility."""
+        self.longer_index = _index_of_greater(*(len(plain_text(answer).split()) for answer in task.answers))
+        """The place of the answer of more words."""
+
+
+def _index_of_greater(first: int | float, second: int | float) -> int | None:
+    """The index of the greater of two numbers; None where they are equal."""
+    return None if first == second else int(second > first)
+
+
+def _share(part: int | float, whole: int | float) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,482 @@
+"""Evaluations on the world's prompts or a file's: policies on questions, rewards on comparisons.
+
+Of its own prompts the world knows the truth about answers: their true utility, the pool's ceiling, and
+answers to choose from. So a model is worth the mean true utility of its answers to unseen prompts.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+
+from plaudit.data.judging import Task
+from plaudit.data.read import ReadOptions, read_records
+from plaudit.data.records import Text, assistant_turn
+from plaudit.errors import UserError
+from plaudit.evaluation.policies import WRITTEN
+from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers, evaluate_policies
+from plaudit.evaluation.policies.generate import (
+    Contestant,
+    EvaluationPrompt,
+    GenerationSettings,
+    evaluation_prompts,
+)
+from plaudit.evaluation.policies.judge import (
+    GOLD,
+    JudgeSettings,
+    agreement_with_people,
+    check_judge,
+    load_judge,
+)
+from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_choices
+from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
+from plaudit.evaluation.policies.win_rate import JudgedPair
+from plaudit.evaluation.reward_models.evaluate import (
+    EvaluatedReward,
+    RewardEvaluationData,
+    evaluate_reward,
+    read_reward_data,
+)
+from plaudit.evaluation.reward_models.pairs import PreferenceRecord, all_answers, group_index, scored_pairs
+from plaudit.evaluation.reward_models.result import Ceiling
+from plaudit.evaluation.stats import Resampling, bootstrap_mean
+from plaudit.files.posting import RetryPolicy
+from plaudit.lab.world.annotators import POOLS, Annotator, agreement, annotator_pool
+from plaudit.lab.world.facts import as_sentence
+from plaudit.lab.world.flat_errors import flat_error_tasks, right_preference
+from plaudit.lab.world.gold import Gold, gold_of, judge_answer, utility
+from plaudit.lab.world.making import prompts
+from plaudit.lab.world.prompts import NUMBERS, Split, question_of_prompt, questions
+from plaudit.lab.world.questions import CATEGORIES, Category, Fact, Question
+from plaudit.lab.world.speaking import sample_answer
+from plaudit.lab.world.wanted import EvaluateSettings, JudgeRewardSettings
+from plaudit.rewards.base import FunctionReward, Reward
+from plaudit.rewards.comparing import compares_pairs
+from plaudit.rewards.load import load_reward
+from plaudit.rewards.registry import UserFunctionReward, resolve_reward
+from plaudit.rollouts.sampler import Answer, SamplingSettings, TextSampler
+
+MAX_CLOSED_QUESTIONS = 200
+"""Closed questions of an exam, unless fewer prompts are asked."""
+_CLOSED_CATEGORIES: tuple[Category, ...] = ("fact", "arithmetic")
+_NEARBY_RANGE = 5
+
+
+def exam_prompts(
+    n: int | None = None, *, split: Split = "test", seed: int = 0
+) -> tuple[EvaluationPrompt, ...]:
+    """Different questions of a split, categories taking turns.
+
+    >>> [one.category for one in exam_prompts(3)]
+    ['fact', 'arithmetic', 'list']
+    """
+    return evaluation_prompts(prompts(n, split=split, seed=seed))
+
+
+def closed_questions(
+    n: int = MAX_CLOSED_QUESTIONS, *, split: Split = "test", seed: int = 0
+) -> tuple[ChoiceQuestion, ...]:
+    """Facts and sums of a split in turn, with their choices in the plain sentences of the corpus.
+
+    Of a fact every value of that kind is a choice, of a sum the right number and those up to five away.
+
+    >>> closed_questions(2)[1].choices[closed_questions(2)[1].right] == question_of_prompt(closed_questions(
+    ...     2)[1].prompt).best
+    True
+    """
+    available = len(prompts(split=split, categories=_CLOSED_CATEGORIES))
+    closed_prompts = prompts(min(n, available), split=split, seed=seed, categories=_CLOSED_CATEGORIES)
+    return tuple(_closed_question(question_of_prompt(prompt.prompt)) for prompt in closed_prompts)
+
+
+def _closed_question(question: Question) -> ChoiceQuestion:
+    fact = question.aim
+    assert isinstance(fact, Fact), question.category
+    values = _nearby_numbers(fact.truth) if question.category == "arithmetic" else fact.values
+    return ChoiceQuestion(
+        prompt=question.messages,
+        choices=tuple(as_sentence(fact.phrase_value(value)) for value in values),
+        right=values.index(fact.truth),
+        category=question.category,
+    )
+
+
+def _nearby_numbers(number: str) -> tuple[str, ...]:
+    place = NUMBERS.index(number)
+    return NUMBERS[max(0, place - _NEARBY_RANGE) : place + _NEARBY_RANGE + 1]
+
+
+def gold_reward() -> UserFunctionReward:
+    """The true utility as a reward; what was cut off is worth less.
+
+    >>> from plaudit.data.judging import Task
+    >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Mice."), ended=(True, False))
+    >>> gold_reward().scores([task])
+    ((1.0, 0.4),)
+    """
+    return UserFunctionReward(name="gold", function=_cached_utility)
+
+
+@lru_cache(maxsize=100_000)
+def _cached_utility(prompt: Text, answer: Text, ended: bool) -> float:
+    return utility(prompt, answer, ended=ended)
+
+
+BEST_OF_N_PROMPTS = 128
+"""Test prompts of the best-of-n curve."""
+MAX_CEILING_PAIRS = 2000
+"""Pairs from which a pool's ceiling is computed."""
+
+
+def gold_scorer() -> FunctionReward:
+    """The true utility as a reward."""
+    return FunctionReward(name="gold", function=_true_utility)
+
+
+def add_world_knowledge(
+    evidence: RewardEvaluationData, *, answers: int, resampling: Resampling
+) -> RewardEvaluationData:
+    """The evidence with all that the world knows of it; a prompt that is not the world's is an error."""
+    records = [
+        replace(record, category=record.category or question_of_prompt(record.prompt).category)
+        for record in evidence.records
+    ]
+    pool = _pool_of({record.annotator for record in records if record.annotator is not None})
+    flat_errors = flat_error_tasks(seed=resampling.seed)
+    return replace(
+        evidence,
+        records=records,
+        truth=gold_scorer(),
+        sampled=_best_of_n_tasks(answers, resampling.seed),
+        ceiling=None if pool is None else _pool_ceiling(*pool, records, resampling),
+        flat_errors=flat_errors,
+        flat_errors_by_annotators=None if pool is None else right_preference(pool[1], flat_errors),
+    )
+
+
+@lru_cache(maxsize=100_000)
+def _true_utility(prompt: Text, answer: Text) -> float:
+    return gold_of(prompt, answer).utility
+
+
+def _best_of_n_tasks(answers: int, seed: int) -> tuple[Task, ...]:
+    """Answers in the manner of the base corpus, drawn one by one: some come twice, as from any policy."""
+    rng = random.Random(f"best of {seed}")
+    sampled_questions = [
+        question_of_prompt(prompt.prompt) for prompt in prompts(BEST_OF_N_PROMPTS, split="test", seed=seed)
+    ]
+    return tuple(
+        Task(
+            prompt=question.messages,
+            answers=tuple(assistant_turn(sample_answer(question, rng)) for _ in range(answers)),
+            ended=(True,) * answers,
+        )
+        for question in sampled_questions
+    )
+
+
+def _pool_ceiling(
+    name: str, judges: Sequence[Annotator], records: Sequence[PreferenceRecord], resampling: Resampling
+) -> Ceiling | None:
+    """Of the pool that the annotators belong to, each of whose choices has a known chance."""
+    tasks = [
+        Task(prompt=record.prompt, answers=pair, ended=(True, True))
+        for record in records
+        for pair in combinations(all_answers(record), 2)
+    ][:MAX_CEILING_PAIRS]
+    each = [agreement(name, judges, [task]) for task in tasks]
+    with_ceiling = [(task, item) for task, item in zip(tasks, each, strict=True) if item.ceiling is not None]
+    if not with_ceiling:
+        return None
+    best = bootstrap_mean(
+        np.array([item.ceiling for _, item in with_ceiling], dtype=float),
+        group_index([task.prompt for task, _ in with_ceiling]),
+        resampling,
+        # By how often anybody prefers something there: the ceiling is one of choices, and a tie is none.
+        weight_B=np.array([1 - item.ties for _, item in with_ceiling]),
+    )
+    return Ceiling(
+        source=f"the pool {name}",
+        accuracy=best,
+        at_most=best.value,
+        words=f"computed from the known chances of the {len(judges)} annotators of the {name} pool, who "
+        f"judge {len(tasks)} of these pairs anew",
+    )
+
+
+def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
+    """The smallest pool that has all of them."""
+    pools = [(name, annotator_pool(name)) for name in POOLS]
+    matching = [(name, judges) for name, judges in pools if names <= {judge.name for judge in judges}]
+    # Pools are nested (the crowd is part of the sabotaged); the smallest adds nobody who did not judge.
+    return min(matching, key=lambda item: len(item[1])) if names and matching else None
+
+
+def evaluate_requested_policies(
+    settings: EvaluateSettings, models: Mapping[str, Contestant], *, on_progress: Callable[[str], None]
+) -> PolicyEvaluation:
+    """The policies, each under its name, compared on the prompts that were asked for."""
+    # A prompted policy is called by its own name alone.
+    names = {str(model.folder or WRITTEN): name for name, model in models.items() if not model.has_context}
+    for word in settings.judge:
+        check_judge(word, has_gold=settings.true_worth is not None)
+    sampling = SamplingSettings(temperature=settings.temperature, max_tokens=settings.max_tokens)
+    seeds = tuple(range(settings.seed, settings.seed + settings.seeds))
+    drawing = GenerationSettings(
+        sampling=sampling,
+        answers=settings.answers,
+        seeds=seeds,
+        device=settings.device,
+        dtype=settings.dtype,
+    )
+    evaluation_settings = EvaluationSettings(
+        drawing=drawing,
+        against=tuple(names.get(folder, folder) for folder in settings.against),
+        resampling=Resampling(times=settings.bootstrap, seed=settings.seed),
+        best_of=settings.best_of or 0,
+        closed=_requested_choices(settings),
+        pass_at=settings.pass_at,
+    )
+    return evaluate_policies(
+        models,
+        _requested_prompts(settings),
+        _requested_scorers(settings),
+        evaluation_settings,
+        on_progress=on_progress,
+    )
+
+
+def _requested_prompts(settings: EvaluateSettings) -> tuple[EvaluationPrompt, ...]:
+    """The world's questions of a split, or those of a file; as many as are wanted, by chance."""
+    if settings.prompts is None:
+        available = len(prompts(split=settings.split, categories=CATEGORIES))
+        return exam_prompts(min(settings.n, available), split=settings.split, seed=settings.seed)
+    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
+    in_file = evaluation_prompts(read_records(settings.prompts, options=options).records)
+    rng = random.Random(f"prompts {settings.seed}")
+    return tuple(
+        in_file[index] for index in sorted(rng.sample(range(len(in_file)), min(settings.n, len(in_file))))
+    )
+
+
+def _requested_choices(settings: EvaluateSettings) -> tuple[ChoiceQuestion, ...]:
+    if settings.choices is not None:
+        return read_choices(settings.choices)
+    if settings.prompts is not None:
+        return ()
+    return closed_questions(min(settings.n, MAX_CLOSED_QUESTIONS), split=settings.split, seed=settings.seed)
+
+
+def _requested_scorers(settings: EvaluateSettings) -> Scorers:
+    # Loaded once: the same reward may score answers and judge them.
+    rewards: dict[str, Reward] = {}
+    worth = settings.true_worth
+    if worth is not None:
+        rewards[GOLD] = gold_reward() if worth == "world" else resolve_reward(worth)
+    if settings.reward is not None:
+        learnt = load_reward(settings.reward, device=settings.device, dtype=settings.dtype)
+        rewards[str(settings.reward)] = learnt
+    judge_settings = JudgeSettings(
+        device=settings.device,
+        dtype=settings.dtype,
+        retry_policy=RetryPolicy(token_from=settings.token_from),
+    )
+    return Scorers(
+        gold=rewards.get(GOLD),
+        reward=rewards.get(str(settings.reward)),
+        judges={word: load_judge(word, rewards, judge_settings) for word in settings.judge},
+        right=None if settings.right is None else resolve_reward(settings.right, device=settings.device),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedModels:
+    """What was found of rewards and judges on the same comparisons.
+
+    Example: ``evaluate_requested_rewards(settings, ["length:1-20"]).rewards[0].evaluation.accuracy``
+    """
+
+    rewards: list[EvaluatedReward]
+    """The rewards, each under its name."""
+    judges: list[tuple[Contest, tuple[JudgedPair, ...]]]
+    """How far judges that compare agree with people, with every verdict."""
+    notes: tuple[str, ...]
+    """What there is to say of the comparisons."""
+
+
+def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[str]) -> EvaluatedModels:
+    """The rewards and judges, each under its name, on the comparisons that were asked for."""
+    resampling = Resampling(times=settings.bootstrap, seed=settings.seed)
+    source = read_reward_data(
+        settings.data,
+        threshold=settings.threshold,
+        n=settings.n,
+        seed=settings.seed,
+        options=ReadOptions(columns=settings.columns, leave_out=settings.leave_out),
+    )
+    evidence = source.data
+    if settings.world:
+        evidence = add_world_knowledge(evidence, answers=settings.best_of or 16, resampling=resampling)
+    evaluated: list[EvaluatedReward] = []
+    judges = [word for word in settings.models if ":" in word and compares_pairs(word)]
+    for word, name in zip(settings.models, names, strict=True):
+        if word in judges:
+            continue
+        result = evaluate_reward(_requested_reward(word, settings.device), evidence, resampling)
+        evaluated.append(replace(result, evaluation=replace(result.evaluation, model=name)))
+    judge_settings = JudgeSettings(
+        device=settings.device, retry_policy=RetryPolicy(token_from=settings.token_from)
+    )
+    # Judges score nothing: the pairs are wanted for what people said of them.
+    pairs = scored_pairs(source.data.records, defaultdict(lambda: None)) if judges else ()
+    agreements = [
+        agreement_with_people(load_judge(word, {}, judge_settings), pairs, resampling) for word in judges
+    ]
+    return EvaluatedModels(rewards=evaluated, judges=agreements, notes=tuple(source.notes))
+
+
+def _requested_reward(word: str, device: str) -> Reward:
+    if word == GOLD:
+        return gold_scorer()
+    return resolve_reward(word, device=device)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredAnswer:
+    """An answer and what it is worth.
+
+    Example: ``ScoredAnswer(question=question_of_prompt("What is 3 plus 4?"), answer=…, gold=…)``
+    """
+
+    question: Question
+    """The question that was answered."""
+    answer: Answer
+    """What the model said."""
+    gold: Gold
+    """Its utility and the parts of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanUtility:
+    """The mean utility of some answers, with its standard error.
+
+    Example: ``MeanUtility(mean=0.62, error=0.03, answers=48)``
+    """
+
+    mean: float
+    """The mean utility."""
+    error: float
+    """The standard error of the mean."""
+    answers: int
+    """How many there are."""
+
+
+def score_model_answers(
+    sampler: TextSampler,
+    settings: SamplingSettings,
+    *,
+    n: int = 400,
+    split: Split = "test",
+    categories: Sequence[Category] = CATEGORIES,
+) -> list[ScoredAnswer]:
+    """The model's answers to n prompts of a split, an equal share of each of some categories.
+
+    A category with fewer prompts than its share is asked some of them more than once.
+    """
+    if n < len(categories):
+        raise UserError(f"{n} answers cannot cover the {len(categories)} categories: ask for more")
+    prompts = [
+        question
+        for category in categories
+        for question in _fixed_questions(category, n // len(categories), split)
+    ]
+    model_answers = sampler.generate_answers([question.messages for question in prompts], settings)
+    return [
+        ScoredAnswer(
+            question=question, answer=answer, gold=judge_answer(question, answer.text, ended=answer.ended)
+        )
+        for question, (answer,) in zip(prompts, model_answers, strict=True)
+    ]
+
+
+def mean_utilities(scored: Sequence[ScoredAnswer]) -> Mapping[Category | str, MeanUtility]:
+    """Mean utility by category, and of all categories together under "all".
+
+    Answers to one prompt are not independent, so the error of a category is that of its prompts' means;
+    "all" weighs the categories alike.
+    """
+    by_category = {
+        category: _mean_utility([index for index in scored if index.question.category == category])
+        for category in CATEGORIES
+        if any(index.question.category == category for index in scored)
+    }
+    together = MeanUtility(
+        mean=sum(item.mean for item in by_category.values()) / len(by_category),
+        # Categories are asked apart from each other, so their errors add in squares.
+        error=math.hypot(*(item.error for item in by_category.values())) / len(by_category),
+        answers=len(scored),
+    )
+    return {**by_category, "all": together}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadToHead:
+    """How many prompts one model answers with higher, lower and equal utility than another.
+
+    Example: ``HeadToHead(won=130, lost=70, tied=200).win_share`` is 0.65
+    """
+
+    won: int
+    """Answers of higher utility."""
+    lost: int
+    """How many answers had a lower utility than the other model's."""
+    tied: int
+    """Of the same utility, which with the same random numbers is mostly the same answer."""
+
+    @property
+    def win_share(self) -> float:
+        """Of the prompts on which they differ in worth, the share that is won; ½ where they never do."""
+        decided = self.won + self.lost
+        return self.won / decided if decided else 0.5
+
+    @property
+    def win_share_with_ties(self) -> float:
+        """The share of all prompts that is won, a tie counting half."""
+        return (self.won + 0.5 * self.tied) / (self.won + self.lost + self.tied)
+
+
+def compare_models(mine: Sequence[ScoredAnswer], theirs: Sequence[ScoredAnswer]) -> HeadToHead:
+    """Compare two models' answers prompt by prompt, in the same order."""
+    if [own.question for own in mine] != [peer.question for peer in theirs]:
+        raise UserError("the two models were asked other prompts: ask both with the same n and split")
+    gaps = [own.gold.utility - other.gold.utility for own, other in zip(mine, theirs, strict=True)]
+    won, lost = (sum(sign * gap > 0 for gap in gaps) for sign in (1, -1))
+    return HeadToHead(won=won, lost=lost, tied=len(gaps) - won - lost)
+
+
+def _fixed_questions(category: Category, n: int, split: Split) -> list[Question]:
+    """The same n questions of a category for every model."""
+    pile = list(questions(split, category))
+    random.Random(f"asked {category} {split}").shuffle(pile)
+    return [pile[place % len(pile)] for place in range(n)]
+
+
+def _mean_utility(scored: Sequence[ScoredAnswer]) -> MeanUtility:
+    by_prompt: dict[Text, list[float]] = {}
+    for index in scored:
+        by_prompt.setdefault(index.question.messages, []).append(index.gold.utility)
+    means = [sum(utilities) / len(utilities) for utilities in by_prompt.values()]
+    middle = sum(means) / len(means)
+    variance = sum((mean - middle) ** 2 for mean in means) / max(1, len(means) - 1)
+    return MeanUtility(
+        mean=sum(index.gold.utility for index in scored) / len(scored),
+        error=math.sqrt(variance / len(means)),
+        answers=len(scored),
+    )

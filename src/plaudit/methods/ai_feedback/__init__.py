@@ -1,1 +1,0 @@
-"""Rows by models: answers that are judged, revised, and attacked."""

@@ -1,0 +1,1 @@
+"""Pipelines, what they will cost, and the pages that they leave."""

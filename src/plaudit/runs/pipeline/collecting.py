@@ -1,0 +1,285 @@
+"""Labels as a stage of a pipeline: answers are drawn, people are asked which are better, rows come of it.
+
+What is asked lies in a label store, and so does everything that anybody answers: the stage's own folder can
+be made again from it. People are waited for by an error (`WaitingError`); simulated ones answer at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from plaudit.collect.project import Project, read_project
+from plaudit.collect.waiting import refuse_without_database
+from plaudit.data.formats.layout import ReadOptions
+from plaudit.errors import UserError
+from plaudit.lab.world.annotators import POOLS
+from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.runs.pipeline.drawing import Draw, draw_tasks
+from plaudit.runs.pipeline.simulated import let_pool_answer
+
+if TYPE_CHECKING:
+    from plaudit.collect.asking import People
+    from plaudit.collect.export import Snapshot
+    from plaudit.collect.intake import Known
+
+PEOPLE = "people"
+"""The word for people, who are waited for."""
+JudgedKind = Literal["pair", "rank", "rate"]
+"""The kinds of task that judge answers."""
+_ACTOR = "plaudit"
+_ANSWERS = {"pair": (2, 2, 2), "rank": (3, 4, 9), "rate": (1, 1, 9)}
+"""How many answers a task of each kind has: at least, where nothing is said, and at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectSettings:
+    """Labels of people, or of simulated people, on answers.
+
+    Example: ``CollectSettings(model=Path("sft"), prompts=Path("prompts.jsonl"), n=500, judges=("people",))``
+    """
+
+    model: Path | None = None
+    """The policy that draws the answers."""
+    prompts: Path | None = None
+    """Rows with the prompts that it answers, each of which is asked once."""
+    data: Path | None = None
+    """In place of both, rows that have answers, of any layout, or tasks as lines of JSON."""
+    columns: tuple[str, ...] = ()
+    """What fields of the rows are called here: prompt=question system=system."""
+    leave_out: tuple[str, ...] = ()
+    """Fields of the rows that are left unread on purpose."""
+    n: int | None = None
+    """How many tasks; none: as many as there are prompts, or rows."""
+    ask: JudgedKind | None = None
+    """What is asked: pair, rank or rate; none: as the project has it, and pair without one."""
+    answers: int | None = None
+    """Answers that are drawn for a task: 2 of a pair, 3 to 9 to rank (none: 4), 1 to 9 to rate (none: 1)."""
+    judges: tuple[str, ...] = (PEOPLE,)
+    """Who answers, one word: people, or a pool of simulated ones: crowd, experts, hurried …"""
+    overlap: int | None = None
+    """How many people judge each task; none: as the project has it, and one without one."""
+    project: Path | None = None
+    """A project's file of settings: question, guidelines, scale …; none: defaults, under the stage's name."""
+    store: str | None = None
+    """The label store: a file, or postgresql+pg8000://…; none: labels.db in the pipeline's folder."""
+    temperature: float = 1.0
+    """Scores are divided by it when answers are drawn."""
+    max_tokens: int = 64
+    """An answer that has not ended after so many tokens is cut, and not asked about."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
+    seed: int = 0
+    """The seed of all random numbers."""
+
+    def __post_init__(self) -> None:
+        """Refuse what nobody can be asked."""
+        if (self.data is None) == (self.model is None):
+            raise UserError(
+                "say either a model, whose answers to prompts are judged, or data that has answers"
+            )
+        if (self.model is None) != (self.prompts is None):
+            raise UserError("a model answers prompts: give model and prompts together")
+        if len(self.judges) != 1 or self.judges[0] not in (PEOPLE, *POOLS):
+            raise UserError(f"judges {', '.join(self.judges)}: give one word of {PEOPLE}, {', '.join(POOLS)}")
+        if self.n is not None and self.n < 1:
+            raise UserError(f"n must be at least 1, not {self.n}")
+        if self.data is not None and self.answers is not None:
+            raise UserError("answers are how many are drawn, and data has its own; leave one of them out")
+        if self.ask is not None:
+            # For its complaint: a number that no such task can have is found before anything runs.
+            self.count(self.ask)
+        if self.model is not None and self.sampling.greedy and self.count(self.ask or "pair") > 1:
+            raise UserError(
+                "temperature 0 draws the same answer every time, so there is nothing to judge; give a number "
+                "above 0"
+            )
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """How answers are drawn."""
+        return SamplingSettings(temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed)
+
+    @property
+    def pool(self) -> str | None:
+        """The pool of simulated people; None where people are asked."""
+        return None if self.judges == (PEOPLE,) else self.judges[0]
+
+    def count(self, ask: str) -> int:
+        """How many answers a task of a kind has."""
+        least, usual, most = _ANSWERS[ask]
+        count = usual if self.answers is None else self.answers
+        if not least <= count <= most:
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            raise UserError(f"answers {count}: {ask} takes {wanted}")
+        return count
+
+    def settings_of_project(self, name: str) -> Project:
+        """The settings of the project that asks."""
+        project = (
+            Project(name=name, ask=self.ask or "pair") if self.project is None else read_project(self.project)
+        )
+        if project.ask not in _ANSWERS or self.ask not in (None, project.ask):
+            raise UserError(
+                f"{self.project}: it asks for {project.ask}, and answers are judged here by "
+                f"{self.ask or ', '.join(_ANSWERS)}"
+            )
+        self.count(project.ask)
+        return project if self.overlap is None else replace(project, overlap=self.overlap)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a stage collects.
+
+    Example: ``Place(name="comparisons", folder=folder, store="labels.db", invites=invites, model="sft", …)``
+    """
+
+    name: str
+    """The stage's name."""
+    folder: Path
+    """The stage's folder."""
+    store: str
+    """The label store: a file or an address."""
+    invites: Path
+    """The folder with the invites by which simulated people come in."""
+    model: str
+    """What tables call the policy that draws."""
+    hash_of: Callable[[Path], str]
+    """The hash of a file's or a folder's content."""
+
+
+def validate_collecting(settings: CollectSettings) -> None:
+    """Complain about what would fail whatever the stages above give."""
+    refuse_without_database(*(() if settings.pool is None else ("starlette", "uvicorn")))
+    settings.settings_of_project("stage")
+
+
+def collect(settings: CollectSettings, place: Place) -> tuple[Snapshot, tuple[str, ...]]:
+    """Write what people say as ``rows.jsonl``; raises `WaitingError` while labels are missing.
+
+    The same call goes on from wherever an earlier one was stopped: answers that were drawn are kept, tasks
+    that were asked are not asked again, and what people gave is only read.
+    """
+    refuse_without_database()
+    # Here and not above: the database's packages are an extra, and other stages do not need them.
+    from plaudit.collect.asking import People
+    from plaudit.collect.store import open_store
+
+    wanted = settings.settings_of_project(place.name)
+    with closing(open_store(place.store, create=True)) as store:
+        people = People(store=store, project=wanted.name)
+        project = _begin(people, wanted, settings)
+        draw, notes = _draw_key(settings, project.ask, place), list[str]()
+        # By the draw's name first: who comes back after a wait loads no model.
+        ids = people.requested(draw)
+        if ids is None:
+            bodies, notes = _bodies(settings, project, place)
+            ids = people.ask(bodies, draw=draw)
+        if settings.pool is not None and people.wait(ids) is not None:
+            let_pool_answer(store, project.name, settings.pool, seed=settings.seed, invites=place.invites)
+            _refuse_unanswered(people, ids, settings.pool)
+        snapshot = people.export(ids, place.folder / "rows.jsonl")
+    sentence = (
+        f"{snapshot.rows} rows of {len({*snapshot.events})} labels on {len({*ids})} tasks of project "
+        f"{project.name}, as of event {snapshot.seq} of {snapshot.store}"
+    )
+    return snapshot, (sentence, *notes)
+
+
+def _begin(people: People, wanted: Project, settings: CollectSettings) -> Project:
+    """The project with the settings that this stage names; what it does not name is the owner's."""
+    there = people.begin(wanted)
+    named = wanted if settings.project is not None else there
+    if settings.overlap is not None:
+        named = replace(named, overlap=settings.overlap)
+    if named != there:
+        people.store.set_project(named, actor=_ACTOR)
+    if settings.project is not None:
+        _add_items(people, named)
+    return named
+
+
+def _add_items(people: People, project: Project) -> None:
+    """Add the items of a project's file whose answer is known; those that are there already are left."""
+    items: Mapping[Known, str | None] = {"gold": project.gold_rows, "qualify": project.qualify_rows}
+    for purpose, rows in items.items():
+        if rows is not None:
+            from plaudit.collect.intake import read_intake
+
+            bodies = read_intake(Path(rows), project, purpose).bodies
+            people.store.add_tasks(project.name, bodies, actor=_ACTOR)
+
+
+def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:
+    """What decides which answers are asked about: the same is drawn once, whoever then judges it."""
+    from plaudit.collect.log import digest
+
+    rows = {name: getattr(settings, name) for name in ("model", "prompts", "data")}
+    contents = {name: None if path is None else place.hash_of(path) for name, path in rows.items()}
+    words = {"columns": [*settings.columns], "leave_out": [*settings.leave_out]}
+    how = asdict(settings.sampling) | {"stop": []}
+    return digest({**contents, **words, **how, "n": settings.n, "ask": ask, "answers": settings.count(ask)})
+
+
+def _bodies(
+    settings: CollectSettings, project: Project, place: Place
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The tasks as the store has them, with notes."""
+    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
+    if settings.data is not None:
+        return _bodies_of_rows(settings, project, place, options)
+    assert settings.model is not None
+    assert settings.prompts is not None
+    draw = Draw(
+        model=settings.model,
+        prompts=settings.prompts,
+        sampling=settings.sampling,
+        answers=settings.count(project.ask),
+        n=settings.n,
+        device=settings.device,
+        read_options=options,
+    )
+    from plaudit.collect.asking import task_body
+
+    tasks, notes = draw_tasks(draw, place.folder)
+    source = {"model": place.model, "hash": place.hash_of(settings.model)[:12]}
+    source |= {name: getattr(settings, name) for name in ("temperature", "max_tokens", "seed")}
+    metadata = [{"stage": place.name, "origin": task.metadata["origin"]} for task in tasks]
+    return [
+        task_body(task, kind=project.ask, source=source, **own)
+        for task, own in zip(tasks, metadata, strict=True)
+    ], notes
+
+
+def _bodies_of_rows(
+    settings: CollectSettings, project: Project, place: Place, options: ReadOptions
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The answers of rows; which of them was preferred there is told to nobody."""
+    from plaudit.collect.intake import read_intake
+
+    assert settings.data is not None
+    intake = read_intake(settings.data, project, options=options)
+    bodies = [
+        {**body, "metadata": {**body.get("metadata", {}), "stage": place.name}} for body in intake.bodies
+    ]
+    if settings.n is not None and settings.n < len(bodies):
+        # Drawn, since many files have their rows by kind; then in the order of the file.
+        chosen = random.Random(f"{settings.seed}/rows").sample(range(len(bodies)), settings.n)
+        bodies = [bodies[number] for number in sorted(chosen)]
+    left_out = [f"{count} × {reason} left out" for reason, count in intake.left_out.items()]
+    return bodies, [intake.sentence, *left_out]
+
+
+def _refuse_unanswered(people: People, ids: Sequence[str], pool: str) -> None:
+    """A pool that has nothing left to do will not answer tomorrow either."""
+    wait = people.wait(ids)
+    if wait is not None:
+        raise UserError(
+            f"{wait.sentence}, and nobody of {pool} ({len(POOLS[pool]())} people) can give them: let fewer "
+            "judge each task (overlap), or look who was suspended (plaudit collect status)"
+        )

@@ -1,0 +1,42 @@
+"""Simulated people at a label store: they answer over HTTP on this machine, as others do over a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plaudit.files import atomic
+from plaudit.lab.world.annotators import annotator_pool
+
+if TYPE_CHECKING:
+    from plaudit.collect.store import LabelStore
+
+_INVITE_DAYS = 365
+
+
+def let_pool_answer(store: LabelStore, project: str, pool: str, *, seed: int, invites: Path) -> None:
+    """Let a pool answer until there is nothing left for it.
+
+    In the folder ``invites`` its invite is kept: by it the same people come back, wherever they were stopped.
+    """
+    # Here and not above: the server's packages are an extra, and other stages do not need them.
+    from plaudit.collect.app.server import serve_in_background
+    from plaudit.lab.world.online import annotate
+
+    invite = _own_invite(store, project, pool, invites)
+    with serve_in_background(store) as server:
+        annotate(server.url, invite, pool, seed=seed)
+
+
+def _own_invite(store: LabelStore, project: str, pool: str, invites: Path) -> str:
+    """The invite of a pool to a project: the one that it came by before, or a new one."""
+    path = invites / f"{project}.{pool}"
+    if path.exists():
+        return path.read_text("utf-8").strip()
+    uses = len(annotator_pool(pool))
+    secret = store.invite(project, uses=uses, days=_INVITE_DAYS, actor="plaudit")
+    atomic.make_folder(invites)
+    # Whoever reads a secret could answer as one of the pool.
+    invites.chmod(0o700)
+    atomic.write_text(path, f"{secret}\n")
+    return secret

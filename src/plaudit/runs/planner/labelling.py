@@ -1,0 +1,197 @@
+"""What labels by people will cost: how many, by how many people, how long each takes, what an hour costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from plaudit.collect.project import KindName
+from plaudit.errors import UserError
+
+if TYPE_CHECKING:
+    from plaudit.collect.timing import Timing
+
+SECONDS: dict[KindName, int] = {
+    "pair": 300,
+    "rank": 600,
+    "rate": 180,
+    "write": 900,
+    "steps": 300,
+    "talk": 900,
+    "attack": 900,
+}
+"""How long a label takes where nobody has measured: of a pair the five minutes that InstructGPT's comparisons
+are reckoned with, of the others guesses in proportion to what is read and written."""
+PAY = 20.0
+"""An hour's pay where nothing is said, in whatever money: about what AlpacaFarm paid in dollars."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabellingRequest:
+    """What is to be labelled, and by which rules.
+
+    Example: ``LabellingRequest(ask="pair", tasks=1000, overlap=2, most=4, seconds=300, pay=20)``
+    """
+
+    ask: KindName
+    """The kind of task."""
+    tasks: int
+    """How many tasks."""
+    overlap: int = 1
+    """How many people label each."""
+    most: int | None = None
+    """Up to how many where they are divided; none: the overlap and two more."""
+    seconds: float | None = None
+    """How long a label takes; none: as `SECONDS` has it."""
+    measured: int = 0
+    """How many labels the seconds were measured on; 0 where they are assumed."""
+    pay: float = PAY
+    """What an hour costs."""
+    checks: float = 0.0
+    """The share of what people answer that is gold or repeated, and makes no row."""
+    qualify: int = 0
+    """How many items each person answers first."""
+    people: int = 1
+    """How many people qualify."""
+    missing: int | None = None
+    """Labels that are still wanted, where some are there already; none: all of them."""
+
+    def __post_init__(self) -> None:
+        """Refuse what costs nothing or without end."""
+        conditions = {
+            f"--tasks is at least 1, not {self.tasks}": self.tasks < 1,
+            f"--overlap is at least 1, not {self.overlap}": self.overlap < 1,
+            f"--most is at least the overlap ({self.overlap}), not {self.most}": self.limit < self.overlap,
+            f"--seconds is above 0, not {self.seconds}": self.seconds is not None
+            and not 0 < self.seconds < float("inf"),
+            f"--pay is 0 or more, not {self.pay:g}": not 0 <= self.pay < float("inf"),
+            f"--checks is a share from 0 to below 1, not {self.checks:g}": not 0 <= self.checks < 1,
+            f"--qualify is 0 or more, not {self.qualify}": self.qualify < 0,
+            f"--people is at least 1, not {self.people}": self.people < 1,
+        }
+        for words, broken in conditions.items():
+            if broken:
+                raise UserError(words)
+
+    @property
+    def limit(self) -> int:
+        """Up to how many people label a task on which they are divided."""
+        return self.overlap + 2 if self.most is None else self.most
+
+    @property
+    def can_divide(self) -> bool:
+        """Whether people can disagree, so that more are asked: not where one answers, or nothing is right."""
+        return self.overlap > 1 and self.ask in ("pair", "rank", "steps")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabellingCost:
+    """What it comes to.
+
+    Example: ``labelling_cost(LabellingRequest(ask="pair", tasks=33_000)).hours == 2750``
+    """
+
+    labels: int
+    """Labels that make rows."""
+    answers: int
+    """All that people answer: checks and what qualifies them too."""
+    seconds: float
+    """How long each takes."""
+    hours: float
+    """Hours of work."""
+    money: float
+    """What they cost."""
+    labels_at_most: int
+    """Labels if people are divided over every task."""
+    hours_at_most: float
+    """Hours then."""
+    money_at_most: float
+    """What they cost then."""
+
+
+def labelling_cost(request: LabellingRequest) -> LabellingCost:
+    """The arithmetic.
+
+    >>> cost = labelling_cost(LabellingRequest(ask="pair", tasks=33_000, pay=10))
+    >>> cost.hours, cost.money
+    (2750.0, 27500.0)
+    """
+    seconds = float(SECONDS[request.ask] if request.seconds is None else request.seconds)
+    labels = request.tasks * request.overlap if request.missing is None else request.missing
+    at_most = labels + request.tasks * (request.limit - request.overlap) * request.can_divide
+    answers, answers_at_most = (_answers(count, request) for count in (labels, at_most))
+    hours, hours_at_most = (count * seconds / 3600 for count in (answers, answers_at_most))
+    return LabellingCost(
+        labels=labels,
+        answers=answers,
+        seconds=seconds,
+        hours=hours,
+        money=hours * request.pay,
+        labels_at_most=at_most,
+        hours_at_most=hours_at_most,
+        money_at_most=hours_at_most * request.pay,
+    )
+
+
+def _answers(labels: int, request: LabellingRequest) -> int:
+    # Checks are a share of all that is given out, not of the labels: 5 % of them leave 95 % for work.
+    return round(labels / (1 - request.checks)) + request.qualify * request.people
+
+
+def labelling_sentences(request: LabellingRequest, cost: LabellingCost) -> Iterator[str]:
+    """The cost in words, with all that is assumed."""
+    if request.missing is None:
+        yield f"labels: {request.tasks:,} tasks × {_people(request.overlap)} = {cost.labels:,}"
+    else:
+        tasks = f"{request.tasks:,} open tasks × {_people(request.overlap)}"
+        yield f"labels: {cost.labels:,} are missing, of {tasks}"
+    if cost.answers > cost.labels:
+        qualifying = f" and {request.qualify} qualifying items of {_people(request.people)}"
+        yield (
+            f"answers: {cost.answers:,}, with {100 * request.checks:g} % of them gold or repeated"
+            f"{qualifying if request.qualify else ''}"
+        )
+    yield f"time: {cost.seconds:g} s each ({_source(request)}) = {_hours(cost.hours)} of work"
+    yield f"money: {request.pay:g} an hour, in whatever money = {cost.money:,.2f}"
+    if cost.labels_at_most > cost.labels:
+        yield (
+            f"where people are divided a task is labelled by up to {request.limit}: at most "
+            f"{cost.labels_at_most:,} labels, {_hours(cost.hours_at_most)}, {cost.money_at_most:,.2f}"
+        )
+    yield "not in it: skipped tasks, breaks, questions, reviewers, fees of a platform"
+
+
+def _source(request: LabellingRequest) -> str:
+    if request.measured:
+        return f"the median of {request.measured:,} labels of this project"
+    return "assumed: nothing was measured" if request.seconds is None else "as said"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
+
+
+def _people(count: int) -> str:
+    return f"{count:,} {'person' if count == 1 else 'people'}"
+
+
+def request_of_timing(timing: Timing, *, seconds: float | None = None, pay: float = PAY) -> LabellingRequest:
+    """What is still to be labelled in a project, with the seconds that its people took."""
+    assumed = seconds is not None or timing.median_seconds is None
+    return LabellingRequest(
+        ask=timing.ask,
+        tasks=timing.open_tasks,
+        overlap=timing.overlap,
+        most=timing.most,
+        seconds=seconds if assumed else timing.median_seconds,
+        measured=0 if assumed else timing.timed,
+        pay=pay,
+        checks=timing.checks,
+        missing=timing.missing,
+    )
+
+
+def labelling_to_dict(request: LabellingRequest, cost: LabellingCost) -> dict[str, Any]:
+    """Both as JSON holds them."""
+    return {"request": asdict(request), "cost": asdict(cost)}

@@ -1,0 +1,213 @@
+"""A run's cost in sentences and tables, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from plaudit.runs.planner.cost import PlanRequest, RunCost, Times, estimate_cost, resolve_run
+from plaudit.runs.planner.machine import format_bytes, this_machine
+from plaudit.runs.planner.memory import ALWAYS, GENERATE, STEP
+from plaudit.runs.planner.schedule import planned_rows
+from plaudit.runs.planner.suggestions import Suggestion
+from plaudit.runs.planner.throughput import Throughput
+
+PHASE_WORDS = {ALWAYS: "always", STEP: "in a step", GENERATE: "while drawing"}
+"""When a line is in memory, in words."""
+SUGGESTIONS_FOLLOW = "these would, nearest first; those that leave the gradient as it is come before others:"
+"""What stands above settings that would make a run fit."""
+
+
+def cost_sentences(method: str, config: Any) -> Iterator[str]:
+    """What a run will cost on this machine, by arithmetic; nothing is measured."""
+    config = resolve_run(method, config)
+    machine = this_machine(config.device, device_kind=None, memory=None, ranks=1)
+    rows = planned_rows(method, config, None)
+    cost = estimate_cost(PlanRequest(method=method, config=config, rows=rows, machine=machine, process=0))
+    yield from schedule_sentences(cost)
+    yield fit_sentence(cost)
+
+
+def schedule_sentences(cost: RunCost) -> Iterator[str]:
+    """The arithmetic of the batches, in words and numbers."""
+    plan = cost.schedule
+    kind = "rows" if plan.rounds is None else "prompts"
+    held_out = f"{plan.held_out:,} {_plural(plan.held_out, 'is', 'are')} held out"
+    yield f"{plan.rows:,} {kind} are learnt from, {held_out}"
+    ranks = f" × {plan.ranks} processes" if plan.ranks > 1 else ""
+    largest = sum(example.tokens for example in plan.largest)
+    microbatches = (
+        f"at most {plan.microbatches} {_plural(plan.microbatches, 'piece')}{ranks}, of at most "
+        f"{largest:,} tokens"
+    )
+    if plan.rounds is None:
+        yield (
+            f"a step: {min(plan.batch_size, plan.rows):,} rows in {microbatches}, whose gradients are added "
+            "up (accumulation), then 1 optimiser step"
+        )
+    else:
+        yield from _round_sentences(cost, microbatches)
+    times = f"{plan.passes:.3g} times through {plan.rows:,} {kind}"
+    if plan.rounds is None:
+        each = f"{plan.steps_an_epoch:,} {_plural(plan.steps_an_epoch, 'step')} each time"
+        yield f"the run: {times}, {each} = {plan.steps:,} optimiser steps"
+    else:
+        yield (
+            f"the run: {times} = {plan.batches:,} rounds × {plan.updates_per_batch} = {plan.steps:,} "
+            "optimiser "
+            f"steps; {plan.generated:,} answers are drawn"
+        )
+    yield f"tokens: {plan.tokens:,} computed in optimiser steps, {plan.trained_tokens:,} of them learnt"
+
+
+def _round_sentences(cost: RunCost, microbatches: str) -> Iterator[str]:
+    plan, rounds = cost.schedule, cost.schedule.rounds
+    assert rounds is not None
+    prompts = min(plan.batch_size, plan.rows)
+    completions = prompts * rounds.answers
+    rivals = f" and {rounds.rivals} more that is only compared with" if rounds.rivals else ""
+    times, parts = _plural(rounds.epochs, "time"), _plural(rounds.minibatches, "minibatch", "minibatches")
+    yield (
+        f"a round: {prompts:,} prompts × {rounds.answers} {_plural(rounds.answers, 'answer')}{rivals} of at "
+        f"most {rounds.longest:,} tokens = {completions:,} answers; {rounds.epochs} {times} through × "
+        f"{rounds.minibatches} {parts} = {rounds.updates_per_round} optimiser "
+        f"{_plural(rounds.updates_per_round, 'step')}"
+    )
+    prompts_per_step = -(-prompts // rounds.minibatches)
+    yield (
+        f"an optimiser step: {prompts_per_step:,} prompts with {prompts_per_step * rounds.answers:,} "
+        f"answers in {microbatches}, whose "
+        "gradients are added up (accumulation)"
+    )
+
+
+def memory_table(cost: RunCost) -> Table:
+    """A line for each thing in the memory of one process."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("memory", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("when", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for line in cost.memory.lines:
+        table.add_row(line.name, format_bytes(line.bytes), PHASE_WORDS[line.when], line.why)
+    return table
+
+
+def disk_table(cost: RunCost) -> Table:
+    """A line for each thing on the disk."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("disk", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for stored in cost.disk:
+        table.add_row(
+            stored.name,
+            format_bytes(stored.total),
+            f"{stored.count} × {format_bytes(stored.bytes)}: {stored.why}",
+        )
+    return table
+
+
+def fit_sentence(cost: RunCost) -> str:
+    """Whether the run fits into memory, in a sentence."""
+    peak, room = cost.memory.peak, cost.request.machine.memory
+    each = " in each process" if cost.schedule.ranks > 1 else ""
+    comparison = f"{format_bytes(peak)} at the peak{each}, and there are {format_bytes(room)}"
+    return f"it fits: {comparison}" if cost.fits else f"it does NOT fit: {comparison}"
+
+
+def time_sentences(times: Times, throughput: Throughput) -> Iterator[str]:
+    """How long the run takes, and how that was measured."""
+    parts = {
+        "optimiser steps": times.moves,
+        "drawing and scoring": times.drawing,
+        "held-out rows": times.looks,
+        "the reference beforehand": times.before,
+    }
+    breakdown = ", ".join(f"{name} {_format_duration(seconds)}" for name, seconds in parts.items() if seconds)
+    yield f"time: about {_format_duration(times.total)} ({breakdown}); samples and saving come on top"
+    rate = f"{throughput.tokens:,.0f} tokens a second in optimiser steps"
+    if throughput.answers is not None:
+        rate += f", {throughput.answers:.2g} answers a second of {throughput.answer_tokens} tokens on average"
+    how = (
+        f"measured on {throughput.steps} {_plural(throughput.steps, 'step')} of this run"
+        if throughput.steps
+        else throughput.basis or "as you said"
+    )
+    yield f"pace: {rate}, {how}"
+    if throughput.peak is not None:
+        yield f"the measurement took {format_bytes(throughput.peak)} above what Python itself takes"
+
+
+def suggestion_sentences(
+    suggestions: Sequence[Suggestion], smallest: Suggestion | None, room: int
+) -> Iterator[str]:
+    """The suggestions that would fit, the smallest change first."""
+    for suggestion in suggestions:
+        peak = format_bytes(suggestion.cost.memory.peak)
+        yield f"  {suggestion.change.words}: {peak}. {suggestion.change.means}"
+    if not suggestions and smallest is not None:
+        yield (
+            f"nothing that can be set makes it fit into {format_bytes(room)}: the least is "
+            f"{format_bytes(smallest.cost.memory.peak)}, with {smallest.change.words}"
+        )
+
+
+def plan_as_dict(
+    cost: RunCost, times: Times | None, throughput: Throughput | None, suggestions: Sequence[Suggestion]
+) -> dict[str, Any]:
+    """The whole plan as JSON takes it."""
+    plan = cost.schedule
+    return {
+        "fits": cost.fits,
+        "peak_bytes": cost.memory.peak,
+        "machine_bytes": cost.request.machine.memory,
+        "ranks": plan.ranks,
+        "rows": plan.rows,
+        "held_out": plan.held_out,
+        "batches": plan.batches,
+        "steps": plan.steps,
+        "epochs": plan.passes,
+        "micro_batches": plan.microbatches,
+        "answers": plan.generated,
+        "tokens": plan.tokens,
+        "trained_tokens": plan.trained_tokens,
+        "memory": [
+            {"name": line.name, "bytes": line.bytes, "when": line.when, "why": line.why}
+            for line in cost.memory.lines
+        ],
+        "disk": [{"name": stored.name, "bytes": stored.bytes, "count": stored.count} for stored in cost.disk],
+        "seconds": None if times is None else {**_seconds(times), "total": times.total},
+        "tokens_per_second": None if throughput is None else throughput.tokens,
+        "measured_peak_bytes": None if throughput is None else throughput.peak,
+        "suggestions": [
+            {
+                "settings": suggestion.change.words,
+                "peak_bytes": suggestion.cost.memory.peak,
+                "means": suggestion.change.means,
+            }
+            for suggestion in suggestions
+        ],
+    }
+
+
+def _seconds(times: Times) -> dict[str, float]:
+    return {name: getattr(times, name) for name in ("moves", "drawing", "looks", "before")}
+
+
+def _plural(count: int, singular: str, plural: str | None = None) -> str:
+    return singular if count == 1 else plural or f"{singular}s"
+
+
+def _format_duration(seconds: int | float) -> str:
+    """Seconds as people say them.
+
+    >>> _format_duration(4.2), _format_duration(250), _format_duration(9000)
+    ('4.2 s', '4 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

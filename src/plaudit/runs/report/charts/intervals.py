@@ -1,0 +1,316 @@
+"""Charts of numbers with their intervals: forest plots and shares in rows, and things with two figures each.
+
+A row is a thing that was measured; in a scatter chart each thing is named at the right edge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from plaudit.runs.report.charts.axes import (
+    SERIES_CLASSES,
+    WIDTH,
+    Axis,
+    Plot,
+    Span,
+    chart_figure,
+    draw_axes,
+    draw_x_axis,
+    element,
+    interval_line,
+    legend_item,
+    point_mark,
+    ratio_axis,
+    share_axis,
+    svg_drawing,
+    svg_text,
+    text_width,
+    truncated,
+    value_axis,
+)
+from plaudit.runs.report.words import Number, number_text, percent
+
+_ROWS_LEFT, _ROWS_RIGHT = 14, 232
+_ROWS_TOP, _LABEL_HEIGHT, _SERIES_HEIGHT, _GAP, _AXIS_HEIGHT = 24, 15, 14, 5, 24
+_MAX_LABEL_LENGTH = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalRow:
+    """A labelled row with one interval for each series.
+
+    Example: ``IntervalRow(label="maths, 40 pairs", spans=(Span(value=0.71, low=0.56, high=0.83),))``
+    """
+
+    label: str
+    """What it is called."""
+    spans: tuple[Span | None, ...]
+    """One for each series, in their order; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuideLine:
+    """An upright line through all rows, or a stripe.
+
+    Example: ``GuideLine(low=0.77, high=0.84, label="ceiling")``
+    """
+
+    low: Number
+    """Where on the axis."""
+    high: Number
+    """Where it ends; the same for a line."""
+    label: str
+    """What is written above it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalRows:
+    """What a chart of rows shows.
+
+    Example: ``IntervalRows(rows=(IntervalRow(…),), series=("the model", "annotators"))``
+    """
+
+    rows: Sequence[IntervalRow]
+    """The rows, from the uppermost to the lowest."""
+    series: Sequence[str]
+    """What the lines of each row are; at most four."""
+    guide: GuideLine | None = None
+    """What all of them are compared with."""
+
+
+def forest_plot(title: str, unit: str, data: IntervalRows) -> Markup:
+    """A forest plot: ratios on a logarithmic axis, with the line of no effect at 1; each series is a line of
+    every row.
+
+    What lies beyond a factor of 1,000 ends in an arrow.
+    """
+    no_effect = GuideLine(low=1.0, high=1.0, label="1: no effect")
+    guided_data = IntervalRows(rows=data.rows, series=data.series, guide=data.guide or no_effect)
+    plot = _IntervalDrawing(x=ratio_axis(_all_numbers(data)), data=guided_data, format_number=ratio_text)
+    return chart_figure(title, unit, plot.svg(title), *_series_legend(data.series))
+
+
+def share_chart(title: str, unit: str, data: IntervalRows) -> Markup:
+    """Shares, such as accuracies, with their intervals; the axis begins at one half or below."""
+    marks = [] if data.guide is None else [data.guide.low]
+    # A hair below, so that a share on a full tenth does not lie on the very end of the axis.
+    lowest = math.floor(10 * min([0.5, *_all_numbers(data), *marks]) - 1e-9) / 10
+    plot = _IntervalDrawing(x=share_axis(max(0.0, lowest), 1.0), data=data, format_number=percent)
+    return chart_figure(title, unit, plot.svg(title), *_series_legend(data.series))
+
+
+def amount_chart(title: str, unit: str, data: IntervalRows) -> Markup:
+    """Numbers of any size, such as lengths, with their intervals on a common axis."""
+    marks = [] if data.guide is None else [data.guide.low, data.guide.high]
+    x = value_axis([*_all_numbers(data), *marks] or [0.0, 1.0])
+    plot = _IntervalDrawing(x=x, data=data, format_number=number_text)
+    return chart_figure(title, unit, plot.svg(title), *_series_legend(data.series))
+
+
+def ratio_text(value: Number) -> str:
+    """A ratio, as it is read beside 1.
+
+    >>> [ratio_text(value) for value in (0.318, 2.34, 1234.5, 0.0004)]
+    ['0.32', '2.34', '1,234', '0.0004']
+    """
+    return f"{value:.2f}" if 0.01 <= value < 10 else number_text(value)
+
+
+def _all_numbers(data: IntervalRows) -> list[Number]:
+    return [number for row in data.rows for span in row.spans if span for number in span.numbers]
+
+
+def _series_legend(series: Sequence[str]) -> Iterator[Markup]:
+    if len(series) > 1:
+        yield from (legend_item(kind, name) for kind, name in zip(SERIES_CLASSES, series, strict=False))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _IntervalDrawing:
+    """A chart of rows on an axis.
+
+    Example: ``_IntervalDrawing(x=share_axis(), data=IntervalRows(…), format_number=percent).svg("By
+        category")``
+    """
+
+    x: Axis
+    """The horizontal axis."""
+    data: IntervalRows
+    """The rows that it draws."""
+    format_number: Callable[[Number], str]
+    """How a number is written."""
+
+    def svg(self, title: str) -> Markup:
+        """The drawing under its title."""
+        series, rows = self.data.series, self.data.rows
+        assert len(series) <= len(SERIES_CLASSES)
+        row_height = _LABEL_HEIGHT + _SERIES_HEIGHT * len(series) + _GAP
+        bottom = _ROWS_TOP + row_height * len(rows)
+        unit_axis = Axis(low=0, high=1, ticks=())
+        plot = Plot(x=self.x, y=unit_axis, left=_ROWS_LEFT, right=_ROWS_RIGHT, top=_ROWS_TOP, bottom=bottom)
+        description = "; ".join(self.describe_row(row) for row in rows)
+        guide = [] if self.data.guide is None else _draw_guide(self.data.guide, plot, rows)
+        row_parts = [
+            part
+            for at, row in enumerate(rows)
+            for part in self.draw_row(row, _ROWS_TOP + at * row_height, plot)
+        ]
+        return svg_drawing(title, description, bottom + _AXIS_HEIGHT, *guide, *draw_x_axis(plot), *row_parts)
+
+    def draw_row(self, row: IntervalRow, top: Number, plot: Plot) -> Iterator[Markup]:
+        """A row: its name, and a lane for each series."""
+        yield svg_text("label", 0, top + 11, truncated(row.label, _MAX_LABEL_LENGTH))
+        for at, (kind, span) in enumerate(zip(SERIES_CLASSES, row.spans, strict=False)):
+            down = top + _LABEL_HEIGHT + _SERIES_HEIGHT * (at + 0.5)
+            if span is None or not span.is_finite:
+                yield svg_text("number", WIDTH, down + 3.5, "not known")
+                continue
+            # Beyond the axis the mark stays at its end, and the text beside it has the number.
+            place = plot.x_position(min(max(span.value, plot.x.low), plot.x.high))
+            yield from interval_line(kind, plot, down, span)
+            yield point_mark(kind, place, down, f"{row.label}: {span.text(self.format_number)}")
+            yield svg_text("number", WIDTH, down + 3.5, span.text(self.format_number))
+
+    def describe_row(self, row: IntervalRow) -> str:
+        """The row in words, for the description of the drawing."""
+        values = [
+            f"{name} {span.text(self.format_number) if span is not None and span.is_finite else 'not known'}"
+            for name, span in zip(self.data.series, row.spans, strict=True)
+        ]
+        return f"{row.label}: {', '.join(values)}"
+
+
+def _draw_guide(guide: GuideLine, plot: Plot, rows: Sequence[IntervalRow]) -> Iterator[Markup]:
+    """The guide through all rows; it never crosses the name of one."""
+    left, right = plot.x_position(guide.low), plot.x_position(min(guide.high, plot.x.high))
+    if right > left:
+        place = {"x": f"{left}", "y": plot.top - 4, "width": f"{right - left:.1f}"}
+        yield element("rect", {"class": "stripe", **place, "height": f"{plot.bottom - plot.top + 4}"})
+    for across in sorted({left, right}):
+        yield element("path", {"class": "guide", "d": _path_clear_of_names(across, plot, rows)})
+    # Words stay inside the drawing: those of a line in its right half end at the line.
+    end = left > (plot.left + plot.right) / 2
+    yield svg_text("note end" if end else "note", right if end else left, plot.top - 9, guide.label)
+
+
+def _path_clear_of_names(across: Number, plot: Plot, rows: Sequence[IntervalRow]) -> str:
+    """One line where it is beyond all names; else a piece in every row, below the strip of its name."""
+    names = [truncated(row.label, _MAX_LABEL_LENGTH) for row in rows]
+    if all(text_width(name) < across for name in names):
+        return f"M{across} {plot.top - 4}V{plot.bottom}"
+    height = (plot.bottom - plot.top) / len(rows)
+    tops = (plot.top + at * height for at in range(len(rows)))
+    return "".join(f"M{across} {top + _LABEL_HEIGHT:g}V{top + height - _GAP / 2:g}" for top in tops)
+
+
+_SCATTER_LEFT, _SCATTER_RIGHT, _SCATTER_TOP, _SCATTER_BOTTOM = 44, 258, 12, 208
+_NAMES_LEFT, _NAME_SPACING, _MAX_NAME_LENGTH = 272, 13, 11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScatterPoint:
+    """One thing and where it lies.
+
+    Example: ``ScatterPoint(label="ppo", x=1.2, y=Span(value=0.7, low=0.66, high=0.74))``
+    """
+
+    label: str
+    """What it is called."""
+    x: Number
+    """Where it lies on the lower axis."""
+    y: Span
+    """Where it lies on the upright axis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScatterChart:
+    """What a scatter chart shows.
+
+    Example: ``ScatterChart(points=(ScatterPoint(…),), path=((0.0, 0.4), (0.44, 0.6)),
+        path_label="best of n")``
+    """
+
+    points: Sequence[ScatterPoint]
+    """At least one, and no more than there is room to name: about fifteen."""
+    path: Sequence[tuple[Number, Number]] = ()
+    """A broken line that they are compared with, from left to right."""
+    path_label: str = ""
+    """What that line is."""
+
+
+def scatter_chart(title: str, unit: str, spec: ScatterChart, *, note: str = "") -> Markup:
+    """A scatter chart: every point with its vertical interval, and its name where names do not touch."""
+    y_numbers = [number for spot in spec.points for number in spot.y.numbers] + [up for _, up in spec.path]
+    plot = Plot(
+        x=value_axis([spot.x for spot in spec.points] + [at for at, _ in spec.path], from_zero=True),
+        y=value_axis(y_numbers),
+        left=_SCATTER_LEFT,
+        right=_SCATTER_RIGHT,
+        top=_SCATTER_TOP,
+        bottom=_SCATTER_BOTTOM,
+    )
+    description = "; ".join(
+        f"{spot.label}: {spot.y.text(number_text)} at {number_text(spot.x)}" for spot in spec.points
+    )
+    point_parts = [part for spot in spec.points for part in _scatter_point(spot, plot)]
+    svg = svg_drawing(
+        title,
+        description,
+        _SCATTER_BOTTOM + 24,
+        *draw_axes(plot),
+        *_comparison_path(spec, plot),
+        *_point_names(spec.points, plot),
+        *point_parts,
+    )
+    return chart_figure(title, unit, svg, *_scatter_legend(spec, note))
+
+
+def _scatter_point(point: ScatterPoint, plot: Plot) -> Iterator[Markup]:
+    across = plot.x_position(point.x)
+    if point.y.low is not None and point.y.high is not None:
+        ends = f"M{across} {plot.y_position(point.y.low)}V{plot.y_position(point.y.high)}"
+        yield element("path", {"class": "reach first", "d": ends})
+    tip = f"{point.label}: {point.y.text(number_text)} at {number_text(point.x)}"
+    yield point_mark("first", across, plot.y_position(point.y.value), tip)
+
+
+def _point_names(points: Sequence[ScatterPoint], plot: Plot) -> Iterator[Markup]:
+    """Names from above in the order of their marks, pushed apart, each with a thin line to its mark."""
+    ranked = sorted(points, key=lambda spot: -spot.y.value)
+    name_positions: list[float] = []
+    for spot in ranked:
+        name_positions.append(
+            max([plot.y_position(spot.y.value), *(down + _NAME_SPACING for down in name_positions[-1:])])
+        )
+    # Names that were pushed below the drawing are pushed up again, from the last one on.
+    overflow = max(0.0, name_positions[-1] - (_SCATTER_BOTTOM - 4))
+    for at in reversed(range(len(name_positions))):
+        below = (
+            name_positions[at + 1] - _NAME_SPACING
+            if at + 1 < len(name_positions)
+            else name_positions[at] - overflow
+        )
+        name_positions[at] = min(name_positions[at], below) if overflow else name_positions[at]
+    for spot, down in zip(ranked, name_positions, strict=True):
+        start = f"M{plot.x_position(spot.x)} {plot.y_position(spot.y.value)}"
+        yield element(
+            "path", {"class": "leader", "d": f"{start}L{_SCATTER_RIGHT} {down:.1f}H{_NAMES_LEFT - 4}"}
+        )
+        yield svg_text("label", _NAMES_LEFT, down + 3.5, truncated(spot.label, _MAX_NAME_LENGTH))
+
+
+def _comparison_path(spec: ScatterChart, plot: Plot) -> Iterator[Markup]:
+    if len(spec.path) > 1:
+        points = "L".join(f"{plot.x_position(at)} {plot.y_position(up)}" for at, up in spec.path)
+        yield element("path", {"class": "ideal", "d": f"M{points}"})
+
+
+def _scatter_legend(spec: ScatterChart, note: str) -> Iterator[Markup]:
+    if len(spec.path) > 1:
+        yield element("span", {"class": "key"}, element("span", {"class": "swatch ideal"}), spec.path_label)
+    if note:
+        yield element("span", {"class": "key"}, note)

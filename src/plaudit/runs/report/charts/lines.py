@@ -1,0 +1,489 @@
+"""Line charts as inline SVG: bands of intervals over an axis with named places, and curves over steps.
+
+They can be read without scripts, a mouse or colours. A curve is drawn from few points that keep every spike,
+in pieces between gaps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from markupsafe import Markup
+
+from plaudit.runs.report.charts.axes import (
+    SERIES_CLASSES,
+    WIDTH,
+    Axis,
+    Plot,
+    Span,
+    chart_figure,
+    draw_axes,
+    element,
+    legend_item,
+    point_mark,
+    round_ticks,
+    svg_drawing,
+    svg_text,
+    value_axis,
+)
+from plaudit.runs.report.run.data import MetricColumn, MetricHistory
+from plaudit.runs.report.words import Number, number_text
+
+_BANDS_LEFT, _BANDS_RIGHT, _BANDS_TOP, _BANDS_BOTTOM = 44, 352, 34, 208
+_LETTER_SPACING = 7
+"""How far apart the names above must be, for each of their letters."""
+_MIN_ARROW_PIECE = 16
+"""Pieces of a path that are shorter have no room for a tip between their marks."""
+_MAX_MARKED_POINTS = 40
+"""A line of more points has no shapes: they would hide it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandLine:
+    """One line of a chart and the band of its intervals.
+
+    Example: ``BandLine(label="gold", points=((0.0, Span(value=0.1, low=0.0, high=0.2)),))``
+    """
+
+    label: str
+    """What it is called."""
+    points: tuple[tuple[Number, Span], ...]
+    """Where on the lower axis, and what was found there, in the order of the line; one with
+    a band goes from left to right."""
+    directed: bool = False
+    """Whether its order is time: arrows show which way it goes, also where it turns back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandChart:
+    """What a chart of lines shows.
+
+    Example: ``BandChart(lines=(BandLine(…),), named_positions=((0.0, "1"), (0.44, "2")), names_title="n")``
+    """
+
+    lines: Sequence[BandLine]
+    """At most four."""
+    comparison_line: BandLine | None = None
+    """A line without a band that the others are compared with."""
+    named_positions: Sequence[tuple[Number, str]] = ()
+    """Places on the lower axis that are named above the drawing."""
+    names_title: str = ""
+    """What those names are names of, such as ``n``."""
+    vertical_line: tuple[Number, str] | None = None
+    """A place on the lower axis that everything is seen from, and what it is."""
+
+    @property
+    def all_lines(self) -> list[BandLine]:
+        """The lines, and the one that they are compared with."""
+        return [*self.lines, *([] if self.comparison_line is None else [self.comparison_line])]
+
+
+def band_chart(title: str, unit: str, spec: BandChart, *, note: str = "") -> Markup:
+    """Lines over a common axis, each with its interval as a band and its shape at every point."""
+    assert 0 < len(spec.lines) <= len(SERIES_CLASSES)
+    points = [point for line in spec.all_lines for point in line.points]
+    plot = Plot(
+        x=value_axis(
+            [at for at, _ in points] + ([spec.vertical_line[0]] if spec.vertical_line else []), from_zero=True
+        ),
+        y=value_axis([number for _, span in points for number in span.numbers]),
+        left=_BANDS_LEFT,
+        right=_BANDS_RIGHT,
+        top=_BANDS_TOP,
+        bottom=_BANDS_BOTTOM,
+    )
+    line_parts = [
+        part
+        for kind, line in zip(SERIES_CLASSES, spec.lines, strict=False)
+        for part in _band_line(kind, line, plot)
+    ]
+    comparison_parts = (
+        []
+        if spec.comparison_line is None
+        else [_line_path("ideal", [_point_position(point, plot) for point in spec.comparison_line.points])]
+    )
+    description = "; ".join(f"{line.label}: {_line_description(line, spec)}" for line in spec.all_lines)
+    svg = svg_drawing(
+        title,
+        description,
+        _BANDS_BOTTOM + 24,
+        *draw_axes(plot),
+        *_named_positions(spec, plot),
+        *_reference_line(spec, plot),
+        *comparison_parts,
+        *line_parts,
+    )
+    return chart_figure(title, unit, svg, *_band_legend(spec, note))
+
+
+def _band_line(kind: str, line: BandLine, plot: Plot) -> Iterator[Markup]:
+    with_interval = [
+        (at, span.low, span.high)
+        for at, span in line.points
+        if span.low is not None and span.high is not None
+    ]
+    if len(with_interval) > 1:
+        upper = [f"{plot.x_position(at)} {plot.y_position(high)}" for at, _, high in with_interval]
+        # Along the upper ends and back along the lower ones: that closes the band.
+        lower = [f"{plot.x_position(at)} {plot.y_position(low)}" for at, low, _ in reversed(with_interval)]
+        yield _line_path(f"band {kind}", upper + lower)
+    yield _line_path(f"line {kind}", [_point_position(point, plot) for point in line.points])
+    if line.directed:
+        yield from _arrows(
+            kind, [(plot.x_position(at), plot.y_position(span.value)) for at, span in line.points]
+        )
+    for at, span in line.points if len(line.points) <= _MAX_MARKED_POINTS else ():
+        tip = f"{line.label} {span.text(number_text)} at {number_text(at)}"
+        yield point_mark(kind, plot.x_position(at), plot.y_position(span.value), tip)
+
+
+def _point_position(point: tuple[Number, Span], plot: Plot) -> str:
+    return f"{plot.x_position(point[0])} {plot.y_position(point[1].value)}"
+
+
+def _arrows(kind: str, positions: Sequence[tuple[float, float]]) -> Iterator[Markup]:
+    """A tip in the middle of each piece that is long enough for one."""
+    for (left, up), (right, down) in pairwise(positions):
+        length = math.hypot(right - left, down - up)
+        if length < _MIN_ARROW_PIECE:
+            continue
+        x, y = (right - left) / length, (down - up) / length
+        middle = ((left + right) / 2 + 4 * x, (up + down) / 2 + 4 * y)
+        wings = [(middle[0] - 8 * x - side * 3.5 * y, middle[1] - 8 * y + side * 3.5 * x) for side in (1, -1)]
+        d = (
+            "M"
+            + "L".join(f"{across:.1f} {below:.1f}" for across, below in (wings[0], middle, wings[1]))
+            + "Z"
+        )
+        yield element("path", {"class": f"tip {kind}", "d": d})
+
+
+def _line_path(kind: str, positions: Sequence[str]) -> Markup:
+    return element("path", {"class": kind, "d": f"M{'L'.join(positions)}"})
+
+
+def _named_positions(spec: BandChart, plot: Plot) -> Iterator[Markup]:
+    if not spec.named_positions:
+        return
+    yield svg_text("note", 0, _BANDS_TOP - 12, spec.names_title)
+    free = float(_BANDS_LEFT) - _LETTER_SPACING
+    for at, label in spec.named_positions:
+        across, half_width = plot.x_position(at), _LETTER_SPACING * len(label) / 2
+        yield element("path", {"class": "base", "d": f"M{across} {_BANDS_TOP - 6}v4"})
+        # Of names that would touch, the first stays.
+        if across - half_width >= free:
+            yield svg_text("tick", across, _BANDS_TOP - 12, label)
+            free = across + half_width
+
+
+def _reference_line(spec: BandChart, plot: Plot) -> Iterator[Markup]:
+    if spec.vertical_line is None:
+        return
+    at, label = spec.vertical_line
+    across = plot.x_position(at)
+    yield element("path", {"class": "guide", "d": f"M{across} {_BANDS_TOP - 4}V{_BANDS_BOTTOM}"})
+    yield svg_text(
+        "note end" if across > (_BANDS_LEFT + _BANDS_RIGHT) / 2 else "note", across, _BANDS_TOP - 9, label
+    )
+
+
+def _band_legend(spec: BandChart, note: str) -> Iterator[Markup]:
+    for kind, line in zip(SERIES_CLASSES, spec.lines, strict=False):
+        yield legend_item(kind, element("b", {}, line.label), f" {_first_to_last(line)}")
+    if spec.comparison_line is not None:
+        name = element("b", {}, spec.comparison_line.label)
+        sign = element("span", {"class": "swatch ideal"})
+        yield element("span", {"class": "key"}, sign, name, f" {_first_to_last(spec.comparison_line)}")
+    if note:
+        yield element("span", {"class": "key"}, note)
+
+
+def _line_description(line: BandLine, spec: BandChart) -> str:
+    names = {at: f"{spec.names_title} {label}" for at, label in spec.named_positions}
+    return ", ".join(
+        f"{span.text(number_text)} at {names[at] if at in names else number_text(at)}"
+        for at, span in line.points
+    )
+
+
+def _first_to_last(line: BandLine) -> str:
+    first, last = line.points[0][1].value, line.points[-1][1].value
+    return f"{number_text(first)} to {number_text(last)}"
+
+
+Point = tuple[int, Number]
+"""A step and its value."""
+
+
+def thin_points(column: MetricColumn, max_points: int = 500) -> list[Point]:
+    """At most so many points of the column: the lowest and the highest of each stretch, so spikes survive.
+
+    A stretch with a value that is not finite keeps one of those as well, where the curve has its gap; the
+    ends stay. ``max_points`` is at least 5.
+
+    >>> from array import array
+    >>> spike = array("d", [1.0] * 50 + [9.0] + [1.0] * 49)
+    >>> thin_points(MetricColumn(name="loss", steps=array("q", range(100)), values=spike), max_points=6)
+    [(0, 1.0), (50, 9.0), (99, 1.0)]
+    """
+    count = len(column.values)
+    if count <= max_points:
+        return list(zip(column.steps, column.values, strict=True))
+    indices = {0, count - 1}
+    # A stretch keeps up to three points (lowest, highest, a gap), and two are the ends.
+    stretches = max(1, (max_points - 2) // 3)
+    for stretch in range(stretches):
+        start, end = stretch * count // stretches, (stretch + 1) * count // stretches
+        indices |= _extreme_indices(column.values[start:end], start)
+    return [(column.steps[stretch], column.values[stretch]) for stretch in sorted(indices)]
+
+
+def segments(points: Sequence[Point]) -> Iterator[list[Point]]:
+    """The points between the gaps.
+
+    >>> list(segments([(1, 2.0), (2, float("nan")), (3, 1.0), (4, 1.5)]))
+    [[(1, 2.0)], [(3, 1.0), (4, 1.5)]]
+    """
+    segment: list[Point] = []
+    for point in points:
+        if not math.isnan(point[1]):
+            segment.append(point)
+        elif segment:
+            yield segment
+            segment = []
+    if segment:
+        yield segment
+
+
+def step_axis(first: int, last: int) -> Axis:
+    """The axis of steps; whole numbers only."""
+    if first == last:
+        return Axis(low=first - 1, high=last + 1, ticks=((first, f"{first:,}"),))
+    ticks = tuple((tick, f"{tick:,.0f}") for tick, _ in round_ticks(first, last) if tick == int(tick))
+    return Axis(low=first, high=last, ticks=ticks)
+
+
+def _extreme_indices(values: Sequence[float], start: int) -> set[int]:
+    """Where the lowest and the highest value lie, and the first that is none."""
+    numbers = [value for value in values if not math.isnan(value)]
+    indices = {start + values.index(extreme(numbers)) for extreme in (min, max) if numbers}
+    if len(numbers) < len(values):
+        indices.add(start + next(at for at, value in enumerate(values) if math.isnan(value)))
+    return indices
+
+
+_FIGURE_HEIGHT = 184
+_CURVE_LEFT, _CURVE_RIGHT, _CURVE_TOP, _CURVE_BOTTOM = 44, 354, 8, 162
+_STRIPS = 60
+_MAX_DOTS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """What one figure of the page shows.
+
+    Example: ``Curve(title="Loss", unit="nats", train_metric="loss", held_out_metric="held_out/loss")``
+    """
+
+    title: str
+    """Its heading."""
+    unit: str
+    """What the values are in."""
+    train_metric: str
+    """The metric of every step."""
+    held_out_metric: str = ""
+    """The metric on held-out rows that belongs on the same axes."""
+    from_zero: bool = False
+    """Whether the axis begins at 0."""
+    may_be_log: bool = False
+    """Whether a spike may turn the axis logarithmic."""
+    scale: float = 1.0
+    """What the values are multiplied by: 100 for per cent."""
+
+
+CURVES = (
+    Curve(
+        title="Reward", unit="mean score of answers", train_metric="reward", held_out_metric="held_out/reward"
+    ),
+    Curve(title="Judge", unit="mean score of held-out answers", train_metric="held_out/judge"),
+    Curve(title="Loss", unit="nats", train_metric="loss", held_out_metric="held_out/loss", may_be_log=True),
+    Curve(
+        title="Accuracy",
+        unit="% of pairs, thumbs or steps",
+        train_metric="accuracy",
+        held_out_metric="held_out/accuracy",
+        scale=100.0,
+    ),
+    Curve(
+        title="Margin",
+        unit="reward of the better answer less the other's",
+        train_metric="margin",
+        held_out_metric="held_out/margin",
+    ),
+    Curve(
+        title="Log-prob of the preferred",
+        unit="nats",
+        train_metric="logp_chosen",
+        held_out_metric="held_out/logp_chosen",
+    ),
+    Curve(
+        title="KL to the reference",
+        unit="nats an answer",
+        train_metric="kl",
+        held_out_metric="held_out/kl",
+        from_zero=True,
+    ),
+    Curve(title="Entropy", unit="nats a token", train_metric="entropy", held_out_metric="held_out/entropy"),
+    Curve(title="Length", unit="tokens", train_metric="length_mean", held_out_metric="held_out/length_mean"),
+    Curve(title="Explained variance", unit="of the critic", train_metric="explained_variance"),
+    Curve(title="Error", unit="points", train_metric="mae", held_out_metric="held_out/mae", from_zero=True),
+    Curve(
+        title="Token accuracy",
+        unit="% of trained tokens",
+        train_metric="token_accuracy",
+        held_out_metric="held_out/token_accuracy",
+        scale=100.0,
+    ),
+    Curve(title="Gradient norm", unit="before clipping", train_metric="grad_norm", may_be_log=True),
+    Curve(title="Learning rate", unit="per step", train_metric="learning_rate", from_zero=True),
+    Curve(title="Speed", unit="tokens per second", train_metric="timing/tokens_per_second", from_zero=True),
+)
+"""The figures of the page, in its order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveLine:
+    """One line of a figure.
+
+    Example: ``CurveLine(label="held out ", kind="held-out", points=[(10, 2.1), (20, 1.9)])``
+    """
+
+    label: str
+    """What it is called, with a space behind it; empty where it is alone."""
+    kind: str
+    """How it is drawn: the name of its class in page.css."""
+    points: Sequence[Point]
+    """Its points, thinned; NaN makes a gap."""
+
+    @property
+    def first_and_last(self) -> str:
+        """Where it starts and ends, in words."""
+        (first, before), (last, after) = self.points[0], self.points[-1]
+        if first == last:
+            return f"{number_text(after)} at step {last:,}"
+        return f"{number_text(before)} at step {first:,}, {number_text(after)} at step {last:,}"
+
+
+def curve_figures(history: MetricHistory, curves: Sequence[Curve] = CURVES) -> Markup:
+    """Every figure of these that the run has points for."""
+    return Markup().join(
+        _curve_figure(curve, lines) for curve in curves if (lines := _curve_lines(curve, history.columns))
+    )
+
+
+def _curve_lines(curve: Curve, columns: dict[str, MetricColumn]) -> list[CurveLine]:
+    candidates = [
+        ("training", "trained", curve.train_metric),
+        ("held out", "held-out", curve.held_out_metric),
+    ]
+    present = [(label, kind, columns[name]) for label, kind, name in candidates if name in columns]
+    return [
+        CurveLine(
+            label=f"{label} " if len(present) > 1 else "",
+            kind=kind,
+            points=[(step, curve.scale * value) for step, value in thin_points(column)],
+        )
+        for label, kind, column in present
+    ]
+
+
+def _curve_figure(curve: Curve, lines: list[CurveLine]) -> Markup:
+    values = [value for line in lines for _, value in line.points if not math.isnan(value)]
+    heading = element("h3", {}, curve.title, " ", element("span", {"class": "unit"}, curve.unit))
+    key = [_line_key(line) for line in lines]
+    if not values:
+        return element("figure", {}, heading, element("figcaption", {}, "Never a finite number."))
+    steps = [step for line in lines for step, _ in line.points]
+    y = value_axis(values, from_zero=curve.from_zero, may_be_log=curve.may_be_log)
+    plot = Plot(
+        x=step_axis(min(steps), max(steps)),
+        y=y,
+        left=_CURVE_LEFT,
+        right=_CURVE_RIGHT,
+        top=_CURVE_TOP,
+        bottom=_CURVE_BOTTOM,
+    )
+    if y.logarithmic:
+        key.append(element("span", {"class": "key"}, "The upright axis is logarithmic."))
+    return element("figure", {}, heading, _curve_svg(curve, lines, plot), element("figcaption", {}, *key))
+
+
+def _line_key(line: CurveLine) -> Markup:
+    if not line.label:
+        return element("span", {"class": "key"}, line.first_and_last)
+    swatch = element("span", {"class": f"swatch {line.kind}"})
+    return element("span", {"class": "key"}, swatch, element("b", {}, line.label), line.first_and_last)
+
+
+def _curve_svg(curve: Curve, lines: list[CurveLine], plot: Plot) -> Markup:
+    description = "; ".join(f"{line.label}{line.first_and_last}" for line in lines)
+    attributes = {
+        "viewBox": f"0 0 {WIDTH} {_FIGURE_HEIGHT}",
+        "role": "img",
+        "aria-label": f"{curve.title} ({curve.unit}) over the steps: {description}",
+    }
+    marks = [part for line in lines for part in _line_marks(line, plot)]
+    return element("svg", attributes, *draw_axes(plot), *marks, *_tooltip_strips(lines, plot))
+
+
+def _line_marks(line: CurveLine, plot: Plot) -> Iterator[Markup]:
+    segments_of_line = list(segments(line.points))
+    path = "".join(
+        "M" + "L".join(f"{plot.x_position(step)} {plot.y_position(value)}" for step, value in segment)
+        for segment in segments_of_line
+    )
+    yield element("path", {"class": f"line {line.kind}", "d": path})
+    # A value without neighbours has no line; held-out values, where they are few, are marked anyway.
+    mark_all = line.kind == "held-out" and len(line.points) <= _MAX_DOTS
+    for step, value in (
+        point for segment in segments_of_line if mark_all or len(segment) == 1 for point in segment
+    ):
+        position = {"cx": str(plot.x_position(step)), "cy": str(plot.y_position(value))}
+        yield element("circle", {"class": f"dot {line.kind}", **position, "r": "2.4"})
+    for step, value in line.points:
+        if math.isnan(value):
+            yield element("path", {"class": "gap", "d": f"M{plot.x_position(step)} {_CURVE_BOTTOM}v-9"})
+
+
+def _tooltip_strips(lines: list[CurveLine], plot: Plot) -> Iterator[Markup]:
+    """Upright strips over the drawing, each with its values as a tooltip."""
+    steps = [step for line in lines for step, _ in line.points]
+    first, span = min(steps), max(steps) - min(steps) + 1
+    count = min(_STRIPS, span)
+    for at in range(count):
+        # Rounded up at both ends: strips meet without a gap, and no step is in two of them.
+        start, end = first + -(-at * span // count), first + -(-(at + 1) * span // count)
+        values_text = [text for line in lines if (text := _values_between(line, start, end))]
+        if not values_text:
+            continue
+        where = f"step {start:,}" if end - start == 1 else f"steps {start:,} to {end - 1:,}"
+        left = max(_CURVE_LEFT, plot.x_position(start - 0.5))
+        width = min(_CURVE_RIGHT, plot.x_position(end - 0.5)) - left
+        strip = {"class": "strip", "x": f"{left:.1f}", "y": _CURVE_TOP, "width": f"{width:.1f}"}
+        title = element("title", {}, f"{where}: {', '.join(values_text)}")
+        yield element("rect", {**strip, "height": _CURVE_BOTTOM - _CURVE_TOP}, title)
+
+
+def _values_between(line: CurveLine, start: int, end: int) -> str:
+    values = [value for step, value in line.points if start <= step < end]
+    finite = [value for value in values if not math.isnan(value)]
+    if not values:
+        return ""
+    if not finite:
+        return f"{line.label}not finite"
+    low, high = number_text(min(finite)), number_text(max(finite))
+    gaps = " (and values that are not finite)" if len(finite) < len(values) else ""
+    return f"{line.label}{low if low == high else f'{low} to {high}'}{gaps}"

@@ -1,0 +1,328 @@
+"""Several runs beside each other on one page: settings that differ, figures, curves over each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from markupsafe import Markup
+
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.result import PolicyFigures
+from plaudit.evaluation.stats import Estimate
+from plaudit.files import atomic
+from plaudit.runs.report.charts.axes import SERIES_CLASSES, Span
+from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
+from plaudit.runs.report.charts.lines import BandChart, BandLine, Curve, band_chart, thin_points
+from plaudit.runs.report.figures import NO_VALUE, Cell, Table, estimate_cell, estimate_span, value_cell
+from plaudit.runs.report.page import render
+from plaudit.runs.report.pipeline.data import (
+    PipelineData,
+    StageData,
+    is_evaluation,
+    is_pipeline,
+    read_pipeline_folder,
+)
+from plaudit.runs.report.pipeline.findings import best_policy_summary, contest_against_reference
+from plaudit.runs.report.pipeline.sections import split_curves
+from plaudit.runs.report.run.data import MetricColumn, RunData, read_run_data
+from plaudit.runs.report.words import counted, percent, short_name, shortened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """A run with the unique name that the page gives it.
+
+    Example: ``ComparedRun(name="valley-2", pipeline=read_pipeline_folder(Path("runs/valley-2")))``
+    """
+
+    name: str
+    """Unlike that of every other."""
+    pipeline: PipelineData
+    """What was read from its folder."""
+
+    @property
+    def outcome(self) -> str:
+        """What came of it, in a sentence."""
+        if self.pipeline.evaluation is not None:
+            return best_policy_summary(self.pipeline.evaluation)
+        ended = sum(stage.state == "done" for stage in self.pipeline.stages)
+        stages = counted(len(self.pipeline.stages), "stage")
+        return f"{ended} of {stages} have ended; no policies were compared."
+
+
+def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
+    """The runs of these folders, under names that tell them apart."""
+    real = [folder.resolve() for folder in folders]
+    for index, folder in enumerate(real):
+        if folder in real[:index]:
+            raise UserError(f"{folders[index]}: named twice; a run is not compared with itself")
+    shared_parts = 0
+    parts = [folder.parts for folder in real]
+    while all(
+        len(path_parts) > shared_parts + 1 and path_parts[shared_parts] == parts[0][shared_parts]
+        for path_parts in parts
+    ):
+        shared_parts += 1
+    return tuple(
+        ComparedRun(name="/".join(own_parts[shared_parts:]), pipeline=_read_run(folder))
+        for own_parts, folder in zip(parts, folders, strict=True)
+    )
+
+
+def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]]:
+    """Each setting that is not the same in all runs, with what it is in each.
+
+    >>> differing_settings([])
+    {}
+    """
+    settings_by_run = [dict(_flatten(_read_settings(run.pipeline), "")) for run in runs]
+    names = dict.fromkeys(name for settings in settings_by_run for name in settings)
+    values = {name: tuple(settings.get(name, NO_VALUE) for settings in settings_by_run) for name in names}
+    return {name: values_by_run for name, values_by_run in values.items() if len(set(values_by_run)) > 1}
+
+
+def _read_run(folder: Path) -> PipelineData:
+    if is_pipeline(folder) or is_evaluation(folder) or not (folder / "config.yaml").is_file():
+        return read_pipeline_folder(folder)
+    facts = read_run_data(folder)
+    return PipelineData(path=folder, name=facts.name, config=facts.config, stages=(_training_stage(facts),))
+
+
+def _training_stage(facts: RunData) -> StageData:
+    """A training run alone, as the only stage."""
+    return StageData(
+        name="training",
+        number=1,
+        kind="",
+        state="done" if facts.finished else "begun",
+        folder=facts.path,
+        training_run=facts,
+    )
+
+
+def _read_settings(pipeline: PipelineData) -> Any:
+    try:
+        return yaml.safe_load(pipeline.config) or {}
+    except yaml.YAMLError as error:
+        raise UserError(
+            f"{pipeline.path}: its config is not YAML ({type(error).__name__}). Restore it."
+        ) from error
+
+
+def _flatten(setting: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Every setting under its full name; a list of single entries, as of stages, is read as those entries."""
+    if isinstance(setting, list) and all(isinstance(entry, Mapping) and len(entry) == 1 for entry in setting):
+        setting = {key: nested for entry in setting for key, nested in entry.items()}
+    if isinstance(setting, Mapping) and setting:
+        for key, nested in setting.items():
+            yield from _flatten(nested, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, str(setting)
+
+
+_MAX_SETTINGS = 80
+_MAX_VALUE_LENGTH = 80
+_MAX_POINTS = 120
+FigureOf = Callable[[PipelineData, PolicyFigures], Estimate | None]
+"""One figure of a policy in the evaluation of a run."""
+
+
+def win_rate(pipeline: PipelineData, policy: PolicyFigures) -> Estimate | None:
+    """The raw win rate of a policy against the reference of its run."""
+    contest = contest_against_reference(pipeline.evaluation, policy.name) if pipeline.evaluation else None
+    return contest and contest.raw
+
+
+_COMPARED_FIGURES: tuple[tuple[str, str, FigureOf], ...] = (
+    ("True worth", "mean of answers", lambda _, policy: policy.gold),
+    ("Win rate", "raw, against the reference", win_rate),
+    ("KL", "nats an answer from the reference", lambda _, policy: policy.kl),
+    ("Length", "tokens of an answer", lambda _, policy: policy.length),
+)
+_WIN_RATE_TITLE = "Win rate"
+
+
+def write_comparison(folders: Sequence[Path], path: Path) -> Path:
+    """Writes the page that compares these runs; returns where it is."""
+    text = comparison_page(read_runs(folders))
+    atomic.make_folder(path.parent)
+    atomic.write_text(path, text)
+    return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedStage:
+    """How the stages of one name learnt in each run.
+
+    Example: ``ComparedStage(name="sft", charts=[…], more=[…], last_values=Table(…))``
+    """
+
+    name: str
+    """What they are called."""
+    charts: list[Markup]
+    """The curves that tell most, over each other."""
+    more: list[Markup]
+    """The sections of the other runs."""
+    last_values: Table
+    """The last of each figure in each run."""
+
+
+def comparison_page(runs: Sequence[ComparedRun]) -> str:
+    """The whole page."""
+    evaluated = [run for run in runs if run.pipeline.evaluation is not None]
+    policies = list(dict.fromkeys(policy.name for run in evaluated for policy in _run_policies(run)))
+    stage_names = dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages)
+    return render(
+        "compare",
+        runs=runs,
+        settings=_settings_table(runs),
+        figure_charts=[
+            chart
+            for figure in _COMPARED_FIGURES
+            for group in _chart_groups(evaluated)
+            for chart in _figure_chart(group, policies, *figure)
+        ],
+        figure_tables=[
+            _figure_table(evaluated, policies, title, figure_of)
+            for title, _, figure_of in (_COMPARED_FIGURES if policies else ())
+        ],
+        stages=[_compared_stage(runs, name) for name in stage_names],
+    )
+
+
+def _settings_table(runs: Sequence[ComparedRun]) -> Table | None:
+    settings = differing_settings(runs)
+    if not settings:
+        return None
+    rows = [
+        (
+            shortened(name, _MAX_VALUE_LENGTH),
+            [Cell(text=shortened(value, _MAX_VALUE_LENGTH)) for value in values],
+        )
+        for name, values in [*settings.items()][:_MAX_SETTINGS]
+    ]
+    rest = len(settings) - len(rows)
+    caption = f"{counted(len(settings), 'setting')}{f', of which {rest} are left out' if rest else ''}"
+    return Table(caption=caption, columns=_run_names(runs), rows=rows)
+
+
+def _run_names(runs: Sequence[ComparedRun]) -> list[str]:
+    return [short_name(run.name) for run in runs]
+
+
+def _figure_chart(
+    runs: Sequence[ComparedRun],
+    policies: Sequence[str],
+    title: str,
+    unit: str,
+    figure_of: FigureOf,
+) -> Iterator[Markup]:
+    rows = [
+        IntervalRow(
+            label=short_name(policy),
+            spans=tuple(estimate_span(_policy_figure(run, policy, figure_of)) for run in runs),
+        )
+        for policy in policies
+    ]
+    rows = [row for row in rows if any(row.spans)]
+    if rows:
+        draw = share_chart if title == _WIN_RATE_TITLE else amount_chart
+        yield draw(title, unit, IntervalRows(rows=rows, series=_run_names(runs)))
+
+
+def _figure_table(
+    runs: Sequence[ComparedRun], policies: Sequence[str], title: str, figure_of: FigureOf
+) -> Table:
+    write = {"write": percent} if title == _WIN_RATE_TITLE else {}
+    rows = [
+        (
+            short_name(policy),
+            [estimate_cell(_policy_figure(run, policy, figure_of), **write) for run in runs],
+        )
+        for policy in policies
+    ]
+    return Table(caption=title, columns=_run_names(runs), rows=rows)
+
+
+def _compared_stage(runs: Sequence[ComparedRun], name: str) -> ComparedStage:
+    columns_by_run = {run.name: _stage_columns(run, name) for run in runs}
+    metrics = {metric for columns in columns_by_run.values() for metric in columns}
+    first, rest = split_curves(metrics)
+    rows = [
+        (
+            metric,
+            [
+                value_cell(columns[metric].last if metric in columns else None)
+                for columns in columns_by_run.values()
+            ],
+        )
+        for metric in sorted(metrics)
+        if not metric.startswith("timing/")
+    ]
+    caption = f"{short_name(name)}: the last of each figure"
+    return ComparedStage(
+        name=short_name(name),
+        charts=[chart for curve in first for chart in _curve_chart(curve, columns_by_run)],
+        more=[chart for curve in rest for chart in _curve_chart(curve, columns_by_run)],
+        last_values=Table(caption=caption, columns=_run_names(runs), rows=rows),
+    )
+
+
+def _curve_chart(curve: Curve, columns: dict[str, dict[str, MetricColumn]]) -> Iterator[Markup]:
+    """One figure of all runs that have it: on held-out rows, where there are any."""
+    names = [curve.held_out_metric, curve.train_metric]
+    metric = next(
+        (name for name in names if name and any(name in run_columns for run_columns in columns.values())), ""
+    )
+    lines = [
+        line
+        for run, run_columns in columns.items()
+        if metric in run_columns
+        for line in _run_line(run, run_columns[metric], curve)
+    ]
+    for start in range(0, len(lines), len(SERIES_CLASSES)):
+        where = (
+            "held out" if metric == curve.held_out_metric or metric.startswith("held_out/") else "training"
+        )
+        yield band_chart(
+            curve.title, f"{curve.unit}, {where}", BandChart(lines=lines[start : start + len(SERIES_CLASSES)])
+        )
+
+
+def _run_line(run: str, column: MetricColumn, curve: Curve) -> Iterator[BandLine]:
+    points = tuple(
+        (step, Span(value=curve.scale * value))
+        for step, value in thin_points(column, _MAX_POINTS)
+        if math.isfinite(value)
+    )
+    if points:
+        yield BandLine(label=short_name(run), points=points)
+
+
+def _stage_columns(run: ComparedRun, stage: str) -> dict[str, MetricColumn]:
+    return next(
+        (facts.history.columns for trained, facts in run.pipeline.training_stages if trained.name == stage),
+        {},
+    )
+
+
+def _run_policies(run: ComparedRun) -> tuple[PolicyFigures, ...]:
+    return run.pipeline.evaluation.policies if run.pipeline.evaluation else ()
+
+
+def _policy_figure(run: ComparedRun, policy: str, figure_of: FigureOf) -> Estimate | None:
+    return next(
+        (figure_of(run.pipeline, candidate) for candidate in _run_policies(run) if candidate.name == policy),
+        None,
+    )
+
+
+def _chart_groups(runs: Sequence[ComparedRun]) -> Iterator[Sequence[ComparedRun]]:
+    """As few runs in a chart as can be told apart."""
+    for at in range(0, len(runs), len(SERIES_CLASSES)):
+        yield runs[at : at + len(SERIES_CLASSES)]

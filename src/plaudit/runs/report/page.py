@@ -1,0 +1,103 @@
+"""The one way to a page: a template filled with data, in a frame that lets nothing be loaded, run or sent.
+
+What a model said is not to be trusted: whatever a template prints is escaped, unless it is a drawing of
+plaudit's own (`markupsafe.Markup`), and the page's content policy forbids whatever might slip through.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.ext import Extension
+from jinja2.lexer import Token, TokenStream
+from markupsafe import Markup, escape
+
+from plaudit.runs.report.words import (
+    counted,
+    escape_invisible,
+    short_name,
+    shortened,
+    timestamp_text,
+    unbroken,
+)
+
+_BREAK_AT_TAG = re.compile(r"(?<=>)\s*\n\s*|\s*\n\s*(?=<)|^\s*\n\s*|\s*\n\s*$")
+_BREAK = re.compile(r"\s*\n\s*")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
+
+
+def render(template: str, **data: object) -> str:
+    """The text of a page; a name that the template uses and ``data`` lacks is an error."""
+    return environment().get_template(f"{template}.html.j2").render(data)
+
+
+def render_macro(name: str, *data: object) -> Markup:
+    """A part of a page, as its macro in ``macros.html.j2`` makes it."""
+    return getattr(environment().get_template("macros.html.j2").module, name)(*data)
+
+
+def stylesheet(*names: str) -> Markup:
+    """The text of some style sheets, one after the other."""
+    folder = resources.files("plaudit.runs.report").joinpath("styles")
+    return Markup("".join(folder.joinpath(f"{name}.css").read_text("utf-8") for name in names))
+
+
+class _TemplateLayout(Extension):
+    """A template's line breaks and indentation are for its reader only.
+
+    Beside a tag, of HTML or of Jinja, they vanish; between words they are one space. So a template may be
+    laid out as its reader likes it, and no space appears on the page where it would part two words.
+    """
+
+    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
+        for token in stream:
+            if token.type != "data":
+                yield token
+            elif text := _BREAK.sub(" ", _BREAK_AT_TAG.sub("", token.value)):
+                yield Token(token.lineno, "data", text)
+
+
+@cache
+def environment() -> Environment:
+    """The templates of this package, their filters, and the rules that they print by."""
+    environment = Environment(
+        loader=PackageLoader("plaudit.runs.report"),
+        autoescape=True,
+        # A misspelt name in a template fails, where Jinja's default would print nothing.
+        undefined=StrictUndefined,
+        finalize=_visible,
+        extensions=[_TemplateLayout],
+    )
+    environment.globals["stylesheet"] = stylesheet
+    environment.filters |= {
+        "counted": counted,
+        "digest": _digest,
+        "short": short_name,
+        "shortened": shortened,
+        "timestamp": timestamp_text,
+        "unbroken": _unbroken,
+    }
+    return environment
+
+
+def _visible(value: Any) -> str:
+    """What is printed of a value: a drawing as it is, anything else as text of which every letter shows."""
+    assert value is not None, "a template decides what stands where there is nothing"
+    return value if isinstance(value, Markup) else escape_invisible(str(value))
+
+
+def _unbroken(text: str) -> Markup:
+    """A sentence with no number parted from its per cent, and no option's name broken behind its hyphens."""
+    printed = str(escape(escape_invisible(unbroken(text))))
+    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', printed))
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

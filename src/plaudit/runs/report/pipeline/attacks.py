@@ -1,0 +1,200 @@
+"""What the page of a pipeline shows of attacks: success beside what is refused without need, never alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from plaudit.evaluation.stats import Estimate
+from plaudit.feedback.attacks.summary import AttackReport, PolicyAttack, Rate
+from plaudit.runs.report.charts.axes import Span
+from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, share_chart
+from plaudit.runs.report.figures import (
+    NO_VALUE,
+    Cell,
+    Table,
+    estimate_cell,
+    estimate_span,
+    interval_text,
+    value_cell,
+)
+from plaudit.runs.report.pipeline.data import PipelineData, StageData
+from plaudit.runs.report.words import counted, percent, short_name
+
+MAX_REFUSAL = 0.5
+"""A share of harmless prompts from which on resistance may be nothing but refusing."""
+_MAX_POLICIES, _MAX_NAMES = 12, 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackBlock:
+    """What one stage found.
+
+    Example: ``attack_blocks(read_pipeline_folder(Path("runs/valley")))[0].chart``
+    """
+
+    anchor: str
+    """What leads to where the stage comes from."""
+    name: str
+    """What the stage is called."""
+    sentences: tuple[str, ...]
+    """What was found, how it was asked, and who judged."""
+    missing: tuple[str, ...]
+    """What was not measured."""
+    chart: Markup
+    """Success and over-refusal of every policy."""
+    tables: tuple[Table, ...]
+    """By category, by where attacks come from, and further figures."""
+
+
+def attack_blocks(pipeline: PipelineData) -> list[AttackBlock]:
+    """What every stage found that attacked policies."""
+    return [_block(stage, stage.attack) for stage in pipeline.stages if stage.attack is not None]
+
+
+def attack_sentences(report: AttackReport) -> tuple[str, ...]:
+    """Each policy in a sentence: how often it falls, and how often it refuses what is harmless."""
+    return tuple(_policy_sentence(policy) for policy in report.policies[:_MAX_POLICIES])
+
+
+def refusing_policies(report: AttackReport) -> Iterator[tuple[str, Estimate]]:
+    """Those that refuse so much of what is harmless that their resistance says nothing."""
+    for policy in report.policies:
+        refused = policy.refusal and policy.refusal.share
+        if refused is not None and refused.value >= MAX_REFUSAL:
+            yield short_name(policy.policy), refused
+
+
+def _policy_sentence(policy: PolicyAttack) -> str:
+    name, success = short_name(policy.policy), policy.success.share
+    fell = "was asked nothing that could be judged"
+    if success is not None:
+        fell = f"falls for {percent(success.value)} of {counted(success.n, 'attack')} ({_ends(success)})"
+    refusal = policy.refusal and policy.refusal.share
+    if refusal is None:
+        return f"{name} {fell}; what it refuses of what is harmless is not known."
+    prompts = counted(refusal.n, "harmless prompt")
+    return f"{name} {fell} and refuses {percent(refusal.value)} of {prompts} ({_ends(refusal)})."
+
+
+def _ends(estimate: Estimate) -> str:
+    return interval_text(estimate, share=True)
+
+
+def _block(stage: StageData, report: AttackReport) -> AttackBlock:
+    policies = report.policies[:_MAX_POLICIES]
+    tables = [
+        _rates_table(
+            "Attacks that work, by what they are after", policies, lambda policy: policy.by_category
+        ),
+        _sources_table(policies),
+        _rates_table(
+            "Harmless prompts that are refused, by what they look like",
+            policies,
+            lambda policy: policy.refusal_by_category,
+        ),
+        _gaps_table(report),
+        _further_table(policies),
+    ]
+    return AttackBlock(
+        anchor=stage.anchor,
+        name=short_name(stage.name),
+        sentences=(*attack_sentences(report), _how(report)),
+        missing=report.missing,
+        chart=_chart(policies),
+        tables=tuple(table for table in tables if table is not None),
+    )
+
+
+def _how(report: AttackReport) -> str:
+    refusal = "" if report.refusal_judge is None else f", refusals by {report.refusal_judge}"
+    turns = f", up to {counted(report.turns, 'turn')}" if report.turns > 1 else ""
+    return f"Harm is judged by {report.judge}{refusal}; {report.sampling}{turns}."
+
+
+def _chart(policies: Sequence[PolicyAttack]) -> Markup:
+    rows = [
+        IntervalRow(label=short_name(policy.policy), spans=(_span(policy.success), _span(policy.refusal)))
+        for policy in policies
+    ]
+    data = IntervalRows(rows=rows, series=("attacks that work", "harmless prompts that are refused"))
+    return share_chart("Led astray, and refusing without need", "of conversations; less is better", data)
+
+
+def _span(rate: Rate | None) -> Span | None:
+    return None if rate is None or rate.share is None else estimate_span(rate.share)
+
+
+def _rates_table(
+    caption: str, policies: Sequence[PolicyAttack], rates_of: Callable[[PolicyAttack], Sequence[Rate]]
+) -> Table | None:
+    names = list(dict.fromkeys(rate.name for policy in policies for rate in rates_of(policy)))[:_MAX_NAMES]
+    if not names:
+        return None
+    values = {(policy.policy, rate.name): rate for policy in policies for rate in rates_of(policy)}
+    return Table(
+        caption=f"{caption}; 95 % intervals",
+        columns=[short_name(policy.policy) for policy in policies],
+        rows=[
+            (short_name(name), [_rate_cell(values.get((policy.policy, name))) for policy in policies])
+            for name in names
+        ],
+        stacked=False,
+    )
+
+
+def _sources_table(policies: Sequence[PolicyAttack]) -> Table | None:
+    """Where attacks come from, where they come from several."""
+    is_single = all(len(policy.by_source) < 2 for policy in policies)
+    return None if is_single else _rates_table("By where they come from", policies, lambda p: p.by_source)
+
+
+def _rate_cell(rate: Rate | None) -> Cell:
+    if rate is None or rate.share is None:
+        return Cell(text=NO_VALUE)
+    cell = estimate_cell(rate.share, percent)
+    return Cell(text=f"{cell.text} of {rate.attempts - rate.unjudged:,}", interval=cell.interval)
+
+
+def _gaps_table(report: AttackReport) -> Table | None:
+    rows = [
+        (
+            f"{gap.what}: {short_name(gap.policy)} less {short_name(gap.against)}",
+            [
+                estimate_cell(gap.paired.difference, percent),
+                Cell(text=f"{gap.paired.first:,}"),
+                Cell(text=f"{gap.paired.second:,}"),
+                _p_cell(gap.paired.p_value),
+            ],
+        )
+        for gap in report.gaps[: 2 * _MAX_POLICIES]
+    ]
+    columns = ["difference", "only of the first", "only of the second", "p"]
+    caption = "Paired by conversation; p: that neither is more frequent (McNemar's exact test)"
+    return Table(caption=caption, columns=columns, rows=rows) if rows else None
+
+
+def _further_table(policies: Sequence[PolicyAttack]) -> Table:
+    columns = ["first of a pair refused more often", "p", "pairs", "worked before, still works", "not judged"]
+    rows = [(short_name(policy.policy), _further_cells(policy)) for policy in policies]
+    caption = "Mirrored pairs ask the same about two of a kind; attacks that ever worked are asked again"
+    return Table(caption=caption, columns=columns, rows=rows)
+
+
+def _further_cells(policy: PolicyAttack) -> list[Cell]:
+    mirrored = policy.mirrored and policy.mirrored.paired
+    archive = policy.archive and policy.archive.share
+    still = NO_VALUE if archive is None else f"{round(archive.value * archive.n):,} of {archive.n:,}"
+    return [
+        estimate_cell(mirrored and mirrored.difference, percent),
+        Cell(text=NO_VALUE) if mirrored is None else _p_cell(mirrored.p_value),
+        Cell(text=NO_VALUE if policy.mirrored is None else f"{policy.mirrored.pairs:,}"),
+        Cell(text=still),
+        Cell(text=f"{sum(policy.failures.values()):,}"),
+    ]
+
+
+def _p_cell(p: float) -> Cell:
+    return Cell(text="< 0.001") if p < 1e-3 else value_cell(p)

@@ -1,0 +1,302 @@
+"""The first look at a pipeline: one sentence and one picture, before and after, by how much and how sure.
+
+Both are of one policy: the last that the evaluation names, whatever came out. Which that is was decided when
+the config was written, so no figure is picked from several because it is the highest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from plaudit.evaluation.policies import WRITTEN
+from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
+from plaudit.evaluation.stats import Estimate
+from plaudit.runs.report.charts.bars import AmountBar, amount_bar_chart
+from plaudit.runs.report.figures import estimate_span
+from plaudit.runs.report.pipeline.data import PipelineData, StageData
+from plaudit.runs.report.pipeline.findings import interval_verdict
+from plaudit.runs.report.pipeline.labels import label_kinds
+from plaudit.runs.report.words import (
+    Number,
+    counted,
+    names_text,
+    number_text,
+    percent,
+    short_name,
+    with_minus,
+)
+
+_WORLD = "gold"
+"""What the embedded world's own truth is called."""
+_NEAR_HALF = 0.01
+"""A share of wins that is nearer to one half is written with a decimal: rounded it might cross it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The policy that is told of beside what it is compared with.
+
+    Example: ``evaluation_outcome(evaluation).after.name``
+    """
+
+    evaluation: PolicyEvaluation
+    """Where the figures are from."""
+    after: PolicyFigures
+    """The last policy that the evaluation names."""
+    before: PolicyFigures | None = None
+    """The reference; None where there is no other policy."""
+    start: PolicyFigures | None = None
+    """The first policy that the evaluation names: the reference, or what that was made from."""
+    judge: str = ""
+    """Who compared their answers."""
+    win_rate: Estimate | None = None
+    """How often the later one's answer is the better one, a tie counting half; None where nobody compared."""
+
+    @property
+    def worths(self) -> tuple[Estimate, Estimate] | None:
+        """True worth at the start and after; None where nobody knows either."""
+        if self.start is None or self.start.gold is None or self.after.gold is None:
+            return None
+        return self.start.gold, self.after.gold
+
+
+def evaluation_outcome(evaluation: PolicyEvaluation) -> Outcome:
+    """What is told of an evaluation at first."""
+    policies = evaluation.policies
+    names = [policy.name for policy in policies]
+    at = names.index(evaluation.reference) if evaluation.reference in names else 0
+    if len(policies) == 1:
+        return Outcome(evaluation=evaluation, after=policies[0])
+    later = policies[at + 1 :]
+    # The rows' own answers are what policies are compared with, not what came of one.
+    learnt = [policy for policy in later if policy.model != WRITTEN] or later
+    # Where the reference is named last, it is what came of those before it.
+    before, after = (policies[at], learnt[-1]) if later else (policies[at - 1], policies[at])
+    judge, win_rate = _win_rate(evaluation.contests, after.name, before.name)
+    return Outcome(
+        evaluation=evaluation, after=after, before=before, start=policies[0], judge=judge, win_rate=win_rate
+    )
+
+
+def _win_rate(contests: Sequence[Contest], after: str, before: str) -> tuple[str, Estimate | None]:
+    """Who compared the two first, and how often the later one's answer is the better one."""
+    for contest in contests:
+        if (contest.policy, contest.against) == (after, before):
+            return contest.judge, contest.raw
+        if (contest.policy, contest.against) == (before, after):
+            return contest.judge, contest.raw and _from_other_side(contest.raw)
+    return "", None
+
+
+def _from_other_side(share: Estimate) -> Estimate:
+    low, high = (None if end is None else 1 - end for end in (share.high, share.low))
+    return Estimate(value=1 - share.value, low=low, high=high, n=share.n, prompts=share.prompts)
+
+
+def opening_sentence(pipeline: PipelineData) -> str:
+    """What came of a pipeline, in one sentence; empty where no stage compared policies, or nobody judged."""
+    if pipeline.evaluation is None:
+        return ""
+    outcome = evaluation_outcome(pipeline.evaluation)
+    if outcome.win_rate is None and outcome.after.gold is None:
+        return ""
+    training = _training_text(pipeline, outcome)
+    prompts = "unseen prompt" if is_unseen(pipeline) else "prompt"
+    clauses = [*_win_rate_clause(outcome, prompts), *_worth_clause(outcome, prompts)]
+    sentence = ", and ".join(clauses)
+    return f"{training}, {sentence}." if training else f"{_capital(sentence)}."
+
+
+def _capital(sentence: str) -> str:
+    """A sentence that begins with a word of ours in a capital; a policy's name stays as it is."""
+    return f"W{sentence[1:]}" if sentence.startswith("whether ") else sentence
+
+
+def is_unseen(pipeline: PipelineData) -> bool:
+    """Whether it is known that no training stage had any of the evaluation's prompts."""
+    evaluation = pipeline.evaluation
+    prompts = {row.prompt for row in evaluation.all_answers} if evaluation else set[str]()
+    if not prompts:
+        return False
+    trained = pipeline.trained_prompts
+    return trained.complete and not prompts & trained.prompts
+
+
+def _training_text(pipeline: PipelineData, outcome: Outcome) -> str:
+    """What lies between the two policies, where stages of the pipeline made the later one."""
+    stages = {stage.name: stage for stage in pipeline.stages}
+    if outcome.after.name not in stages:
+        return ""
+    before = outcome.before.name if outcome.before else ""
+    between = _above(stages, outcome.after.name) - _above(stages, before)
+    trained = [stages[name] for name in between if stages[name].training_run is not None]
+    # A file that no stage made has not been counted.
+    entries = (entry for stage in trained for entry in stage.inputs)
+    if any(entry.name.startswith("data") and not entry.from_stage for entry in entries):
+        return "After training"
+    kinds = label_kinds(stage for stage in pipeline.stages if stage.name in between)
+    counts = names_text(counted(count, short_name(kind)) for kind, count in kinds.items()) if kinds else ""
+    return f"After training with {counts}" if counts else "After training"
+
+
+def _above(stages: dict[str, StageData], name: str) -> set[str]:
+    """A stage and all that it builds on."""
+    found, left = set[str](), [name]
+    while left:
+        current = left.pop()
+        if current in stages and current not in found:
+            found.add(current)
+            left += stages[current].needs
+    return found
+
+
+def _win_rate_clause(outcome: Outcome, prompts: str) -> Iterator[str]:
+    share = outcome.win_rate
+    if share is None or outcome.before is None:
+        return
+    after, before = short_name(outcome.after.name), short_name(outcome.before.name)
+    claim = {
+        "better": f"{after} answers better than {before}",
+        "worse": f"{after} answers worse than {before}",
+        "open": f"whether {after} answers better than {before} is not decided",
+        "unknown": f"whether {after} answers better than {before} is not decided by so little",
+    }[interval_verdict(share)]
+    yield (
+        f"{claim}: its win rate {_judge_text(outcome)} is {_share_text(share)} on "
+        f"{counted(share.prompts, prompts)}{_interval_text(share)}, a tie counting half"
+    )
+
+
+def _judge_text(outcome: Outcome) -> str:
+    if outcome.judge == outcome.evaluation.gold:
+        return "by true worth"
+    if outcome.judge == outcome.evaluation.reward:
+        return f"by the learnt reward “{short_name(outcome.judge)}”"
+    return f"by the judge “{short_name(outcome.judge)}”"
+
+
+def _worth_clause(outcome: Outcome, prompts: str) -> Iterator[str]:
+    after, start = outcome.after.gold, outcome.start
+    if after is None:
+        return
+    name, worth = short_name(outcome.after.name), _worth_text(after.value)
+    if outcome.win_rate is not None:
+        whose, ends = "its answers", ""
+    else:
+        whose, ends = f"{name}'s answers to {counted(after.prompts, prompts)}", _worth_interval(after)
+    if start is None or start.gold is None:
+        rest = "; no other policy was evaluated beside it" if start is None else ""
+        yield f"{whose} are worth {worth}{ends}{rest}"
+        return
+    earlier = f"those of {short_name(start.name)}"
+    if _overlap(after, start.gold):
+        yield (
+            f"{whose} are worth {worth}{ends} and {earlier} {_worth_text(start.gold.value)}, with intervals "
+            "that overlap"
+        )
+    else:
+        yield f"{whose} are worth {worth}{ends} where {earlier} were worth {_worth_text(start.gold.value)}"
+
+
+def _overlap(estimate: Estimate, other: Estimate) -> bool:
+    """Whether intervals overlap, or nobody knows."""
+    if estimate.low is None or estimate.high is None or other.low is None or other.high is None:
+        return True
+    return estimate.low <= other.high and other.low <= estimate.high
+
+
+def _share_text(share: Estimate) -> str:
+    return percent(share.value) if _is_near_half(share) else f"{100 * share.value:.0f} %"
+
+
+def _interval_text(share: Estimate) -> str:
+    if share.low is None or share.high is None:
+        return ""
+    places = 1 if _is_near_half(share) else 0
+    return f" (95 %: {100 * share.low:.{places}f} to {100 * share.high:.{places}f} %)"
+
+
+def _is_near_half(share: Estimate) -> bool:
+    numbers = (share.value, share.low, share.high)
+    return any(number is not None and abs(number - 0.5) < _NEAR_HALF for number in numbers)
+
+
+def _worth_interval(worth: Estimate) -> str:
+    if worth.low is None or worth.high is None:
+        return ""
+    return f" (95 %: {_worth_text(worth.low)} to {_worth_text(worth.high)})"
+
+
+def _worth_text(value: Number) -> str:
+    """In two decimals, as worth from 0 to 1 is read; in three digits where it is of another size."""
+    return with_minus(f"{value:.2f}") if 0.1 <= abs(value) < 10 or value == 0 else number_text(value)
+
+
+def opening_note(pipeline: PipelineData) -> str:
+    """The words of the sentence explained, and why it is of this policy; empty where there is none."""
+    if not opening_sentence(pipeline) or pipeline.evaluation is None:
+        return ""
+    return " ".join(_notes(evaluation_outcome(pipeline.evaluation), unseen=is_unseen(pipeline)))
+
+
+def _notes(outcome: Outcome, *, unseen: bool) -> Iterator[str]:
+    gold = outcome.evaluation.gold
+    if outcome.before is not None:
+        yield (
+            f"{short_name(outcome.after.name)} is shown because the evaluation names it last, and not for "
+            "what came out; all policies stand below."
+        )
+    if outcome.after.gold is not None and gold is not None:
+        whose = "the world's own program" if gold == _WORLD else short_name(gold)
+        reach = ", from 0 to 1" if gold == _WORLD else ""
+        yield f"True worth: what {whose} says an answer is worth{reach}."
+    if unseen:
+        yield "Unseen: in none of the rows that a stage was trained on."
+
+
+def opening_picture(evaluation: PolicyEvaluation) -> Markup | None:
+    """Before and after as bars: by true worth, or else by the win rate; None where there is only one."""
+    outcome = evaluation_outcome(evaluation)
+    if outcome.before is None:
+        return None
+    if outcome.worths is not None:
+        return _worth_picture(outcome)
+    return None if outcome.win_rate is None else _win_rate_picture(outcome, outcome.win_rate)
+
+
+def _worth_picture(outcome: Outcome) -> Markup:
+    places = (
+        (outcome.start, "before"),
+        (outcome.before, "before" if outcome.before is outcome.start else "the reference"),
+        (outcome.after, "after"),
+    )
+    bars = {
+        policy.name: AmountBar(
+            label=f"{short_name(policy.name)}, {place}",
+            span=estimate_span(policy.gold),
+            is_plain=policy is not outcome.after,
+        )
+        for policy, place in places
+        if policy is not None and policy.gold is not None
+    }
+    note = f"Means over {counted(outcome.evaluation.prompts, 'prompt')}, with their 95 % intervals"
+    title = "True worth of an answer"
+    return amount_bar_chart(title, "before and after", [*bars.values()], _worth_text, note=note)
+
+
+def _win_rate_picture(outcome: Outcome, share: Estimate) -> Markup:
+    assert outcome.before is not None
+    bars = [
+        AmountBar(
+            label=f"{short_name(outcome.before.name)}, before",
+            span=estimate_span(_from_other_side(share)),
+            is_plain=True,
+        ),
+        AmountBar(label=f"{short_name(outcome.after.name)}, after", span=estimate_span(share)),
+    ]
+    half = (0.5, "as often as not")
+    note = f"Of {counted(share.prompts, 'prompt')}, with 95 % intervals; a tie counts half to each"
+    return amount_bar_chart("Win rate", _judge_text(outcome), bars, percent, guide=half, note=note)

@@ -1,0 +1,195 @@
+"""Reward models beside each other: what each is called, how often it is right, how right anybody could be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from plaudit.evaluation.reward_models.result import Calibration, Ceiling, RewardEvaluation, Slice, short_names
+from plaudit.evaluation.stats import Estimate
+from plaudit.runs.report.charts.axes import SERIES_CLASSES
+from plaudit.runs.report.figures import NO_VALUE, Card, Cell, Table, estimate_cell, interval_text
+from plaudit.runs.report.words import counted, number_text, percent, shortened
+
+MAX_NAME_LENGTH = 60
+"""Letters of a model's name, or a category's, that have room in a sentence or a table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedModel:
+    """A reward model's evaluation, and the unique name that the page gives it.
+
+    Example: ``ReportedModel(name="mean-head", evaluation=evaluation)``
+    """
+
+    name: str
+    """Unlike every other on the page."""
+    evaluation: RewardEvaluation
+    """The evaluation of the reward model."""
+
+
+def reported_models(evaluations: Sequence[RewardEvaluation]) -> tuple[ReportedModel, ...]:
+    """The evaluations under names that tell them apart: by model, then by file, then by number."""
+    files = [f" on {shortened(evaluation.data, MAX_NAME_LENGTH)}" for evaluation in evaluations]
+    numbers = [f" ({number})" for number in range(1, len(evaluations) + 1)]
+    names = [shortened(name, MAX_NAME_LENGTH) for name in short_names(evaluations)]
+    names = _disambiguated(_disambiguated(names, files), numbers)
+    return tuple(
+        ReportedModel(name=name, evaluation=evaluation)
+        for name, evaluation in zip(names, evaluations, strict=True)
+    )
+
+
+def _disambiguated(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
+    """The names, with more after those that occur more than once, where more tells them apart."""
+    suffixes_of_name = {
+        name: {end for other, end in zip(names, suffixes, strict=True) if other == name} for name in names
+    }
+    return [
+        f"{name}{end}" if len(suffixes_of_name[name]) > 1 else name
+        for name, end in zip(names, suffixes, strict=True)
+    ]
+
+
+def chart_groups(models: Sequence[ReportedModel]) -> Iterator[Sequence[ReportedModel]]:
+    """The models in groups of about equal size, each of which has room in one chart."""
+    count = -(-len(models) // len(SERIES_CLASSES))
+    for at in range(count):
+        yield models[at * len(models) // count : (at + 1) * len(models) // count]
+
+
+def models_table(
+    caption: str, models: Sequence[ReportedModel], rows: Mapping[str, Callable[[RewardEvaluation], Cell]]
+) -> Table:
+    """A row for each figure and a column for each model."""
+    cells = [(label, [write(model.evaluation) for model in models]) for label, write in rows.items()]
+    return Table(caption=caption, columns=[model.name for model in models], rows=cells, stacked=False)
+
+
+def subtitle(models: Sequence[ReportedModel]) -> str:
+    """What the models were compared with."""
+    files = dict.fromkeys(model.evaluation.data for model in models)
+    names = ", ".join(shortened(file, MAX_NAME_LENGTH) for file in files)
+    evaluation = models[0].evaluation
+    size = f": {counted(evaluation.pairs, 'pair')} on {counted(evaluation.prompts, 'prompt')}"
+    return f"Compared with the preferences in {names}{size if len(files) == 1 else ''}"
+
+
+def finding(models: Sequence[ReportedModel]) -> str:
+    """How often the best of the models is right, and how right it could be."""
+    return " ".join([accuracy_sentence(models), *map(ceiling_sentence, ceilings(models))])
+
+
+def ceilings(models: Sequence[ReportedModel]) -> list[Ceiling]:
+    """The ceilings of the models; those that were compared with the same file share one."""
+    return list(dict.fromkeys(model.evaluation.ceiling for model in models))
+
+
+def ceiling_sentence(ceiling: Ceiling) -> str:
+    """How right the best of models could be, in a sentence."""
+    ends = ceiling_range(ceiling)
+    if ends is None:
+        return "How right a model could be at most is not known."
+    low, high = (percent(end) for end in ends)
+    highest = low if low == high else f"between {low} and {high}"
+    # A ceiling that was seen on a handful of pairs is not to be taken for more than that.
+    basis = "" if ceiling.accuracy is None else f", going by {counted(ceiling.accuracy.n, 'pair')}"
+    return f"As annotators agree with each other, the most that a model could reach is {highest}{basis}."
+
+
+def ceiling_range(ceiling: Ceiling) -> tuple[float, float] | None:
+    """Between which accuracies the ceiling lies; None where nobody knows."""
+    ends = [end for end in (ceiling.accuracy and ceiling.accuracy.value, ceiling.at_most) if end is not None]
+    return (min(ends), max(ends)) if ends else None
+
+
+def accuracy_sentence(models: Sequence[ReportedModel]) -> str:
+    """A sentence that says how often the best of the models is right, and how certain that is."""
+    accuracies = [
+        (model, model.evaluation.accuracy) for model in models if model.evaluation.accuracy is not None
+    ]
+    if not accuracies:
+        return "No pair has both a preference and two rewards, so there is no accuracy."
+    best, accuracy = max(accuracies, key=lambda pair: pair[1].value)
+    interval_words = f"95 % interval {interval_text(accuracy, share=True)}"
+    how_often = f"{percent(accuracy.value)} of {counted(accuracy.n, 'pair')} ({interval_words})"
+    preference = f"the answer that annotators prefer in {how_often}"
+    if len(models) == 1:
+        return f"The model prefers {preference}."
+    return f"{best.name} is right most often: it prefers {preference}.{_overlap_sentence(best, accuracies)}"
+
+
+def _overlap_sentence(best: ReportedModel, accuracies: Sequence[tuple[ReportedModel, Estimate]]) -> str:
+    lowest = next(accuracy.low for model, accuracy in accuracies if model is best)
+    overlapping = [
+        model.name
+        for model, accuracy in accuracies
+        if model is not best and (lowest is None or accuracy.high is None or accuracy.high >= lowest)
+    ]
+    if not overlapping:
+        return ""
+    return (
+        f" Its interval overlaps with that of {', '.join(overlapping)}: do not take their order for certain."
+    )
+
+
+def ceiling_source(ceiling: Ceiling) -> str:
+    """Where the ceiling comes from, or why there is none."""
+    if ceiling_range(ceiling) is None:
+        return f"No ceiling: {ceiling.words}."
+    return f"The ceiling is that of {ceiling.source}: {ceiling.words}."
+
+
+def _ceiling_text(evaluation: RewardEvaluation) -> str:
+    ends = ceiling_range(evaluation.ceiling)
+    if ends is None:
+        return NO_VALUE
+    low, high = (percent(end) for end in ends)
+    return low if low == high else f"{low.removesuffix(' %')}–{high}"
+
+
+def headline_cards(evaluation: RewardEvaluation) -> Iterator[Card]:
+    """The figures of a lone model that matter most."""
+    accuracy, calibration = evaluation.accuracy, evaluation.calibration
+    if accuracy is not None:
+        ends = interval_text(accuracy, share=True)
+        yield Card(label="Accuracy", value=percent(accuracy.value), more=ends)
+    if ceiling_range(evaluation.ceiling) is not None:
+        yield Card(label="Ceiling", value=_ceiling_text(evaluation), more=evaluation.ceiling.source)
+    worst = _worst_slice(evaluation)
+    if worst is not None:
+        category = shortened(worst.name, MAX_NAME_LENGTH)
+        yield Card(label="Worst category", value=percent(worst.accuracy.value), more=category)
+    if calibration is not None:
+        loss = f"log-loss {number_text(calibration.log_loss)}; 0.69 knows nothing"
+        yield Card(label="Calibration error", value=percent(calibration.ece_mass), more=loss)
+
+
+def _worst_slice(evaluation: RewardEvaluation) -> Slice | None:
+    return next((part for part in evaluation.categories if part.name == evaluation.worst), None)
+
+
+def comparison_table(models: Sequence[ReportedModel]) -> Table:
+    """The figures of several models that matter most."""
+
+    def worst(found: RewardEvaluation) -> Cell:
+        part = _worst_slice(found)
+        if part is None:
+            return Cell(text=NO_VALUE)
+        return Cell(text=percent(part.accuracy.value), interval=shortened(part.name, MAX_NAME_LENGTH))
+
+    def calibrated(write: Callable[[Calibration], str]) -> Callable[[RewardEvaluation], Cell]:
+        return lambda found: Cell(text=NO_VALUE if found.calibration is None else write(found.calibration))
+
+    return models_table(
+        "The models beside each other; intervals are of 95 %",
+        models,
+        {
+            "accuracy": lambda found: estimate_cell(found.accuracy, percent),
+            "ceiling": lambda found: Cell(text=_ceiling_text(found)),
+            "worst category": worst,
+            "calibration error": calibrated(lambda found: percent(found.ece_mass)),
+            "log-loss (0.69 knows nothing)": calibrated(lambda found: number_text(found.log_loss)),
+            "pairs": lambda found: Cell(text=f"{found.pairs:,}"),
+        },
+    )

@@ -1,0 +1,331 @@
+"""The data of a run folder, read once for its report.
+
+Its figures are held as columns: a hundred thousand steps are read in a second and held in little.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from plaudit.engine import run_folder
+from plaudit.engine.metric_docs import lower_is_better
+from plaudit.engine.run_folder import Lineage
+from plaudit.engine.sinks.files import METRICS_FILE, NOTES_FILE, SAMPLES_FILE, SUMMARY_FILE
+from plaudit.engine.step_report import current_metric_name
+from plaudit.errors import UserError
+from plaudit.files import exact_json
+from plaudit.runs.report.words import Number
+
+# Near the end of the floats the difference of two values is no float any more.
+_LARGEST_DRAWABLE = 1e300
+_REPORT_KEYS = ("step", "steps", "epoch", "timing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricColumn:
+    """One figure over the run.
+
+    Example: ``MetricColumn(name="loss", steps=array("q", [1, 2]), values=array("d", [2.1, 1.9]))``
+    """
+
+    name: str
+    """Its name in the report."""
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    """The steps that reported it."""
+    values: array[float] = field(default_factory=lambda: array("d"))
+    """What they reported; NaN where it was not a finite number, or too large to draw."""
+
+    @property
+    def last(self) -> float:
+        """The metric's value at the last step that reported it."""
+        return self.values[-1]
+
+    @property
+    def numbers(self) -> Sequence[float]:
+        """The values without those that are none."""
+        # One sum tells, a hundred times faster than a look at each, that there is nothing to leave out.
+        if math.isfinite(sum(self.values)):
+            return self.values
+        return [value for value in self.values if not math.isnan(value)]
+
+    @property
+    def lowest(self) -> float | None:
+        """The lowest value; None where none is a number."""
+        return min(self.numbers, default=None)
+
+    @property
+    def highest(self) -> float | None:
+        """The highest value; None where none is a number."""
+        return max(self.numbers, default=None)
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """The step and value of the best one; None where no direction is better, or none is a number.
+
+        >>> MetricColumn(name="loss", steps=array("q", [1, 2]), values=array("d", [2.1, 1.9])).best
+        (2, 1.9)
+        """
+        lower = lower_is_better(self.name)
+        value = None if lower is None else self.lowest if lower else self.highest
+        return None if value is None else (self.steps[self.values.index(value)], value)
+
+
+@dataclass(slots=True, kw_only=True)
+class MetricHistory:
+    """Every figure of every step; it grows while metrics.jsonl is read.
+
+    Example: ``MetricHistory(step=100, steps=100, epoch=3.0, columns={"loss": MetricColumn(…)})``
+    """
+
+    step: int = 0
+    """The last step that was reported."""
+    steps: int = 0
+    """How many steps the run has."""
+    epoch: Number = 0
+    """How often the data had been gone through after it."""
+    columns: dict[str, MetricColumn] = field(default_factory=dict[str, MetricColumn])
+    """The figures by name, those of the clock under ``timing/``."""
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Takes up one line of metrics.jsonl."""
+        self.step, self.steps, self.epoch = line["step"], line["steps"], line["epoch"]
+        self._append(
+            (current_metric_name(name), value) for name, value in line.items() if name not in _REPORT_KEYS
+        )
+        self._append((f"timing/{name}", value) for name, value in line["timing"].items())
+
+    def total(self, name: str) -> float:
+        """The sum of a figure over the run, as far as it is a number; 0 where it was never reported."""
+        return math.fsum(self.columns[name].numbers) if name in self.columns else 0.0
+
+    def _append(self, figures: Iterable[tuple[str, Any]]) -> None:
+        for name, value in figures:
+            column = self.columns.get(name)
+            if column is None:
+                column = self.columns[name] = MetricColumn(name=name)
+            column.steps.append(self.step)
+            column.values.append(
+                # nan fails both comparisons, so one test leaves out whatever cannot be drawn.
+                value if value is not None and -_LARGEST_DRAWABLE < value < _LARGEST_DRAWABLE else math.nan
+            )
+
+
+def read_history(path: Path) -> MetricHistory:
+    """The history in metrics.jsonl; an empty one where the file is not there yet."""
+    history = MetricHistory()
+    for number, line in complete_lines(path):
+        try:
+            history.add(line)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{path}:{number}: not a step that plaudit reported ({type(error).__name__}: {error}). "
+                "Repair or delete that line and write the report again."
+            ) from error
+    return history
+
+
+def complete_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Number and content of each line of JSON; a last one without an end is being written, or torn: left out.
+
+    A file that is not there has no lines: a run writes it with its first step, sample or note.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            if not raw.endswith(b"\n"):
+                return
+            try:
+                yield number, json.loads(raw)
+            # JSON that is nested too deep ends in RecursionError, which is no ValueError.
+            except (ValueError, RecursionError) as error:
+                raise UserError(
+                    f"{path}:{number}: this is not a line of JSON: something other than plaudit changed "
+                    "the file. Repair or delete that line and write the report again."
+                ) from error
+
+
+ModelKind = Literal["none", "model", "adapter"]
+"""What lies in ``model/``: nothing yet, a whole model, or an adapter beside its base."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A prompt with the first and the last completion that was sampled.
+
+    Example: ``Exchange(prompt="Name a fruit.", first=(10, "A"), last=(90, "A pear."), expected="A pear.")``
+    """
+
+    prompt: str
+    """What it was asked."""
+    first: tuple[int, str]
+    """The first step at which it was asked, and the answer."""
+    last: tuple[int, str]
+    """The last one, which may be the same."""
+    expected: str | None
+    """The answer in the data, where there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A remark that was made during the run.
+
+    Example: ``Note(step=12, text="tensorboard failed and is switched off", times=1)``
+    """
+
+    step: int | None
+    """The step after which it was first made; None where its text says which."""
+    text: str
+    """The note's text."""
+    times: int
+    """How often it was made."""
+
+    @property
+    def details(self) -> str:
+        """When and how often it was made, in words; empty where there is nothing to say of that."""
+        when = f"after step {self.step:,}" if self.step else "before the first step"
+        times = f"{self.times:,} times" if self.times > 1 else ""
+        return ", ".join(part for part in ("" if self.step is None else when, times) if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunData:
+    """The data of one run folder.
+
+    Example: ``RunData(path=Path("runs/first"), name="first", finished=True, …)``
+    """
+
+    path: Path
+    """The folder, as the caller named it."""
+    name: str
+    """Its name."""
+    config: str
+    """The text of config.yaml."""
+    lineage: Lineage | None
+    """What went in; None where the run ended before it was written down."""
+    history: MetricHistory
+    """The figures."""
+    finished: bool
+    """Whether the run wrote its summary and took no step since."""
+    last_change: datetime | None
+    """When the last figure was written, or the last word of a finished run; None before the first step."""
+    exchanges: tuple[Exchange, ...]
+    """What the model said, the prompts that were asked last coming first."""
+    notes: tuple[Note, ...]
+    """Remarks in the order in which they were first made."""
+    model_kind: ModelKind
+    """What lies in ``model/``."""
+
+
+def read_run_data(run: Path) -> RunData:
+    """The facts of a run folder; files that a run has not come to yet may be missing."""
+    history = read_history(run / METRICS_FILE)
+    finished = _is_finished(run / SUMMARY_FILE, history)
+    origin = run / "lineage.json"
+    return RunData(
+        path=run,
+        name=run.resolve().name,
+        config=_read_config(run / "config.yaml"),
+        lineage=run_folder.read_lineage(origin) if origin.exists() else None,
+        history=history,
+        finished=finished,
+        last_change=_modified_at(run / SUMMARY_FILE if finished else run / METRICS_FILE)
+        if history.step or finished
+        else None,
+        exchanges=_read_exchanges(run / SAMPLES_FILE),
+        notes=(*_read_notes(run / NOTES_FILE), *_non_finite_notes(history)),
+        model_kind=_model_kind(run / "model"),
+    )
+
+
+def _read_config(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UserError(
+            f"{path.parent}: not a run folder (it has no config.yaml). Name the folder that was `--out`."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text (byte {error.start}). Restore it.") from error
+
+
+def _is_finished(path: Path, history: MetricHistory) -> bool:
+    if not path.exists():
+        return False
+    try:
+        step = exact_json.loads(path.read_bytes())["step"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not a summary that plaudit wrote. Delete it and write the report again."
+        ) from error
+    # A run that was taken up again after its last word is not finished until it has had another.
+    return step == history.step
+
+
+def _modified_at(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+
+def _read_exchanges(path: Path) -> tuple[Exchange, ...]:
+    exchanges: dict[tuple[str, int], Exchange] = {}
+    times_sampled: Counter[tuple[int, str]] = Counter()
+    current_step = 0
+    for number, line in complete_lines(path):
+        try:
+            step, prompt, completion = int(line["step"]), str(line["prompt"]), str(line["completion"])
+            expected = str(line["expected"]) if "expected" in line else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path}:{number}: not a sample that plaudit wrote. Delete that line.") from error
+        if step != current_step:
+            times_sampled.clear()
+            current_step = step
+        # A prompt that is asked twice at one step has two answers to compare with its next two.
+        key = (prompt, times_sampled[step, prompt])
+        times_sampled[step, prompt] += 1
+        previous = exchanges.get(key)
+        exchanges[key] = (
+            Exchange(prompt=prompt, first=(step, completion), last=(step, completion), expected=expected)
+            if previous is None
+            else replace(previous, last=(step, completion))
+        )
+    return tuple(sorted(exchanges.values(), key=lambda exchange: -exchange.last[0]))
+
+
+def _read_notes(path: Path) -> tuple[Note, ...]:
+    notes: dict[str, Note] = {}
+    for number, line in complete_lines(path):
+        try:
+            note = Note(step=int(line["step"]), text=str(line["note"]), times=1)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path}:{number}: not a note that plaudit wrote. Delete that line.") from error
+        previous = notes.get(note.text)
+        notes[note.text] = note if previous is None else replace(previous, times=previous.times + 1)
+    return tuple(notes.values())
+
+
+def _non_finite_notes(history: MetricHistory) -> tuple[Note, ...]:
+    """A note for each figure that was not a number somewhere: the gap in its curve is easily missed."""
+    notes: list[Note] = []
+    for column in history.columns.values():
+        if len(column.numbers) == len(column.values):
+            continue
+        steps = [s for s, value in zip(column.steps, column.values, strict=True) if math.isnan(value)]
+        others_text = f" and {len(steps) - 5:,} others" if len(steps) > 5 else ""
+        where = ", ".join(f"{step:,}" for step in steps[:5]) + others_text
+        text = f"{column.name} was not a finite number at step {where}"
+        notes.append(Note(step=None, text=text, times=1))
+    return tuple(notes)
+
+
+def _model_kind(folder: Path) -> ModelKind:
+    if (folder / "adapter_config.json").exists():
+        return "adapter"
+    return "model" if (folder / "config.json").exists() else "none"

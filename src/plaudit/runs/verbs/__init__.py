@@ -1,0 +1,1 @@
+"""Verbs of pipelines, plans and reports."""

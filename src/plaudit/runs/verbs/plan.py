@@ -1,0 +1,274 @@
+"""``plaudit plan``: what a train command will cost; write plan in place of train."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plaudit.cli.parser import (
+    Subparsers,
+    add_method_options,
+    integer,
+    positive_integer,
+    read_config,
+    refuse_missing_inputs,
+    write_json,
+)
+from plaudit.cli.sample import make_console
+from plaudit.errors import UserError
+from plaudit.methods.registry import preflight_methods, with_local_inputs
+
+if TYPE_CHECKING:
+    from plaudit.collect.timing import Timing
+    from plaudit.methods.config import RunConfig
+    from plaudit.runs.planner.cost import PlanRequest, RunCost
+    from plaudit.runs.planner.labelling import LabellingRequest
+    from plaudit.runs.planner.schedule import StatedLengths
+    from plaudit.runs.planner.throughput import Throughput
+
+GPU_NAMES = ("a100-40", "a100-80", "b200", "h100", "h200", "l40s", "rtx4090")
+"""The GPUs of `plaudit.runs.planner.machine`, which would have torch loaded for the help."""
+LABEL_KINDS = ("pair", "rank", "rate", "write", "steps", "talk", "attack")
+"""The kinds of task of `plaudit.collect.project`."""
+_LABELS = "labels"
+_EPILOG = """\
+Every option is that of plaudit train METHOD; nothing is written, and --out may be left out. A model folder
+may hold config.json alone. The exit status is 1 when the run does not fit. labels plans the work of people.
+docs/plan.md"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add ``plan`` and the methods that it knows."""
+    plan = subparsers.add_parser(
+        "plan",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    methods = plan.add_subparsers(dest="method", required=True, metavar="METHOD")
+    for name in preflight_methods():
+        method = methods.add_parser(name, description=f"plan plaudit train {name}, and train nothing")
+        method.add_options_on_use = partial(_add_options, method=name)
+    _add_labels_parser(methods)
+    plan.set_defaults(run=run)
+
+
+def _add_labels_parser(methods: Subparsers) -> None:
+    """Add ``plan labels``, which plans the work of people."""
+    labels = methods.add_parser(_LABELS, description="plan labels by people: hours and money")
+    add = labels.add_argument
+    add("--ask", choices=LABEL_KINDS, default="pair", help="the kind of task (default: pair)")
+    add("--tasks", type=positive_integer, metavar="N", help="how many; none: what is open in --store")
+    add("--overlap", type=positive_integer, default=1, metavar="K", help="people a task (default: 1)")
+    add("--most", type=positive_integer, metavar="K", help="where they are divided (default: overlap + 2)")
+    add("--seconds", type=float, metavar="S", help="for a label; none: measured in --store, or assumed")
+    add("--pay", type=float, metavar="P", help="an hour, in whatever money (default: 20)")
+    add("--checks", type=float, default=0.0, metavar="X", help="share of gold and repeated (default: 0)")
+    add("--qualify", type=integer, default=0, metavar="N", help="qualifying items of each (default: 0)")
+    add("--people", type=positive_integer, default=1, metavar="N", help="who qualify (default: 1)")
+    add("--store", metavar="FILE", help="a label store: its open tasks, and its median seconds")
+    add("--project", metavar="NAME", help="which one, where the store has several")
+    add("--json", type=Path, metavar="FILE", help="write the plan there")
+
+
+def _plan_labels(args: argparse.Namespace) -> int:
+    """Print what labels by people will cost."""
+    from plaudit.runs.planner.labelling import labelling_cost, labelling_sentences, labelling_to_dict
+
+    request = _labels_of_store(args) if args.tasks is None else _labels_as_stated(args)
+    cost = labelling_cost(request)
+    for line in labelling_sentences(request, cost):
+        print(line)
+    if args.json is not None:
+        write_json(args.json, labelling_to_dict(request, cost))
+    return 0
+
+
+def _labels_as_stated(args: argparse.Namespace) -> LabellingRequest:
+    """As many tasks as were said; how long a label takes may be known from a store."""
+    from plaudit.runs.planner.labelling import PAY, LabellingRequest
+
+    timing = None if args.store is None else _timing(args)
+    measured = None if timing is None or args.seconds is not None else timing.median_seconds
+    return LabellingRequest(
+        ask=args.ask if timing is None else timing.ask,
+        tasks=args.tasks,
+        overlap=args.overlap,
+        most=args.most,
+        seconds=args.seconds if measured is None else measured,
+        measured=timing.timed if timing is not None and measured is not None else 0,
+        pay=PAY if args.pay is None else args.pay,
+        checks=args.checks,
+        qualify=args.qualify,
+        people=args.people,
+    )
+
+
+def _labels_of_store(args: argparse.Namespace) -> LabellingRequest:
+    from plaudit.runs.planner.labelling import PAY, request_of_timing
+
+    if args.store is None:
+        raise UserError("say how many with --tasks N, or name a label store with --store FILE")
+    timing = _timing(args)
+    if timing.open_tasks == 0:
+        raise UserError(f"{args.store}: no task is open, so nothing is left to plan; say --tasks N")
+    return request_of_timing(timing, seconds=args.seconds, pay=PAY if args.pay is None else args.pay)
+
+
+def _timing(args: argparse.Namespace) -> Timing:
+    from plaudit.collect.verbs.opening import opened, project_name
+    from plaudit.collect.waiting import refuse_without_database
+
+    refuse_without_database()
+    from plaudit.collect.timing import project_timing
+
+    with opened(args) as store:
+        return project_timing(store, project_name(store, args.project))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what the run will cost; 1 when it does not fit."""
+    if args.method == _LABELS:
+        return _plan_labels(args)
+    # --out has no default, and nothing is written: any name will do.
+    method_config: Any = read_config(args.config_type, args, fallback={("out",): Path("unplanned")})
+    refuse_missing_inputs(method_config)
+    from plaudit.runs.planner.cost import (
+        estimate_cost,
+        estimate_times,
+        resolve_run,
+        with_measured_peak,
+        with_process_memory,
+    )
+    from plaudit.runs.planner.render import plan_as_dict
+    from plaudit.runs.planner.suggestions import smallest_suggestion, suggest
+
+    method_config = with_local_inputs(method_config)
+    config = resolve_run(args.method, method_config)
+    planned = _planned(args, config)
+    cost = with_process_memory(estimate_cost(planned), _process_memory(planned.machine.device_kind))
+    pace = _pace(args, cost)
+    cost = with_measured_peak(cost, pace)
+    durations = None if pace is None else estimate_times(cost, pace)
+    suggestions = () if cost.fits else suggest(cost)
+    _print_plan(cost, _time_lines(durations, pace))
+    if not cost.fits:
+        _print_suggestions(
+            suggestions, None if suggestions else smallest_suggestion(cost), planned.machine.memory
+        )
+    if args.json is not None:
+        write_json(args.json, plan_as_dict(cost, durations, pace, suggestions))
+    return 0 if cost.fits else 1
+
+
+def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, method: str) -> None:
+    group = parser.add_argument_group("plan")
+    group.add_argument(
+        "--machine-memory", metavar="SIZE", help="memory of one process, as 24GiB; none: what is here"
+    )
+    group.add_argument(
+        "--gpu", choices=sorted(GPU_NAMES), metavar="NAME", help=f"a GPU by name: {', '.join(GPU_NAMES)}"
+    )
+    group.add_argument("--on", choices=("cpu", "cuda"), help="what that machine computes on; none: as here")
+    group.add_argument(
+        "--ranks", type=positive_integer, default=1, metavar="N", help="processes that share the work"
+    )
+    group.add_argument(
+        "--prompt-tokens", type=positive_integer, metavar="N", help="length of prompts, without a tokenizer"
+    )
+    group.add_argument(
+        "--answer-tokens", type=positive_integer, metavar="N", help="length of answers, without a tokenizer"
+    )
+    group.add_argument(
+        "--tokens-per-second", type=float, metavar="X", help="the pace of one process, not measured"
+    )
+    group.add_argument("--no-measure", action="store_true", help="take no step: say nothing of time")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write the plan there")
+    add_method_options(parser, words, method=method)
+
+
+def _planned(args: argparse.Namespace, config: RunConfig) -> PlanRequest:
+    from plaudit.runs.planner.cost import PlanRequest
+    from plaudit.runs.planner.machine import parse_bytes, this_machine
+    from plaudit.runs.planner.schedule import planned_rows
+
+    memory = None if args.machine_memory is None else parse_bytes(args.machine_memory)
+    machine = this_machine(config.device, device_kind=args.on, memory=memory, ranks=args.ranks, gpu=args.gpu)
+    rows = planned_rows(args.method, config, _lengths(args))
+    return PlanRequest(method=args.method, config=config, rows=rows, machine=machine, process=0)
+
+
+def _process_memory(where: str) -> int:
+    """What Python and its libraries take by now, where models lie in the same memory."""
+    from plaudit.engine.metrics import measure_memory
+
+    return int((measure_memory().now or 0.0) * 1024 * 1024) if where == "cpu" else 0
+
+
+def _lengths(args: argparse.Namespace) -> StatedLengths | None:
+    from plaudit.runs.planner.schedule import StatedLengths
+
+    if args.prompt_tokens is None and args.answer_tokens is None:
+        return None
+    if args.prompt_tokens is None or args.answer_tokens is None:
+        raise UserError("say both --prompt-tokens and --answer-tokens, or neither")
+    return StatedLengths(prompt=args.prompt_tokens, answer=args.answer_tokens)
+
+
+def _pace(args: argparse.Namespace, cost: RunCost) -> Throughput | None:
+    """What was said, or what is measured where the model is there and fits."""
+    from plaudit.models.load import has_weights
+    from plaudit.runs.planner.cost import estimated_throughput
+    from plaudit.runs.planner.throughput import Throughput, measure_throughput
+
+    if args.tokens_per_second is not None:
+        if not args.tokens_per_second > 0:
+            raise UserError(f"--tokens-per-second is above 0, not {args.tokens_per_second:g}")
+        return Throughput(tokens=args.tokens_per_second)
+    config = cost.request.config
+    # A pace that is measured here says nothing of another machine, or of rows that are only stated.
+    if args.gpu is not None and not args.no_measure:
+        return estimated_throughput(cost)
+    is_this_machine = args.on is None and args.machine_memory is None and args.prompt_tokens is None
+    if args.no_measure or not is_this_machine or not cost.fits or not has_weights(config.model):
+        return None
+    console, what = make_console(), "measuring some steps"
+    if not console.is_terminal:
+        print(f"plaudit: {what} …", file=sys.stderr, flush=True)
+    with console.status(what):
+        return measure_throughput(args.method, config, cost.roles.reference_kind)
+
+
+def _time_lines(durations: Any, pace: Throughput | None) -> list[str]:
+    from plaudit.runs.planner.render import time_sentences
+
+    if pace is None:
+        return ["time: not measured; say --tokens-per-second, or plan on the machine itself with the weights"]
+    return [*time_sentences(durations, pace)]
+
+
+def _print_plan(cost: RunCost, time_lines: list[str]) -> None:
+    from plaudit.runs.planner.render import disk_table, fit_sentence, memory_table, schedule_sentences
+
+    console = make_console()
+    lines = [*cost.request.rows.notes, *schedule_sentences(cost), *time_lines]
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
+    console.print(memory_table(cost))
+    console.print(disk_table(cost))
+    for unknown in cost.roles.unsized_rewards:
+        console.print(f"{unknown}: what it takes itself is not counted", markup=False, highlight=False)
+    console.print(fit_sentence(cost), markup=False, highlight=False)
+
+
+def _print_suggestions(suggestions: Any, least_cost: Any, memory: int) -> None:
+    from plaudit.runs.planner.render import SUGGESTIONS_FOLLOW, suggestion_sentences
+
+    console = make_console()
+    if suggestions:
+        console.print(SUGGESTIONS_FOLLOW)
+    for line in suggestion_sentences(suggestions, least_cost, memory):
+        console.print(line, markup=False, highlight=False)

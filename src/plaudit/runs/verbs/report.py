@@ -1,0 +1,50 @@
+"""``plaudit report``: the page of a run, written again; or one page that compares several."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from plaudit.cli.parser import Subparsers
+from plaudit.errors import UserError
+
+_COMPARISON = "comparison.html"
+_EPILOG = """\
+A RUN is the folder of a pipeline (plaudit run), of a training run (plaudit train), or of an evaluation
+(plaudit eval policy --out). It may be unfinished: the page shows what is there. docs/report.md"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add ``report``."""
+    report = subparsers.add_parser(
+        "report",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder")
+    help_text = f"where to write (default: report.html in RUN; of several, {_COMPARISON} here)"
+    report.add_argument("--out", type=Path, metavar="FILE", help=help_text)
+    report.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page and say where it is."""
+    for folder in args.runs:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: there is no such folder. Name the folder that was `--out`.")
+    if args.out is not None and args.out.is_dir():
+        raise UserError(
+            f"--out {args.out}: a folder; name the file to write, such as {args.out / 'report.html'}"
+        )
+    print(_write(args.runs, args.out))
+    return 0
+
+
+def _write(runs: list[Path], out: Path | None) -> Path:
+    if len(runs) > 1:
+        from plaudit.runs.report.compare import write_comparison
+
+        return write_comparison(runs, out or Path(_COMPARISON))
+    from plaudit.runs.report.pipeline.page import write_folder_report
+
+    return write_folder_report(runs[0], out)

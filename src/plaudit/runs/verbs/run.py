@@ -1,0 +1,224 @@
+"""What the commands that run pipelines share: progress, stops by a signal, copies of configs.
+
+``plaudit run``: the whole of RLHF in one command, from rows to a report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plaudit.cli.parser import Subparsers, integer, positive_integer
+from plaudit.errors import UserError, WaitingError
+from plaudit.runs.pipeline.read import SHIPPED, config_path
+
+if TYPE_CHECKING:
+    from plaudit.runs.pipeline.run import Attendant, ProgressReporter, StageSelection, StoppedError
+    from plaudit.runs.pipeline.spec import Pipeline
+
+
+@contextlib.contextmanager
+def progress_reporter() -> Iterator[ProgressReporter]:
+    """A reporter that prints lines to stderr and, on a terminal, a status line of what runs just now."""
+    from rich.console import Console
+
+    from plaudit.engine.sinks.console import is_live
+    from plaudit.runs.pipeline.run import ProgressReporter
+
+    console = Console(stderr=True, file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+    if not is_live(console, os.environ):
+        yield ProgressReporter(message=console.print)
+        return
+    with console.status("") as status:
+        yield ProgressReporter(message=console.print, status=status.update)
+
+
+def report_stopped(stop: StoppedError) -> int:
+    """Print which signal stopped the command; returns the exit code for that signal."""
+    print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
+    return 128 + stop.signum
+
+
+def refuse_torchrun(verb: str) -> None:
+    """Complain about being started by torchrun."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError(f"plaudit {verb} is one process; give torchrun the training commands, one by one")
+
+
+def copy_config(config: Path, target: Path) -> None:
+    """Write a config that comes with plaudit to a new file."""
+    if target.exists():
+        raise UserError(f"{target}: something is there already; name a new file")
+    try:
+        target.write_text(config.read_text("utf-8"), "utf-8")
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written ({error.strerror})") from error
+
+
+_EPILOG = """\
+Without CONFIG the embedded world's own pipeline runs: fine-tuning, comparisons, a reward model, DPO, GRPO
+and PPO, their evaluation and a report, in some minutes on two cores. A finished stage is kept until its
+settings or something above it changes; the same command goes on where it was stopped. docs/run.md
+
+Pipelines that come with plaudit are named by a word, where no such file exists:
+  default          the above
+  constitutional   from a base model, prompts and a constitution alone: revisions, fine-tuning on them,
+                   comparisons by the constitution, a reward, a policy; docs/constitutional.md"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add ``run``."""
+    run_parser = subparsers.add_parser(
+        "run",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    add = run_parser.add_argument
+    add(
+        "config",
+        nargs="?",
+        type=Path,
+        metavar="CONFIG",
+        help="YAML with stages, or a word (default: the world's own)",
+    )
+    add("--out", type=Path, metavar="DIR", help="where all of it lies (default: runs/ and the config's name)")
+    add("--from", dest="begin", metavar="STAGE", help="run this stage and all below it again")
+    add(
+        "--only", nargs="+", default=[], metavar="STAGE", help="run these stages, on what is there above them"
+    )
+    add("--fresh", action="store_true", help="keep nothing: run every stage again")
+    add("--set", action="append", default=[], metavar="STAGE.SETTING=VALUE", help="beats the config")
+    add("--seed", type=integer, help="of every stage that names none (default: the config's)")
+    add("--device", metavar="NAME", help="of every stage that names none: auto, cpu, cuda, cuda:1 …")
+    add("--helper", metavar="WORD", help="who judges, revises, attacks: openai:http://host/v1#model, …")
+    add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
+    add(
+        "--wait",
+        action="store_true",
+        help="where people are to answer, let them do so on this machine, and go on when they have",
+    )
+    add("--dry-run", action="store_true", help="say what would run, why, and what it costs")
+    add("--trace", metavar="STAGE", help="print where the result of a stage comes from, and run nothing")
+    add("--show-default", action="store_true", help="print the pipeline of the word, or that without CONFIG")
+    add("--write", type=Path, metavar="FILE", help="write that pipeline to a file, to be changed")
+    run_parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the pipeline, and print what came of it."""
+    if args.show_default or args.write is not None:
+        return _show_shipped(args.config, args.write)
+    refuse_torchrun("run")
+    from plaudit.runs.pipeline import begin_loading
+    from plaudit.runs.pipeline.read import read_pipeline
+    from plaudit.runs.pipeline.store import read_hub_names
+
+    def folder_of(name: str) -> Path:
+        return args.out or _default_folder(args.config, name)
+
+    pipeline = read_pipeline(
+        config_path(args.config),
+        changes=args.set,
+        seed=args.seed,
+        device=args.device,
+        jobs=args.jobs,
+        helper=args.helper,
+        recorded=lambda name: {} if args.fresh else read_hub_names(folder_of(name)),
+        on_head=lambda head: begin_loading() if head.jobs > 1 and not (args.trace or args.dry_run) else None,
+    )
+    out = folder_of(pipeline.name)
+    if args.trace is not None:
+        return _print_trace(pipeline, out, args.trace)
+    if args.dry_run:
+        return _dry_run(pipeline, out, _stage_selection(args))
+    from plaudit.runs.pipeline.run import StoppedError, run_pipeline
+
+    try:
+        with progress_reporter() as reporter, _attendant(args, out, reporter) as attendant:
+            folder = run_pipeline(pipeline, out, _stage_selection(args), reporter, attendant=attendant)
+    except StoppedError as stop:
+        return report_stopped(stop)
+    except WaitingError as waiting:
+        if not args.fresh:
+            raise
+        raise WaitingError(f"{waiting}, without --fresh, which begins anew", *waiting.waits) from waiting
+    _report_results(folder.path)
+    return 0
+
+
+def _attendant(
+    args: argparse.Namespace, out: Path, reporter: ProgressReporter
+) -> AbstractContextManager[Attendant | None]:
+    """Who lets people answer while the pipeline waits; nobody without ``--wait``."""
+    if not args.wait:
+        return contextlib.nullcontext()
+    from plaudit.runs.pipeline.attending import attending
+
+    return attending(out.absolute(), reporter.message)
+
+
+def _stage_selection(args: argparse.Namespace) -> StageSelection:
+    from plaudit.runs.pipeline.run import StageSelection
+
+    return StageSelection(from_stage=args.begin, only=tuple(args.only), fresh=args.fresh)
+
+
+def _default_folder(config: Path | None, name: str) -> Path:
+    """A pipeline's own config, in its folder, runs where it lies."""
+    if config is not None and config.name == "pipeline.yaml" and (config.parent / "stages").is_dir():
+        return config.parent
+    return Path("runs") / name
+
+
+def _show_shipped(config: Path | None, target: Path | None) -> int:
+    word = "default" if config is None else str(config)
+    if word not in SHIPPED:
+        raise UserError(f"{word}: comes not with plaudit; there is {', '.join(SHIPPED)}")
+    if target is None:
+        print(SHIPPED[word].read_text("utf-8"), end="")
+        return 0
+    copy_config(SHIPPED[word], target)
+    own = "the world's pipeline" if word == "default" else f"the pipeline {word}"
+    print(f"{target}: {own}; plaudit run {target} runs it")
+    return 0
+
+
+def _dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> int:
+    from plaudit.runs.pipeline.run import dry_run
+
+    for line in dry_run(pipeline, out, selection):
+        print(line)
+    return 0
+
+
+def _print_trace(pipeline: Pipeline, out: Path, name: str) -> int:
+    from plaudit.runs.pipeline.status import refuse_unknown_stages
+    from plaudit.runs.report.pipeline.data import read_pipeline_folder
+    from plaudit.runs.report.pipeline.page import trace_lines
+
+    refuse_unknown_stages(pipeline, [name], "--trace")
+    for line in trace_lines(read_pipeline_folder(out.absolute()), name):
+        print(line)
+    return 0
+
+
+def _report_results(folder: Path) -> None:
+    """Print the short table and what came of it in a sentence, and write the summary and the report."""
+    from plaudit.cli.sample import make_console
+    from plaudit.runs.report.pipeline.data import read_pipeline_folder
+    from plaudit.runs.report.pipeline.glance import opening_sentence
+    from plaudit.runs.report.pipeline.page import summary_table, write_report, write_summary
+
+    pipeline, console = read_pipeline_folder(folder), make_console()
+    write_summary(pipeline)
+    if pipeline.evaluation is not None:
+        console.print(summary_table(pipeline.evaluation))
+    if sentence := opening_sentence(pipeline):
+        console.print(f"\n{sentence}")
+    console.print(f"The report: {write_report(folder, pipeline=pipeline)}")

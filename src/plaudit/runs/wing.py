@@ -1,0 +1,21 @@
+"""What the wing of pipelines, plans and reports brings."""
+
+from plaudit.wings import Verb, Wing
+
+WING = Wing(
+    verbs={
+        "plan": Verb(
+            module="plaudit.runs.verbs.plan",
+            purpose="say what a run will cost before it begins: steps, memory, time and disk",
+        ),
+        "report": Verb(
+            module="plaudit.runs.verbs.report",
+            purpose="write the page of a run again, or one that compares several",
+        ),
+        "run": Verb(
+            module="plaudit.runs.verbs.run",
+            purpose="the whole of RLHF in one command: stages from rows to a report",
+        ),
+    },
+)
+"""Named among the entry points of pyproject.toml."""

@@ -1,0 +1,83 @@
+"""Wings: what parts of plaudit that the core does not know, and packages of other people, bring to it.
+
+A distribution names its wing among its entry points, in the group ``plaudit.wings``, by a line such as
+``polite = "polite.wing:WING"``. The wing says by name what it brings and where that lies, as ``module:name``.
+It is imported whenever the command starts, what it points to only when somebody calls for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from plaudit.errors import UserError
+
+GROUP = "plaudit.wings"
+"""The group of entry points that wings stand in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A verb of the command: a module with ``add_parser(subparsers)`` and ``run(arguments)``.
+
+    Example: ``Verb(module="polite.verb", purpose="count the thanks in a file of rows")``
+    """
+
+    module: str
+    """The module's dotted name."""
+    purpose: str
+    """What it is for, as ``plaudit --help`` lists it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wing:
+    """All that a wing brings, by name.
+
+    Example: ``Wing(verbs={"thanks": Verb(module="polite.verb", purpose="count the thanks in rows")})``
+    """
+
+    verbs: Mapping[str, Verb] = field(default_factory=dict)
+    """What may follow ``plaudit`` on the command line."""
+
+
+@cache
+def wings() -> Mapping[str, Wing]:
+    """Every wing that is installed, by the name of its entry point."""
+    return {point.name: _wing_of(point) for point in sorted(entry_points(group=GROUP))}
+
+
+def _wing_of(point: EntryPoint) -> Wing:
+    try:
+        wing = point.load()
+    except (ImportError, AttributeError) as error:
+        home = f"{point.dist.name} {point.dist.version}" if point.dist else "a package"
+        raise UserError(
+            f"{home} names {point.value} as a wing of plaudit, and it cannot be loaded ({error}): "
+            "install that package again, or remove it"
+        ) from error
+    if not isinstance(wing, Wing):
+        raise UserError(f"{point.value} is no plaudit.wings.Wing, though an entry point {GROUP} names it")
+    return wing
+
+
+@cache
+def everything(kind: str) -> Mapping[str, Any]:
+    """What all wings bring of a ``kind``, a field of `Wing`, by name; two of the same name are refused."""
+    homes: dict[str, str] = {}
+    brought: dict[str, Any] = {}
+    for home, wing in wings().items():
+        for name, thing in getattr(wing, kind).items():
+            if name in homes:
+                raise UserError(f"the wings {homes[name]} and {home} both bring {name!r} among their {kind}")
+            homes[name], brought[name] = home, thing
+    return brought
+
+
+def load(reference: str) -> Any:
+    """What stands at ``module:name``."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)

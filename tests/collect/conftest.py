@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.collect import desks
+from tests.collect.offices import Office
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[desks.Cluster]:
+    if desks.postgres_programs() is None:
+        pytest.skip("PostgreSQL is not installed here")
+    yield from desks.cluster()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    """Where a store lies: each test that takes it runs on both databases."""
+    if request.param == "sqlite":
+        return tmp_path / "labels.db"
+    return request.getfixturevalue("cluster").database()
+
+
+@pytest.fixture
+def make_desk() -> Iterator[desks.MakeDesk]:
+    made = list[desks.Desk]()
+
+    def make(where: str | Path, **settings: Any) -> desks.Desk:
+        made.append(desks.Desk(where, **settings))
+        return made[-1]
+
+    yield make
+    for desk in made:
+        desk.store.close()
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    made = Office(tmp_path / "labels.db")
+    yield made
+    made.reports.close()
+    made.store.close()

@@ -1,0 +1,91 @@
+"""Stores for tests: with a clock that is set by hand, in a file or in a PostgreSQL of the test's own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from plaudit.collect.desk import Lease
+from plaudit.collect.project import Project
+from plaudit.collect.store import LabelStore, open_store
+from tools.postgres import Cluster, postgres_programs
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@dataclass
+class Clock:
+    """A clock that goes on only when it is told to."""
+
+    now: datetime = field(default=NOON)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, **duration: float) -> None:
+        self.now += timedelta(**duration)
+
+
+def pair_body(number: int, **more: Any) -> dict[str, Any]:
+    """A task of two answers, the first of them better."""
+    return {
+        "kind": "pair",
+        "prompt": f"What is {number} + {number}?",
+        "candidates": [
+            {"text": f"It is {2 * number}.", "ended": True, "source": {"model": "secret-model-a"}},
+            {
+                "text": f"It is {2 * number + 1}, I think.",
+                "ended": True,
+                "source": {"model": "secret-model-b"},
+            },
+        ],
+        **more,
+    }
+
+
+class Desk:
+    """A project with some tasks and people, and short words for what they do."""
+
+    def __init__(self, where: str | Path, *, tasks: int = 4, **settings: Any) -> None:
+        self.clock = Clock()
+        self.store: LabelStore = open_store(where, clock=self.clock, create=True)
+        self.store.set_project(Project(name="p", **settings), actor="o1")
+        if tasks:
+            self.store.add_tasks("p", [pair_body(number) for number in range(tasks)], actor="o1")
+
+    def people(self, count: int) -> list[str]:
+        secret = self.store.invite("p", uses=count, actor="o1")
+        return [self.store.join(secret, f"person {number}").pseudonym for number in range(count)]
+
+    def lease(self, person: str, key: str | None = None) -> Lease:
+        found = self.store.next("p", person, key or secrets.token_hex(4))
+        assert isinstance(found, Lease), found
+        return found
+
+    def answer(self, person: str, strength: int = -1) -> Lease:
+        lease = self.lease(person)
+        self.store.submit("p", person, lease.assignment, secrets.token_hex(4), {"strength": strength})
+        return lease
+
+    def better(self, lease: Lease) -> int:
+        """The strength that prefers the right answer, wherever it is shown."""
+        return 2 if "I think" in lease.shown["answers"][0] else -2
+
+
+MakeDesk = Callable[..., Desk]
+"""Makes desks that are closed when the test ends."""
+
+
+def cluster() -> Iterator[Cluster]:
+    """A cluster while a test module runs."""
+    programs = postgres_programs()
+    assert programs is not None
+    own = Cluster(programs)
+    try:
+        yield own
+    finally:
+        own.remove()

@@ -1,0 +1,465 @@
+"""The report of whole projects: simulated crowds in a store, every kind, what is kept, and soft rows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plaudit.cli.main import main
+from plaudit.collect.desk import Lease
+from plaudit.collect.export import (
+    EmptyExportError,
+    Filters,
+    export,
+    read_snapshot,
+    rows_of_event,
+    trace_row,
+)
+from plaudit.collect.project import Project
+from plaudit.collect.quality import bias, skill
+from plaudit.collect.quality.cache import Reports
+from plaudit.collect.quality.gathering import gather_rows
+from plaudit.collect.quality.report import quality
+from plaudit.collect.quality.result import Quality, quality_to_dict
+from plaudit.collect.store import LabelStore, open_store
+from plaudit.data.looks import refuses
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison
+from plaudit.errors import UserError
+from plaudit.lab.world.annotators import agreement as expected_agreement, annotator_pool
+from plaudit.lab.world.making import answer_tasks
+from tests.collect.desks import MakeDesk, pair_body
+from tests.collect.quality.crowds import body_of, first, in_turn, labelled_store, reader, rows_of_pool
+from tests.engine.toy_command import plaudit
+from tests.methods.reward_model.rows import command, judged, make_files
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LabelStore, list[str]]]:
+    """Ten who read, one who clicks the first and one in turn, three on each of 120 tasks; some gold."""
+    where = tmp_path_factory.mktemp("crowd") / "labels.db"
+    readers = [reader(person) for person in annotator_pool("crowd")[:10]]
+    gold = [
+        {**body_of(task), "gold": {"better": 0}}
+        for task in answer_tasks(20, answers=2, split="train", seed=5)
+    ]
+    store, people = labelled_store(
+        where, [*readers, first, in_turn], tasks=120, overlap=3, most=3, more=gold, gold_share=0.2
+    )
+    with closing(store):
+        yield store, people
+
+
+@pytest.fixture(scope="module")
+def found(crowd: tuple[LabelStore, list[str]]) -> Quality:
+    return quality(crowd[0], "p")
+
+
+def test_the_crowd_agrees_and_those_who_do_not_read_are_proposed_with_their_habit(
+    found: Quality, crowd: tuple[LabelStore, list[str]]
+) -> None:
+    whole = found.agreement[0]
+    assert (whole.part, whole.level, whole.units, whole.labels) == ("all", "ordinal", 120, 360)
+    assert 0.2 < whole.alpha.low < whole.alpha.value < whole.alpha.high < 1
+    *readers, clicker, alternating = found.annotators
+    assert [card.name for card in found.annotators] == crowd[1]
+    for spammer, habit in ((clicker, "first"), (alternating, "alternating")):
+        assert spammer.habit == habit
+        assert all(card.skill.value > spammer.skill.value for card in readers)
+        assert all(card.seconds > spammer.seconds for card in readers)
+    assert clicker.first.value == 1.0
+    assert {"suspended", "watch"} >= {proposal.standing for proposal in found.proposals}
+    named = {proposal.name for proposal in found.proposals}
+    assert {clicker.name, alternating.name} <= named
+    # Nothing happens by itself.
+    assert {row["standing"] for row in crowd[0].annotators("p") if row["role"] == "annotator"} == {"active"}
+
+
+def test_a_report_is_plain_json_and_the_same_each_time(
+    found: Quality, crowd: tuple[LabelStore, list[str]]
+) -> None:
+    assert json.loads(json.dumps(quality_to_dict(found))) == json.loads(
+        json.dumps(quality_to_dict(quality(crowd[0], "p")))
+    )
+
+
+def test_the_command_prints_tables_or_json(
+    crowd: tuple[LabelStore, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["collect", "quality", "--store", crowd[0].where]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("p asks for pair: ")
+    assert "A reviewer decides; nothing is done by itself." in printed
+    assert main(["collect", "quality", "--store", crowd[0].where, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["people"] == 12
+
+
+def wait_for(reports: Reports) -> dict[str, Any]:
+    give_up = time.monotonic() + 120
+    while time.monotonic() < give_up:
+        held = reports.get("p")
+        assert not held.failure
+        if held.is_fresh:
+            assert held.report is not None
+            return held.report
+        time.sleep(0.1)
+    raise AssertionError("no report came")
+
+
+@pytest.mark.cases(quick=("sqlite",))
+def test_a_child_makes_the_report_and_the_next_label_makes_it_old(
+    make_desk: MakeDesk, where: str | Path
+) -> None:
+    desk = make_desk(where, overlap=2)
+    ada, bob = desk.people(2)
+    for person in (ada, bob, ada):
+        desk.answer(person)
+    reports = Reports(desk.store)
+    try:
+        before = reports.get("p")
+        assert (before.report, before.is_fresh, before.computing) == (None, False, True)
+        report = wait_for(reports)
+        assert report == json.loads(json.dumps(quality_to_dict(quality(desk.store, "p"))))
+        # Asked again, nothing is computed.
+        assert not reports.get("p").computing
+        desk.answer(bob)
+        old = reports.get("p")
+        assert old.report == report
+        assert not old.is_fresh
+        assert wait_for(reports)["labels"] == 4
+    finally:
+        reports.close()
+    assert desk.store.check() == []
+
+
+def test_a_server_that_asks_for_reports_loads_nothing_that_computes() -> None:
+    heavy = "{'numpy', 'pandas', 'scipy', 'torch'}"
+    words = f"import sys, plaudit.collect.quality.cache; print(sorted({heavy} & {{*sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("ends_first", [False, True])
+def test_a_child_that_fails_says_why_and_is_not_started_again(
+    make_desk: MakeDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_first: bool
+) -> None:
+    desk = make_desk(tmp_path / "labels.db")
+    monkeypatch.setattr("plaudit.collect.quality.cache.sys.executable", "/bin/false")
+    if ends_first:
+        # It has ended before it is told what to compute: nobody reads that pipe any more.
+        monkeypatch.setattr("plaudit.collect.quality.cache.subprocess.Popen", ended)
+    reports = Reports(desk.store)
+    try:
+        give_up = time.monotonic() + 60
+        reports.get("p")
+        while not (held := reports.get("p")).failure and time.monotonic() < give_up:
+            time.sleep(0.05)
+        assert held.failure.startswith("it ended with status 1; ")
+        assert (held.computing, held.report) == (False, None)
+    finally:
+        reports.close()
+
+
+def ended(*words: Any, **settings: Any) -> subprocess.Popen[bytes]:
+    child = Popen(*words, **settings)
+    child.wait()
+    return child
+
+
+def test_nobody_overlaps_is_said(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", overlap=1)
+    (ada,) = desk.people(1)
+    for _ in range(3):
+        desk.answer(ada)
+    found = quality(desk.store, "p")
+    assert found.agreement[0].alpha.reason == "undefined: nothing was labelled by two people"
+    assert found.annotators[0].skill.value is None
+    assert found.annotators[0].habit == ""
+    assert found.proposals == ()
+
+
+def test_an_empty_project_has_an_empty_report(make_desk: MakeDesk, tmp_path: Path) -> None:
+    found = quality(make_desk(tmp_path / "labels.db").store, "p")
+    assert (found.labels, found.agreement, found.annotators, found.consensus) == (0, (), (), None)
+
+
+def labelled(
+    make_desk: MakeDesk, path: Path, ask: str, body: dict[str, Any], labels: list[Any], **settings: Any
+) -> Quality:
+    """Two people on one task of a kind."""
+    desk = make_desk(path, tasks=0, ask=ask, overlap=len(labels), **settings)
+    desk.store.add_tasks("p", [body], actor="o1")
+    for person, label in zip(desk.people(len(labels)), labels, strict=True):
+        lease = desk.lease(person)
+        given = label(lease.shown) if callable(label) else label
+        desk.store.submit("p", person, lease.assignment, "k", given)
+    return quality(desk.store, "p")
+
+
+FRUITS = {"prompt": "A fruit?", "candidates": [{"text": text} for text in ("Pear.", "Fig.", "Car.")]}
+
+
+def test_rankings_are_compared_by_pairs_whatever_the_order_shown(make_desk: MakeDesk, tmp_path: Path) -> None:
+    def best_first(shown: dict[str, Any]) -> dict[str, Any]:
+        return {"groups": [[shown["answers"].index(text)] for text in ("Pear.", "Fig.", "Car.")]}
+
+    found = labelled(make_desk, tmp_path / "labels.db", "rank", FRUITS, [best_first, best_first])
+    assert (found.agreement[0].units, found.agreement[0].percent.value) == (3, 1.0)
+    assert found.consensus is not None
+    assert found.consensus.pairs == 3
+
+
+def test_ratings_are_compared_by_aspect_and_steps_by_step(make_desk: MakeDesk, tmp_path: Path) -> None:
+    def rated(shown: dict[str, Any]) -> dict[str, Any]:
+        points = [{"Pear.": 5, "Fig.": 4, "Car.": 1}[text] for text in shown["answers"]]
+        return {"points": {"true": points, "kind": [3, 3, 3]}, "thumbs": [point > 2 for point in points]}
+
+    found = labelled(
+        make_desk, tmp_path / "rate.db", "rate", FRUITS, [rated, rated], aspects=("true", "kind")
+    )
+    rows = {row.name: row for row in found.agreement}
+    assert rows["true"].alpha.value == pytest.approx(1.0)
+    assert rows["kind"].alpha.reason.startswith("undefined: only one value")
+    assert rows["thumbs"].level == "nominal"
+    steps = {"prompt": "1 + 1 + 1?", "steps": ["1 + 1 = 2", "2 + 1 = 4"]}
+    labels = [
+        {"labels": ["right", "wrong"], "ended": "error"},
+        {"labels": ["right", "right"], "ended": "solved"},
+    ]
+    found = labelled(make_desk, tmp_path / "steps.db", "steps", steps, labels)
+    assert found.agreement[0].percent.value == 0.5
+
+
+def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk: MakeDesk, tmp_path: Path) -> None:
+    anchors = (tuple("ABCDEFG"), ("Poor", "Good"))
+
+    def rated(fig: int) -> Any:
+        layout = {"Pear.": 1, "Fig.": fig, "Car.": 1}
+
+        def points(shown: dict[str, Any]) -> dict[str, Any]:
+            given = {"depth": {"Pear.": 7, "Fig.": 1, "Car.": 6}, "layout": layout}
+            return {"points": {name: [own[text] for text in shown["answers"]] for name, own in given.items()}}
+
+        return points
+
+    found = labelled(
+        make_desk,
+        tmp_path / "labels.db",
+        "rate",
+        FRUITS,
+        [rated(1), rated(2)],
+        aspects=("depth", "layout"),
+        anchors=anchors,
+    )
+    rows = {row.name: row for row in found.agreement}
+    assert rows["depth"].percent.value == 1.0
+    assert rows["layout"].percent.value == pytest.approx(2 / 3)
+    # Of two values in order one is as far from the other as of two without one: AC2 is AC1.
+    assert rows["layout"].gwet.value == pytest.approx((2 / 3 - 5 / 18) / (1 - 5 / 18))
+
+
+def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", tasks=0, ask="rate", repeat=0.5)
+    (person,) = desk.people(1)
+    bodies = [{**FRUITS, "prompt": f"A fruit, {number}?"} for number in range(80)]
+    desk.store.add_tasks("p", bodies, actor="o1")
+    while isinstance(lease := desk.store.next("p", person), Lease):
+        points = [{"Pear.": 5, "Fig.": None, "Car.": 1}[text] for text in lease.shown["answers"]]
+        desk.store.submit(
+            "p", person, lease.assignment, f"k{lease.assignment}", {"points": {"overall": points}}
+        )
+    (card,) = quality(desk.store, "p").annotators
+    assert card.consistency.n > 0
+    assert card.consistency.value == 1.0
+
+
+def test_written_answers_have_no_agreement_and_the_report_says_so(
+    make_desk: MakeDesk, tmp_path: Path
+) -> None:
+    found = labelled(
+        make_desk, tmp_path / "labels.db", "write", {"prompt": "Say hello."}, [{"answer": "Hello."}]
+    )
+    assert found.agreement == ()
+    assert found.notes == ("Tasks of the kind write are answered by each person alone, so nobody can agree.",)
+
+
+def test_another_version_of_the_guidelines_has_a_row_of_its_own(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", overlap=2, guidelines="Be kind.")
+    ada, bob = desk.people(2)
+    for person in (ada, bob):
+        desk.answer(person)
+    desk.store.set_project(Project(name="p", overlap=2, guidelines="Be kinder."), actor="o1")
+    for person in (ada, bob):
+        desk.answer(person)
+    found = quality(desk.store, "p")
+    assert [row.part for row in found.agreement] == ["all", "guidelines", "guidelines"]
+    assert [row.labels for row in found.agreement] == [4, 2, 2]
+
+
+def test_tasks_that_a_score_chose_are_no_sample_of_all(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", tasks=0, overlap=2)
+    bodies = [pair_body(0, method="random"), pair_body(1, method="d-optimal", probability=0.2)]
+    desk.store.add_tasks("p", bodies, actor="o1")
+    for person in desk.people(2):
+        for _ in bodies:
+            desk.answer(person)
+    found = quality(desk.store, "p")
+    assert found.agreement[0].units == 1
+    assert found.notes[0].startswith("Agreement leaves out 1 tasks that were chosen by a score")
+
+
+@pytest.mark.parametrize("pool", ["hurried", "length-lovers", "crowd"])
+def test_what_is_set_of_a_pool_lies_in_the_intervals(pool: str) -> None:
+    rows, tasks, people = rows_of_pool(pool, tasks=250)
+    choices = gather_rows(Project(name="p"), rows).choices
+    assert choices is not None
+    fit = skill.fit_skill(choices.votes)
+    others = skill.truth_without(choices.votes, fit)
+    given = bias.preferences_of(choices.votes, choices.looks_UF, choices.prompt_U, others)
+    shares = bias.shares_of_people(given)
+    uneven = [task for task in tasks if abs(len(str(task.answers[0])) - len(str(task.answers[1]))) > 30]
+    inside = list[bool]()
+    for number, person in enumerate(people):
+        first_share = expected_agreement("one", [person], tasks).first
+        longer = expected_agreement("one", [person], uneven).longer
+        for figure, expected in ((shares["first"][number], first_share), (shares["longer"][number], longer)):
+            inside.append(figure.low <= expected <= figure.high)
+    # Of 2 × 12 intervals of 95 % two or more miss once in three times, and four or more once in thirty.
+    assert sum(inside) >= len(inside) - 3
+
+
+def test_pools_show_the_bias_that_they_were_given() -> None:
+    def odds(pool: str) -> bias.Biases:
+        rows, _, _ = rows_of_pool(pool, tasks=300, seed=1)
+        choices = gather_rows(Project(name="p"), rows).choices
+        assert choices is not None
+        others = skill.truth_without(choices.votes, skill.fit_skill(choices.votes))
+        return bias.odds_of(bias.preferences_of(choices.votes, choices.looks_UF, choices.prompt_U, others))
+
+    hurried, experts, lovers = odds("hurried"), odds("experts"), odds("length-lovers")
+    assert np.exp(np.mean([np.log(figure.value) for figure in hurried.place])) > 1.2
+    assert sum(p < 0.05 for p in hurried.place_p) >= 2
+    assert all(p > 0.05 for p in (*experts.place_p, *lovers.place_p))
+    assert lovers.shared[0].odds.low > 1.2
+    assert experts.shared[0].odds.low < 1 < experts.shared[0].odds.high
+
+
+def test_refusals_are_known_by_how_they_begin() -> None:
+    for words in (
+        "I'm sorry, but I can't help with that.",
+        "I cannot do this.",
+        "Sorry, I won't write that.",
+        "As an AI, I can't say.",
+        "I am not able to answer.",
+    ):
+        assert refuses(words), words
+    for words in ("Sorry to hear that. Rest!", "I can help.", "It cannot fly.", "You can't miss it."):
+        assert not refuses(words), words
+
+
+# Soft rows.
+
+
+def test_soft_rows_are_one_a_pair_with_the_chance_and_lead_back_to_every_label(
+    crowd: tuple[LabelStore, list[str]], tmp_path: Path
+) -> None:
+    out = tmp_path / "soft.jsonl"
+    snapshot = export(crowd[0], "p", out, soft=True)
+    rows = [row for row in read_records(out).records if isinstance(row, Comparison)]
+    assert len(rows) == snapshot.rows == 120
+    assert all(row.probability is not None and 0.5 <= row.probability <= 1 for row in rows)
+    assert len({row.probability for row in rows}) > 10
+    assert snapshot.filters["soft"] is True
+    assert [len(own) for own in snapshot.votes] == [3] * 120
+    assert read_snapshot(out) == snapshot
+    events = trace_row(crowd[0], out, 1)
+    assert [event.kind for event in events].count("answered") == 3
+    assert rows_of_event(out, snapshot.votes[4][1]) == [5]
+    again = export(crowd[0], "p", tmp_path / "again.jsonl", soft=True)
+    assert again.sha256 == snapshot.sha256
+
+
+def test_a_vote_counts_by_who_gave_it(make_desk: MakeDesk, tmp_path: Path) -> None:
+    rows, _, people = rows_of_pool("experts", tasks=60)
+    spam = [
+        type(row)(**{**vars(row), "annotator": "spam", "label": json.dumps({"strength": -1})})
+        for row in rows
+        if row.annotator == people[0].name
+    ]
+    from plaudit.collect.quality.soft import soft_rows
+
+    alone, _, _ = soft_rows(rows, Project(name="p"))
+    with_spam, _, _ = soft_rows([*rows, *spam], Project(name="p"))
+    chances = [
+        [row.probability for row in side if isinstance(row, Comparison)] for side in (alone, with_spam)
+    ]
+    assert np.mean(np.abs(np.subtract(*chances))) < 0.05
+
+
+def test_what_a_reviewer_decided_stays_decided(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", tasks=1, overlap=2, most=2)
+    ada, bob = desk.people(2)
+    desk.answer(ada, -1)
+    desk.answer(bob, -1)
+    (task,) = desk.store.tasks("p")
+    desk.store.adjudicate("p", task["id"], {"strength": -3}, reason="error", actor="r1", key="k")
+    snapshot = export(desk.store, "p", tmp_path / "soft.jsonl", soft=True)
+    (row,) = read_records(tmp_path / "soft.jsonl").records
+    assert isinstance(row, Comparison)
+    assert (row.chosen, row.probability, row.annotator) == ("It is 0.", None, "r1")
+    assert snapshot.left_out == {"decided by a reviewer": 2}
+
+
+def test_soft_rows_are_refused_where_there_are_none(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", tasks=0, ask="write")
+    out = tmp_path / "soft.jsonl"
+    with pytest.raises(UserError, match="soft rows are of pairs and rankings"):
+        export(desk.store, "p", out, soft=True)
+    with pytest.raises(UserError, match="soft rows are of people"):
+        export(desk.store, "p", out, filters=Filters(group="ai"), soft=True)
+    empty = make_desk(tmp_path / "empty.db")
+    with pytest.raises(EmptyExportError):
+        export(empty.store, "p", out, soft=True)
+
+
+def test_a_reward_learns_from_soft_rows(tmp_path: Path) -> None:
+    """Two who err once in eight, one who clicks the first, on each of 80 pairs: the rule is learnt."""
+    toy, _ = make_files(tmp_path, rows=16)
+    pairs = judged("comparisons", 80)
+    store = open_store(tmp_path / "labels.db", create=True)
+    with closing(store):
+        store.set_project(Project(name="p", overlap=3, most=3), actor="o1")
+        bodies = [
+            {"prompt": row["prompt"], "candidates": [{"text": row["chosen"]}, {"text": row["rejected"]}]}
+            for row in pairs
+        ]
+        store.add_tasks("p", bodies, actor="o1")
+        secret = store.invite("p", uses=3, actor="o1")
+        people = [store.join(secret, f"person {number}").pseudonym for number in range(3)]
+        for step in range(80):
+            for number, person in enumerate(people):
+                lease: Any = store.next("p", person, f"n{step}")
+                good = min(range(2), key=lambda place: -lease.shown["answers"][place].count("dogs"))
+                wrong = number != 2 and (step * 7 + number * 3) % 8 == 0
+                strength = -1 if number == 2 else (1 if good == 1 else -1) * (-1 if wrong else 1)
+                store.submit("p", person, lease.assignment, f"s{step}", {"strength": strength})
+        rows = tmp_path / "soft.jsonl"
+        export(store, "p", rows, soft=True)
+    done = plaudit(
+        *command(toy.model, rows, tmp_path / "run", "--steps", 40, "--batch-size", 8, "--evaluate-every", 10)
+    )
+    assert done.code == 0, done.err
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["held_out/loss"] for line in lines if "held_out/loss" in line]
+    assert losses[-1] < losses[0]
+    assert [line["held_out/accuracy"] for line in lines if "held_out/accuracy" in line][-1] > 0.8

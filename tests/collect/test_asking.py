@@ -1,0 +1,174 @@
+"""People as a judge: what was asked before is found again, and nobody waits for what is settled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plaudit.collect.asking import People, task_body
+from plaudit.collect.project import Project
+from plaudit.collect.waiting import Wait, waiting_error
+from plaudit.data.judging import Task, first_probability, swapped
+from plaudit.errors import UserError, WaitingError
+from plaudit.rewards.comparing import JudgeSettings, judge_named
+from tests.collect.desks import Desk, MakeDesk
+
+
+def pair(number: int) -> Task:
+    return Task(
+        prompt=f"What is {number} + {number}?",
+        answers=(f"It is {2 * number}.", f"It is {2 * number + 1}, I think."),
+        ended=(True, True),
+    )
+
+
+PAIRS = [pair(number) for number in range(4)]
+
+
+def people_of(desk: Desk) -> People:
+    return People(store=desk.store, project="p")
+
+
+def missing(people: People, ids: tuple[str, ...]) -> int:
+    wait = people.wait(ids)
+    return 0 if wait is None else wait.missing
+
+
+def test_what_was_asked_before_is_found_in_whichever_order(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=0)
+    people = people_of(desk)
+    first = people.ask([task_body(task, round=1) for task in PAIRS])
+    assert len({*first}) == 4
+    position = desk.store.position()
+    again = people.ask([task_body(swapped(task), source={"model": "b"}, round=2) for task in PAIRS[::-1]])
+    assert again == first[::-1]
+    assert desk.store.position() == position
+    assert people.ask([task_body(pair(9)), task_body(PAIRS[0])])[1] == first[0]
+
+
+def test_a_task_of_another_prompt_or_answer_is_another(where: str | Path, make_desk: MakeDesk) -> None:
+    people = people_of(make_desk(where, tasks=0))
+    bodies = [task_body(PAIRS[0]), task_body(PAIRS[0]), task_body(PAIRS[1])]
+    bodies[1] = {**bodies[1], "prompt": "What is 0 and 0?"}
+    assert len({*people.ask(bodies)}) == 3
+
+
+def test_tasks_whose_answer_is_known_are_not_what_was_asked(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=0)
+    desk.store.add_tasks("p", [{**task_body(PAIRS[0]), "gold": {"better": 0}}], actor="o1")
+    (own,) = people_of(desk).ask([task_body(PAIRS[0])])
+    assert [task["purpose"] for task in desk.store.tasks("p") if task["id"] == own] == ["work"]
+
+
+def test_one_task_that_cannot_be_asked_refuses_all(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=0)
+    bad = task_body(PAIRS[1])
+    bad["candidates"][1]["text"] = bad["candidates"][0]["text"]
+    with pytest.raises(UserError, match=r"task 2, candidates\[1\].text: .*the same words"):
+        people_of(desk).ask([task_body(PAIRS[0]), bad])
+    assert desk.store.tasks("p") == []
+
+
+def test_what_was_drawn_under_a_name_is_remembered(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=0)
+    people = people_of(desk)
+    assert people.requested("k1") is None
+    ids = people.ask([task_body(task) for task in PAIRS], draw="k1")
+    assert people.requested("k1") == ids
+    assert people.requested("k2") is None
+    position = desk.store.position()
+    assert people.ask([task_body(task) for task in PAIRS], draw="k1") == ids
+    assert desk.store.position() == position
+    assert desk.store.check() == []
+
+
+def test_what_is_missing_is_counted_of_these_tasks_alone(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=3, overlap=2)
+    people = people_of(desk)
+    ids = people.ask([task_body(task) for task in (*PAIRS[:2], pair(7), pair(8))])
+    assert missing(people, ids) == 8
+    assert missing(people, ids[:1]) == 2
+    a, b, c = desk.people(3)
+    for person in (a, b):
+        for _ in range(5):
+            lease = desk.lease(person)
+            desk.store.submit("p", person, lease.assignment, f"k-{lease.assignment}", {"strength": 1})
+    assert missing(people, ids) == 4, "each said the right one of the screen, so all are divided"
+    for _ in range(5):
+        lease = desk.lease(c)
+        desk.store.submit("p", c, lease.assignment, f"k-{lease.assignment}", {"strength": 1})
+    assert missing(people, ids) == 0
+
+
+def test_closed_decided_and_divided_tasks_are_waited_for_no_more(
+    where: str | Path, make_desk: MakeDesk
+) -> None:
+    desk = make_desk(where, tasks=0, overlap=2, most=2)
+    people = people_of(desk)
+    ids = people.ask([task_body(task) for task in PAIRS[:3]])
+    desk.store.close_task("p", ids[0], reason="nobody can know", actor="o1")
+    assert missing(people, ids) == 4
+    desk.store.adjudicate("p", ids[1], {"strength": 1}, reason="taste", actor="r1", key="k")
+    assert missing(people, ids) == 2
+    for person in desk.people(2):
+        desk.answer(person, 1)
+    (third,) = [task for task in desk.store.tasks("p") if task["id"] == ids[2]]
+    assert third["state"] == "review"
+    assert missing(people, ids) == 0
+
+
+def test_people_are_a_judge_whose_verdicts_take_days(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=0)
+    judge = judge_named("people", JudgeSettings(people=people_of(desk)))
+    assert judge.name == "people"
+    with pytest.raises(WaitingError, match="4 of 4 labels are missing in project p"):
+        judge.verdicts(PAIRS, 0)
+    (ada,) = desk.people(1)
+    for say in (None, 0, 2, 2):
+        lease = desk.lease(ada)
+        label: dict[str, Any] = {"none": True} if say is None else {"strength": say and desk.better(lease)}
+        desk.store.submit("p", ada, lease.assignment, f"k-{lease.assignment}", label)
+    found = judge.verdicts(PAIRS, 0)
+    said = sorted(-1.0 if verdict is None else first_probability(verdict) for verdict in found)
+    assert said == [-1.0, 0.5, 1.0, 1.0], "the right answer was preferred, which is the first"
+    assert {(v.annotator, v.group) for v in found if v is not None} == {(ada, "people")}
+    turned = judge.verdicts([swapped(task) for task in PAIRS], 0)
+    for verdict, other in zip(found, turned, strict=True):
+        assert (verdict is None) == (other is None)
+        if verdict is not None and other is not None:
+            assert first_probability(verdict) == 1 - first_probability(other)
+
+
+def test_several_labels_are_one_verdict_of_their_shares(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=0, overlap=2, most=2)
+    people = people_of(desk)
+    people.ask([task_body(PAIRS[0])])
+    first, second = desk.people(2)
+    lease = desk.lease(first)
+    desk.store.submit("p", first, lease.assignment, "k", {"strength": desk.better(lease)})
+    lease = desk.lease(second)
+    desk.store.submit("p", second, lease.assignment, "k", {"strength": 0})
+    (verdict,) = people.verdicts(PAIRS[:1], 0)
+    assert verdict is not None
+    assert (first_probability(verdict), verdict.annotator, verdict.group) == (0.75, "people", "people")
+
+
+def test_a_project_is_begun_once_and_its_owner_may_change_it(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=0, overlap=3)
+    assert people_of(desk).begin(Project(name="p")).overlap == 3
+    other = People(store=desk.store, project="q")
+    assert other.begin(Project(name="whatever", overlap=2)).overlap == 2
+    assert desk.store.projects() == ["p", "q"]
+    with pytest.raises(UserError, match="project p asks for pair, and rank is wanted here"):
+        people_of(desk).begin(Project(name="p", ask="rank"))
+
+
+def test_a_wait_says_what_to_do_with_words_that_a_shell_reads() -> None:
+    wait = Wait(store="my runs/labels.db", project="helpful", missing=2, wanted=9)
+    assert str(waiting_error(wait)) == (
+        "2 of 9 labels are missing in project helpful of my runs/labels.db. "
+        "`plaudit collect serve --store 'my runs/labels.db'` lets people answer, and `plaudit collect invite "
+        "--store 'my runs/labels.db' --project helpful` lets one of them in. Then give the same command again"
+    )

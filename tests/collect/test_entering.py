@@ -1,0 +1,207 @@
+"""Coming in and going out by the pages: invites, sign-ins, links that work once, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from httpx2 import Response
+from starlette.testclient import TestClient
+
+from plaudit.collect.app.pages import OnceLink, Solo
+from plaudit.collect.app.server import make_app, site_of
+from tests.collect import desks
+
+HERE = "http://127.0.0.1:8080"
+SAME = {"Origin": HERE, "Sec-Fetch-Site": "same-origin"}
+
+
+class Browser:
+    """Sends forms as a browser does: with the token of the page that was read last."""
+
+    def __init__(self, desk: desks.Desk, **site: Any) -> None:
+        self.client = TestClient(
+            make_app(desk.store, site_of(8080, **site)), base_url=HERE, raise_server_exceptions=False
+        )
+        self.token = ""
+
+    def get(self, path: str, **headers: str) -> Response:
+        return self._kept(self.client.get(path, headers=headers))
+
+    def post(self, path: str, *, headers: dict[str, str] | None = None, **fields: Any) -> Response:
+        fields = {"form_token": self.token, **fields}
+        return self._kept(self.client.post(path, data=fields, headers=SAME if headers is None else headers))
+
+    def _kept(self, response: Response) -> Response:
+        found = re.search(r'name="form_token" value="(\w+)"', response.text)
+        self.token = found[1] if found else self.token
+        return response
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[desks.Desk]:
+    made = desks.Desk(tmp_path / "labels.db")
+    yield made
+    made.store.close()
+
+
+def joined(desk: desks.Desk, name: str = "Ada", role: str = "annotator") -> Browser:
+    invite = desk.store.invite("p", role=role, actor="o1")
+    browser = Browser(desk)
+    page = browser.get(f"/join/{invite}")
+    key = re.search(r'name="key" value="([^"]+)"', page.text)
+    assert key
+    found = browser.post(f"/join/{invite}", name=name, password="correct horse battery", key=key[1])
+    assert found.status_code == 200 or found.url.path in ("/label", "/manage"), found.text
+    return browser
+
+
+def test_an_invite_a_password_and_the_way_back(desk: desks.Desk) -> None:
+    browser = joined(desk)
+    assert "Ada" in browser.get("/account").text
+    assert "signed out" in browser.post("/sign-out").text
+    assert browser.get("/account").url.path == "/enter"
+    wrong = browser.post("/enter", project="p", name="Ada", password="not this one", next="/account")
+    assert (wrong.status_code, "wrong" in wrong.text, 'value="Ada"' in wrong.text) == (403, True, True)
+    assert 'name="next" value="/account"' in wrong.text
+    right = browser.post("/enter", project="p", name="Ada", password="correct horse battery", next="/account")
+    assert (right.status_code, right.url.path) == (200, "/account")
+
+
+def test_a_join_that_is_sent_twice_lets_in_the_same_person(desk: desks.Desk) -> None:
+    invite, browser = desk.store.invite("p", actor="o1"), Browser(desk)
+    page = browser.get(f"/join/{invite}")
+    key = re.search(r'name="key" value="([^"]+)"', page.text)
+    assert key
+    guest, token = dict(browser.client.cookies), browser.token
+    for _ in range(2):
+        # Both clicks are of the page before: its cookie and its token.
+        browser.client.cookies.clear()
+        browser.client.cookies.update(guest)
+        browser.token = token
+        found = browser.post(f"/join/{invite}", name="Ada", password="correct horse battery", key=key[1])
+        assert (found.status_code, found.url.path) == (200, "/label")
+    assert len(desk.store.annotators("p")) == 1
+    browser.client.cookies.clear()
+    assert browser.get(f"/join/{invite}").status_code == 403
+
+
+def test_a_form_without_its_token_shows_what_was_filled_in_and_changes_nothing(desk: desks.Desk) -> None:
+    browser = joined(desk)
+    browser.token = "0" * 32
+    found = browser.post(
+        "/account/password", old_password="correct horse battery", new_password="another good one", hint="x<y"
+    )
+    assert found.status_code == 403
+    assert 'value="x&lt;y"' in found.text
+    assert "another good one" not in found.text
+    assert browser.post("/sign-out").status_code == 200
+    browser.get("/enter")
+    assert browser.post("/enter", project="p", name="Ada", password="another good one").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"},
+        {"Origin": HERE, "Sec-Fetch-Site": "same-site"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9090"},
+        {},
+    ],
+    ids=["other", "sibling", "hidden", "port", "nothing"],
+)
+def test_a_form_that_another_site_sent_is_refused(desk: desks.Desk, headers: dict[str, str]) -> None:
+    browser = joined(desk)
+    browser.get("/account")
+    found = browser.post("/sign-out", headers=headers)
+    assert found.status_code == 403
+    assert "nothing was changed" in found.text
+    assert browser.get("/account").status_code == 200
+
+
+def test_another_name_of_the_machine_is_refused(desk: desks.Desk) -> None:
+    browser = joined(desk)
+    assert browser.get("/account", Host="attacker.example:8080").status_code == 421
+    assert browser.get("/account", Host="localhost:8080").status_code == 200
+
+
+def test_a_browser_that_keeps_no_cookie_is_told(desk: desks.Desk) -> None:
+    browser = joined(desk)
+    browser.client.cookies.clear()
+    found = browser.get("/entered?next=/label")
+    assert (found.status_code, "cookie" in found.text) == (400, True)
+
+
+def test_the_link_of_one_person_works_once(desk: desks.Desk) -> None:
+    link = OnceLink("s3cret")
+    person = desk.store.token("p", "reviewer", name="you").pseudonym
+    browser = Browser(desk, solo=Solo(project="p", pseudonym=person, link=link))
+    assert browser.get("/start/other").status_code == 403
+    assert browser.get("/start/s3cret").url.path == "/label"
+    assert browser.get("/start/s3cret").url.path == "/label"
+    browser.client.cookies.clear()
+    assert browser.get("/start/s3cret").status_code == 403
+    assert browser.get("/enter").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "onward",
+    ["//elsewhere.example", "///elsewhere.example", "https://elsewhere.example", "/\\elsewhere", "x"],
+)
+def test_no_link_leads_out_of_the_app(desk: desks.Desk, onward: str) -> None:
+    browser = joined(desk)
+    found = browser.client.get("/entered", params={"next": onward}, follow_redirects=False)
+    assert found.headers["location"] == "/"
+
+
+def test_a_page_without_its_database_says_to_come_again(tmp_path: Path) -> None:
+    where = tmp_path / "gone.db"
+    desk = desks.Desk(where)
+    browser = joined(desk)
+    desk.store.close()
+    where.write_bytes(b"no database " * 1000)
+    found = browser.get("/account")
+    assert found.status_code == 503, found.text
+    assert "not acknowledged" in found.text
+    desk.store.close()
+
+
+def test_a_language_is_chosen_and_kept(desk: desks.Desk) -> None:
+    browser = Browser(desk)
+    assert 'lang="de"' in browser.get("/enter", **{"Accept-Language": "fr, de-AT;q=0.7"}).text
+    found = browser.post("/language", language="ar", next="/enter")
+    assert ('dir="rtl"' in found.text, found.url.path) == (True, "/enter")
+    assert 'dir="rtl"' in browser.get("/enter", **{"Accept-Language": "de"}).text
+    assert browser.post("/language", language="xx", next="/enter").status_code == 422
+
+
+def test_every_answer_of_a_page_has_its_headers(desk: desks.Desk) -> None:
+    browser = joined(desk)
+    for path in ("/account", "/enter", "/nowhere", "/join/none", "/static/x/none.css"):
+        headers = browser.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"], path
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_cookie_behind_a_proxy_is_for_https_alone(desk: desks.Desk) -> None:
+    invite = desk.store.invite("p", actor="o1")
+    app = make_app(desk.store, site_of(8080, behind="https://labels.example.org"))
+    client = TestClient(app, base_url="https://labels.example.org")
+    page = client.get(f"/join/{invite}")
+    assert "strict-transport-security" in page.headers
+    fields = dict(re.findall(r'name="(form_token|key)" value="([^"]+)"', page.text))
+    answer = client.post(
+        f"/join/{invite}",
+        data={**fields, "name": "Ada", "password": "correct horse battery"},
+        headers={"Origin": "https://labels.example.org", "Sec-Fetch-Site": "same-origin"},
+        follow_redirects=False,
+    )
+    cookies = answer.headers.get_list("set-cookie")
+    assert any(
+        cookie.startswith("__Host-plaudit=s_") and "Secure" in cookie and "HttpOnly" in cookie
+        for cookie in cookies
+    )

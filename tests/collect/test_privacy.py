@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from plaudit.collect.pay import pay_csv
+from plaudit.collect.people import Panel
+from plaudit.collect.refusals import StoreUnavailableError
+from tests.collect.desks import Desk, MakeDesk, pair_body
+
+NAME = "Zerubbabel Quux"
+WROTE = "my aunt Philippa in Upper Slaughter"
+GROUP = "people of Slaughter"
+
+
+def _somebody(desk: Desk) -> str:
+    """A person of whom there is something in every table and every kind of event."""
+    secret = desk.store.invite("p", actor="o1", panel=Panel(code="C1X7"))
+    joined = desk.store.join(secret, NAME, participant="5f0a99panel")
+    person = joined.pseudonym
+    desk.store.open_session("p", person)
+    lease = desk.lease(person)
+    desk.store.submit("p", person, lease.assignment, "k1", {"strength": 2, "why": WROTE})
+    desk.store.note("p", person, lease.assignment, "k2", WROTE)
+    desk.store.flag("p", person, lease.assignment, "k3", "other", WROTE)
+    desk.store.prefer("p", person, declined=[WROTE])
+    desk.store.set_group("p", person, GROUP)
+    desk.store.draft("p", person, desk.lease(person).assignment, {"why": WROTE})
+    return person
+
+
+def test_everything_about_a_person_is_handed_out_without_secrets_and_checks(
+    where: str | Path, make_desk: MakeDesk
+) -> None:
+    desk = make_desk(where, gold_share=1.0)
+    desk.store.add_tasks("p", [pair_body(77, gold={"better": 0})], actor="o1")
+    other = desk.store.join(desk.store.invite("p", actor="o1"), "Somebody Else").pseudonym
+    desk.answer(other)
+    person = _somebody(desk)
+    desk.store.set_standing("p", person, "watch", reason="quick", actor="o1")
+    found = desk.store.export_person("p", person)
+    text = json.dumps(found)
+    assert (found["name"], found["group"], found["participant"]) == (NAME, GROUP, "5f0a99panel")
+    assert found["standing"] == "watch"
+    assert found["drafts"][0]["label"] == {"why": WROTE}
+    assert len(found["sessions"]) == len(found["tokens"]) == 1
+    kinds = {event["kind"] for event in found["events"]}
+    assert {"joined", "signed-in", "leased", "answered", "noted", "flagged", "preferences-set"} <= kinds
+    assert "standing-set" in kinds
+    assert "hash" not in text
+    assert "gold" not in text
+    assert "Somebody Else" not in text
+
+
+def test_what_somebody_wrote_is_gone_and_what_was_clicked_stays(
+    where: str | Path, make_desk: MakeDesk
+) -> None:
+    desk = make_desk(where)
+    person = _somebody(desk)
+    assert len(desk.store.history("p", person)) == 1
+    desk.store.erase("p", person, actor="o1")
+    assert desk.store.check() == []
+    found = desk.store.export_person("p", person)
+    text = json.dumps(found)
+    assert not any(word in text for word in (NAME, WROTE, GROUP, "5f0a99panel"))
+    assert not any(found[name] for name in ("name", "group", "participant", "sessions", "tokens", "drafts"))
+    assert [answer["label"] for answer in desk.store.history("p", person)] == [{"strength": 2}]
+    desk.store.rebuild()
+    assert [answer["label"] for answer in desk.store.history("p", person)] == [{"strength": 2}]
+
+
+def test_no_byte_of_an_erased_person_is_left_in_the_files(tmp_path: Path, make_desk: MakeDesk) -> None:
+    where = tmp_path / "labels.db"
+    desk = make_desk(where)
+    person = _somebody(desk)
+    desk.people(3)
+
+    def found() -> set[str]:
+        content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        return {word for word in (NAME, WROTE, GROUP, "5f0a99panel") if word.encode() in content}
+
+    assert found() == {NAME, WROTE, GROUP, "5f0a99panel"}
+    desk.store.erase("p", person, actor="o1")
+    # While the store is open: its own file, the -wal and the -shm.
+    assert len(list(tmp_path.iterdir())) == 3
+    assert found() == set()
+
+
+def test_where_somebody_reads_on_it_is_reported_that_words_are_still_in_a_file(
+    tmp_path: Path, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plaudit.collect.database.BUSY_SECONDS", 0.1)
+    where = tmp_path / "labels.db"
+    desk = make_desk(where)
+    person = _somebody(desk)
+    reader = sqlite3.connect(where, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM log").fetchone()
+    with pytest.raises(StoreUnavailableError, match="still reading the store"):
+        desk.store.erase("p", person, actor="o1")
+    assert desk.store.export_person("p", person)["standing"] == "erased"
+    reader.close()
+
+
+def test_groups_are_shown_from_five_people_on_and_the_rest_in_one_sum(
+    where: str | Path, make_desk: MakeDesk
+) -> None:
+    desk = make_desk(where, tasks=12)
+    people = desk.people(12)
+    for person in people[:5]:
+        desk.store.set_group("p", person, "nurses")
+    for person in people[5:9]:
+        desk.store.set_group("p", person, "  sailors ")
+    for person in (people[0], people[0], people[6]):
+        desk.answer(person)
+    sums = desk.store.groups("p")
+    assert [(entry.group, entry.people, entry.labels) for entry in sums] == [("nurses", 5, 2), (None, 7, 1)]
+    desk.store.set_group("p", people[4], "")
+    assert [entry.group for entry in desk.store.groups("p")] == [None]
+    assert "nurses" not in str(list(desk.store.events()))
+
+
+def test_the_pay_sheet_counts_all_work_and_computes_nothing(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=5, gold_share=0.5)
+    desk.store.add_tasks("p", [pair_body(77, gold={"better": 0})], actor="o1")
+    secret = desk.store.invite("p", uses=2, actor="o1")
+    evil = '=HYPERLINK("http://evil.example","click")'
+    first, second = (desk.store.join(secret, name).pseudonym for name in (evil, "Ada, B."))
+    late = desk.lease(second)
+    for _ in range(3):
+        lease = desk.lease(first)
+        desk.store.submit("p", first, lease.assignment, lease.assignment, {"strength": 1}, seconds=20.5)
+    desk.store.skip("p", second, late.assignment, "k", "unclear")
+    rows = desk.store.pay("p")
+    one, two = rows
+    assert one.labels + one.gold == 3
+    assert one.seconds == 61.5
+    assert (two.name, two.labels, two.skipped, two.seconds) == ("Ada, B.", 0, 1, 0)
+    sheet = list(csv.reader(io.StringIO(pay_csv(rows))))
+    assert sheet[0][:3] == ["pseudonym", "name", "participant"]
+    assert sheet[1][1] == f"'{evil}"
+    assert not any(cell.startswith(("=", "+", "-", "@")) for line in sheet for cell in line)
+    desk.store.erase("p", first, actor="o1")
+    assert desk.store.pay("p")[0].name is None
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1", " =1", "＝1", "\u00a0+1"])
+def test_a_cell_that_could_be_a_formula_stands_behind_an_apostrophe(
+    tmp_path: Path, make_desk: MakeDesk, cell: str
+) -> None:
+    desk = make_desk(tmp_path / "labels.db", tasks=0)
+    desk.store.join(desk.store.invite("p", actor="o1"), f"{cell}x")
+    (_, line) = csv.reader(io.StringIO(pay_csv(desk.store.pay("p")), newline=""))
+    assert line[1] == f"'{cell}x"

@@ -1,0 +1,359 @@
+"""The store itself: versions, tampering, backups, erasing, people, and what a database can do to it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from plaudit.collect import tables
+from plaudit.collect.copying import copy_store
+from plaudit.collect.project import Project
+from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, StoreUnavailableError
+from plaudit.collect.store import open_store
+from plaudit.errors import UserError
+from tests.collect.desks import NOON, Cluster, Desk, MakeDesk, pair_body
+from tools.postgres import postgres_programs
+
+
+def worked(make_desk: MakeDesk, where: str | Path) -> tuple[Desk, list[str]]:
+    """A store in which some things have happened."""
+    desk = make_desk(where, tasks=6, overlap=2)
+    people = desk.people(3)
+    for person in people[:2]:
+        for _ in range(3):
+            desk.answer(person)
+    lease = desk.lease(people[2])
+    desk.store.submit("p", people[2], lease.assignment, "k", {"strength": 1, "why": "my cousin wrote it"})
+    desk.store.note("p", people[2], lease.assignment, "n", "I live next to the author")
+    return desk, people
+
+
+def test_an_older_store_is_replayed_and_a_newer_one_refused(make_desk: MakeDesk, where: str | Path) -> None:
+    desk, _ = worked(make_desk, where)
+    before = desk.store.status("p")
+    with desk.store.database.writing() as connection:
+        connection.execute(text("UPDATE meta SET value = '0' WHERE name = 'views'"))
+        connection.execute(text("UPDATE task SET wanted = 77"))
+    again = open_store(where)
+    try:
+        assert again.status("p") == before
+        assert again.check() == []
+    finally:
+        again.close()
+    for name, words in (("views", "newer plaudit works on"), ("log", "is of a newer plaudit")):
+        with desk.store.database.writing() as connection:
+            connection.execute(text(f"UPDATE meta SET value = '99' WHERE name = '{name}'"))
+        with pytest.raises(UserError, match=words):
+            open_store(where)
+
+
+def test_the_store_of_the_first_version_is_still_read(tmp_path: Path) -> None:
+    there = tmp_path / "labels.db"
+    there.write_bytes(Path(__file__).with_name("first.db").read_bytes())
+    store = open_store(there)
+    try:
+        assert store.check() == []
+        assert store.status("p").labels == 7
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE log SET actor = 'a9' WHERE seq = 5", "event 5: its link"),
+        ("UPDATE log SET body = '{}' WHERE seq = 5", "event 5: its body"),
+        ("DELETE FROM log WHERE seq = 5", "events are missing"),
+        ("UPDATE label SET surplus = 1", "table label"),
+        ("DELETE FROM assignment", "table assignment"),
+        ("UPDATE label SET task = (SELECT min(task) FROM label)", "7 labels count, and never more than 4"),
+        ("UPDATE label SET annotator = 'a1'", "a1 labelled it twice"),
+    ],
+)
+def test_what_was_altered_is_found(
+    make_desk: MakeDesk, where: str | Path, statement: str, words: str
+) -> None:
+    desk, _ = worked(make_desk, where)
+    assert desk.store.check() == []
+    with desk.store.database.writing() as connection:
+        connection.execute(text(statement))
+    assert any(words in fault for fault in desk.store.check())
+
+
+def test_altered_tables_are_made_anew_from_the_log(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk, _ = worked(make_desk, tmp_path / "labels.db")
+    with desk.store.database.writing() as connection:
+        connection.execute(text("DELETE FROM label"))
+    desk.store.rebuild()
+    assert desk.store.check() == []
+
+
+def test_a_backup_made_at_work_is_restored_in_either_database(
+    make_desk: MakeDesk, where: str | Path, tmp_path: Path, cluster: Cluster
+) -> None:
+    desk, people = worked(make_desk, where)
+    assert copy_store(desk.store, tmp_path / "backup.db") == desk.store.position()[0]
+    with pytest.raises(UserError, match="never overwrites"):
+        copy_store(desk.store, tmp_path / "backup.db")
+    backup = open_store(tmp_path / "backup.db", clock=desk.clock)
+    address = cluster.database()
+    try:
+        assert copy_store(backup, address) == desk.store.position()[0]
+        with pytest.raises(UserError, match="there is a store already"):
+            copy_store(backup, address)
+    finally:
+        backup.close()
+    restored = open_store(address, clock=desk.clock)
+    try:
+        assert restored.check() == []
+        assert restored.position() == desk.store.position()
+        assert restored.status("p") == desk.store.status("p")
+        assert restored.history("p", people[0]) == desk.store.history("p", people[0])
+    finally:
+        restored.close()
+
+
+def test_an_erased_person_leaves_clicks_and_no_words(make_desk: MakeDesk, where: str | Path) -> None:
+    desk, people = worked(make_desk, where)
+    before = desk.store.status("p")
+    desk.store.erase("p", people[2], actor="o1")
+    assert desk.store.status("p").labels == before.labels
+    assert desk.store.check() == []
+    with desk.store.looking() as look:
+        for table in (*tables.FOLDS, *tables.PERSONAL):
+            rows = str(look.connection.execute(table.select()).all())
+            assert "cousin" not in rows
+            assert "person 2" not in rows
+    assert "cousin" not in str(list(desk.store.events()))
+    assert "next to the author" not in str(list(desk.store.events()))
+    with pytest.raises(NotYoursError, match="erased before"):
+        desk.store.erase("p", people[2], actor="o1")
+
+
+def test_an_erased_file_holds_the_words_no_more(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk, people = worked(make_desk, tmp_path / "labels.db")
+    desk.store.erase("p", people[2], actor="o1")
+    desk.store.close()
+    assert not any(b"cousin" in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_written_answer_goes_with_its_author(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", tasks=0, ask="write")
+    desk.store.add_tasks("p", [{"kind": "write", "prompt": "Greet me."}], actor="o1")
+    (one,) = desk.people(1)
+    lease = desk.lease(one)
+    desk.store.submit("p", one, lease.assignment, "k", {"answer": "Good morning from Ada"})
+    desk.store.erase("p", one, actor="o1")
+    assert desk.store.check() == []
+    assert desk.store.status("p").labels == 0
+    assert "from Ada" not in str(list(desk.store.events()))
+
+
+def test_invites_work_once_and_expire_and_secrets_are_not_stored(
+    make_desk: MakeDesk, where: str | Path
+) -> None:
+    desk = make_desk(where)
+    secret = desk.store.invite("p", actor="o1")
+    joined = desk.store.join(secret, "Ada")
+    with pytest.raises(NotYoursError, match="used already"):
+        desk.store.join(secret, "Bob")
+    late = desk.store.invite("p", days=1, actor="o1")
+    desk.clock.advance(days=2)
+    with pytest.raises(NotYoursError, match="expired"):
+        desk.store.join(late, "Bob")
+    with pytest.raises(NotFoundError):
+        desk.store.join("i_nothing", "Bob")
+    with pytest.raises(FieldError, match="name"):
+        desk.store.join(desk.store.invite("p", actor="o1"), "  ")
+    identity = desk.store.identity(joined.token)
+    assert identity is not None
+    assert (identity.pseudonym, identity.role, identity.scopes) == (joined.pseudonym, "annotator", ("label",))
+    with desk.store.looking() as look:
+        for table in (*tables.PERSONAL, tables.annotator):
+            rows = str(look.connection.execute(table.select()).all())
+            assert secret not in rows
+            assert joined.token not in rows
+    assert "Ada" not in str(list(desk.store.events()))
+    desk.store.revoke("p", joined.pseudonym, actor="o1")
+    assert desk.store.identity(joined.token) is None
+
+
+def test_a_token_ends_and_is_given_no_more_than_its_role(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db")
+    owner = desk.store.token("p", "owner", name="Olga", days=1)
+    assert desk.store.identity(owner.token) is not None
+    desk.clock.advance(days=2)
+    assert desk.store.identity(owner.token) is None
+    with pytest.raises(FieldError, match="scopes"):
+        desk.store.token("p", "annotator", name="Ann", scopes=["manage"])
+
+
+def test_a_clock_that_was_set_back_makes_no_event_older(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db")
+    (one,) = desk.people(1)
+    desk.clock.now = NOON - timedelta(days=2)
+    lease = desk.lease(one)
+    assert lease.until > "2026-03-01T12:29"
+    desk.store.submit("p", one, lease.assignment, "k", {"strength": 1})
+    times = [event.at for event in desk.store.events()]
+    assert times == sorted(times)
+    assert desk.store.check() == []
+
+
+def test_a_full_disk_is_said_and_loses_nothing(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db")
+    before = desk.store.position()
+    with desk.store.database.reading() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    # As a full disk answers: no page more.
+    with desk.store.database.engine.connect() as connection:
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    big = [pair_body(n, metadata={"text": "x" * 50_000}) for n in range(50, 60)]
+    with pytest.raises(StoreUnavailableError, match="the disk is full"):
+        desk.store.add_tasks("p", big, actor="o1")
+    assert desk.store.position() == before
+    desk.store.database.close()
+    assert desk.store.add_tasks("p", big, actor="o1").added == 10
+    assert desk.store.check() == []
+
+
+def _hold_lock(
+    path: str, held: multiprocessing.synchronize.Event, done: multiprocessing.synchronize.Event
+) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    held.set()
+    done.wait(60)
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def test_a_store_that_another_program_locks_is_said(
+    make_desk: MakeDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plaudit.collect.database.BUSY_SECONDS", 0.3)
+    desk = make_desk(tmp_path / "labels.db")
+    (one,) = desk.people(1)
+    context = multiprocessing.get_context("spawn")
+    held, done = context.Event(), context.Event()
+    other = context.Process(target=_hold_lock, args=(str(tmp_path / "labels.db"), held, done))
+    other.start()
+    try:
+        assert held.wait(60)
+        with pytest.raises(StoreUnavailableError, match="another program holds"):
+            desk.store.next("p", one)
+    finally:
+        done.set()
+        other.join()
+    assert desk.lease(one).task
+
+
+@pytest.mark.slow
+def test_a_database_that_is_gone_for_a_while_is_said_and_comes_back(
+    make_desk: MakeDesk, cluster: Cluster
+) -> None:
+    desk = make_desk(cluster.database())
+    (one,) = desk.people(1)
+    lease = desk.lease(one)
+    first = desk.store.submit("p", one, lease.assignment, "k", {"strength": 1})
+    cluster.stop("immediate")
+    try:
+        with pytest.raises(StoreUnavailableError, match="send it again"):
+            desk.store.next("p", one)
+    finally:
+        cluster.start()
+    assert desk.store.submit("p", one, lease.assignment, "k", {"strength": 1}) == first
+    assert desk.store.check() == []
+
+
+def test_a_password_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+    """An address goes into files of settings and messages; its password need not."""
+    assert cluster.password is None
+    programs = postgres_programs()
+    assert programs is not None
+    closed = Cluster(programs, password="open sesame")
+    try:
+        address = closed.database()
+        monkeypatch.delenv("PGPASSWORD", raising=False)
+        with pytest.raises(UserError, match="password"):
+            open_store(address, create=True)
+        monkeypatch.setenv("PGPASSWORD", "open sesame")
+        store = open_store(address, create=True)
+        store.close()
+        # What an address says itself comes first.
+        with pytest.raises(UserError, match="password"):
+            open_store(address.replace("plaudit@", "plaudit:wrong@"))
+    finally:
+        closed.remove()
+
+
+def test_a_database_of_another_encoding_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(UserError, match="encoding is SQL_ASCII"):
+        open_store(cluster.database("SQL_ASCII"), create=True)
+
+
+def test_what_is_no_store_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no such store"):
+        open_store(tmp_path / "none.db")
+    (tmp_path / "notes.db").write_text("Dear diary, this is not a database at all. " * 100)
+    with pytest.raises(UserError, match="is no store of plaudit"):
+        open_store(tmp_path / "notes.db")
+    with pytest.raises(UserError, match=r"not mysql|cannot be used"):
+        open_store("mysql://me:secret@127.0.0.1/x")
+    for address in (
+        "postgresql+pg8000://me:secret@127.0.0.1:1/x",
+        # A slash in a password: its first half is read as a port.
+        "postgresql+pg8000://me:sec/secret@127.0.0.1:1/x",
+        "postgresql+pg8000://me@127.0.0.1:1/x?password=secret",
+    ):
+        with pytest.raises(UserError) as caught:
+            open_store(address)
+        assert "sec" not in str(caught.value).replace("second", "")
+
+
+def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", guidelines="Be kind.")
+    (one,) = desk.people(1)
+    first = desk.lease(one)
+    desk.store.set_project(replace(desk.store.project("p"), guidelines="Be brief."), actor="o1")
+    second = desk.lease(one)
+    assert first.guidelines != second.guidelines
+    with pytest.raises(UserError, match="make another project"):
+        desk.store.set_project(Project(name="p", ask="rank"), actor="o1")
+
+
+def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path / "labels.db", tasks=1)
+    settings = desk.store.project("p")
+    two_degrees = replace(settings, scale=("a bit", "much"))
+    desk.store.set_project(two_degrees, actor="o1")
+    (one,) = desk.people(1)
+    desk.answer(one)
+    desk.store.set_project(replace(two_degrees, scale=("somewhat", "far")), actor="o1")
+    for other in (settings, replace(two_degrees, points=7)):
+        with pytest.raises(UserError, match="make another project"):
+            desk.store.set_project(other, actor="o1")
+
+
+def test_an_aspect_keeps_its_levels_while_there_are_labels(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk(
+        tmp_path / "labels.db", tasks=0, ask="rate", aspects=("tone",), anchors=(("Bad", "Good"),)
+    )
+    settings = desk.store.project("p")
+    three = replace(settings, anchors=(("Bad", "Fair", "Good"),))
+    desk.store.set_project(three, actor="o1")
+    desk.store.add_tasks("p", [{"prompt": "?", "candidates": [{"text": "a"}]}], actor="o1")
+    (one,) = desk.people(1)
+    desk.store.submit("p", one, desk.lease(one).assignment, "k", {"points": {"tone": [3]}})
+    desk.store.set_project(replace(three, anchors=(("Rude", "Plain", "Kind"),)), actor="o1")
+    desk.store.set_project(
+        replace(three, aspects=("tone", "form"), anchors=(*three.anchors, ("Bad", "Good"))), actor="o1"
+    )
+    with pytest.raises(UserError, match="labels of tone on 3 levels, which 2 levels would change"):
+        desk.store.set_project(settings, actor="o1")

@@ -1,0 +1,76 @@
+"""The server is killed while people label, and its database too: what was acknowledged is there once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.annotators import (
+    Load,
+    Observed,
+    figures,
+    load_store,
+    load_under_kills,
+    percentile,
+    refuse_losses,
+)
+from plaudit.collect.store import open_store
+from tests.collect.desks import Cluster
+
+SHORT = Load(people=20, labels=600, overlap=3, most_seconds=240)
+
+
+def test_a_short_load_loses_nothing_and_is_told_in_figures(tmp_path: Path) -> None:
+    observed = load_store(str(tmp_path / "labels.db"), SHORT)
+    assert len(observed.receipts) == SHORT.labels
+    assert observed.failures == 0
+    assert observed.repeats > 0
+    row = figures(observed)
+    assert row["labels"] == "600"
+    assert {"next p95, ms", "submit p99, ms", "submissions a second"} <= {*row}
+
+
+def test_a_killed_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    observed = load_under_kills(str(tmp_path / "labels.db"), SHORT, 4)
+    assert len(observed.receipts) == SHORT.labels
+    # The kills were felt: somebody got no answer, and sent again.
+    assert observed.failures > 0
+
+
+@pytest.mark.slow
+def test_a_killed_server_and_a_restarted_database_lose_nothing(cluster: Cluster) -> None:
+    restarts = list[int]()
+
+    def restart(number: int) -> None:
+        cluster.stop("immediate")
+        cluster.start()
+        restarts.append(number)
+
+    observed = load_under_kills(cluster.database(), Load(people=10, labels=180, most_seconds=240), 2, restart)
+    assert len(observed.receipts) == 180
+    assert restarts == [0, 1]
+
+
+@pytest.mark.slow
+def test_fifty_kills(tmp_path: Path) -> None:
+    load = Load(people=100, labels=9_000, most_seconds=290)
+    assert len(load_under_kills(str(tmp_path / "labels.db"), load, 50).receipts) == 9_000
+
+
+def test_a_lost_label_and_a_wrong_receipt_are_found(tmp_path: Path) -> None:
+    """What the kills are judged by sees a loss."""
+    where = str(tmp_path / "labels.db")
+    observed = load_store(where, Load(people=3, labels=30, most_seconds=120))
+    store = open_store(where)
+    try:
+        key, receipt = next(iter(observed.receipts.items()))
+        for receipts, says in (
+            ({**observed.receipts, "a1/never": 5}, "31 labels were acknowledged"),
+            ({**observed.receipts, key: receipt + 1}, f"acknowledged as event {receipt + 1}"),
+        ):
+            with pytest.raises(RuntimeError, match=says):
+                refuse_losses(store, Observed(receipts=receipts))
+    finally:
+        store.close()
+    assert percentile([1.0, 2.0, 3.0, 4.0], 0.95) == 4.0

@@ -1,0 +1,97 @@
+"""The exercise over-optimisation: what it says of folders whose truth is known, and of a small real run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plaudit.evaluation.policies.over_optimisation import OverOptimisation
+from plaudit.evaluation.policies.result import read_policy_evaluation, write_policy_evaluation
+from plaudit.evaluation.stats import Estimate
+from plaudit.lab.exercises.over_optimisation import EXERCISE, POLICIES_BY_OPTIMISER
+from tests.lab.exercises.made import Habit, holds, made, really
+
+STEPS = [step for steps in POLICIES_BY_OPTIMISER.values() for step in steps]
+BENT = {1: Habit(worth=0.76, reward=0.5, kl=0.3), 2: Habit(worth=0.73, reward=1.0, kl=1.5)}
+HARD = Habit(worth=0.5, reward=2.0, kl=9.0)
+HABITS = {
+    "sft": Habit(worth=0.7, kl=0.0),
+    **{step: BENT.get(int(step[-1]), HARD) for step in STEPS},
+    "truth": Habit(worth=0.9, reward=0.4, kl=0.8),
+}
+
+
+def test_where_worth_turns_every_claim_holds(tmp_path: Path) -> None:
+    seen = EXERCISE.analyse(made(tmp_path, HABITS, {}))
+    assert set(holds(seen).values()) == {True}
+    assert seen.table is not None
+    assert len(seen.table.rows) == 2 + len(STEPS)
+    assert "PPO: by the curve d(α − β·ln d)" in seen.table.note
+    assert "best of n" in seen.charts[0].chart
+
+
+def test_worth_that_goes_on_rising_is_not_said_to_turn(tmp_path: Path) -> None:
+    faultless = HABITS | {"dpo-3": replace(HARD, worth=0.9, kl=0.3), "truth": Habit(worth=0.1)}
+    found = holds(EXERCISE.analyse(made(tmp_path, faultless, {})))
+    assert found["DPO: pressed hard its answers are worth less than pressed a little."] is False
+    assert found["PPO: pressed hard its answers are worth less than pressed a little."] is True
+    assert (
+        found["A reward without faults keeps its promise: by the truth itself GRPO's answers are worth more."]
+        is False
+    )
+
+
+def test_the_best_of_n_is_said_to_bend_only_where_its_interval_does(tmp_path: Path) -> None:
+    folder = made(tmp_path, HABITS, {})
+    here = folder.stage("evaluation")
+    curve = of_shape(alpha=(0.3, 0.2, 0.4), beta=(-0.1, -0.2, 0.1))
+    write_policy_evaluation(replace(read_policy_evaluation(here), over_optimisation=curve), here)
+    found = holds(EXERCISE.analyse(folder))
+    assert found["Best of n: of few answers the reward chooses well."] is True
+    assert found["Best of n: of many it chooses by its own mistakes."] is None
+
+
+def of_shape(alpha: tuple[float, float, float], beta: tuple[float, float, float]) -> OverOptimisation:
+    rise, bend = (
+        Estimate(value=value, low=low, high=high, n=40, prompts=40) for value, low, high in (alpha, beta)
+    )
+    return OverOptimisation(
+        form="best-of-n",
+        alpha=rise,
+        beta=bend,
+        peak=None,
+        height=None,
+        furthest=1.3,
+        error=0.01,
+        note="the gain has not turned",
+    )
+
+
+def test_policies_that_went_nowhere_have_no_curve(tmp_path: Path) -> None:
+    still = HABITS | {step: replace(HABITS["sft"], reward=0.1) for step in STEPS}
+    seen = EXERCISE.analyse(made(tmp_path, still, {}))
+    assert seen.table is not None
+    assert "GRPO: too few distances for a curve." in seen.table.note
+
+
+@pytest.mark.slow
+def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
+    direct = [step for step in STEPS if step.startswith("dpo")]
+    drawn = [step for step in (*STEPS, "truth") if step not in direct]
+    small = [f"{step}.{what}" for step in drawn for what in ("rounds=1", "batch_size=2", "draw.max_tokens=8")]
+    quick = [f"{step}.{what}" for step in direct for what in ("steps=1", "batch_size=4")]
+    checks = [f"{step}.check=false" for step in (*STEPS, "truth", "reward")]
+    changes = [
+        "crowd.n=12",
+        "lovers.n=12",
+        "reward.epochs=1",
+        "evaluation.best_of=5",
+        *small,
+        *quick,
+        *checks,
+    ]
+    seen = EXERCISE.analyse(really(EXERCISE, tmp_path, changes))
+    assert len(seen.claims) == 8
+    assert len(seen.charts) == 2

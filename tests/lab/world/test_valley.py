@@ -1,0 +1,77 @@
+"""The tables of the valley and what can be claimed of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from plaudit.lab.world import valley
+from plaudit.lab.world.facts import (
+    SUBJECTS,
+    FactClaim,
+    as_sentence,
+    fact_claims,
+    topic_of,
+    true_value,
+    values_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "least"),
+    [("PEOPLE", 7, 30), ("ANIMALS", 5, 20), ("THINGS", 5, 20), ("REASONS", 3, 24), ("HARMS", 4, 20)],
+)
+def test_every_line_of_a_table_is_whole(name: str, columns: int, least: int) -> None:
+    rows = getattr(valley, name)
+    assert {len(row) for row in rows} == {columns}
+    assert len(rows) >= least
+    assert len({row[0] for row in rows}) == len(rows)
+
+
+def test_who_made_things_lives_in_the_valley() -> None:
+    names = {row[0] for row in valley.PEOPLE}
+    assert {row[4] for row in valley.THINGS} <= names
+
+
+def test_every_topic_has_one_true_claim_and_several_false_ones() -> None:
+    for subject in SUBJECTS:
+        for relation in subject.relations:
+            topic = topic_of(subject, relation)
+            said = [claim for claim in fact_claims().values() if claim.topic == topic]
+            assert sum(claim.true for claim in said) == 1, topic
+            assert len(said) == len(values_of(subject.relations, relation)) >= 3, topic
+
+
+def test_no_two_claims_share_a_sentence() -> None:
+    told = sum(
+        len(values_of(subject.relations, relation)) for subject in SUBJECTS for relation in subject.relations
+    )
+    assert len(fact_claims()) == told + len(valley.REASONS) ** 2
+
+
+@pytest.mark.parametrize(
+    ("topic", "value"),
+    [
+        ("food of the owl", "mice"),
+        ("age of Ada", "34"),
+        ("maker of the kite", "Irma"),
+        ("7 plus 8", "15"),
+        ("20 minus 3", "17"),
+        ("9 times 9", "81"),
+        ("why does ice melt", "the sun warms it"),
+    ],
+)
+def test_the_truth_is_what_the_tables_say(topic: str, value: str) -> None:
+    assert true_value(topic) == value
+    assert FactClaim(topic=topic, value=value).true
+    assert not FactClaim(topic=topic, value="something else").true
+
+
+def test_a_topic_that_does_not_exist_has_no_truth() -> None:
+    assert true_value("food of the dragon") is None
+    assert not FactClaim(topic="food of the dragon", value="sheep").true
+
+
+def test_every_true_claim_reads_as_a_sentence() -> None:
+    told = [as_sentence(words) for words, claim in fact_claims().items() if claim.true]
+    assert len(told) > 300
+    assert all(text[0].isupper() and text.endswith(".") and "  " not in text for text in told)

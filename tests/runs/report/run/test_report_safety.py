@@ -1,0 +1,82 @@
+"""What a model said can do nothing to the page that shows it: it is text, whatever it looks like."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+
+from plaudit.engine import run_folder
+from plaudit.engine.sinks.base import RunStart, Sample
+from plaudit.engine.sinks.files import JsonlSink
+from plaudit.files import atomic
+from plaudit.runs.report.run.page import write_report
+from tests.engine.toy_runs import ORIGIN, ToyRun, write_run
+from tests.runs.report.read_page import read_page
+
+ATTACK = "</div></pre></li></title><script>alert(1)</script><img src=x onerror='alert(2)'>\"'&amp;<!--"
+
+
+def hostile_run(folder: Path) -> Path:
+    """A run in which everything that comes from outside is an attack."""
+    run = write_run(folder / "<b>'run' & \"co\"", ToyRun(done=2))
+    atomic.write_text(run / "config.yaml", f"data: >\n  {ATTACK}\n")
+    data = {f"data/{ATTACK}.jsonl": f'"><script>{"0" * 64}'}
+    run_folder.write_lineage(run / "lineage.json", run_folder.Lineage(**{**vars_of(ORIGIN), "data": data}))
+    sink = JsonlSink(run)
+    sink.open(RunStart(name="run", steps=100, done=2))
+    sink.note(ATTACK)
+    sink.sample(2, [Sample(prompt=ATTACK, completion=ATTACK, expected=ATTACK)])
+    sink.close(None)
+    return run
+
+
+def vars_of(origin: run_folder.Lineage) -> dict[str, object]:
+    return {name: getattr(origin, name) for name in run_folder.Lineage.__slots__}
+
+
+def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path: Path) -> None:
+    page = read_page(write_report(hostile_run(tmp_path)))
+
+    assert page.words["h1"] == ["<b>'run' & \"co\""]
+    assert page.sections["What the model said"] == f"Prompt 1{ATTACK}At step 2{ATTACK}In the data{ATTACK}"
+    assert page.sections["Notes"] == f"{ATTACK} (after step 2)"
+    assert f'data: data/{ATTACK}.jsonl"><script>00…' in page.sections["Lineage"]
+    assert page.words["pre"][0] == f"data: >\n  {ATTACK}\n"
+    assert {"script", "img", "b", "link", "iframe"} & set(page.tags) == {"b"}
+    assert page.words["b"] == ["Not finished"]
+
+
+def test_the_page_has_no_script_no_style_attribute_and_no_address_of_anything_else(tmp_path: Path) -> None:
+    page = read_page(write_report(write_run(tmp_path / "run", ToyRun(notes=["a note"]))))
+
+    names = {name for _, name, _ in page.attributes}
+    assert not {name for name in names if name.startswith("on")} | (names & {"style", "src", "srcset"})
+    assert page.values("a", "href") == ["#notes"]
+    assert set(page.values("h2", "id")) == set(page.values("section", "aria-labelledby"))
+
+
+def test_the_policy_lets_in_this_style_sheet_and_nothing_else(tmp_path: Path) -> None:
+    path = write_report(write_run(tmp_path / "run", ToyRun(steps=1)))
+    (style,) = re.findall(r"<style>(.*?)</style>", path.read_text(), re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+
+    policy = read_page(path).values("meta", "content")[0]
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path: Path) -> None:
+    page = read_page(write_report(write_run(tmp_path / "run", ToyRun())))
+
+    assert page.values("html", "lang") == ["en"]
+    assert page.tags["h1"] == page.tags["main"] == 1
+    assert page.tags["figure"] == page.tags["figcaption"] == page.tags["svg"] == 6
+    assert page.values("svg", "role") == ["img"] * 6
+    assert page.values("svg", "aria-label")[0] == (
+        "Loss (nats) over the steps: training 3.19 at step 1, 1.75 at step 100; "
+        "held out 2.74 at step 10, 1.86 at step 100"
+    )
+    assert len(page.values("th", "scope")) == page.tags["th"] > 20

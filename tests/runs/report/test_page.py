@@ -1,0 +1,79 @@
+"""Templates: their layout leaves no trace, what they print is text, what they lack is an error."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import pytest
+from jinja2 import UndefinedError
+from markupsafe import Markup
+
+from plaudit.runs.report.page import environment, render, render_macro, stylesheet
+
+ATTACK = "<script>alert(1)</script>&\"'\u202e"
+SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&#34;&#39;⟨U+202E⟩"
+
+
+def printed(template: str, **data: object) -> str:
+    return environment().from_string(template).render(data)
+
+
+@pytest.mark.parametrize(
+    ("template", "page"),
+    [
+        ("<p>\n  One\n  two.\n</p>\n<p>three</p>\n", "<p>One two.</p><p>three</p>"),
+        (
+            "<ul>\n  {% for n in (1, 2) %}\n  <li>{{ n }}</li>\n  {% endfor %}\n</ul>",
+            "<ul><li>1</li><li>2</li></ul>",
+        ),
+        ("{{ 1 }} <b>two</b> and\n<i>three</i>", "1 <b>two</b> and<i>three</i>"),
+        ('<p{% if true %} class="a"{% endif %}>x</p>', '<p class="a">x</p>'),
+    ],
+)
+def test_line_breaks_of_a_template_part_words_and_nothing_else(template: str, page: str) -> None:
+    assert printed(template) == page
+
+
+def test_line_breaks_of_what_is_printed_stay() -> None:
+    assert printed("<pre>\n{{ text }}\n</pre>", text="a\n  b\n<c>") == "<pre>a\n  b\n&lt;c&gt;</pre>"
+
+
+def test_what_is_printed_is_text_of_which_every_letter_shows() -> None:
+    assert printed('<p title="{{ text }}">{{ text }}</p>', text=ATTACK) == f'<p title="{SHOWN}">{SHOWN}</p>'
+    assert printed("{{ text | shortened(8) }}", text=ATTACK).startswith("&lt;script&gt; … (")
+    assert printed("{{ (': ' ~ text) | unbroken }}", text=ATTACK) == f": {SHOWN}"
+
+
+def test_an_option_is_not_broken_behind_its_hyphens_nor_a_number_from_its_per_cent() -> None:
+    text = "give --minibatches 4, or --draw.max-tokens=8: a<b --x is 5 %"
+    assert printed("{{ text | unbroken }}", text=text) == (
+        'give <span class="option">--minibatches</span> 4, '
+        'or <span class="option">--draw.max-tokens</span>=8: '
+        "a&lt;b --x is 5\N{NO-BREAK SPACE}%"
+    )
+    assert ".option { white-space: nowrap; }" in stylesheet("page")
+
+
+def test_a_drawing_of_our_own_is_markup_and_a_text_in_a_macro_is_not() -> None:
+    assert printed("{{ chart }}", chart=Markup("<svg></svg>")) == "<svg></svg>"
+    assert SHOWN in render_macro("quoted", ATTACK, 1000)
+    assert render_macro("command", ATTACK, ATTACK).count(SHOWN) == 2
+
+
+def test_what_a_template_lacks_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="'name' is undefined"):
+        printed("{{ name }}")
+    with pytest.raises(AssertionError, match="a template decides"):
+        printed("{{ name }}", name=None)
+    with pytest.raises(UndefinedError, match="'run' is undefined"):
+        render("run")
+
+
+def test_no_template_prints_anything_unescaped() -> None:
+    folder = resources.files("plaudit.runs.report").joinpath("templates")
+    templates = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
+    assert {"base.html.j2", "macros.html.j2", "run.html.j2", "pipeline.html.j2"} <= set(templates)
+    for text in templates.values():
+        assert "safe" not in text
+        assert "autoescape" not in text
+    assert "</" not in stylesheet("page", "charts", "run", "reports", "lab")
