@@ -1,4 +1,4 @@
-"""Docs that cannot drift: docstrings of public names, records with a true example, links that lead on."""
+"""Docs that cannot drift: docstrings of what the public index names, true examples of records, links that lead on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import builtins
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from tools.links import link_faults, markdown_pages
@@ -16,20 +16,34 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 """What has a docstring of its own."""
 
 
-def docstring_faults(source: Source) -> Iterator[Fault]:
-    """The public names of a file that say nothing about themselves."""
+def indexed_names(root: Path) -> dict[str, set[str]]:
+    """The names that the public index has, by the module that each comes from."""
+    found: dict[str, set[str]] = {}
+    for stub in sorted((root / "src").rglob("__init__.pyi")):
+        for node in ast.parse(stub.read_text("utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                found.setdefault(node.module, set()).update(alias.name for alias in node.names)
+    return found
+
+
+def docstring_faults(source: Source, indexed: Set[str]) -> Iterator[Fault]:
+    """The names of a file that the public index has, and that say nothing about themselves."""
     body = source.tree.body
     if docstring_of(body) is None:
         yield Fault(path=source.path, line=1, message="the module needs a docstring")
-    yield from _undocumented_definitions(source, body)
+    yield from _undocumented_definitions(source, [node for node in body if _name_in(node, indexed)])
     for at, name in _assigned_names(body):
-        if is_public(name) and docstring_of(body, at + 1) is None and not _says_itself(body[at]):
+        if name in indexed and docstring_of(body, at + 1) is None and not _says_itself(body[at]):
             yield _needs_docstring(source, body[at].lineno, name)
     for node in body:
-        if isinstance(node, ast.ClassDef) and is_public(node.name):
+        if isinstance(node, ast.ClassDef) and node.name in indexed:
             yield from _undocumented_definitions(source, node.body, f"{node.name}.")
             if is_record(node):
                 yield from _record_faults(source, node)
+
+
+def _name_in(node: ast.stmt, names: Set[str]) -> bool:
+    return isinstance(node, Definition) and node.name in names
 
 
 def _says_itself(node: ast.stmt) -> bool:
@@ -151,10 +165,21 @@ def _needs_docstring(source: Source, line: int, name: str) -> Fault:
     return Fault(path=source.path, line=line, message=f"{name} is public and needs a docstring")
 
 
+def _module_of(path: Path) -> str:
+    """The dotted name of a file below ``src``."""
+    parts = path.with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
 def main(root: Path) -> int:
     """Checks a repository; returns the exit code."""
     files, pages = sources(root, ("src",)), markdown_pages(root)
-    faults = [fault for source in files for fault in docstring_faults(source)]
+    indexed = indexed_names(root)
+    faults = [
+        fault
+        for source in files
+        for fault in docstring_faults(source, indexed.get(_module_of(source.path), frozenset()))
+    ]
     faults += [*example_faults(files), *link_faults(root, pages)]
     return report(faults, min(len(files), len(pages)), f"{len(files)} files, {len(pages)} pages")
 

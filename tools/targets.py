@@ -23,7 +23,7 @@ from tools.tree import Source, root_from_arguments, sources
 SRC = "src"
 """The folder that the figures are of."""
 CHAPTER_ROLES = frozenset(
-    {"__init__", "run", "config", "data", "objective", "algorithms", "page", "sections"}
+    {"__init__", "run", "config", "data", "objective", "algorithms", "page", "sections", "wing"}
 )
 """Names that every chapter has one file of: a reader who knows one chapter finds the same part of another."""
 SAME_NAME = 3

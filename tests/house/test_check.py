@@ -97,7 +97,7 @@ HEAD = '"""A module."""\n\nfrom __future__ import annotations\n\n'
         ("budgets", "tools/a.py", "_x = 1\n" * 601, "file of 601 lines"),
         ("duplication", "src/plaudit/a.py", "".join(f"_x = {i}\n" for i in range(6)) * 2, "elsewhere"),
         ("words", "src/plaudit/data/a.py", HEAD + "_asked = 1\n", "'_asked' has the private word 'asked'"),
-        ("docs", "src/plaudit/data/a.py", HEAD + "X = 1\n", "X is public"),
+        ("docs", "src/plaudit/data/a.py", "_x = 1\n", "the module needs a docstring"),
         ("docs", "docs/page.md", "# A page\n", "no link leads here from README.md or docs/README.md"),
         ("tests", "tests/test_two.py", "def test_two():\n    assert 1 + 1 == 3\n", "assert (1 + 1) == 3"),
         ("tests", "src/plaudit/models/a.py", '"""A module.\n\n>>> 1 + 1\n3\n"""\n', "Expected:"),
