@@ -1,4 +1,4 @@
-"""Docs that cannot drift: docstrings of what the public index names, true examples of records, links that lead on."""
+"""Docs that cannot drift: docstrings of the public index, true examples of records, links that lead on."""
 
 from __future__ import annotations
 

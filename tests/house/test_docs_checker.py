@@ -1,4 +1,4 @@
-"""The docs checker finds names of the public index without a docstring, records without an example and dead links."""
+"""The docs checker finds indexed names without a docstring, records without an example and dead links."""
 
 from __future__ import annotations
 
