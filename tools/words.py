@@ -67,7 +67,7 @@ PRIVATE_METRICS = {
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _METRIC_MAKERS = {"mean_metric", "sum_metric", "max_metric"}
-_METRIC_RECORDS = {"Metric", "MetricDoc"}
+_METRIC_RECORDS = {"Metric"}
 
 
 def fault_of_name(name: str) -> str | None:

@@ -38,7 +38,7 @@ def check(
         ("for a, (one, b) in ():\n    pass\n", "'one' is a private word"),
         ("with open('a') as told:\n    pass\n", "'told'"),
         ("mean_metric('held_out/kl_root', 1, 2)\n", "the metric 'kl_root' is a private word: say sqrt_kl"),
-        ("MetricDoc(name='flat')\n", "the metric 'flat' is a private word: say frac_zero_std"),
+        ("Metric(name='flat')\n", "the metric 'flat' is a private word: say frac_zero_std"),
         ("parser.add_argument('--asked')\n", "'asked' has the private word 'asked'"),
         ("parser.add_argument('-a', '--told-by')\n", "'told_by' has the private word 'told'"),
     ],

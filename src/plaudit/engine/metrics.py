@@ -2,7 +2,7 @@
 
 A mean of means is wrong as soon as two micro-batches differ in size. So nothing is divided until
 everything has been added: each micro-batch and each rank hands on a total and its weight, and the quotient is
-taken once. What each name means is in `plaudit.engine.metric_docs`.
+taken once. What each name means is in `metrics.yaml`.
 
 A total may be a number on the device. It stays there until the step ends, when `read_scalars` fetches all
 of them at once: each look at a device's number makes the host wait for everything queued before it.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from plaudit.engine.metric_docs import METRIC_DOCS
+from plaudit.engine.metric_docs import metric_docs
 from plaudit.engine.run_folder import Lineage
 from plaudit.files import atomic
 from plaudit.runs.report.charts.axes import Span
@@ -293,7 +293,6 @@ _HEADLINE_METRICS: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
     ("token_accuracy", "Training token accuracy", percent),
     ("accuracy", "Training accuracy", percent),
 )
-_MEANINGS = {doc.name: doc.what for doc in METRIC_DOCS}
 
 
 def _metric_cards(history: MetricHistory) -> Iterator[Card]:
@@ -326,4 +325,5 @@ def _metric_row(column: MetricColumn) -> tuple[str, str, list[str]]:
     values = (column.values[0], column.last, column.lowest, column.highest)
     write = "{:,.0f}".format if all(map(float.is_integer, column.values)) else number_text
     texts = [NO_VALUE if value is None else write(value) for value in values]
-    return column.name, _MEANINGS.get(column.name, ""), texts
+    doc = metric_docs().get(column.name)
+    return column.name, doc.what if doc else "", texts
