@@ -110,7 +110,11 @@ def make_environment(
     file = folder / "constraints.txt"
     file.write_text("\n".join(constraints) + "\n", encoding="utf-8")
     what = f"plaudit[{','.join(extras)}] @ {wheel.as_uri()}" if extras else str(wheel)
-    _run(("pip", "install", "-q", "-c", str(file), what), folder.parent, programs=folder / "bin")
+    _run(
+        ("pip", "install", "-q", "--no-compile", "-c", str(file), what),
+        folder.parent,
+        programs=folder / "bin",
+    )
     return folder / "bin"
 
 
