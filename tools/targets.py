@@ -258,7 +258,7 @@ else:
 print(*sorted(found), sep=chr(10))
 print(sum(len(open(name, encoding="utf-8").readlines()) for name in found), len(found))
 """
-"""A program that prints how many lines, and how many files, hold a function that ran before the first gradient."""
+"""A program that prints the lines, and the number, of files in which a function ran before the gradient."""
 
 
 def counted(root: Path, program: str, *arguments: str, cache: str = "") -> list[int]:

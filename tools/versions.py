@@ -59,6 +59,8 @@ CHAPTERS = (
     "plaudit eval policy $BASE dpo/model --prompts prompts.jsonl --n 8 --judge reward/model",
 )
 """Rows, looks before a run, a run of each chapter (with adapters, in half precision), and evaluations."""
+MOST_PACKAGES = 45
+"""How many packages `pip install plaudit` may bring, itself among them."""
 TESTS = ("tests/models", "tests/rollouts", "tests/tokens", "tests/test_releases.py")
 """What asks most of transformers, tokenizers and torch."""
 
@@ -118,11 +120,24 @@ def make_environment(
     return folder / "bin"
 
 
-def versions_in(programs: Path) -> str:
-    """What is installed there of what matters most, for the record of a run."""
+def installed_in(programs: Path) -> dict[str, str]:
+    """The version of each package that is installed there, without pip, which installed them."""
     listing = _run(("pip", "list", "--format=freeze"), programs.parent, programs=programs)
     installed = dict(line.split("==") for line in listing.splitlines() if "==" in line)
-    return ", ".join(f"{name} {installed[name]}" for name in REPORTED if name in installed)
+    return {name: version for name, version in installed.items() if name != "pip"}
+
+
+def described(installed: Mapping[str, str], *, bare: bool) -> str:
+    """What there is of what matters most, for the record of a run; too many packages end the program.
+
+    >>> described({"torch": "2.13.0", "click": "8.5"}, bare=True)
+    '2 packages: torch 2.13.0'
+    """
+    if bare and len(installed) > MOST_PACKAGES:
+        names = ", ".join(sorted(installed))
+        sys.exit(f"pip install plaudit brings {len(installed)} packages, more than {MOST_PACKAGES}: {names}")
+    named = ", ".join(f"{name} {installed[name]}" for name in REPORTED if name in installed)
+    return f"{len(installed)} packages: {named}"
 
 
 def check_environment(root: Path, name: str, programs: Path, commands: Sequence[str]) -> None:
@@ -191,10 +206,9 @@ def main(words: Sequence[str], root: Path) -> int:
                 extras=() if args.quick else EXTRAS,
                 constraints=oldest_constraints(project) if name == "oldest" else (),
             )
-            print(
-                f"{name:7} {time.monotonic() - began:6.1f} s  pip install: {versions_in(programs)}",
-                flush=True,
-            )
+            taken = time.monotonic() - began
+            packages = described(installed_in(programs), bare=args.quick)
+            print(f"{name:7} {taken:6.1f} s  pip install: {packages}", flush=True)
             check_environment(root, name, programs, tuple(plan(args.quick)))
     print("every command ended well")
     return 0

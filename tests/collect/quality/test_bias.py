@@ -13,12 +13,12 @@ from plaudit.collect.quality.bias import (
     Preferences,
     clustered_share,
     fit_with_places,
-    holm,
     odds_of,
 )
 from plaudit.collect.quality.drift import Course, drifts
 from plaudit.collect.quality.proposals import Standards, proposals, standards_of
 from plaudit.collect.quality.result import Drift, Figure, PersonQuality
+from plaudit.evaluation.stats import holm
 
 PLACES = (0.0, 0.0, 0.8, -0.6, 0.3)
 LENGTH, LIST, REFUSAL, OTHERS = 0.5, -0.4, 0.9, 0.7

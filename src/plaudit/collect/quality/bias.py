@@ -25,6 +25,7 @@ from plaudit.evaluation.stats import (
     COLLINEAR,
     NEVER_DIFFERS,
     NEVER_PREFERRED,
+    holm,
     wilson_interval,
 )
 
@@ -342,20 +343,3 @@ def _odds(found: PlaceFit, index: int, n: int) -> Figure:
     # exp overflows near 709; nobody reads odds of a billion to one.
     low, value, high = (math.exp(min(max(end, -20.0), 20.0)) for end in (beta - half, beta, beta + half))
     return Figure(value=value, low=low, high=high, n=n)
-
-
-def holm(p: Sequence[float | None]) -> list[float | None]:
-    """P-values corrected for how many they are (Holm 1979); None stays None.
-
-    >>> [round(value, 3) for value in holm([0.01, 0.04, 0.03])]
-    [0.03, 0.06, 0.06]
-    """
-    known = np.array([value for value in p if value is not None])
-    order = np.argsort(known)
-    # The smallest times how many there are, the next times one less; none below one that comes before it.
-    # By hand, since statsmodels' collects garbage each time, which takes long where there are many labels.
-    steps = np.maximum.accumulate(known[order] * (len(known) - np.arange(len(known))))
-    corrected = np.empty(len(known))
-    corrected[order] = np.minimum(steps, 1.0)
-    following = iter(corrected)
-    return [None if value is None else float(next(following)) for value in p]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, TypeVar
 
-from plaudit.collect.quality.bias import holm
 from plaudit.collect.quality.result import Drift
+from plaudit.evaluation.stats import holm
 
 _T = TypeVar("_T")
 LAST = 50

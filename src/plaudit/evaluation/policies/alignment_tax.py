@@ -22,7 +22,7 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, LoadedPolicy
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.shares import sign_flip_test
-from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
+from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, holm, wilson_interval
 from plaudit.rewards.base import Reward
 from plaudit.rollouts.sampler import SamplingSettings
 
@@ -182,14 +182,12 @@ def _mean_change(
 
 
 def _holm_corrected(changes: Sequence[TaskChange]) -> tuple[TaskChange, ...]:
-    from statsmodels.stats.multitest import multipletests
-
-    if not changes:
-        return ()
-    corrected = np.asarray(
-        multipletests([change.p_value for change in changes], method="holm")[1], dtype=float
+    corrected = holm([change.p_value for change in changes])
+    return tuple(
+        # A number for each number: only what is None stays None.
+        replace(change, p_value=float(p or 0.0))
+        for change, p in zip(changes, corrected, strict=True)
     )
-    return tuple(replace(change, p_value=p) for change, p in zip(changes, corrected.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
