@@ -42,6 +42,10 @@ class Wing:
 
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     """What may follow ``plaudit`` on the command line."""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """Sets of prompts with the true worth of answers: each a `plaudit.evaluation.prompt_sets.PromptSet`."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Models that come along: each the `Path` of a Hugging Face folder."""
 
 
 @cache

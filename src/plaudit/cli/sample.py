@@ -23,9 +23,9 @@ from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
-from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
 from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_reasons
 from plaudit.rollouts.sampler import Answer, SamplingSettings
+from plaudit.wings import everything, load
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,13 +105,9 @@ def short_names(folders: Sequence[str | Path]) -> list[str]:
     (['first', 'second'], ['first'])
     """
     resolved = [Path(folder).resolve() for folder in folders]
+    shipped = {load(reference).resolve(): name for name, reference in everything("models").items()}
     for depth in range(1, min(len(folder.parts) for folder in resolved)):
-        names = [
-            "base"
-            if folder == SHIPPED_MODEL_FOLDER.resolve()
-            else hub.short_name(folder) or folder.parts[-depth]
-            for folder in resolved
-        ]
+        names = [shipped.get(folder) or hub.short_name(folder) or folder.parts[-depth] for folder in resolved]
         if len(set(names)) == len(names):
             return names
     return [str(folder) for folder in folders]

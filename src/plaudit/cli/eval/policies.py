@@ -26,8 +26,8 @@ from plaudit.cli.parser import (
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
+from plaudit.evaluation.settings import SPLITS
 from plaudit.files import hub
-from plaudit.lab.world.prompts import SPLITS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -271,9 +271,9 @@ def _generation_settings(args: argparse.Namespace) -> GenerationSettings:
 
 def _evaluation_prompts(args: argparse.Namespace) -> tuple[EvaluationPrompt, ...]:
     if args.world:
-        from plaudit.lab.world.exam import exam_prompts
+        from plaudit.evaluation.prompt_sets import prompt_set
 
-        return exam_prompts(args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
+        return prompt_set().prompts(args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
     from plaudit.data.read import read_records
     from plaudit.data.transforms import some_of
     from plaudit.evaluation.policies.generate import evaluation_prompts
@@ -284,45 +284,25 @@ def _evaluation_prompts(args: argparse.Namespace) -> tuple[EvaluationPrompt, ...
 
 
 def _closed_questions(args: argparse.Namespace) -> tuple[ChoiceQuestion, ...]:
-    if args.choices is not None:
-        from plaudit.evaluation.policies.multiple_choice import read_choices
+    from plaudit.evaluation.run import closed_questions
 
-        return read_choices(args.choices)
-    if not args.world:
+    if args.choices is None and not args.world:
         return ()
-    from plaudit.lab.world.exam import MAX_CLOSED_QUESTIONS, closed_questions
-
-    return closed_questions(
-        min(args.n or WORLD_PROMPTS, MAX_CLOSED_QUESTIONS), split=args.split, seed=args.seed
-    )
+    return closed_questions(args.choices, args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
 
 
 def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
-    from plaudit.evaluation.policies.evaluate import Scorers
-    from plaudit.evaluation.policies.judge import GOLD, JudgeSettings, load_judge
+    from plaudit.evaluation.policies.judge import GOLD, JudgeSettings
+    from plaudit.evaluation.prompt_sets import prompt_set
+    from plaudit.evaluation.run import load_scorers
     from plaudit.files.posting import RetryPolicy
-    from plaudit.rewards.load import load_reward
-    from plaudit.rewards.registry import resolve_reward
 
-    rewards: dict[str, Reward] = {}
-    if args.world:
-        from plaudit.lab.world.exam import gold_reward
-
-        rewards[GOLD] = gold_reward()
-    if args.reward is not None:
-        rewards[str(args.reward)] = load_reward(args.reward, device=args.device, dtype=args.dtype)
     settings = JudgeSettings(
         device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)
     )
-    judge_names = args.judge or ([GOLD] if args.world else [str(args.reward)] if args.reward else [])
-    return Scorers(
-        gold=rewards.get(GOLD),
-        reward=rewards.get(str(args.reward)),
-        judges={word: load_judge(word, rewards, settings) for word in judge_names},
-        right=None
-        if args.right is None
-        else resolve_reward(args.right, device=args.device, dtype=args.dtype),
-    )
+    judges = args.judge or ([GOLD] if args.world else [str(args.reward)] if args.reward else [])
+    gold = prompt_set().gold() if args.world else None
+    return load_scorers(gold, args.reward, judges, args.right, settings)
 
 
 TAX_FILE = "tax.json"

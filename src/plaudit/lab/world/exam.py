@@ -8,63 +8,35 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
+from typing import ClassVar
 
 import numpy as np
 
 from plaudit.data.judging import Task
-from plaudit.data.read import ReadOptions, read_records
 from plaudit.data.records import Text, assistant_turn
 from plaudit.errors import UserError
-from plaudit.evaluation.policies import WRITTEN
-from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers, evaluate_policies
-from plaudit.evaluation.policies.generate import (
-    Contestant,
-    EvaluationPrompt,
-    GenerationSettings,
-    evaluation_prompts,
-)
-from plaudit.evaluation.policies.judge import (
-    GOLD,
-    JudgeSettings,
-    agreement_with_people,
-    check_judge,
-    load_judge,
-)
-from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_choices
-from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
-from plaudit.evaluation.policies.win_rate import JudgedPair
-from plaudit.evaluation.reward_models.evaluate import (
-    EvaluatedReward,
-    RewardEvaluationData,
-    evaluate_reward,
-    read_reward_data,
-)
-from plaudit.evaluation.reward_models.pairs import PreferenceRecord, all_answers, group_index, scored_pairs
+from plaudit.evaluation.policies.generate import EvaluationPrompt, evaluation_prompts
+from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
+from plaudit.evaluation.prompt_sets import MAX_CLOSED_QUESTIONS, PromptSet
+from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData
+from plaudit.evaluation.reward_models.pairs import PreferenceRecord, all_answers, group_index
 from plaudit.evaluation.reward_models.result import Ceiling
 from plaudit.evaluation.stats import Resampling, bootstrap_mean
-from plaudit.files.posting import RetryPolicy
 from plaudit.lab.world.annotators import POOLS, Annotator, agreement, annotator_pool
 from plaudit.lab.world.facts import as_sentence
 from plaudit.lab.world.flat_errors import flat_error_tasks, right_preference
-from plaudit.lab.world.gold import Gold, gold_of, judge_answer, utility
+from plaudit.lab.world.gold import Gold, judge_answer, utility
 from plaudit.lab.world.making import prompts
 from plaudit.lab.world.prompts import NUMBERS, Split, question_of_prompt, questions
 from plaudit.lab.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.lab.world.speaking import sample_answer
-from plaudit.lab.world.wanted import EvaluateSettings, JudgeRewardSettings
-from plaudit.rewards.base import FunctionReward, Reward
-from plaudit.rewards.comparing import compares_pairs
-from plaudit.rewards.load import load_reward
-from plaudit.rewards.registry import UserFunctionReward, resolve_reward
+from plaudit.rewards.base import RewardTraits, TaskScores
 from plaudit.rollouts.sampler import Answer, SamplingSettings, TextSampler
 
-MAX_CLOSED_QUESTIONS = 200
-"""Closed questions of an exam, unless fewer prompts are asked."""
 _CLOSED_CATEGORIES: tuple[Category, ...] = ("fact", "arithmetic")
 _NEARBY_RANGE = 5
 
@@ -113,15 +85,28 @@ def _nearby_numbers(number: str) -> tuple[str, ...]:
     return NUMBERS[max(0, place - _NEARBY_RANGE) : place + _NEARBY_RANGE + 1]
 
 
-def gold_reward() -> UserFunctionReward:
+@dataclass(frozen=True, slots=True)
+class GoldReward:
     """The true utility as a reward; what was cut off is worth less.
 
     >>> from plaudit.data.judging import Task
     >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Mice."), ended=(True, False))
-    >>> gold_reward().scores([task])
+    >>> GoldReward().scores([task])
     ((1.0, 0.4),)
     """
-    return UserFunctionReward(name="gold", function=_cached_utility)
+
+    name: str = "gold"
+    traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task."""
+        return tuple(
+            tuple(
+                _cached_utility(task.prompt, answer, ended)
+                for answer, ended in zip(task.answers, task.ended, strict=True)
+            )
+            for task in tasks
+        )
 
 
 @lru_cache(maxsize=100_000)
@@ -133,11 +118,6 @@ BEST_OF_N_PROMPTS = 128
 """Test prompts of the best-of-n curve."""
 MAX_CEILING_PAIRS = 2000
 """Pairs from which a pool's ceiling is computed."""
-
-
-def gold_scorer() -> FunctionReward:
-    """The true utility as a reward."""
-    return FunctionReward(name="gold", function=_true_utility)
 
 
 def add_world_knowledge(
@@ -153,17 +133,12 @@ def add_world_knowledge(
     return replace(
         evidence,
         records=records,
-        truth=gold_scorer(),
+        truth=GoldReward(),
         sampled=_best_of_n_tasks(answers, resampling.seed),
         ceiling=None if pool is None else _pool_ceiling(*pool, records, resampling),
         flat_errors=flat_errors,
         flat_errors_by_annotators=None if pool is None else right_preference(pool[1], flat_errors),
     )
-
-
-@lru_cache(maxsize=100_000)
-def _true_utility(prompt: Text, answer: Text) -> float:
-    return gold_of(prompt, answer).utility
 
 
 def _best_of_n_tasks(answers: int, seed: int) -> tuple[Task, ...]:
@@ -219,133 +194,10 @@ def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
     return min(matching, key=lambda item: len(item[1])) if names and matching else None
 
 
-def evaluate_requested_policies(
-    settings: EvaluateSettings, models: Mapping[str, Contestant], *, on_progress: Callable[[str], None]
-) -> PolicyEvaluation:
-    """The policies, each under its name, compared on the prompts that were asked for."""
-    # A prompted policy is called by its own name alone.
-    names = {str(model.folder or WRITTEN): name for name, model in models.items() if not model.has_context}
-    for word in settings.judge:
-        check_judge(word, has_gold=settings.true_worth is not None)
-    sampling = SamplingSettings(temperature=settings.temperature, max_tokens=settings.max_tokens)
-    seeds = tuple(range(settings.seed, settings.seed + settings.seeds))
-    drawing = GenerationSettings(
-        sampling=sampling,
-        answers=settings.answers,
-        seeds=seeds,
-        device=settings.device,
-        dtype=settings.dtype,
-    )
-    evaluation_settings = EvaluationSettings(
-        drawing=drawing,
-        against=tuple(names.get(folder, folder) for folder in settings.against),
-        resampling=Resampling(times=settings.bootstrap, seed=settings.seed),
-        best_of=settings.best_of or 0,
-        closed=_requested_choices(settings),
-        pass_at=settings.pass_at,
-    )
-    return evaluate_policies(
-        models,
-        _requested_prompts(settings),
-        _requested_scorers(settings),
-        evaluation_settings,
-        on_progress=on_progress,
-    )
-
-
-def _requested_prompts(settings: EvaluateSettings) -> tuple[EvaluationPrompt, ...]:
-    """The world's questions of a split, or those of a file; as many as are wanted, by chance."""
-    if settings.prompts is None:
-        available = len(prompts(split=settings.split, categories=CATEGORIES))
-        return exam_prompts(min(settings.n, available), split=settings.split, seed=settings.seed)
-    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
-    in_file = evaluation_prompts(read_records(settings.prompts, options=options).records)
-    rng = random.Random(f"prompts {settings.seed}")
-    return tuple(
-        in_file[index] for index in sorted(rng.sample(range(len(in_file)), min(settings.n, len(in_file))))
-    )
-
-
-def _requested_choices(settings: EvaluateSettings) -> tuple[ChoiceQuestion, ...]:
-    if settings.choices is not None:
-        return read_choices(settings.choices)
-    if settings.prompts is not None:
-        return ()
-    return closed_questions(min(settings.n, MAX_CLOSED_QUESTIONS), split=settings.split, seed=settings.seed)
-
-
-def _requested_scorers(settings: EvaluateSettings) -> Scorers:
-    # Loaded once: the same reward may score answers and judge them.
-    rewards: dict[str, Reward] = {}
-    worth = settings.true_worth
-    if worth is not None:
-        rewards[GOLD] = gold_reward() if worth == "world" else resolve_reward(worth)
-    if settings.reward is not None:
-        learnt = load_reward(settings.reward, device=settings.device, dtype=settings.dtype)
-        rewards[str(settings.reward)] = learnt
-    judge_settings = JudgeSettings(
-        device=settings.device,
-        dtype=settings.dtype,
-        retry_policy=RetryPolicy(token_from=settings.token_from),
-    )
-    return Scorers(
-        gold=rewards.get(GOLD),
-        reward=rewards.get(str(settings.reward)),
-        judges={word: load_judge(word, rewards, judge_settings) for word in settings.judge},
-        right=None if settings.right is None else resolve_reward(settings.right, device=settings.device),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluatedModels:
-    """What was found of rewards and judges on the same comparisons.
-
-    Example: ``evaluate_requested_rewards(settings, ["length:1-20"]).rewards[0].evaluation.accuracy``
-    """
-
-    rewards: list[EvaluatedReward]
-    """The rewards, each under its name."""
-    judges: list[tuple[Contest, tuple[JudgedPair, ...]]]
-    """How far judges that compare agree with people, with every verdict."""
-    notes: tuple[str, ...]
-    """What there is to say of the comparisons."""
-
-
-def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[str]) -> EvaluatedModels:
-    """The rewards and judges, each under its name, on the comparisons that were asked for."""
-    resampling = Resampling(times=settings.bootstrap, seed=settings.seed)
-    source = read_reward_data(
-        settings.data,
-        threshold=settings.threshold,
-        n=settings.n,
-        seed=settings.seed,
-        options=ReadOptions(columns=settings.columns, leave_out=settings.leave_out),
-    )
-    evidence = source.data
-    if settings.world:
-        evidence = add_world_knowledge(evidence, answers=settings.best_of or 16, resampling=resampling)
-    evaluated: list[EvaluatedReward] = []
-    judges = [word for word in settings.models if ":" in word and compares_pairs(word)]
-    for word, name in zip(settings.models, names, strict=True):
-        if word in judges:
-            continue
-        result = evaluate_reward(_requested_reward(word, settings.device), evidence, resampling)
-        evaluated.append(replace(result, evaluation=replace(result.evaluation, model=name)))
-    judge_settings = JudgeSettings(
-        device=settings.device, retry_policy=RetryPolicy(token_from=settings.token_from)
-    )
-    # Judges score nothing: the pairs are wanted for what people said of them.
-    pairs = scored_pairs(source.data.records, defaultdict(lambda: None)) if judges else ()
-    agreements = [
-        agreement_with_people(load_judge(word, {}, judge_settings), pairs, resampling) for word in judges
-    ]
-    return EvaluatedModels(rewards=evaluated, judges=agreements, notes=tuple(source.notes))
-
-
-def _requested_reward(word: str, device: str) -> Reward:
-    if word == GOLD:
-        return gold_scorer()
-    return resolve_reward(word, device=device)
+WORLD = PromptSet(
+    prompts=exam_prompts, closed_questions=closed_questions, gold=GoldReward, knowledge=add_world_knowledge
+)
+"""What evaluations find by the name ``world``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Literal, get_args
 
 from plaudit.data.records import Message, Text, plain_text, user_turn
 from plaudit.errors import UserError
+from plaudit.evaluation.settings import SPLITS, Split
 from plaudit.lab.world.facts import (
     OPERATIONS,
     PEOPLE_SUBJECTS,
@@ -203,10 +203,6 @@ def _follow_up_questions() -> Iterator[Question]:
             )
 
 
-Split = Literal["train", "validation", "test"]
-"""The parts that prompts are dealt to."""
-SPLITS: tuple[Split, ...] = get_args(Split)
-"""Every split of the prompts."""
 SHARES: Mapping[Split, float] = {"train": 0.7, "validation": 0.1, "test": 0.2}
 """How much of each kind of thing a split holds."""
 
