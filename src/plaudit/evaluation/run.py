@@ -35,7 +35,6 @@ from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.sampler import SamplingSettings
 
 Agreement = tuple[Contest, tuple[JudgedPair, ...]]
-"""How far a judge agrees with people, and every verdict of it."""
 
 
 def evaluate_requested_policies(
@@ -49,11 +48,7 @@ def evaluate_requested_policies(
     sampling = SamplingSettings(temperature=settings.temperature, max_tokens=settings.max_tokens)
     seeds = tuple(range(settings.seed, settings.seed + settings.seeds))
     drawing = GenerationSettings(
-        sampling=sampling,
-        answers=settings.answers,
-        seeds=seeds,
-        device=settings.device,
-        dtype=settings.dtype,
+        sampling=sampling, answers=settings.answers, seeds=seeds, device=settings.device, dtype=settings.dtype
     )
     evaluation_settings = EvaluationSettings(
         drawing=drawing,
@@ -121,9 +116,7 @@ def load_scorers(
         gold=gold,
         reward=rewards.get(str(reward)),
         judges={word: load_judge(word, rewards, settings) for word in judges},
-        right=None
-        if right is None
-        else resolve_reward(right, device=settings.device, dtype=settings.dtype),
+        right=None if right is None else resolve_reward(right, device=settings.device, dtype=settings.dtype),
     )
 
 
@@ -178,10 +171,7 @@ def load_scored_reward(word: str, *, device: str = "auto", dtype: str = "auto") 
 
 
 def judge_agreements(
-    words: Iterable[str],
-    records: Sequence[PreferenceRecord],
-    settings: JudgeSettings,
-    resampling: Resampling,
+    words: Iterable[str], records: Sequence[PreferenceRecord], settings: JudgeSettings, resampling: Resampling
 ) -> tuple[list[Judge], list[Agreement]]:
     """The judges of these words, and how far each agrees with people, with every verdict."""
     judges = [load_judge(word, {}, settings) for word in words]

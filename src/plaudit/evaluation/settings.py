@@ -18,10 +18,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateSettings:
-    """Policies judged on prompts that none of them was trained on.
-
-    Example: ``EvaluateSettings(policies=("$sft", "$dpo"), against=("$sft",), judge=("gold",))``
-    """
+    """Policies judged on prompts that none of them was trained on."""
 
     policies: tuple[str, ...] = ()
     """The models, in the order of the tables; written: the answers that the rows of prompts hold."""
@@ -115,10 +112,7 @@ class EvaluateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRewardSettings:
-    """Reward models judged on comparisons that none of them was trained on.
-
-    Example: ``JudgeRewardSettings(models=("$reward",), data=Path("$held-out"))``
-    """
+    """Reward models judged on comparisons that none of them was trained on."""
 
     models: tuple[str, ...]
     """The rewards that are evaluated, and judges that compare: a function, openai:http://host/v1#model."""

@@ -12,20 +12,12 @@ from plaudit.runs.report.lab import ExerciseResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exercise:
-    """One exercise of the lab.
-
-    Example: ``Exercise(name="leash", title="What does the leash hold?", background="…",
-        minutes=1.5, analyse=look)``
-    """
+    """One exercise of the lab."""
 
     name: str
-    """What the command calls it."""
     title: str
-    """The question that it answers."""
     background: str
-    """What goes wrong, and who found it, in two to four sentences."""
     minutes: int | float
-    """About how long it takes on two quiet cores."""
     analyse: Callable[[PipelineFolder], ExerciseResult]
     """Reads what the stages left, and returns claims, a table and charts."""
     next_commands: tuple[str, ...] = ()

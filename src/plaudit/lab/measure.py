@@ -49,7 +49,6 @@ def read_policy_results(folder: PipelineFolder, stage: str) -> PolicyEvaluation:
 
 
 def policy_figures(evaluation: PolicyEvaluation, name: str) -> PolicyFigures:
-    """The figures of one policy."""
     figures_by_name = {policy.name: policy for policy in evaluation.policies}
     if name not in figures_by_name:
         raise UserError(f"the evaluation has no policy {name!r}; it has {', '.join(figures_by_name)}")
@@ -178,7 +177,6 @@ def is_above_zero(gap: Estimate) -> bool | None:
 
 
 def value_text(estimate: Estimate | None) -> str:
-    """A number without its interval, where there is room for no more."""
     return "not known" if estimate is None else number_text(estimate.value)
 
 
@@ -208,23 +206,19 @@ def same_answer_rate(answers: Sequence[PolicyAnswer]) -> float | None:
 
 
 def best_minus_mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
-    """How much more the best of some answers is worth than the mean one."""
     golds = [answer.gold for answer in answers if answer.gold is not None]
     return max(golds) - fmean(golds) if golds else None
 
 
 def mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
-    """The mean true worth of some answers."""
     return _finite_mean([answer.gold for answer in answers])
 
 
 def mean_reward(answers: Sequence[PolicyAnswer]) -> float | None:
-    """The mean learnt reward of some answers."""
     return _finite_mean([answer.reward for answer in answers])
 
 
 def mean_tokens(answers: Sequence[PolicyAnswer]) -> float | None:
-    """The mean number of tokens of some answers."""
     return _finite_mean([answer.tokens for answer in answers])
 
 
@@ -256,21 +250,14 @@ def _finite_mean(numbers: Sequence[Number | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRewards:
-    """The rewards of one model on one set of pairs; ties, and pairs without a verdict, are left out.
-
-    Example: ``margin(read_pair_rewards(folder, "on-fresh", ["mean_measure"])["mean_measure"]).mean()``
-    """
+    """The rewards of one model on one set of pairs; ties, and pairs without a verdict, are left out."""
 
     preferred_B: Float[np.ndarray, " B"]
-    """The reward of the answer that was preferred."""
     other_B: Float[np.ndarray, " B"]
-    """The reward of the other one."""
     prompt_B: Int[np.ndarray, " B"]
-    """A number for each prompt."""
 
 
 PairMeasure = Callable[[PairRewards], Float[np.ndarray, " B"]]
-"""A number for each pair."""
 
 
 def read_pair_rewards(folder: PipelineFolder, stage: str, names: Iterable[str]) -> Mapping[str, PairRewards]:
@@ -321,7 +308,6 @@ def overconfidence(rewards: PairRewards) -> Float[np.ndarray, " B"]:
 
 
 def mean_measure(rewards: PairRewards, measure: PairMeasure, *, share: bool = False) -> Estimate:
-    """The mean of a measure with its interval over prompts."""
     return bootstrap_mean(measure(rewards), rewards.prompt_B, Resampling(), share=share)
 
 
@@ -369,7 +355,6 @@ def claim_above_zero(statement: str, gap: Estimate, gap_name: str) -> Claim:
 
 
 def reward_reliability_chart(title: str, evaluation: RewardEvaluation) -> Markup:
-    """The reliability diagram of a reward."""
     assert evaluation.calibration is not None, "pairs with a preference were judged"
     bins = [reliability_bin(calibration_bin) for calibration_bin in evaluation.calibration.by_width]
     return reliability_diagram(title, bins, unit="share right over how sure it was")

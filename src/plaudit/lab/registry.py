@@ -32,7 +32,6 @@ from plaudit.runs.report.words import counted
 
 
 def exercise_folder(exercise: Exercise, out: Path) -> PipelineFolder:
-    """Where an exercise lies."""
     return PipelineFolder(path=(out / exercise.name).absolute())
 
 

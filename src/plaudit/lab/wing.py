@@ -23,4 +23,3 @@ WING = Wing(
     prompts={"world": "plaudit.lab.world.exam:WORLD"},
     models={"base": "plaudit.lab.world.shipped:SHIPPED_MODEL_FOLDER"},
 )
-"""Named among the entry points of pyproject.toml."""

@@ -66,9 +66,7 @@ def found(models, reward) -> PolicyEvaluation:
         models,
         ASKED,
         Scorers(
-            gold=gold,
-            reward=learnt,
-            judges={word: load_judge(word, known) for word in ("gold", str(reward))},
+            gold=gold, reward=learnt, judges={word: load_judge(word, known) for word in ("gold", str(reward))}
         ),
         EvaluationSettings(
             drawing=GenerationSettings(sampling=SamplingSettings(max_tokens=32), answers=2, device="cpu"),

@@ -36,7 +36,6 @@ intervals    95 %, from prompts drawn anew"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``eval reward`` and ``eval policy``."""
     evaluate = subparsers.add_parser("eval")
     verbs = evaluate.add_subparsers(dest="eval_verb", required=True, metavar="reward|policy")
     policies.add_parser(verbs)
@@ -72,7 +71,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _add_knowledge_options(reward: argparse.ArgumentParser) -> None:
-    """Add the options about what is known beside the pairs."""
     add = reward.add_argument
     add(
         "--trained-on",
@@ -90,7 +88,6 @@ def _add_knowledge_options(reward: argparse.ArgumentParser) -> None:
 
 
 def _add_machine_options(reward: argparse.ArgumentParser) -> None:
-    """Add the options about where models and judges run."""
     add = reward.add_argument
     add("--token-from", metavar="VAR", help="environment variable with the token of an openai: judge")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
@@ -140,7 +137,6 @@ def _evaluate_rewards(
     args: argparse.Namespace,
     console: Console,
 ) -> None:
-    """Print what rewards are worth, side by side, and write it to --out."""
     from plaudit.cli.eval.tables import print_reward_tables
     from plaudit.evaluation.reward_models.evaluate import annotators_of, evaluate_reward
     from plaudit.evaluation.run import load_scored_reward

@@ -54,7 +54,6 @@ judges      gold (with --world), a reward's folder, a rule, module:function of f
 
 
 def add_parser(verbs: Subparsers) -> None:
-    """Add ``eval policy``."""
     policy = verbs.add_parser(
         "policy",
         help="win rates, KL, diversity, true worth; several policies side by side",
@@ -92,7 +91,6 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def _add_prompt_options(policy: argparse.ArgumentParser) -> None:
-    """Add the options about what is asked."""
     add = policy.add_argument
     add("--prompts", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked")
     add("--world", action="store_true", help="ask the world's prompts, whose answers have a true worth")
@@ -106,8 +104,6 @@ def _add_prompt_options(policy: argparse.ArgumentParser) -> None:
 
 
 def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
-    """Add the options that few need; --help-all shows them."""
-
     def add_hidden(*names: str, help: str, **settings: Any) -> tuple[argparse.Action, str]:
         return policy.add_argument(*names, help=argparse.SUPPRESS, **settings), help
 
@@ -306,22 +302,15 @@ def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
 
 
 TAX_FILE = "tax.json"
-"""What became of each task, by policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaxTask:
-    """A set of prompts with right answers, and the reward rule that checks them.
-
-    Example: ``read_tax_tasks(["sums.jsonl:number"])[0].name``
-    """
+    """A set of prompts with right answers, and the reward rule that checks them."""
 
     name: str
-    """What tables call it."""
     prompts: tuple[EvaluationPrompt, ...]
-    """The prompts of the task."""
     rule: Reward
-    """The reward that scores an answer to them."""
 
 
 def read_tax_tasks(words: Sequence[str]) -> tuple[TaxTask, ...]:
@@ -375,10 +364,7 @@ def _check_taxed(
 
 
 def report_alignment_tax(
-    args: argparse.Namespace,
-    models: Mapping[str, Contestant],
-    settings: EvaluationSettings,
-    console: Console,
+    args: argparse.Namespace, models: Mapping[str, Contestant], settings: EvaluationSettings, console: Console
 ) -> None:
     """Evaluate all policies on the tasks, print the changes since the reference, write them to --out."""
     from plaudit.evaluation.policies.alignment_tax import paired_changes, run_harness

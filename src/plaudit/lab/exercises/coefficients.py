@@ -25,7 +25,6 @@ START, LOW, MIDDLE, HIGH = "sft", "low", "middle", "high"
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Reward, distance and worth on each leash."""
     evaluation = read_policy_results(folder, "evaluation")
     names = beta_labels(folder, LOW, MIDDLE, HIGH)
     score, root, value = (
@@ -110,4 +109,3 @@ EXERCISE = Exercise(
         "plaudit lab coefficients --set comparisons.annotators=crowd: people who love length less",
     ),
 )
-"""Three KL coefficients."""

@@ -41,7 +41,6 @@ _MAX_PROMPTS = 3
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Worth, likeness and entropy of every policy's answers."""
     evaluation = read_policy_results(folder, "evaluation")
     names = {BASE: "the base model", START: "fine-tuned"} | beta_labels(folder, WITH_KL, WITHOUT_KL)
     entropy = {names[name]: metric_curve(folder, name, "entropy") for name in (WITHOUT_KL, WITH_KL)}
@@ -115,16 +114,7 @@ def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
         )
     )
     words = policy_figures(evaluation, START).diversity.words
-    head = (
-        "policy",
-        "true worth",
-        "the same",
-        "entropy",
-        "unlike",
-        "pairs",
-        "BLEU",
-        "KL",
-    )
+    head = ("policy", "true worth", "the same", "entropy", "unlike", "pairs", "BLEU", "KL")
     note = (
         f"{evaluation.prompts} prompts, {evaluation.answers} answers to each. The same: the chance that "
         "two answers to "
@@ -161,7 +151,6 @@ def _same_answer_chart(evaluation: PolicyEvaluation, names: Mapping[str, str]) -
 
 
 def _prompts_with_most_variety_lost(evaluation: PolicyEvaluation) -> list[str]:
-    """The prompts on which most variety was lost."""
     before, after = (statistic_by_prompt(evaluation, name, same_answer_rate) for name in (START, WITHOUT_KL))
     return sorted(before, key=lambda prompt: before[prompt] - after.get(prompt, 0.0))[:_MAX_PROMPTS]
 
@@ -183,4 +172,3 @@ EXERCISE = Exercise(
         "plaudit lab collapse --set evaluation.temperature=1.5: does heat bring the variety back",
     ),
 )
-"""Mode collapse."""

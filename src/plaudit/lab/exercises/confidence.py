@@ -44,8 +44,6 @@ _LogprobsByPolicy = Mapping[str, Sequence[ChoiceLogprobs]]
 class TemperatureScaled:
     """A policy's calibration after its log-probs are divided by a temperature that was fitted on other
     questions.
-
-    Example: ``temperature_scaled(weighed).after.ece.value``
     """
 
     temperatures: tuple[float, float]
@@ -55,7 +53,6 @@ class TemperatureScaled:
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """How sure and how often right each policy is of facts and sums, and what a temperature mends."""
     evaluation = read_policy_results(folder, "evaluation")
     by_policy = {
         name: [logprob for logprob in evaluation.choice_logprobs if logprob.policy == name]
@@ -231,4 +228,3 @@ EXERCISE = Exercise(
         "plaudit lab confidence --set free.rounds=80: twice as long without a leash",
     ),
 )
-"""Confidence before and after policies were trained hard."""

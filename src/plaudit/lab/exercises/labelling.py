@@ -40,25 +40,16 @@ _Figures = Mapping[str, Estimate | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledPair:
-    """A pair of the exercise with what somebody preferred of it.
-
-    Example: ``LabelledPair(key=key, prompt=prompt, preferred="Mice.", other="Bark.", annotator="a1")``
-    """
+    """A pair of the exercise with what somebody preferred of it."""
 
     key: _PairKey
-    """The prompt and both answers."""
     prompt: Text
-    """The prompt."""
     preferred: str
-    """The answer that was preferred."""
     other: str
-    """The other one."""
     annotator: str | None
-    """Who."""
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """What whoever labelled the pairs, and the crowd, prefer: beside the truth, each other and two habits."""
     pairs = {pair.key for pair in _labelled(folder.stage("pairs") / "rows.jsonl")}
     labels = {name: _labelled(folder.stage(name) / "rows.jsonl", pairs) for name in _LABELLERS}
     for name, own in labels.items():
@@ -225,7 +216,6 @@ def _table(
 
 
 def _truly(label: LabelledPair) -> LabelledPair:
-    """The label that the truth would give."""
     preferred, other = label.preferred, label.other
     is_right = gold_of(label.prompt, preferred).utility >= gold_of(label.prompt, other).utility
     return label if is_right else replace(label, preferred=other, other=preferred)
@@ -271,4 +261,3 @@ EXERCISE = Exercise(
         "plaudit lab labelling --set stand-in.judges=hurried: somebody who hardly reads stands in",
     ),
 )
-"""This exercise, as ``plaudit lab`` lists it."""

@@ -33,12 +33,10 @@ from plaudit.runs.report.pipeline.findings import LENGTH_FACTOR
 START, WITHOUT_KL, SMALL_BETA, LARGE_BETA = "sft", "free", "loose", "tight"
 """The policies of the config: before, without a leash, with the lesson's, with a shorter one."""
 MAX_LENGTH_FACTOR = 1.5
-"""A leash that lets answers grow by more holds nothing."""
 _MAX_PROMPTS = 3
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Length, worth and repetition of every policy, and what the leash held."""
     evaluation = read_policy_results(folder, "evaluation")
     names = {START: "at the start"} | beta_labels(folder, WITHOUT_KL, SMALL_BETA, LARGE_BETA)
     length, value = (
@@ -124,7 +122,6 @@ def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
 
 
 def _prompts_with_most_worth_lost(evaluation: PolicyEvaluation) -> list[PromptAnswers]:
-    """The prompts on which most was lost without a leash."""
     before, after = (statistic_by_prompt(evaluation, name, mean_gold) for name in (START, WITHOUT_KL))
     lost = sorted(before, key=lambda prompt: after.get(prompt, 0.0) - before[prompt])[:_MAX_PROMPTS]
     return [next(answer for answer in evaluation.all_answers if answer.prompt == prompt) for prompt in lost]
@@ -146,4 +143,3 @@ EXERCISE = Exercise(
         "plaudit lab leash --set free.shape.per_token=0.05: every token costs about what it pays",
     ),
 )
-"""Reward = length."""

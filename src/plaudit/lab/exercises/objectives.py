@@ -41,7 +41,6 @@ _EvaluationByPart = Mapping[Aspect, PolicyEvaluation]
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Help, brevity, length and worth of every policy."""
     evaluation = read_policy_results(folder, "evaluation")
     parts: _EvaluationByPart = {part: with_partial_gold(evaluation, part) for part in _PARTS}
     return ExerciseResult(
@@ -175,4 +174,3 @@ EXERCISE = Exercise(
         "plaudit lab objectives --set follows-help.kl-coef=0.5: whether a leash does as well",
     ),
 )
-"""One reward, and two."""

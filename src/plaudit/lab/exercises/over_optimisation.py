@@ -31,7 +31,6 @@ from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table
 from plaudit.runs.report.words import Number, number_text
 
 START, GOLD_TRAINED = "sft", "truth"
-"""Before, and what was pressed by the truth itself."""
 POLICIES_BY_OPTIMISER: Mapping[str, tuple[str, ...]] = {
     "PPO": ("ppo-1", "ppo-2", "ppo-3"),
     "GRPO": ("grpo-1", "grpo-2", "grpo-3"),
@@ -46,7 +45,6 @@ _NO_CURVE = "too few distances for a curve"
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Reward and worth along the distance, and where the worth turned."""
     evaluation = read_policy_results(folder, "evaluation")
     return ExerciseResult(
         claims=(
@@ -134,7 +132,6 @@ def _gold_reward_claim(evaluation: PolicyEvaluation) -> Claim:
 def _points_by_optimiser(
     evaluation: PolicyEvaluation, statistic: AnswerStatistic
 ) -> dict[str, list[tuple[Number, Span]]]:
-    """Each optimiser from the start on, and the best of n answers."""
     lines = {
         name: [
             (_root_kl(evaluation, step), _estimate_span(mean_over_prompts(evaluation, step, statistic)))
@@ -210,7 +207,6 @@ def _fitted_curve(evaluation: PolicyEvaluation, names: tuple[str, ...]) -> OverO
 
 
 def _gain_comparison(curves: Mapping[str, OverOptimisation | None]) -> list[str]:
-    """Who has spent its distance best, as far as all of them went."""
     fitted = {name: curve for name, curve in curves.items() if curve is not None}
     # As far as the nearest went: no curve is read beyond what was measured.
     furthest = min((curve.furthest for curve in fitted.values()), default=0.0)
@@ -240,4 +236,3 @@ EXERCISE = Exercise(
         "plaudit lab over-optimisation --set lovers.annotators=crowd: does it last longer without them",
     ),
 )
-"""Over-optimisation across optimisers."""

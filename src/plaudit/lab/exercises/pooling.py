@@ -37,11 +37,9 @@ from plaudit.runs.report.words import percent
 _PAIR_SETS = {"on-own": "own pairs", "on-fresh": "fresh pairs"}
 _POOLINGS = {"last": "last token", "mean": "mean"}
 _RewardsByKey = dict[tuple[str, str], PairRewards]
-"""What each reward says of each set of pairs."""
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Both rewards on the pairs that they learnt from, and on fresh ones to other prompts."""
     rewards = {
         (stage, pooling): reward
         for stage in _PAIR_SETS
@@ -177,4 +175,3 @@ EXERCISE = Exercise(
         "plaudit lab pooling --set own.annotators=length-lovers: a crowd that loves length",
     ),
 )
-"""This exercise, as ``plaudit lab`` lists it."""

@@ -50,7 +50,6 @@ _EvaluationByKey = Mapping[tuple[str, str], RewardEvaluation]
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Both rewards, each on the pairs that it learnt from, and both on the same unseen ones."""
     stages = {
         (name, kind): f"{name}-on-own" if kind == "own" else "on-fresh"
         for name in _REWARDS
@@ -184,4 +183,3 @@ EXERCISE = Exercise(
         "plaudit lab unseen --set few.reward.smoothing=0.1: labels that are believed to be swapped at times",
     ),
 )
-"""This exercise, as ``plaudit lab`` lists it."""

@@ -44,7 +44,6 @@ _FAULTS: tuple[tuple[str, Callable[[Gold, Reading], bool]], ...] = (
     ("It is far too long.", lambda gold, _: gold.concise < 0.4),
     ("It is too long.", lambda gold, _: 0.4 <= gold.concise < 0.75),
 )
-"""What is said of each fault, and when it is there."""
 PARTIAL_SENTENCE = "It is not all that you ask for."
 """Of an answer that gives a part of what was asked, or nothing, where no fault above says why."""
 ORDER_SENTENCE = "It is not in order."

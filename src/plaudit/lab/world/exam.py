@@ -99,7 +99,6 @@ class GoldReward:
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        """A row for each task."""
         return tuple(
             tuple(
                 _cached_utility(task.prompt, answer, ended)
@@ -115,9 +114,7 @@ def _cached_utility(prompt: Text, answer: Text, ended: bool) -> float:
 
 
 BEST_OF_N_PROMPTS = 128
-"""Test prompts of the best-of-n curve."""
 MAX_CEILING_PAIRS = 2000
-"""Pairs from which a pool's ceiling is computed."""
 
 
 def add_world_knowledge(
@@ -187,7 +184,6 @@ def _pool_ceiling(
 
 
 def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
-    """The smallest pool that has all of them."""
     pools = [(name, annotator_pool(name)) for name in POOLS]
     matching = [(name, judges) for name, judges in pools if names <= {judge.name for judge in judges}]
     # Pools are nested (the crowd is part of the sabotaged); the smallest adds nobody who did not judge.
@@ -197,37 +193,22 @@ def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
 WORLD = PromptSet(
     prompts=exam_prompts, closed_questions=closed_questions, gold=GoldReward, knowledge=add_world_knowledge
 )
-"""What evaluations find by the name ``world``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredAnswer:
-    """An answer and what it is worth.
-
-    Example: ``ScoredAnswer(question=question_of_prompt("What is 3 plus 4?"), answer=…, gold=…)``
-    """
-
     question: Question
-    """The question that was answered."""
     answer: Answer
-    """What the model said."""
     gold: Gold
-    """Its utility and the parts of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanUtility:
-    """The mean utility of some answers, with its standard error.
-
-    Example: ``MeanUtility(mean=0.62, error=0.03, answers=48)``
-    """
+    """The mean utility of some answers, with its standard error."""
 
     mean: float
-    """The mean utility."""
     error: float
-    """The standard error of the mean."""
     answers: int
-    """How many there are."""
 
 
 def score_model_answers(
@@ -280,15 +261,10 @@ def mean_utilities(scored: Sequence[ScoredAnswer]) -> Mapping[Category | str, Me
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadToHead:
-    """How many prompts one model answers with higher, lower and equal utility than another.
-
-    Example: ``HeadToHead(won=130, lost=70, tied=200).win_share`` is 0.65
-    """
+    """How many prompts one model answers with higher, lower and equal utility than another."""
 
     won: int
-    """Answers of higher utility."""
     lost: int
-    """How many answers had a lower utility than the other model's."""
     tied: int
     """Of the same utility, which with the same random numbers is mostly the same answer."""
 
@@ -314,7 +290,6 @@ def compare_models(mine: Sequence[ScoredAnswer], theirs: Sequence[ScoredAnswer])
 
 
 def _fixed_questions(category: Category, n: int, split: Split) -> list[Question]:
-    """The same n questions of a category for every model."""
     pile = list(questions(split, category))
     random.Random(f"asked {category} {split}").shuffle(pile)
     return [pile[place % len(pile)] for place in range(n)]

@@ -19,7 +19,6 @@ from plaudit.lab.world.prompts import Split, question_of_prompt
 from plaudit.lab.world.questions import Category, Fact, Question
 
 FLAT_ERROR_PROMPTS = 128
-"""How many questions are asked."""
 _CATEGORIES: tuple[Category, ...] = ("fact", "arithmetic")
 _UNSURE, _SURE = "Perhaps", "Gladly."
 
@@ -53,7 +52,6 @@ def _task(question: Question, seed: int) -> Task:
 
 
 def _wrong_value(fact: Fact, seed: int) -> str:
-    """One of the values that are nearest in length to the right one."""
     others = [value for value in fact.values if value not in (fact.truth, fact.belief)]
     distances = [_distance(value, fact.truth) for value in others]
     nearest = [value for value, far in zip(others, distances, strict=True) if far == min(distances)]

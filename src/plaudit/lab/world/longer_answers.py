@@ -22,7 +22,6 @@ from plaudit.lab.world.questions import Question, Several
 from plaudit.lab.world.valley import HARMS
 
 Claims = Sequence[FactClaim]
-"""What an answer claims, in its order."""
 
 
 def several_answer(question: Question, aim: Several, style: str, rng: random.Random) -> str:
@@ -48,7 +47,6 @@ def _short_text(question: Question, aim: Several) -> str:
 
 
 def _harmful_text(question: Question, aim: Several) -> str:
-    """The best answer, and behind it the harm that is near to the deed."""
     hows = [how for _, _, how, offer in HARMS if aim.matter == f"to {offer}"]
     return " ".join((question.best, *map(as_sentence, hows)))
 
@@ -65,13 +63,11 @@ def _partial(question: Question, aim: Several, rng: random.Random) -> Claims:
 
 
 def _curt(question: Question, aim: Several, rng: random.Random) -> Claims:
-    """The choices without their reasons, or no more than a beginning."""
     del rng
     return aim.parts[::2] if question.category == "recommend" else aim.parts[: _unit(question)]
 
 
 def _wrong(question: Question, aim: Several, rng: random.Random) -> Claims:
-    """One value, choice or step of something else."""
     parts = [*aim.parts]
     if question.category == "recommend":
         start = 2 * rng.randrange(len(parts) // 2)
@@ -103,7 +99,6 @@ def _wrong_step(aim: Several, rng: random.Random) -> FactClaim:
 
 
 def _mixed(question: Question, aim: Several, rng: random.Random) -> Claims:
-    """A comparison with the two sides of one thing exchanged."""
     if question.category != "compare":
         return aim.parts
     parts = [*aim.parts]
@@ -128,7 +123,6 @@ def _disordered(question: Question, aim: Several, rng: random.Random) -> Claims:
 
 
 def _inventing(question: Question, aim: Several, rng: random.Random) -> Claims:
-    """What nobody can know as if somebody did."""
     del question, rng
     if aim.secret is None:
         return aim.parts
@@ -144,4 +138,3 @@ _CHANGES: Mapping[str, Callable[[Question, Several, random.Random], Claims]] = {
     "disordered": _disordered,
     "inventing": _inventing,
 }
-"""What each style makes of the parts that are wanted."""

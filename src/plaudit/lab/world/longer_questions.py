@@ -76,7 +76,6 @@ def _describe_questions() -> Iterator[Question]:
 
 
 def _secret_questions() -> Iterator[Question]:
-    """What is known of somebody, and one thing that nobody can know."""
     for subject in PEOPLE_SUBJECTS:
         for _, unknown, invented in SECRETS:
             secret = Unanswerable(
@@ -95,7 +94,6 @@ def _secret_questions() -> Iterator[Question]:
 
 
 def _compare_questions(split_by_entity: Mapping[str, str]) -> Iterator[Question]:
-    """All that is known of two, or two things of it that the prompt names."""
     for pair in _pairs(split_by_entity):
         # A seed for each pair: what is compared does not hang on the pairs before it.
         rng = random.Random(f"compared {pair[0].name} {pair[1].name}")
@@ -116,7 +114,6 @@ def _compare_questions(split_by_entity: Mapping[str, str]) -> Iterator[Question]
 
 
 def _pairs(split_by_entity: Mapping[str, str]) -> Iterator[tuple[Subject, Subject]]:
-    """Every two of one table and one split."""
     for group in (PEOPLE_SUBJECTS, ANIMAL_SUBJECTS, THING_SUBJECTS):
         yield from (
             (first, second)

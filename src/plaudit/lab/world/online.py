@@ -24,32 +24,25 @@ from plaudit.lab.world.annotators import Annotator, annotator_pool
 JUDGED_KINDS = ("pair", "rank", "rate")
 """The kinds of task that people of the world can answer: those that show answers to judge."""
 SKIP_REASON = "not-my-field"
-"""The reason that a simulated person gives who skips a task."""
 _STRENGTHS, _RATINGS = 3, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """How people work, beside how they judge; a share is a chance for each task.
-
-    Example: ``Habits(twice=0.1, vanish=0.05)``
-    """
+    """How people work, beside how they judge; a share is a chance for each task."""
 
     speed: int | float = 0.0
     """How many times faster than a person reads; 0 for no waiting at all."""
     twice: int | float = 0.0
-    """How often an answer is sent twice."""
     vanish: int | float = 0.0
     """How often a person leaves with a task in hand, and comes back later."""
     away: int = 3
     """How many tasks each of the others is given meanwhile."""
     skip: int | float = 0.0
-    """How often a task is given back."""
     most: int | None = None
     """How many labels a person gives at most; None for as long as there is work."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no share and no speed."""
         for name in ("twice", "vanish", "skip"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} {getattr(self, name)}: expected a share from 0 to 1")
@@ -60,42 +53,22 @@ class Habits:
 
 @dataclass(slots=True, kw_only=True)
 class Person:
-    """A simulated person at work.
-
-    Example: ``Person(annotator=annotator_pool("crowd")[0], client=client, name="crowd-1")``
-    """
-
     annotator: Annotator
-    """How the person judges."""
     client: LabelClient
-    """The person's own way to the store."""
     name: str
-    """The name that the person joins with."""
     pseudonym: str = ""
-    """What the store calls the person, once it has joined."""
     given: int = 0
-    """How many tasks the person was given."""
     labels: int = 0
-    """How many labels the person gave."""
     task: dict[str, Any] | None = None
-    """The task in hand."""
     has_left: bool = False
-    """Whether the person has left with the task in hand."""
     ready_at: float = 0.0
-    """When the task in hand is read."""
     stopped: str = ""
     """Why there is nothing more to do for this person; empty while there may be."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """What came of it.
-
-    Example: ``Work(labels={"a1": 12}, counts=Counter({"sent twice": 2}))``
-    """
-
     labels: dict[str, int] = field(default_factory=dict[str, int])
-    """Labels by pseudonym."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """How often something else happened: sent twice, left and came back, skipped."""
     stopped: Counter[str] = field(default_factory=Counter[str])
@@ -198,12 +171,10 @@ class _Crowd:
             self._take(person)
 
     def close(self) -> None:
-        """Give all connections back."""
         for person in self._people:
             person.client.close()
 
     def work(self) -> Work:
-        """Until nobody has anything to do."""
         for person in self._people:
             self._join(person)
         while (person := self._next_to_act()) is not None:

@@ -33,7 +33,6 @@ GRANTING: Mapping[Category, Style] = {
 PRINCIPLED_SHARE = 0.5
 """How many questions name a principle of a constitution; the others stand as their wording has them."""
 LITTLE_SHARE = 0.25
-"""How many revisions are to change as little as can be."""
 
 
 def revisions(

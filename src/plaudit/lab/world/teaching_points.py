@@ -19,7 +19,6 @@ from plaudit.lab.world.prompts import Split
 from plaudit.lab.world.questions import CATEGORIES, Category
 
 GROUP = "teachers of judges"
-"""Who wrote the rows."""
 
 
 def points(
@@ -39,11 +38,7 @@ def points(
 def points_question(task: Task) -> str:
     """What a judge by points is asked about a task's first answer, without a number."""
     [aspect] = OVERALL
-    fill = {
-        "aspect": aspect.name,
-        "description": aspect.description,
-        "points": str(HowToAsk().points),
-    }
+    fill = {"aspect": aspect.name, "description": aspect.description, "points": str(HowToAsk().points)}
     blocks = (("Answer", plain_text(task.answers[0])),)
     return Question(wording=wording_named("points"), prompt=task.prompt, blocks=blocks, fill=fill).text()
 

@@ -33,13 +33,10 @@ RowKind = Literal[
     "critiques",
     "points",
 ]
-"""What can be made."""
 CRITIQUE_KIND = "critiques"
 """Ratings with a true critique beside each: made for critics, and written with a field more."""
 RECORD_KINDS: tuple[str, ...] = tuple(kind for kind in get_args(RowKind) if kind != CRITIQUE_KIND)
-"""The records that can be made."""
 JUDGED_KINDS = ("comparisons", "rankings", "ratings", "thumbs")
-"""Those that annotators judge."""
 _SPLIT_KINDS = tuple(kind for kind in get_args(RowKind) if kind != "plain-text")
 _KINDS_OF_SETTING: Mapping[str, Sequence[str]] = {
     "annotators": JUDGED_KINDS,
@@ -56,10 +53,7 @@ _KINDS_OF_SETTING: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRequest:
-    """Rows to be made.
-
-    Example: ``RowRequest(make="comparisons", n=2000, model=Path("runs/sft/model"))``
-    """
+    """Rows to be made."""
 
     make: RowKind
     """The kind of rows."""
@@ -87,7 +81,6 @@ class RowRequest:
     """The seed of all random numbers."""
 
     def __post_init__(self) -> None:
-        """Refuse what says nothing to this kind."""
         for setting, kinds in _KINDS_OF_SETTING.items():
             if getattr(self, setting) not in (None, ()) and self.make not in kinds:
                 raise UserError(f"--{setting} says nothing to {self.make}; it goes with {', '.join(kinds)}")
