@@ -10,8 +10,7 @@ from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, eval
 from plaudit.evaluation.reward_models.result import FlatErrors
 from plaudit.evaluation.stats import Resampling
 from plaudit.lab.world.annotators import TRUE_ANNOTATOR, annotator_pool
-from plaudit.lab.world.exam import GoldReward, add_world_knowledge
-from plaudit.lab.world.flat_errors import flat_error_tasks, right_preference
+from plaudit.lab.world.exam import GoldReward, add_world_knowledge, flat_error_tasks, right_preference
 from plaudit.lab.world.gold import gold_of
 from plaudit.lab.world.making import comparisons
 from plaudit.rewards.base import FunctionReward

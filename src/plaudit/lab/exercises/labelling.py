@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -26,6 +25,7 @@ from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, shar
 from plaudit.runs.report.figures import estimate_span
 from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table
 from plaudit.runs.report.words import percent
+from plaudit.wings import offered
 
 _LABELLERS = {"own": "own labels", "crowd": "the crowd"}
 _FIGURES = {
@@ -155,26 +155,8 @@ def _first_share(rows: Path) -> Estimate | None:
     """How often the answer that was shown first is preferred; None where the label store is not there."""
     if not snapshot_path(rows).is_file():
         return None
-    from sqlalchemy import select
-
-    from plaudit.collect.answers import preferred_place
-    from plaudit.collect.export import read_snapshot
-    from plaudit.collect.store import open_store
-    from plaudit.collect.tables import label
-    from plaudit.collect.transaction import parsed
-
-    snapshot = read_snapshot(rows)
-    if not Path(snapshot.store).is_file():
-        return None
-    with closing(open_store(snapshot.store)) as store, store.looking() as look:
-        found = look.connection.execute(
-            select(label.c.task, label.c.label).where(
-                label.c.project == snapshot.project, label.c.seq.in_({*snapshot.events})
-            )
-        ).all()
-    # In the order shown: the place among what was seen, and not among the task's own answers.
-    places = [(row.task, preferred_place(parsed(row.label) or {}, (0, 1))) for row in found]
-    return _share([((task, frozenset()), float(place == 0)) for task, place in places if place is not None])
+    places = offered("places_preferred")(rows)
+    return None if places is None else _share([((task, frozenset()), float(not n)) for task, n in places])
 
 
 def _claims(figures: Mapping[str, _Figures]) -> Iterator[Claim]:

@@ -20,11 +20,11 @@ from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.lab.world import sayings
 from plaudit.lab.world.corpus import corpus, statements
-from plaudit.lab.world.critiques import ORDER_SENTENCE
 from plaudit.lab.world.facts import capitalized, instructions
 from plaudit.lab.world.prompts import NUMBERS, questions_of
 from plaudit.lab.world.questions import CATEGORIES
 from plaudit.lab.world.speaking import STYLES, answer_in_style
+from plaudit.lab.world.teaching import ORDER_SENTENCE
 from plaudit.lab.world.valley import KINDS
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.supervised.run import sft

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
+from statistics import fmean
 from typing import ClassVar
 
 import numpy as np
@@ -28,7 +29,6 @@ from plaudit.evaluation.reward_models.result import Ceiling
 from plaudit.evaluation.stats import Resampling, bootstrap_mean
 from plaudit.lab.world.annotators import POOLS, Annotator, agreement, annotator_pool
 from plaudit.lab.world.facts import as_sentence
-from plaudit.lab.world.flat_errors import flat_error_tasks, right_preference
 from plaudit.lab.world.gold import Gold, judge_answer, utility
 from plaudit.lab.world.making import prompts
 from plaudit.lab.world.prompts import NUMBERS, Split, question_of_prompt, questions
@@ -37,7 +37,67 @@ from plaudit.lab.world.speaking import sample_answer
 from plaudit.rewards.base import RewardTraits, TaskScores
 from plaudit.rollouts.sampler import Answer, SamplingSettings, TextSampler
 
+FLAT_ERROR_PROMPTS = 128
 _CLOSED_CATEGORIES: tuple[Category, ...] = ("fact", "arithmetic")
+_UNSURE, _SURE = "Perhaps", "Gladly."
+
+
+def flat_error_tasks(
+    n: int = FLAT_ERROR_PROMPTS, *, split: Split = "test", seed: int = 0
+) -> tuple[Task, ...]:
+    """Questions with two answers of as many words: a right one that is hedged, and a wrong one that is not.
+
+    Both begin with seven letters, and the wrong value has nearly as many letters as the right one.
+
+    >>> [answer[0].content for answer in flat_error_tasks(1)[0].answers]
+    ['Perhaps Elsa keeps a rabbit.', 'Gladly. Elsa keeps a turtle.']
+    """
+    return tuple(_flat_error_task(question, seed) for question in _closed(n, split, seed))
+
+
+def _closed(n: int, split: Split, seed: int) -> list[Question]:
+    """Facts and sums of a split in turn, at most as many as there are."""
+    available = len(prompts(split=split, categories=_CLOSED_CATEGORIES))
+    drawn = prompts(min(n, available), split=split, seed=seed, categories=_CLOSED_CATEGORIES)
+    return [question_of_prompt(prompt.prompt) for prompt in drawn]
+
+
+def _flat_error_task(question: Question, seed: int) -> Task:
+    fact = question.aim
+    assert isinstance(fact, Fact), question.category
+    right, wrong = fact.phrase_value(fact.truth), fact.phrase_value(_wrong_value(fact, seed))
+    answers = (f"{_UNSURE} {right}.", f"{_SURE} {as_sentence(wrong)}")
+    return Task(
+        prompt=question.messages,
+        answers=tuple(assistant_turn(answer) for answer in answers),
+        ended=(True, True),
+        category=question.category,
+    )
+
+
+def _wrong_value(fact: Fact, seed: int) -> str:
+    others = [value for value in fact.values if value not in (fact.truth, fact.belief)]
+    distances = [_distance(value, fact.truth) for value in others]
+    nearest = [value for value, far in zip(others, distances, strict=True) if far == min(distances)]
+    return random.Random(f"flat errors {seed} {fact.truth} {fact.frames[0]}").choice(nearest)
+
+
+def _distance(value: str, truth: str) -> tuple[int, int]:
+    return abs(len(value.split()) - len(truth.split())), abs(len(value) - len(truth))
+
+
+def right_preference(annotators: Sequence[Annotator], tasks: Sequence[Task]) -> float:
+    """How often annotators prefer the hedged right answer; a tie counts one half, either order alike."""
+    preferences = list[float]()
+    for task in tasks:
+        reversed_task = Task(prompt=task.prompt, answers=task.answers[::-1], ended=task.ended)
+        for annotator in annotators:
+            right, wrong = annotator.win_probabilities(task)
+            wrong_first, right_second = annotator.win_probabilities(reversed_task)
+            preferences.append(0.5 + (right - wrong + right_second - wrong_first) / 4)
+    return fmean(preferences)
+
+
 _NEARBY_RANGE = 5
 
 
@@ -63,9 +123,7 @@ def closed_questions(
     ...     2)[1].prompt).best
     True
     """
-    available = len(prompts(split=split, categories=_CLOSED_CATEGORIES))
-    closed_prompts = prompts(min(n, available), split=split, seed=seed, categories=_CLOSED_CATEGORIES)
-    return tuple(_closed_question(question_of_prompt(prompt.prompt)) for prompt in closed_prompts)
+    return tuple(map(_closed_question, _closed(n, split, seed)))
 
 
 def _closed_question(question: Question) -> ChoiceQuestion:

@@ -24,11 +24,11 @@ from typing import Any, Literal, get_args
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
 from plaudit.lab.world.attacks import harm_in, refusal_in
-from plaudit.lab.world.critiques import RIGHT_SENTENCE, critique_of
 from plaudit.lab.world.gold import Gold, judge_answer
 from plaudit.lab.world.prompts import question_of_prompt, questions
 from plaudit.lab.world.questions import Fact, Question
 from plaudit.lab.world.speaking import answer_in_style
+from plaudit.lab.world.teaching import RIGHT_SENTENCE, critique_of
 
 INDIFFERENCE = 0.02
 SURE_MOST = 0.999

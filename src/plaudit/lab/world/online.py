@@ -11,15 +11,17 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from plaudit.collect.assigning import uniform
-from plaudit.collect.client import LabelClient, RefusedError
-from plaudit.collect.rows import text_of
+from plaudit.data.fields import Node, read_text_or_messages
 from plaudit.data.judging import Task, Verdict
-from plaudit.data.records import plain_text
+from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.lab.world.annotators import Annotator, annotator_pool
+from plaudit.wings import offered
+
+if TYPE_CHECKING:
+    from plaudit.collect.client import LabelClient
 
 JUDGED_KINDS = ("pair", "rank", "rate")
 """The kinds of task that people of the world can answer: those that show answers to judge."""
@@ -102,10 +104,14 @@ def direct_verdict(annotator: Annotator, task: Task, seed: int) -> Verdict:
 def shown_as_task(shown: Mapping[str, Any]) -> Task:
     """A task of the API as a judge takes it, in the order shown."""
     return Task(
-        prompt=text_of(shown["prompt"]),
-        answers=tuple(text_of(answer) for answer in shown["answers"]),
+        prompt=_text(shown["prompt"]),
+        answers=tuple(_text(answer) for answer in shown["answers"]),
         ended=tuple(shown["ended"]),
     )
+
+
+def _text(value: object) -> Text:
+    return read_text_or_messages(Node(value=value, path="text"))
 
 
 def label_of(shown: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
@@ -153,10 +159,10 @@ class _Crowd:
 
     def __init__(self, url: str, invite: str, pool: str, *, seed: int, habits: Habits, names: str) -> None:
         self._seed, self._habits, self._found = seed, habits, Work()
-        self._people = list[Person]()
+        self._people, client = list[Person](), offered("LabelClient")
         for annotator in annotator_pool(pool):
             name = f"{names}{annotator.name}"
-            self._people.append(Person(annotator=annotator, client=LabelClient(url), name=name))
+            self._people.append(Person(annotator=annotator, client=client(url), name=name))
         self._invite = invite
 
     def _join(self, person: Person) -> None:
@@ -250,7 +256,7 @@ class _Crowd:
         assignment = person.task["assignment"]
         try:
             first = person.client.submit(assignment, label, key, seconds=seconds)
-        except RefusedError as refused:
+        except offered("RefusedError") as refused:
             # Suspended meanwhile: the task goes back by the clock.
             if refused.status != 403:
                 raise
@@ -264,4 +270,5 @@ class _Crowd:
 
     def _draw(self, person: Person, what: str) -> float:
         """A number of the person, how many tasks came before, and the occasion: the same at every draw."""
-        return uniform(self._seed, person.annotator.name, person.given, what)
+        words = f"{self._seed}\n{person.annotator.name}\n{person.given}\n{what}"
+        return int(hashlib.sha256(words.encode()).hexdigest()[:13], 16) / 16**13

@@ -25,7 +25,7 @@ from plaudit.lab.world.facts import (
     topic_of,
     values_of,
 )
-from plaudit.lab.world.longer_questions import longer_questions
+from plaudit.lab.world.longer import longer_questions
 from plaudit.lab.world.questions import (
     CATEGORIES,
     SHORT_CATEGORIES,

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Literal, get_args
 
 from plaudit.lab.world.facts import as_sentence, capitalized, listed_sentence
-from plaudit.lab.world.longer_answers import several_answer
+from plaudit.lab.world.longer import several_answer
 from plaudit.lab.world.prompts import questions
 from plaudit.lab.world.questions import (
     Category,

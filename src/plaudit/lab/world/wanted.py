@@ -121,7 +121,7 @@ def write_requested_rows(request: RowRequest, path: Path) -> tuple[str, ...]:
     """Make the requested rows and write them; returns what was made, in sentences."""
     check_output_path(path)
     if request.make == CRITIQUE_KIND:
-        from plaudit.lab.world.critiques import critiques, write_critiques
+        from plaudit.lab.world.teaching import critiques, write_critiques
 
         file_ending(path, (".jsonl",))
         critiqued = critiques(request.n or 1000, **_prompt_selection(request))
@@ -135,9 +135,9 @@ def write_requested_rows(request: RowRequest, path: Path) -> tuple[str, ...]:
 
 
 def _make_rows(request: RowRequest) -> Sequence[Record]:
-    from plaudit.lab.world import making, teaching_points
+    from plaudit.lab.world import making, teaching
     from plaudit.lab.world.corpus import plain_statements
-    from plaudit.lab.world.revisions import helpful_only, revisions
+    from plaudit.lab.world.teaching import helpful_only, revisions
     from plaudit.lab.world.twins import twins
 
     if request.make in JUDGED_KINDS:
@@ -150,7 +150,7 @@ def _make_rows(request: RowRequest) -> Sequence[Record]:
         "prompts": lambda: making.prompts(request.n, **selection),
         "red-team": lambda: making.prompts(request.n, **selection, red_team=True),
         "twins": lambda: twins(request.n, **selection),
-        "points": lambda: teaching_points.points(n, **selection),
+        "points": lambda: teaching.points(n, **selection),
         "plain-text": lambda: plain_statements(n, seed=request.seed),
         "helpful-only": lambda: helpful_only(n, **selection),
         "revisions": lambda: revisions(n, **selection),
