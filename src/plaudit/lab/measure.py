@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import hypot
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -33,14 +34,21 @@ from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files.exact_json import restore
+from plaudit.lab.exercise import claim_rows
+from plaudit.lab.exercises.pages import (
+    REWARD_RESULTS_FILE,
+    Claim,
+    MetricColumn,
+    Number,
+    PipelineFolder,
+    number_text,
+    read_history,
+    read_json,
+    read_manifest,
+    reliability_bin,
+    reliability_diagram,
+)
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
-from plaudit.runs.pipeline.store import PipelineFolder, read_manifest
-from plaudit.runs.report.charts.bars import reliability_diagram
-from plaudit.runs.report.figures import reliability_bin
-from plaudit.runs.report.lab import Claim
-from plaudit.runs.report.pipeline.data import REWARD_RESULTS_FILE, read_json
-from plaudit.runs.report.run.data import MetricColumn, read_history
-from plaudit.runs.report.words import Number, number_text
 
 
 def read_policy_results(folder: PipelineFolder, stage: str) -> PolicyEvaluation:
@@ -248,6 +256,45 @@ def _finite_mean(numbers: Sequence[Number | None]) -> float | None:
     return fmean(finite) if finite else None
 
 
+STATISTICS: Mapping[str, AnswerStatistic] = {
+    "tokens": mean_tokens,
+    "worth": mean_gold,
+    "reward": mean_reward,
+    "kl": mean_kl,
+    "repetition": mean_repetition,
+    "sameness": same_answer_rate,
+    "best less mean": best_minus_mean_gold,
+}
+"""What claims are made of, by the words of ``exercise.yaml``."""
+
+
+def greater_claims(
+    exercise: str,
+    evaluation: PolicyEvaluation,
+    labels: Mapping[str, str] | None = None,
+    *,
+    parts: Mapping[Any, PolicyEvaluation] | None = None,
+) -> tuple[Claim, ...]:
+    """All claims of an exercise that one policy has more of something than another.
+
+    labels: what the sentences call policies. parts: evaluations whose gold score is a part of the worth.
+    """
+    claims: list[Claim] = []
+    for row in claim_rows(exercise):
+        part = None if parts is None else parts.get(row["of"])
+        claims.append(
+            claim_greater(
+                row["says"].format(**(labels or {})),
+                evaluation if part is None else part,
+                (row["more"], row["less"]),
+                STATISTICS[row["of"]] if part is None else mean_gold,
+                row["unit"],
+                factor=row.get("times", 1.0),
+            )
+        )
+    return tuple(claims)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRewards:
     """The rewards of one model on one set of pairs; ties, and pairs without a verdict, are left out."""
@@ -351,6 +398,14 @@ def claim_above_zero(statement: str, gap: Estimate, gap_name: str) -> Claim:
     """A claim that a gap is above 0, decided by its interval; ``gap_name`` says what the gap is."""
     return Claim(
         statement=statement, holds=is_above_zero(gap), evidence=f"{gap_name}: {value_with_interval(gap)}"
+    )
+
+
+def above_zero_claims(exercise: str, gaps: Iterable[Estimate], **words: str) -> tuple[Claim, ...]:
+    """All claims of an exercise that a gap is above 0, in their order; ``words`` stand in what gaps are."""
+    return tuple(
+        claim_above_zero(row["says"], gap, row["gap"].format(**words))
+        for row, gap in zip(claim_rows(exercise), gaps, strict=True)
     )
 
 

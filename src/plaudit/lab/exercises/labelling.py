@@ -16,15 +16,23 @@ from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files.data_sets import snapshot_path
-from plaudit.lab.exercise import Exercise
+from plaudit.lab.exercise import claim_rows, exercise
+from plaudit.lab.exercises.pages import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    IntervalRow,
+    IntervalRows,
+    PipelineFolder,
+    Span,
+    Table,
+    estimate_span,
+    percent,
+    read_manifest,
+    share_chart,
+)
 from plaudit.lab.measure import claim_above_zero
 from plaudit.lab.world.gold import gold_of
-from plaudit.runs.pipeline.store import PipelineFolder, read_manifest
-from plaudit.runs.report.charts.axes import Span
-from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, share_chart
-from plaudit.runs.report.figures import estimate_span
-from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table
-from plaudit.runs.report.words import percent
 from plaudit.wings import offered
 
 _LABELLERS = {"own": "own labels", "crowd": "the crowd"}
@@ -160,16 +168,12 @@ def _first_share(rows: Path) -> Estimate | None:
 
 
 def _claims(figures: Mapping[str, _Figures]) -> Iterator[Claim]:
-    for statement, name, figure in (
-        ("A crowd prefers what is truly better more often than a coin.", "crowd", "truth"),
-        ("So does whoever labelled the pairs alone.", "own", "truth"),
-        ("Both agree more often than two coins.", "own", "crowd"),
-    ):
-        share = figures[name][figure]
+    shares = (figures["crowd"]["truth"], figures["own"]["truth"], figures["own"]["crowd"])
+    for row, share in zip(claim_rows("labelling"), shares, strict=True):
         if share is None:
-            yield Claim(statement=statement, holds=None, evidence="no pair tells")
+            yield Claim(statement=row["says"], holds=None, evidence="no pair tells")
         else:
-            yield claim_above_zero(statement, _less_a_coin(share), "the share less one half")
+            yield claim_above_zero(row["says"], _less_a_coin(share), row["gap"])
 
 
 def _less_a_coin(share: Estimate) -> Estimate:
@@ -228,18 +232,4 @@ def _span(share: Estimate | None) -> Span | None:
     return None if share is None else estimate_span(share)
 
 
-EXERCISE = Exercise(
-    name="labelling",
-    title="How good an annotator would you be?",
-    background="Rewards learn from people, who disagree: InstructGPT's labelers agreed on 73 of 100 "
-    "comparisons (Ouyang et al. 2022, arXiv:2203.02155), and AlpacaFarm's annotators on 66 (Dubois et al. "
-    "2023, arXiv:2305.14387). Some of it is taste, some is habit: for the longer answer, for the one shown "
-    "first. Twenty pairs of the valley, labelled blind, show one's own; until they are, experts stand in.",
-    minutes=0.5,
-    analyse=analyse,
-    next_commands=(
-        "plaudit collect runs/lab/labelling/stages/pairs/rows.jsonl --out mine.jsonl && plaudit lab "
-        "labelling --set own.data=mine.jsonl: label the same pairs by yourself, blind, and see your habits",
-        "plaudit lab labelling --set stand-in.judges=hurried: somebody who hardly reads stands in",
-    ),
-)
+EXERCISE = exercise("labelling", analyse)

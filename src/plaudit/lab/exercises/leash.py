@@ -5,34 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
-from plaudit.lab.exercise import Exercise
+from plaudit.lab.exercise import exercise
+from plaudit.lab.exercises.pages import (
+    CaptionedChart,
+    ExerciseResult,
+    PipelineFolder,
+    Table,
+    answers_side_by_side,
+    chart_over_steps,
+)
 from plaudit.lab.measure import (
     beta_labels,
-    claim_greater,
+    greater_claims,
     mean_gold,
     mean_over_prompts,
     mean_repetition,
-    mean_tokens,
     metric_curve,
     policy_figures,
     read_policy_results,
     statistic_by_prompt,
     value_with_interval,
 )
-from plaudit.runs.pipeline.store import PipelineFolder
-from plaudit.runs.report.lab import (
-    CaptionedChart,
-    Claim,
-    ExerciseResult,
-    Table,
-    answers_side_by_side,
-    chart_over_steps,
-)
-from plaudit.runs.report.pipeline.findings import LENGTH_FACTOR
 
 START, WITHOUT_KL, SMALL_BETA, LARGE_BETA = "sft", "free", "loose", "tight"
 """The policies of the config: before, without a leash, with the lesson's, with a shorter one."""
-MAX_LENGTH_FACTOR = 1.5
 _MAX_PROMPTS = 3
 
 
@@ -44,7 +40,7 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
         for figure in ("length_mean", "judge")
     )
     return ExerciseResult(
-        claims=_claims(evaluation, names[SMALL_BETA], names[LARGE_BETA]),
+        claims=greater_claims("leash", evaluation, names),
         table=_table(evaluation, names),
         charts=(
             CaptionedChart(
@@ -64,42 +60,6 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
             ),
         ),
     )
-
-
-def _claims(evaluation: PolicyEvaluation, loose: str, tight: str) -> tuple[Claim, ...]:
-    share = "of the pairs of words said before"
-    return (
-        claim_greater(
-            "Without a leash answers grow.", evaluation, (WITHOUT_KL, START), mean_tokens, "tokens"
-        ),
-        claim_greater(
-            "They are worth less for it.", evaluation, (START, WITHOUT_KL), mean_gold, "of true worth"
-        ),
-        claim_greater(
-            "They say the same again and again.", evaluation, (WITHOUT_KL, START), mean_repetition, share
-        ),
-        _length_claim(evaluation, loose, (START, SMALL_BETA), MAX_LENGTH_FACTOR),
-        claim_greater(
-            f"{loose} alone does not stop them growing.",
-            evaluation,
-            (SMALL_BETA, START),
-            mean_tokens,
-            "tokens",
-        ),
-        _length_claim(evaluation, tight, (START, LARGE_BETA), LENGTH_FACTOR),
-        claim_greater(
-            f"{tight} keeps the worth.",
-            evaluation,
-            (LARGE_BETA, WITHOUT_KL),
-            mean_gold,
-            "of true worth without a leash",
-        ),
-    )
-
-
-def _length_claim(evaluation: PolicyEvaluation, leash: str, policies: tuple[str, str], times: float) -> Claim:
-    statement = f"With {leash} answers stay below {times:g} times their length at the start."
-    return claim_greater(statement, evaluation, policies, mean_tokens, "tokens", factor=times)
 
 
 def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
@@ -127,19 +87,4 @@ def _prompts_with_most_worth_lost(evaluation: PolicyEvaluation) -> list[PromptAn
     return [next(answer for answer in evaluation.all_answers if answer.prompt == prompt) for prompt in lost]
 
 
-EXERCISE = Exercise(
-    name="leash",
-    title="What happens when every letter is paid, and what does the leash hold?",
-    background=(
-        "A reward that likes length is gamed by length: the policy learns to go on, and says the same again. "
-        "People prefer longer answers a little, reward models learn that, and much of what RLHF gains can be "
-        "length alone (Singhal et al. 2023, arXiv:2310.03716). The leash is the KL from the model at the "
-        "start: every answer pays β for each nat of it (Ziegler et al. 2019, arXiv:1909.08593)."
-    ),
-    minutes=1.5,
-    analyse=analyse,
-    next_commands=(
-        "plaudit lab leash --set loose.kl-coef=0.2: a leash between the two",
-        "plaudit lab leash --set free.shape.per_token=0.05: every token costs about what it pays",
-    ),
-)
+EXERCISE = exercise("leash", analyse)

@@ -15,8 +15,7 @@ from plaudit.runs.verbs.run import copy_config, progress_reporter, refuse_torchr
 
 if TYPE_CHECKING:
     from plaudit.lab.exercise import Exercise
-    from plaudit.runs.pipeline.spec import Pipeline
-    from plaudit.runs.report.lab import ExerciseResult, Table
+    from plaudit.lab.exercises.pages import ExerciseResult, Pipeline, Table
 
 _EPILOG = """\
 Without names the exercises are listed. Each is a pipeline on the embedded world that takes a minute or two:
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             args,
         )
     refuse_torchrun("lab")
-    from plaudit.runs.pipeline.read import read_pipeline
+    from plaudit.lab.exercises.pages import read_pipeline
 
     overrides = {"changes": args.set, "seed": args.seed, "jobs": args.jobs}
     return _run_exercises(
@@ -164,7 +163,7 @@ def print_exercises() -> None:
 
 
 def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path) -> None:
-    from plaudit.runs.report.lab import PAGE_FILE
+    from plaudit.lab.exercises.pages import PAGE_FILE
 
     console = make_console()
     console.print()
@@ -179,7 +178,7 @@ def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path)
 
 def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
     """How many claims of each hold, where there are several; and the page over all."""
-    from plaudit.runs.report.lab import PAGE_FILE
+    from plaudit.lab.exercises.pages import PAGE_FILE
 
     console = make_console()
     name_width = max((len(name) for name in results), default=0)
