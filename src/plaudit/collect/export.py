@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,15 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select
 
 from plaudit.collect import log, progress, views
+from plaudit.collect.answers import preferred_place
 from plaudit.collect.database import Database
 from plaudit.collect.log import METADATA, Entry, Event
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import NotFoundError
 from plaudit.collect.rows import rows_of
-from plaudit.collect.store import LabelStore
+from plaudit.collect.store import LabelStore, open_store
 from plaudit.collect.tables import annotator, label, task
+from plaudit.collect.transaction import parsed
 from plaudit.data.records import Record
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
@@ -440,3 +442,24 @@ def _settings_before(connection: Connection, project: str, seq: int) -> list[Eve
     events = [log.by_seq(connection, number) for number in seqs if number < seq]
     settings = [event for event in events if event is not None and event.kind == "project-set"]
     return settings[-1:]
+
+
+def places_preferred(rows: Path) -> list[tuple[str, int]] | None:
+    """The task of each label behind exported rows and which of two answers, as shown, it prefers.
+
+    None where no label store lies behind the rows any more.
+    """
+    if not snapshot_path(rows).is_file():
+        return None
+    snapshot = read_snapshot(rows)
+    if not Path(snapshot.store).is_file():
+        return None
+    with closing(open_store(snapshot.store)) as store, store.looking() as look:
+        found = look.connection.execute(
+            select(label.c.task, label.c.label).where(
+                label.c.project == snapshot.project, label.c.seq.in_({*snapshot.events})
+            )
+        ).all()
+    # In the order shown: the place among what was seen, and not among the task's own answers.
+    places = [(row.task, preferred_place(parsed(row.label) or {}, (0, 1))) for row in found]
+    return [(task, place) for task, place in places if place is not None]

@@ -50,21 +50,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """Pairs of which the model is about as sure.
-
-    Example: ``Bin(low=0.5, high=0.55, confidence=0.53, right=0.6, pairs=40)``
-    """
+    """Pairs of which the model is about as sure."""
 
     low: float
-    """The lowest confidence in it, or its lower edge."""
     high: float
-    """The highest confidence in it, or its upper edge."""
     confidence: float
     """The mean of σ(|r₁ − r₂|), from ½ to 1."""
     right: float
     """How often the answer that the model prefers is the preferred one."""
     pairs: int
-    """How many pairs it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +182,6 @@ def wilson_interval(share: int | float, n: int) -> tuple[float, float]:
 
 
 NEVER_DIFFERS = "no two answers differ in it"
-"""The fault of a feature that says nothing of any pair."""
 DECIDED_BY_OTHERS = "wherever two answers differ in it, they also differ in what decides alone"
 """The fault of one that says something only where another has decided already."""
 COLLINEAR = "it always comes along with other features, and cannot be told apart from them"
@@ -203,11 +196,7 @@ PERFECTLY_SEPARATED = "the features together foretell every preference, so that 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeFit:
-    """The coefficients of one judge.
-
-    Example: ``JudgeFit(coefficient_index={0: 0, 2: 1}, faults={1: "no two answers differ in it"},
-        is_fitted_B=…)``
-    """
+    """The coefficients of one judge."""
 
     coefficient_index: Mapping[int, int]
     """The index of each fitted feature's coefficient among all coefficients."""
@@ -219,17 +208,13 @@ class JudgeFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionFit:
-    """The coefficients of all judges and how sure they are.
-
-    Example: ``fit_judges(x_BF, {"model": y_B}, prompt_B).beta``
-    """
+    """The coefficients of all judges and how sure they are."""
 
     beta: Float[np.ndarray, " C"]
     """The log-odds for one unit of each feature, judge after judge."""
     covariance: Float[np.ndarray, "C C"]
     """Clustered by prompt (Liang and Zeger 1986)."""
     fits: Mapping[str, JudgeFit]
-    """The fit of each judge, by its name."""
 
 
 def fit_judges(
@@ -418,10 +403,7 @@ _DAMPING = 1e-10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledWinRate:
-    """A win rate at equal features, or why there is none.
-
-    Example: ``ControlledWinRate(value=None, reason="every pair is won, and nothing else can be told")``
-    """
+    """A win rate at equal features, or why there is none."""
 
     value: Estimate | None
     """σ(θ) with its interval over prompts."""

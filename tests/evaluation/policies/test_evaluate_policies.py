@@ -21,7 +21,7 @@ from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSet
 from plaudit.evaluation.policies.judge import load_judge
 from plaudit.evaluation.policies.result import PolicyEvaluation, read_policy_evaluation
 from plaudit.evaluation.stats import Resampling
-from plaudit.lab.world.exam import exam_prompts, gold_reward
+from plaudit.lab.world.exam import GoldReward, exam_prompts
 from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import policy
@@ -57,7 +57,7 @@ def reward(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(models, reward) -> PolicyEvaluation:
-    gold = gold_reward()
+    gold = GoldReward()
     from plaudit.rewards.load import load_reward
 
     learnt = load_reward(reward, device="cpu")
@@ -66,9 +66,7 @@ def found(models, reward) -> PolicyEvaluation:
         models,
         ASKED,
         Scorers(
-            gold=gold,
-            reward=learnt,
-            judges={word: load_judge(word, known) for word in ("gold", str(reward))},
+            gold=gold, reward=learnt, judges={word: load_judge(word, known) for word in ("gold", str(reward))}
         ),
         EvaluationSettings(
             drawing=GenerationSettings(sampling=SamplingSettings(max_tokens=32), answers=2, device="cpu"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from plaudit.lab.world.facts import advices, fact_claims, instructions, steps_of_deeds
 from plaudit.lab.world.gold import judge_answer
-from plaudit.lab.world.longer_questions import text_of_parts
+from plaudit.lab.world.longer import text_of_parts
 from plaudit.lab.world.prompts import question_of_prompt, questions, questions_of
 from plaudit.lab.world.questions import CATEGORIES, LONGER_CATEGORIES, SHORT_CATEGORIES, Question, Several
 from plaudit.lab.world.reading import read_answer

@@ -18,15 +18,14 @@ from plaudit.lab.world.annotators import Annotator, annotator_pool
 from plaudit.lab.world.attacks import declined, did_harm
 from plaudit.lab.world.base import make_tokenizer
 from plaudit.lab.world.corpus import corpus
-from plaudit.lab.world.critiques import critique_of, critiques
 from plaudit.lab.world.demonstrators import Demonstrator, demonstrator_pool, written_worth
 from plaudit.lab.world.gold import gold_of, judge_answer, utility
 from plaudit.lab.world.making import is_red_team
 from plaudit.lab.world.prompts import SPLITS, question_of_prompt, questions, questions_of, split_of
 from plaudit.lab.world.questions import CATEGORIES, LONGER_CATEGORIES, SHORT_CATEGORIES
-from plaudit.lab.world.revisions import helpful_only, revisions
 from plaudit.lab.world.shipped import base_model_folder
 from plaudit.lab.world.speaking import STYLES, answer_in_style
+from plaudit.lab.world.teaching import critique_of, critiques, helpful_only, revisions
 from plaudit.lab.world.twins import twins
 
 OWL = "Tell me about the owl."

@@ -17,8 +17,7 @@ from plaudit.data.records import Rating
 from plaudit.lab.world import making
 from plaudit.lab.world.annotators import POOLS, annotator_pool
 from plaudit.lab.world.corpus import plain_statements
-from plaudit.lab.world.revisions import helpful_only, revisions
-from plaudit.lab.world.teaching_points import points
+from plaudit.lab.world.teaching import helpful_only, points, revisions
 from plaudit.lab.world.twins import twins
 from plaudit.lab.world.verdicts import make_thumbs
 from plaudit.lab.world.wanted import RECORD_KINDS

@@ -14,17 +14,11 @@ WRITTEN = "written"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyWord:
-    """The word for a prompted policy, taken apart.
-
-    Example: ``PolicyWord.parse("brief=runs/sft,system=Answer briefly.").system``
-    """
+    """The word for a prompted policy, taken apart."""
 
     name: str
-    """What tables call it."""
     folder: str
-    """The folder of a run or a model."""
     system: str | None = None
-    """The text of the system's turn, or a file that holds it."""
     shots: str | None = None
     """A file of demonstrations that stand before every prompt."""
 

@@ -27,36 +27,25 @@ from plaudit.rewards.base import Reward
 from plaudit.rollouts.sampler import SamplingSettings
 
 ItemKey = tuple[str, str]
-"""A task and what its item is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskItem:
-    """One thing that a model was asked, and how well it did.
-
-    Example: ``TaskItem(task="sums", name="What is 3 plus 4?", prompt="What is 3 plus 4?", score=1.0)``
-    """
+    """One thing that a model was asked, and how well it did."""
 
     task: str
-    """The battery that it belongs to."""
     name: str
     """What makes it the same item before and after."""
     prompt: str
-    """Items of one prompt are resampled together."""
     score: float | None
     """More is better; None for no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChange:
-    """How the score of one task changed.
-
-    Example: ``TaskChange(task="sums", before=…, after=…, change=…, gained=3, lost=9,
-        unscored=0, p_value=0.15)``
-    """
+    """How the score of one task changed."""
 
     task: str
-    """The name of the benchmark."""
     before: Estimate
     """The mean score of the model that training began with."""
     after: Estimate
@@ -66,7 +55,6 @@ class TaskChange:
     gained: int
     """Items that are scored higher than before."""
     lost: int
-    """Items that are scored lower."""
     unscored: int
     """Items without a verdict before or after; they count nowhere else."""
     p_value: float
@@ -192,25 +180,19 @@ def _holm_corrected(changes: Sequence[TaskChange]) -> tuple[TaskChange, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessTasks:
-    """Which tasks are asked, and how.
-
-    Example: ``HarnessTasks(tasks=("arc_easy",), limit=200)``
-    """
+    """Which tasks are asked, and how."""
 
     tasks: tuple[str, ...]
     """By the names that lm-evaluation-harness gives them, or those of YAML files in ``folder``."""
     folder: Path | None = None
     """Where tasks of one's own lie; with it, none that come with lm-evaluation-harness are looked for."""
     limit: int | None = None
-    """Items of a task, at most."""
     shots: int | None = None
     """Worked examples before each item; None is what the task says."""
     chat: bool = False
     """Whether prompts are shown as a user's turn, by the model's own template."""
     batch: int = 8
-    """How many items are evaluated at once."""
     device: str = "cpu"
-    """cpu or cuda."""
 
 
 def run_harness(model: Path, harness: HarnessTasks) -> tuple[TaskItem, ...]:

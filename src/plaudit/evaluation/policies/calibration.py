@@ -15,11 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from plaudit.evaluation.reward_models.accuracy import (
-    RELIABILITY_BINS,
-    equal_mass_bins,
-    reliability_by_width,
-)
+from plaudit.evaluation.reward_models.accuracy import RELIABILITY_BINS, equal_mass_bins, reliability_by_width
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_mean
 
@@ -36,20 +32,12 @@ _WAYS: tuple[Way, ...] = get_args(Way)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceLogprobs:
-    """What one policy thinks of the choices of a question: their log-probs.
-
-    Example: ``ChoiceLogprobs(policy="ppo", prompt="2 + 2?", choices=("4", "5"), logp=(-1.0,
-        -3.0), right=0, …)``
-    """
+    """What one policy thinks of the choices of a question: their log-probs."""
 
     policy: str
-    """The policy whose log-probs these are."""
     prompt: str
-    """The prompt of the multiple-choice question."""
     category: str | None
-    """The kind of question."""
     choices: tuple[str, ...]
-    """All answers that there are."""
     logp: tuple[float, ...]
     """log π of each, its end among the tokens."""
     right: int
@@ -58,10 +46,7 @@ class ChoiceLogprobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCalibration:
-    """Whether a policy's confidence matches its accuracy on multiple-choice questions.
-
-    Example: ``policy_calibration(weighed, Resampling()).ece.value``
-    """
+    """Whether a policy's confidence matches its accuracy on multiple-choice questions."""
 
     accuracy: Estimate
     """How often the likeliest choice is right; of equally likely ones each counts its share."""
@@ -297,7 +282,6 @@ class _OpenBins:
     """What is drawn anew in each of W bins."""
 
     logit_Q: Float[np.ndarray, " Q"]
-    """Of the confidences."""
     open_QW: Float[np.ndarray, "Q W"]
     """1 in the column of its bin for a question that is right or wrong; choices level at the top are
     neither.
@@ -305,7 +289,6 @@ class _OpenBins:
     sure_W: Float[np.ndarray, " W"]
     """Σ confidence of these, and Σ (confidence − share) of the others."""
     spread: float
-    """How many times as far as by independent questions sums vary."""
 
     def moved(self, way: Way, size: float) -> Float[np.ndarray, " W"]:
         """How many are right by chances whose log-odds are moved."""
@@ -355,7 +338,6 @@ def _spread(columns: _QuestionColumns, is_open_Q: Bool[np.ndarray, " Q"]) -> flo
 
 
 def _bootstrap_counts(prompts: int, resampling: Resampling) -> Iterator[Float[np.ndarray, "S P"]]:
-    """How often each prompt is drawn, some draws at a time."""
     rng = np.random.default_rng(resampling.seed)
     for times in _batch_sizes(prompts, resampling):
         prompt_SP = rng.integers(prompts, size=(times, prompts))
@@ -365,7 +347,6 @@ def _bootstrap_counts(prompts: int, resampling: Resampling) -> Iterator[Float[np
 
 
 def _batch_sizes(width: int, resampling: Resampling) -> Iterator[int]:
-    """So many draws at a time that a table of this width has room."""
     rows = max(1, _MAX_CELLS // width)
     for start in range(0, resampling.times, rows):
         yield min(rows, resampling.times - start)

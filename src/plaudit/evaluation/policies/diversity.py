@@ -17,7 +17,6 @@ MAX_BLEU_PAIRS = 1000
 """Pairs of answers that BLEU is asked about, at most; of more, so many are drawn with a fixed seed."""
 
 AnswersByPrompt = Mapping[str, Sequence[str]]
-"""What a policy said to each prompt."""
 
 
 def common_word_count(policies: Iterable[AnswersByPrompt]) -> int:

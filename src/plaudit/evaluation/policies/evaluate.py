@@ -266,10 +266,7 @@ class EvaluationSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReferenceScores:
-    """What the reference model contributes: its scores of others' completions, and its own rollouts.
-
-    Example: ``_ReferenceScores(name="sft", scores={"ppo": score_rollouts}, rollouts=())``
-    """
+    """What the reference model contributes: its scores of others' completions, and its own rollouts."""
 
     name: str
     scores: Mapping[str, CompletionScores]
@@ -503,7 +500,6 @@ def _contest_results(
     judges: Mapping[str, Judge],
     resampling: Resampling,
 ) -> tuple[Contest, ...]:
-    """The figures of each pair of policies by each judge."""
     found = [
         (
             judges[name],

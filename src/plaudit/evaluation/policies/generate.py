@@ -44,19 +44,12 @@ from plaudit.tokens.encode import Encoder, make_encoder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPrompt:
-    """A prompt that policies are evaluated on.
-
-    Example: ``EvaluationPrompt(prompt="What is 3 plus 4?", category="arithmetic", reference_answer="7")``
-    """
+    """A prompt that policies are evaluated on."""
 
     prompt: Text
-    """The prompt, as text or turns."""
     category: str | None = None
-    """The kind of question."""
     reference_answer: str | None = None
-    """The reference answer, when there is one."""
     metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
-    """Whatever else its row carried."""
     written: str | None = None
     """The answer that its row holds: a demonstration, the chosen or best one, the reference answer."""
 
@@ -83,10 +76,7 @@ SHOT_SEPARATOR = "\n\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
-    """A policy as it competes: a model with what is put before every prompt, or the rows' own answers.
-
-    Example: ``Contestant(folder=Path("base"), system="Answer briefly.", shots=demonstrations)``
-    """
+    """A policy as it competes: a model with what is put before every prompt, or the rows' own answers."""
 
     folder: Path | None
     """The folder of a run or a model; None: the answers that the rows of the prompts hold."""
@@ -158,7 +148,6 @@ def prompted_context(parts: PolicyWord) -> tuple[str | None, tuple[Demonstration
 
 
 def _system_text(parts: PolicyWord, word: str) -> str:
-    """The text itself, or that of the file that it names."""
     path, where = parts.system_file, f"--policy {parts.name}: {word}"
     if path is not None:
         try:
@@ -175,24 +164,17 @@ def _system_text(parts: PolicyWord, word: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSettings:
-    """How completions are generated, and with which numbers models compute.
-
-    Example: ``GenerationSettings(sampling=SamplingSettings(max_tokens=48), answers=2, seeds=(0, 1))``
-    """
+    """How completions are generated, and with which numbers models compute."""
 
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    """Its seed is replaced by each of ``seeds``."""
     answers: int = 1
-    """To each prompt, with each seed."""
     seeds: tuple[int, ...] = (0,)
     """Of the sampler's random numbers; each gives its own completions."""
     device: str = "auto"
-    """auto, cpu or cuda."""
     dtype: str = "auto"
     """auto, float32 or bfloat16."""
 
     def __post_init__(self) -> None:
-        """Refuse what draws nothing, or the same twice."""
         if self.answers < 1:
             raise UserError(f"answers {self.answers}: expected 1 or more to every prompt")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -238,14 +220,9 @@ class GenerationSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedPolicy:
-    """A policy in memory, with its tokenizer.
-
-    Example: ``load_policy_folder(Path("runs/ppo"), GenerationSettings()).sampler.generate_answers(["Hi"],
-        SamplingSettings())``
-    """
+    """A policy in memory, with its tokenizer."""
 
     policy: Policy
-    """The policy, which scores tokens."""
     encoder: Encoder
     """Text to tokens and back."""
     contestant: Contestant
@@ -269,14 +246,9 @@ class LoadedPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyCompletions:
-    """One policy's completions of all prompts, with its own scores of them.
-
-    Example: ``generate_completions("ppo", Path("runs/ppo"), asked,
-        GenerationSettings()).rollouts[0][0].answer.text``
-    """
+    """One policy's completions of all prompts, with its own scores of them."""
 
     name: str
-    """What tables and pages call it."""
     contestant: Contestant
     """Its folder, and what is put before its prompts."""
     rollouts: tuple[tuple[Rollout, ...], ...]
@@ -402,12 +374,7 @@ def generate_completions(
         scores=score_rollouts(loaded.policy, rollouts, temperature=settings.temperature),
         encoder=loaded.encoder,
         choice_logprobs=score_choices(
-            name,
-            loaded.policy,
-            loaded.encoder,
-            questions,
-            temperature=settings.temperature,
-            encoded=encoded,
+            name, loaded.policy, loaded.encoder, questions, temperature=settings.temperature, encoded=encoded
         ),
     )
 

@@ -12,11 +12,7 @@ from plaudit.data.records import plain_text
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.calibration import PolicyCalibration, policy_calibration
 from plaudit.evaluation.policies.diversity import measure_diversity
-from plaudit.evaluation.policies.generate import (
-    EvaluationPrompt,
-    GenerationSettings,
-    PolicyCompletions,
-)
+from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, PolicyCompletions
 from plaudit.evaluation.policies.kl import (
     CompletionScores,
     KlEstimates,
@@ -152,18 +148,11 @@ def count_missing(scores: AnswerScores | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyEvaluationData:
-    """All completions and scores that the figures of policies are computed from.
-
-    Example: ``PolicyEvaluationData(prompts=asked, policies=policies, reference="sft",
-        reference_scores={}, gold={}, reward={})``
-    """
+    """All completions and scores that the figures of policies are computed from."""
 
     prompts: Sequence[EvaluationPrompt]
-    """The prompts."""
     policies: Sequence[PolicyCompletions]
-    """The completions of each policy."""
     reference: str
-    """The policy that KL is measured from."""
     reference_scores: Mapping[str, CompletionScores]
     """The reference's log-probs of each policy's completions; policies whose tokens it cannot score are
     left out.
@@ -171,11 +160,9 @@ class PolicyEvaluationData:
     gold: Mapping[str, AnswerScores]
     """The true worth of each policy's answers; empty where nobody knows it."""
     reward: Mapping[str, AnswerScores]
-    """What the learnt reward says of them."""
     right: Mapping[str, AnswerScores] = field(default_factory=dict[str, AnswerScores])
     """Which of them are right; empty where no rule says so."""
     pass_at: tuple[int, ...] = ()
-    """The k of pass@k."""
 
 
 def policy_figures(

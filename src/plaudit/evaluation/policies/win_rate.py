@@ -34,19 +34,13 @@ from plaudit.evaluation.stats import (
 class JudgedPair:
     """A pair of answers with a judge's verdicts in both orders; a judge that sees no order gives the same
     number twice.
-
-    Example: ``JudgedPair(prompt="What do owls eat?", mine="Mice.", theirs="Tea.",
-        forward=1.0, backward=0.7)``
     """
 
     prompt: str
     """What was asked: pairs of one prompt are resampled together."""
     category: str | None = None
-    """The kind of question."""
     mine: str
-    """The answer whose wins are counted."""
     theirs: str
-    """The other policy's answer."""
     forward: int | float | None
     """The probability that mine is the better one, judged with mine shown first; None for no verdict."""
     backward: int | float | None
@@ -54,10 +48,8 @@ class JudgedPair:
     joined: float | None = None
     """What the judge itself makes of both orders, where that is not their mean: a jury joins its members."""
     reason: str | None = None
-    """Why there is no verdict."""
 
     def __post_init__(self) -> None:
-        """Refuses what is no probability."""
         for probability in (self.forward, self.backward, self.joined):
             if probability is not None and not 0 <= probability <= 1:
                 raise ValueError(f"{self.prompt[:40]!r}: {probability} is no chance from 0 to 1")
@@ -235,17 +227,11 @@ def style_controlled_win_rate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestNames:
-    """Who competes before whom.
-
-    Example: ``ContestNames(policy="ppo", against="sft", judge="gold")``
-    """
+    """Who competes before whom."""
 
     policy: str
-    """Whose wins are counted."""
     against: str
-    """The policy that it is compared with."""
     judge: str
-    """The judge that compared them."""
 
 
 def contest_result(

@@ -81,7 +81,6 @@ def accuracy_slices(
 
 
 LEARNT_FROM, HELD_OUT = "learnt from", "held out"
-"""What the two kinds of people are called."""
 
 
 def held_out_people(
@@ -331,7 +330,6 @@ def _rank_weights(total: int, n: int) -> Float[np.ndarray, " N"]:
 
 
 RELIABILITY_BINS = 10
-"""Of a reliability diagram."""
 BINS_PER_SIDE = 12
 """Bins of the histogram on either side of 0."""
 

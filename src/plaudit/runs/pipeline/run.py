@@ -26,10 +26,10 @@ from plaudit.errors import UserError, WaitingError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.policies.generate import prompted_context
 from plaudit.evaluation.policies.judge import check_judge
+from plaudit.evaluation.settings import EvaluateSettings
 from plaudit.feedback.attack_run import check_files
 from plaudit.feedback.attacking import AttackSettings
 from plaudit.files import atomic, lock
-from plaudit.lab.world.wanted import EvaluateSettings
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import PEOPLE, LoopConfig, RlhfConfig, resolve_settings
 from plaudit.methods.iterative.rlhf import policy_config, rlhf_round

@@ -13,6 +13,7 @@ from plaudit.config import Setting, SettingPath, all_settings, resolve
 from plaudit.data.write import RowsSettings
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
+from plaudit.evaluation.settings import EvaluateSettings, JudgeRewardSettings
 from plaudit.feedback.attacking import AttackSettings
 from plaudit.feedback.judges.constitution import OURS
 from plaudit.feedback.judges.judge_reward import JUDGE_REWARD
@@ -20,7 +21,7 @@ from plaudit.feedback.judging import JudgeRowsSettings
 from plaudit.feedback.revising import ReviseSettings
 from plaudit.files import hub
 from plaudit.lab.world.shipped import base_model_folder
-from plaudit.lab.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest
+from plaudit.lab.world.wanted import RowRequest
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
 from plaudit.rewards.combine.request import CombineSettings
 from plaudit.rewards.word_files import refuse_circle, word_from

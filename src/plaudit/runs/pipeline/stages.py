@@ -17,6 +17,8 @@ from plaudit.errors import UserError, WaitingError
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.generate import Contestant, prompted_policy
 from plaudit.evaluation.policies.result import write_agreements, write_policy_evaluation
+from plaudit.evaluation.run import evaluate_requested_policies, evaluate_requested_rewards
+from plaudit.evaluation.settings import EvaluateSettings, JudgeRewardSettings
 from plaudit.feedback.attack_run import attack, parties_of, read_attack_rows, write_attack_result
 from plaudit.feedback.attacking import AttackSettings
 from plaudit.feedback.judging import JudgeRowsSettings
@@ -29,8 +31,7 @@ from plaudit.feedback.revised_rows import (
 from plaudit.feedback.revising import ReviseSettings
 from plaudit.feedback.row_judging import prepare_judging, write_judged_rows
 from plaudit.files import atomic, exact_json
-from plaudit.lab.world.exam import evaluate_requested_policies, evaluate_requested_rewards
-from plaudit.lab.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest, write_requested_rows
+from plaudit.lab.world.wanted import RowRequest, write_requested_rows
 from plaudit.methods.registry import run_method
 from plaudit.methods.run import CHECKS_FILE
 from plaudit.rewards.combine.request import CombineSettings, write_combination, write_implicit

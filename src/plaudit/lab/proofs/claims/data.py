@@ -40,20 +40,14 @@ from plaudit.lab.proofs.learn import (
 )
 
 BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""From a long leash to a short one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BetaResult:
-    """What β does: the optimum's distance and reward, and how near DPO comes.
-
-    Example: ``sweep_betas(lab())[0].kl``
-    """
+    """What β does: the optimum's distance and reward, and how near DPO comes."""
 
     beta: float
-    """The price of a nat."""
     kl: float
-    """KL(π* ‖ π_ref), mean of the prompts."""
     reward: float
     """E r of π*."""
     objective: float
@@ -99,7 +93,6 @@ def _beta_result(setup: ProofSetup) -> BetaResult:
 
 
 def _compared_only_problem(setup: ProofSetup) -> LearningProblem:
-    """DPO on pairs of compared answers only."""
     language = setup.language
     return learning_problem(
         setup.row("dpo"), pairs(language, uniform_over(compared_answers(language), language)), language
@@ -207,7 +200,6 @@ def _at_best_answer(setup: ProofSetup, figure_PY: Float[Tensor, "P Y"]) -> Float
 
 
 def _largest_rise_over_betas(setup: ProofSetup, *, figure: Callable[[BetaResult], float]) -> float:
-    """The largest change from one β to the next."""
     figures = [figure(leash) for leash in sweep_betas(setup)]
     return max(later - sooner for sooner, later in pairwise(figures))
 
@@ -280,4 +272,3 @@ DATA_CLAIMS = (
         high=0.0,
     ),
 )
-"""Claims about data and leash."""

@@ -65,7 +65,6 @@ from plaudit.tensors.masked import broadcast_to_tokens
 TOPIC = "estimators"
 """The name under which all of them are proven."""
 EXACT = 1e-10
-"""A relative error that rounding alone makes."""
 
 
 def unbiased_claim(
@@ -248,12 +247,10 @@ UNBIASED = (
         drift=0.5,
     ),
 )
-"""Claims of no bias."""
 
 GROUP_SIZES = (2, 4, 8, 16, 32, 64)
 """Groups that are written out where prompts have two answers."""
 GradientFigure = Callable[[Float[Tensor, "P Y"], Float[Tensor, "P Y"]], float]
-"""Of a found and an exact gradient."""
 
 
 def gradient_figure(setup: ProofSetup, estimator: Estimator, figure: GradientFigure) -> float:
@@ -376,4 +373,3 @@ BIASED = (
         low=1e-3,
     ),
 )
-"""Claims of bias on answers of the policy itself, and of what is aimed at instead."""

@@ -246,10 +246,8 @@ CLOSED_FORM_CLAIMS = (
         "sdpo", "after 4 parts: π* of β / 4", partial(_updated_reference_distance, name="sdpo", share=1.0)
     ),
 )
-"""Claims of a closed form, and beside them how far from π* it is where it is another one."""
 
 KlEstimator = Callable[[Tensor], Tensor]
-"""From ρ to an estimate of KL."""
 
 
 def estimate_moments(
@@ -391,12 +389,9 @@ KL_CLAIMS = (
         "k3 in the reward: ∇KL less its gradient as a loss; error", _k3_reward, _gradient_without_loss_part
     ),
 )
-"""Claims about KL(π ‖ π_ref), and KL(π_ref ‖ π), from what π says."""
 
 BEST_OF_N_TOPIC = "best-of-n"
-"""What these claims are asked for by."""
 BEST_OF_SIZES = (2, 4, 16, 64)
-"""Of how many answers the best is taken."""
 
 
 def best_of_n_logp(language: Language, n: int) -> Float[Tensor, "P Y"]:
@@ -430,7 +425,6 @@ def _kl_above_binary_bound(setup: ProofSetup) -> float:
 
 
 def _kl_formula_error(setup: ProofSetup) -> float:
-    """Of the formula by levels of reward, against the distribution itself."""
     language = setup.language
     errors = [
         abs(value - exact)
@@ -508,4 +502,3 @@ BEST_OF_N = (
         "not far below π* of the same KL; largest share of its gain lost", _largest_lost_share, high=0.25
     ),
 )
-"""Claims about the best of 2 to 64 answers."""

@@ -76,7 +76,6 @@ def _sigmoid_stationarity(setup: ProofSetup, *, name: str) -> float:
 
 
 def _mass_on_bad_answers(setup: ProofSetup, *, name: str) -> float:
-    """The most that is left on answers that are more often bad than good."""
     logp_PY, won_PY, _ = _converged_quantities(setup, name)
     good_rate_PY = won_PY if name == "apo-zero" else setup.language.reward_PY.sigmoid()
     return (logp_PY.exp() * (good_rate_PY < 0.5)).sum(-1).max().item()
@@ -185,16 +184,12 @@ ABSOLUTE = (
     ),
     off_optimum_claim("dpop", "so it is away from π*"),
 )
-"""Claims about answers judged by themselves, and about a preferred one that may not fall."""
 
 WantedGap = Callable[[Float[Tensor, " P"]], Float[Tensor, " P"]]
 """From p, the chance that the first answer is preferred, to βh between the two."""
 SMOOTHING = 0.1
-"""The label smoothing of cdpo."""
 MARGIN = 1.0
-"""The margin of simpo."""
 TARGET = 1e-3
-"""The label smoothing of exo."""
 SORTING_BUDGET = OptimiserBudget(rounds=100, steps=20)
 """For losses that sort: who stands beside whom is found anew every few steps."""
 
@@ -273,7 +268,6 @@ def _well_ranked() -> Language:
 
 
 def _aot_distance(setup: ProofSetup) -> float:
-    """Where the reference ranks well, sorted gaps are the pairs' own."""
     language = _well_ranked()
     return total_variation(
         converged_policy(setup.row("aot"), language, effort=SORTING_BUDGET), optimum(language, setup.beta)
@@ -371,4 +365,3 @@ TWO_ANSWER_CLAIMS = (
     ),
     off_optimum_claim("orpo", "as it is, away from π*"),
 )
-"""Claims about what a loss wants of one pair, and of losses whose terms are clear one by one."""
