@@ -94,7 +94,7 @@ def _lower_bound(requirement: Requirement) -> str:
 
 def build_wheel(root: Path, folder: Path) -> Path:
     """The wheel of this tree."""
-    _run(
+    run(
         ("pip", "wheel", "-q", "--no-deps", "-w", str(folder), "."),
         root,
         programs=Path(sys.executable).parent,
@@ -104,15 +104,20 @@ def build_wheel(root: Path, folder: Path) -> Path:
 
 
 def make_environment(
-    folder: Path, wheel: Path, *, extras: Sequence[str] = (), constraints: Sequence[str] = ()
+    folder: Path,
+    wheel: Path,
+    *,
+    extras: Sequence[str] = (),
+    constraints: Sequence[str] = (),
+    python: str = sys.executable,
 ) -> Path:
     """A new environment with the wheel and what it needs in it; returns the folder of its programs."""
     shutil.rmtree(folder, ignore_errors=True)
-    _run((sys.executable, "-m", "venv", str(folder)), folder.parent)
+    run((python, "-m", "venv", str(folder)), folder.parent)
     file = folder / "constraints.txt"
     file.write_text("\n".join(constraints) + "\n", encoding="utf-8")
     what = f"plaudit[{','.join(extras)}] @ {wheel.as_uri()}" if extras else str(wheel)
-    _run(
+    run(
         ("pip", "install", "-q", "--no-compile", "-c", str(file), what),
         folder.parent,
         programs=folder / "bin",
@@ -122,7 +127,7 @@ def make_environment(
 
 def installed_in(programs: Path) -> dict[str, str]:
     """The version of each package that is installed there, without pip, which installed them."""
-    listing = _run(("pip", "list", "--format=freeze"), programs.parent, programs=programs)
+    listing = run(("pip", "list", "--format=freeze"), programs.parent, programs=programs)
     installed = dict(line.split("==") for line in listing.splitlines() if "==" in line)
     return {name: version for name, version in installed.items() if name != "pip"}
 
@@ -144,19 +149,19 @@ def check_environment(root: Path, name: str, programs: Path, commands: Sequence[
     """Run commands in an empty folder, with the installed package alone."""
     with tempfile.TemporaryDirectory() as place:
         variables = {"XDG_CACHE_HOME": f"{place}/cache"}
-        base = _run(("plaudit", "world", "base"), Path(place), programs=programs, **variables).strip()
+        base = run(("plaudit", "world", "base"), Path(place), programs=programs, **variables).strip()
         for command in commands:
             words = [base if word == "$BASE" else word for word in shlex.split(command)]
             # A test runs where the tests are; it finds the package that is installed, and not this tree's.
             here = root if words[0] == "python" else Path(place)
             began = time.monotonic()
-            output = _run(words, here, programs=programs, **variables)
+            output = run(words, here, programs=programs, **variables)
             print(f"{name:7} {time.monotonic() - began:6.1f} s  {command}", flush=True)
             for warning in sorted(set(re.findall(r".*(?:Deprecat|deprecated|FutureWarning).*", output))):
                 print(f"        says: {warning.strip()}", flush=True)
 
 
-def _run(words: Sequence[str], folder: Path, *, programs: Path | None = None, **variables: str) -> str:
+def run(words: Sequence[str], folder: Path, *, programs: Path | None = None, **variables: str) -> str:
     """What a command prints; one that fails ends the program with all of it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     if programs is not None:
