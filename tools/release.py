@@ -1,7 +1,7 @@
 """make release: build what is published, and try it as a stranger gets it.
 
 Versions that agree (pyproject.toml, the package, CHANGELOG.md, CITATION.cff, this commit's tag); a wheel and
-an sdist in ``dist/``, read by ``twine check``; the wheel in an environment of its own for every supported Python
+an sdist in ``dist/``, read by ``twine check``; the wheel in a new environment for every supported Python
 on this machine, where the main job runs. Nothing is uploaded: docs/releasing.md says how.
 """
 
