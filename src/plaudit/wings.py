@@ -45,7 +45,7 @@ class Wing:
     prompts: Mapping[str, str] = field(default_factory=dict)
     """Sets of prompts with the true worth of answers: each a `plaudit.evaluation.prompt_sets.PromptSet`."""
     offers: Mapping[str, str] = field(default_factory=dict)
-    """What other wings may call of it, by the name that it has there."""
+    """What the core and other wings may call of it, by the name that it has there."""
     models: Mapping[str, str] = field(default_factory=dict)
     """Models that come along: each the `Path` of a Hugging Face folder."""
 
@@ -89,6 +89,11 @@ def offered(name: str) -> Any:
     if name not in offers:
         raise UserError(f"this needs {name}, which no wing of plaudit that is installed here brings")
     return load(offers[name])
+
+
+def offered_if_any(name: str) -> Any:
+    """What some wing offers by this name, None where nobody does."""
+    return offered(name) if name in everything("offers") else None
 
 
 def load(reference: str) -> Any:

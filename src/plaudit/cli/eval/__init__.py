@@ -20,6 +20,7 @@ from plaudit.cli.parser import (
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.files import hub
+from plaudit.wings import offered
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,7 +141,6 @@ def _evaluate_rewards(
     from plaudit.cli.eval.tables import print_reward_tables
     from plaudit.evaluation.reward_models.evaluate import annotators_of, evaluate_reward
     from plaudit.evaluation.run import load_scored_reward
-    from plaudit.runs.report.reward_models.page import write_reward_evaluations
 
     if args.trained_on is not None:
         learnt_from = annotators_of(args.trained_on, threshold=args.threshold)
@@ -156,7 +156,8 @@ def _evaluate_rewards(
         evaluations.append(replace(evaluated, evaluation=replace(evaluated.evaluation, model=name)))
     print_reward_tables([evaluation.evaluation for evaluation in evaluations], console)
     if args.out is not None:
-        console.print(", ".join(str(path) for path in write_reward_evaluations(evaluations, args.out)))
+        written = offered("reward_pages")(evaluations, args.out)
+        console.print(", ".join(str(path) for path in written))
 
 
 def _evaluate_judges(

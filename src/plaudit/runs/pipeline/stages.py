@@ -48,7 +48,6 @@ from plaudit.runs.pipeline.store import (
     running_code_version,
     set_aside,
 )
-from plaudit.runs.planner.fit import memory_checked_first
 from plaudit.runs.report.pipeline.attacks import attack_sentences
 from plaudit.runs.report.reward_models.page import write_reward_evaluations
 from plaudit.runs.report.words import with_minus
@@ -171,8 +170,7 @@ def _options(settings: Any, *without: str) -> dict[str, Any]:
 
 def _train(name: str, config: Any) -> StageResult:
     """A new run, or one that goes on from its last checkpoint."""
-    with memory_checked_first():
-        run_method(name, config)
+    run_method(name, config)
     # A run, or those that it is made of: members of an ensemble, rounds of a loop.
     summaries = sorted(config.out.rglob("summary.json"))
     runs = [path.parent for path in summaries if "checkpoints" not in path.parts]
