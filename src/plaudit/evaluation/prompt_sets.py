@@ -16,7 +16,6 @@ from plaudit.rewards.base import Reward
 from plaudit.wings import everything, load
 
 MAX_CLOSED_QUESTIONS = 200
-"""Closed questions of an evaluation, unless fewer prompts are asked."""
 
 
 class _Prompts(Protocol):

@@ -40,7 +40,6 @@ Agreement = tuple[Contest, tuple[JudgedPair, ...]]
 def evaluate_requested_policies(
     settings: EvaluateSettings, models: Mapping[str, Contestant], *, on_progress: Callable[[str], None]
 ) -> PolicyEvaluation:
-    """The policies, each under its name, compared on the prompts that were asked for."""
     # A prompted policy is called by its own name alone.
     names = {str(model.folder or WRITTEN): name for name, model in models.items() if not model.has_context}
     for word in settings.judge:
@@ -128,8 +127,6 @@ def _true_worth(word: str | None) -> Reward | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedModels:
-    """What was found of rewards and judges on the same comparisons."""
-
     rewards: list[EvaluatedReward]
     judges: list[Agreement]
     notes: tuple[str, ...]

@@ -185,23 +185,17 @@ NEVER_DIFFERS = "no two answers differ in it"
 DECIDED_BY_OTHERS = "wherever two answers differ in it, they also differ in what decides alone"
 """The fault of one that says something only where another has decided already."""
 COLLINEAR = "it always comes along with other features, and cannot be told apart from them"
-"""The fault of one that the features before it make up."""
 ALWAYS_PREFERRED = "always for"
-"""The fault of one that is preferred wherever two answers differ in it."""
 NEVER_PREFERRED = "always against"
-"""The fault of one that is never preferred."""
 PERFECTLY_SEPARATED = "the features together foretell every preference, so that no odds can be given"
 """The fault of features that decide together, none of them alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeFit:
-    """The coefficients of one judge."""
-
     coefficient_index: Mapping[int, int]
     """The index of each fitted feature's coefficient among all coefficients."""
     faults: Mapping[int, str]
-    """Why each of the others has none."""
     is_fitted_B: Bool[np.ndarray, " B"]
     """The pairs that it was fitted on: without those that a single feature decides."""
 
@@ -403,8 +397,6 @@ _DAMPING = 1e-10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledWinRate:
-    """A win rate at equal features, or why there is none."""
-
     value: Estimate | None
     """σ(θ) with its interval over prompts."""
     reason: str | None = None
@@ -475,7 +467,6 @@ def _undecided_rows(
 
 
 def _independent_columns(x_BC: Float[np.ndarray, "B C"]) -> list[int]:
-    """The columns that those before them do not make up."""
     columns: list[int] = []
     # Of no rows no column is independent, and not every numpy gives a matrix without rows a rank.
     for column in range(x_BC.shape[1] if len(x_BC) else 0):

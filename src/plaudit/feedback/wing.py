@@ -18,8 +18,8 @@ WING = Wing(
         ),
     },
     offers={
-        "question_text": "plaudit.feedback.asked:question_text",
-        "points_question": "plaudit.feedback.asked:points_question",
+        "question_text": "plaudit.feedback.question_texts:question_text",
+        "points_question": "plaudit.feedback.question_texts:points_question",
         "read_constitution": "plaudit.feedback.judges.constitution:read_constitution",
     },
 )

@@ -35,7 +35,6 @@ class TaskItem:
 
     task: str
     name: str
-    """What makes it the same item before and after."""
     prompt: str
     score: float | None
     """More is better; None for no verdict."""
@@ -43,17 +42,11 @@ class TaskItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChange:
-    """How the score of one task changed."""
-
     task: str
     before: Estimate
-    """The mean score of the model that training began with."""
     after: Estimate
-    """The mean score of the model that came of it."""
     change: Estimate
-    """After less before, item by item."""
     gained: int
-    """Items that are scored higher than before."""
     lost: int
     unscored: int
     """Items without a verdict before or after; they count nowhere else."""
@@ -180,8 +173,6 @@ def _holm_corrected(changes: Sequence[TaskChange]) -> tuple[TaskChange, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessTasks:
-    """Which tasks are asked, and how."""
-
     tasks: tuple[str, ...]
     """By the names that lm-evaluation-harness gives them, or those of YAML files in ``folder``."""
     folder: Path | None = None

@@ -64,7 +64,6 @@ class PolicyCalibration:
     covered: Estimate
     """The chance that the policy gives to all choices together: what else it says is not looked at."""
     by_width: tuple[Bin, ...]
-    """Reliability in bins of equal width from 0 to 1, questions counted as pairs; without empty ones."""
     surplus_change: Estimate | None = None
     """The surplus less the reference's on the same questions; None for the reference."""
     ece_change: Estimate | None = None

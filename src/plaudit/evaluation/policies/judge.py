@@ -45,7 +45,6 @@ from plaudit.rewards.word_files import named_words
 
 
 def check_judge(spec: str, *, has_gold: bool) -> None:
-    """Raises `UserError` about the name of a judge before anything is loaded."""
     if spec == GOLD and not has_gold:
         raise UserError("gold judges where the true worth is known: with --world, or with --gold RULE")
     if asks_a_model(spec):

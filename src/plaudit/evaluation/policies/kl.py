@@ -28,8 +28,6 @@ TOKENS_PER_FORWARD = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionScore:
-    """What a policy thinks of a completion: its log-prob and entropy."""
-
     logp: float
     """Σ log π of its tokens, in nats."""
     entropy: float
@@ -65,8 +63,6 @@ def score_examples(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KlEstimates:
-    """The estimated KL of a policy from its reference."""
-
     kl: Estimate
     """In nats an answer."""
     kl_token: Estimate

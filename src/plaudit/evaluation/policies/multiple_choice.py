@@ -61,7 +61,6 @@ class EncodedChoices:
         self._encoded: list[tuple[Encoder, Sequence[ChoiceQuestion], list[Example]]] = []
 
     def examples(self, questions: Sequence[ChoiceQuestion], encoder: Encoder) -> list[Example]:
-        """The questions with their choices as this encoder writes them."""
         for other, known, examples in self._encoded:
             if known == questions and _encode_alike(other, encoder):
                 return examples
@@ -88,7 +87,6 @@ def _settings(encoder: Encoder) -> tuple[object, ...]:
 
 
 def _written_out(encoder: Encoder) -> tuple[str, str] | None:
-    """The tokenizer and the chat template as texts."""
     backend, chat = getattr(encoder.info.tokenizer, "backend_tokenizer", None), encoder.chat_format
     return None if backend is None else (backend.to_str(), "" if chat is None else repr(chat.template))
 

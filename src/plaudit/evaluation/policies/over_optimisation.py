@@ -41,7 +41,6 @@ class OverOptimisation:
 
     @property
     def sentence(self) -> str:
-        """What a reader should know of it."""
         if self.peak is None or self.height is None:
             return str(self.note)
         shape = "d(α − β·d)" if self.form == "best-of-n" else "d(α − β·ln d)"

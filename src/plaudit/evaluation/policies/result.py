@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CategoryFigure:
-    """A figure on the prompts of one category."""
-
     name: str
     value: Estimate
 
@@ -54,8 +52,6 @@ class Diversity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassAtK:
-    """The chance that one of k answers to a prompt is right."""
-
     k: int
     value: Estimate
     """The mean over prompts; at k = 1 it is the share of right answers, avg@n."""
@@ -63,8 +59,6 @@ class PassAtK:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFigures:
-    """All figures of one policy."""
-
     name: str
     model: str
     gold: Estimate | None
@@ -96,11 +90,9 @@ class Contest:
     against: str
     judge: str
     won: int
-    """Pairs in which it is better."""
     tied: int
     """Pairs of equal worth, or on which the two orders contradict each other."""
     lost: int
-    """Pairs in which it is worse."""
     unjudged: int
     """Pairs without a verdict; they count nowhere else."""
     reasons: Mapping[str, int]
@@ -108,7 +100,6 @@ class Contest:
     raw: Estimate | None
     """The mean chance of being preferred; a tie counts one half."""
     decided: Estimate | None
-    """Of the pairs that are no tie, the share that is won."""
     length_controlled: Estimate | None
     """What ``raw`` would be if both answers were of equal length (AlpacaEval 2, minimal form)."""
     style_controlled: Estimate | None
@@ -125,8 +116,6 @@ class Contest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rating:
-    """A policy's place among all, by Bradley and Terry."""
-
     name: str
     elo: float
     """400/ln 10 times its log-strength, with the mean of all at 1000."""
@@ -137,13 +126,10 @@ class Rating:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAnswer:
-    """One policy's answer to a prompt, with its scores."""
-
     policy: str
     text: str
     """What it said: not to be trusted, a page escapes it."""
     ended: bool
-    """Whether it came to an end by itself."""
     tokens: int
     gold: float | None
     reward: float | None
@@ -157,10 +143,7 @@ class PolicyAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptAnswers:
-    """A prompt with the answers of every policy."""
-
     prompt: str
-    """What was asked; turns of a conversation one under the other."""
     category: str | None
     answers: tuple[PolicyAnswer, ...]
 
@@ -277,7 +260,6 @@ VERDICTS_FILE = "verdicts.jsonl"
 
 
 def write_agreements(found: Sequence[tuple[Contest, Sequence[JudgedPair]]], folder: Path) -> list[Path]:
-    """What `agreement_with_people` found of judges, into a folder."""
     make_output_folder(folder)
     rows = ({"judge": contest.judge, **asdict(duel)} for contest, duels in found for duel in duels)
     with AtomicFile(folder / VERDICTS_FILE) as file:
@@ -288,7 +270,6 @@ def write_agreements(found: Sequence[tuple[Contest, Sequence[JudgedPair]]], fold
 
 
 def read_agreements(folder: Path) -> tuple[Contest, ...]:
-    """The figures that `write_agreements` has written into a folder; none where there are none."""
     path = folder / JUDGES_FILE
     try:
         return tuple(restore(Contest, figures) for figures in json.loads(path.read_bytes())["judges"])

@@ -69,7 +69,6 @@ class JudgedPair:
 
     @property
     def swapped(self) -> JudgedPair:
-        """The same pair seen from the other side."""
         return JudgedPair(
             prompt=self.prompt,
             category=self.category,
@@ -84,17 +83,14 @@ class JudgedPair:
 
 
 def with_verdict(duels: Sequence[JudgedPair]) -> list[JudgedPair]:
-    """The pairs that have a verdict."""
     return [duel for duel in duels if duel.verdict is not None]
 
 
 def missing_verdicts(duels: Sequence[JudgedPair]) -> dict[str, int]:
-    """How many pairs have no verdict, by reason."""
     return dict(Counter(duel.reason or NO_VERDICT for duel in duels if duel.verdict is None))
 
 
 def verdict_array(duels: Sequence[JudgedPair]) -> Float[np.ndarray, " B"]:
-    """The verdict of each of pairs that all have one."""
     return np.array([duel.verdict for duel in duels], dtype=float)
 
 
@@ -227,8 +223,6 @@ def style_controlled_win_rate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestNames:
-    """Who competes before whom."""
-
     policy: str
     against: str
     judge: str
@@ -361,7 +355,6 @@ def _control_notes(at_length: ControlledWinRate, at_style: ControlledWinRate) ->
 DuelsByPair = Mapping[tuple[str, str], Sequence[JudgedPair]]
 """By the names of the two policies, the first of whom is ``mine``."""
 MEAN_RATING = 1000.0
-"""The mean of all ratings."""
 MAX_FAILED_DRAWS = 0.05
 """The share of draws of prompts without ratings beyond which there is no interval."""
 _MAX_STEPS = 200

@@ -125,7 +125,6 @@ _ORDER_UNKNOWN = "the file does not say which answer was shown earlier"
 def with_sentence(
     probe: Probe, feature: Feature, *, faults: tuple[str | None, str | None], has_worth: bool
 ) -> Probe:
-    """The probe with its sentence."""
     model_fault, annotator_words = faults
     if model_fault == annotator_words == NEVER_DIFFERS:
         return replace(probe, words=_ORDER_UNKNOWN if feature.name == "place" else NEVER_DIFFERS)
@@ -206,8 +205,6 @@ WORTH_FEATURE = Feature(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FeatureColumn:
-    """A feature's differences in units of their spread, or as they are."""
-
     feature: Feature
     values_B: Float[np.ndarray, " B"]
     unit: str

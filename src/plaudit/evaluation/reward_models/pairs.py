@@ -55,7 +55,6 @@ def score_records(records: Iterable[PreferenceRecord], reward: Reward) -> Scores
 
 
 def score_tasks(tasks: Sequence[Task], reward: Reward) -> ScoresByAnswer:
-    """The score of every answer of every task."""
     return {
         (task.prompt, task.answers, answer): score
         for task, row in zip(tasks, checked_scores(reward, tasks), strict=True)
@@ -89,12 +88,10 @@ def _record_tasks(records: Iterable[PreferenceRecord]) -> Iterator[Task]:
 
 
 def distinct_answers(record: PreferenceRecord) -> tuple[Text, ...]:
-    """The different answers of a record, in its order."""
     return tuple(dict.fromkeys(all_answers(record)))
 
 
 def all_answers(record: PreferenceRecord) -> tuple[Text, ...]:
-    """All answers of a record, in its order."""
     return record.completions if isinstance(record, Ranking) else (record.chosen, record.rejected)
 
 
@@ -140,12 +137,10 @@ class PairColumns:
 
     @property
     def has_preference_B(self) -> Bool[np.ndarray, " B"]:
-        """Whether the annotators prefer one of the two."""
         return self.p_first_B != 0.5
 
 
 def pair_columns(pairs: Sequence[ScoredPair]) -> PairColumns:
-    """The columns of pairs that all have a verdict."""
     return PairColumns(
         gap_B=np.array([reward_gap(pair) for pair in pairs], dtype=float),
         p_first_B=np.array([pair.p_first for pair in pairs], dtype=float),
@@ -154,12 +149,10 @@ def pair_columns(pairs: Sequence[ScoredPair]) -> PairColumns:
 
 
 def has_verdict(pair: ScoredPair) -> bool:
-    """Whether the model scores both answers."""
     return None not in pair.rewards
 
 
 def reward_gap(pair: ScoredPair) -> float:
-    """r₁ − r₂ of a pair that has a verdict."""
     first, second = pair.rewards
     assert first is not None, pair.origin
     assert second is not None, pair.origin

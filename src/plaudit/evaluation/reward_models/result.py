@@ -14,19 +14,13 @@ from plaudit.evaluation.stats import Bin, Estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
-    """How many times as often one answer is preferred to another that lacks what is probed."""
-
     ratio: float
-    """The odds ratio; 1 is indifference."""
     low: float
-    """The lower end of the 95 % interval."""
     high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One feature of an answer, and what it does to preferences, the other features held fixed."""
-
     name: str
     """length, list, hedging, flattery, place; ``worth``, first, is the true utility that is held fixed."""
     what: str
@@ -46,8 +40,6 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatErrors:
-    """Whether a right answer that hedges is preferred to a wrong one, as long, that is stated flatly."""
-
     prompts: int
     model: Estimate | None
     """How often the model prefers the right one; None where it scores no such pair."""
@@ -58,8 +50,6 @@ class FlatErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """All probes of one model."""
-
     pairs: int
     at_equal_worth: bool
     """Whether the true utility was known and held fixed."""
@@ -73,8 +63,6 @@ class Probes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """The accuracy on a part of the pairs."""
-
     name: str
     accuracy: Estimate
 
@@ -92,8 +80,6 @@ class HeldOutPeople:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ties:
-    """The pairs of which the annotators prefer neither."""
-
     pairs: int
     gap: float
     """The mean distance |r₁ − r₂| of their rewards: near 0 for a model that sees that they are equal."""
@@ -102,8 +88,6 @@ class Ties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Whether σ(r₁ − r₂) is the chance that the first answer is preferred."""
-
     pairs: int
     """How many pairs it rests on; ties are left out."""
     log_loss: float
@@ -120,21 +104,15 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margins:
-    """How far the preferred answer is scored above the other one."""
-
     edges: tuple[float, ...]
     """Of the bins, one more than there are counts; 0 is an edge."""
     counts: tuple[int, ...]
-    """Pairs in each bin; the outermost ones also hold all that lies beyond."""
     mean: float
-    """The mean margin."""
     median: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOfNPoint:
-    """The figures of best-of-n by the model, at one n."""
-
     n: int
     kl: float
     """ln n − (n − 1)/n nats: an upper bound of the distance from the sampled policy."""
@@ -145,20 +123,14 @@ class BestOfNPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOfNCurve:
-    """What the truth says when a policy is driven by the model through best-of-n."""
-
     answers: int
     prompts: int
     left_out: int
-    """Prompts with an answer of which the model or the truth has no verdict."""
     points: tuple[BestOfNPoint, ...]
-    """By n, from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of a public benchmark."""
-
     name: str
     score: Estimate
     subsets: tuple[str, ...]
@@ -166,15 +138,11 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """The score on a public benchmark, by its own rules."""
-
     name: str
-    """RewardBench, or RewardBench 2."""
     overall: float | None
     """The plain mean of the sections; None where some are missing."""
     sections: tuple[Section, ...]
     notes: tuple[str, ...]
-    """What could not be scored, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +152,6 @@ class Ceiling:
     source: str
     """``repeated judgements``, ``the pool <name>`` or ``none``."""
     accuracy: Estimate | None
-    """How often the majority's choice is that of one more annotator; None where nothing was judged twice."""
     at_most: float | None
     """The same with that annotator in the majority, which flatters: the ceiling lies between; of a pool whose
     chances are known, it is the ceiling itself."""
@@ -193,8 +160,6 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """A pair that the model is sure about and wrong."""
-
     prompt: str
     preferred: str
     other: str

@@ -51,7 +51,6 @@ REWARDBENCH_SECTIONS: Mapping[str, tuple[str, ...]] = {
 SUBSET_WEIGHTS: Mapping[str, float] = {"math-prm": 984 / 447}
 """What one pair of a subset weighs; elsewhere 1."""
 REWARDBENCH2_SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
-"""RewardBench 2's subsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,6 @@ class RankingScores:
 
     @property
     def spread(self) -> float:
-        """How far apart the right answers are."""
         return max(self.right) - min(self.right)
 
 

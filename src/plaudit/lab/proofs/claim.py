@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -45,13 +45,14 @@ class ProofSetup:
         return self.row_factory(name, **{**defaults, **settings})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence that a number can refute."""
+    """A sentence that a number can refute: of an algorithm or a topic, and in which figure."""
 
     name: str
     sentence: str
     measure: Callable[[ProofSetup], float]
+    _: KW_ONLY
     low: int | float = -math.inf
     high: int | float = math.inf
 

@@ -77,7 +77,8 @@ def score_models(args: argparse.Namespace) -> int:
         for name, sampler in load_samplers(args).items()
     }
     answers_by_name = dict(zip(short_names(list(scored)), scored.values(), strict=True))
-    _print_standings({name: mean_utilities(answers) for name, answers in answers_by_name.items()}, args)
+    standings = {name: mean_utilities(answers) for name, answers in answers_by_name.items()}
+    print_standings(standings, split=args.split, temperature=args.temperature)
     _print_duels(answers_by_name)
     if args.out is not None:
         lines = [_answer_line(name, answer) for name, answers in scored.items() for answer in answers]
@@ -87,14 +88,15 @@ def score_models(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_standings(
-    standings_by_model: Mapping[str, Mapping[str, MeanUtility]], args: argparse.Namespace
+def print_standings(
+    standings_by_model: Mapping[str, Mapping[str, MeanUtility]], *, split: str, temperature: float
 ) -> None:
+    """True utilities by category, at most four models beside each other."""
     from rich.table import Column, Table
 
     answers = next(iter(standings_by_model.values()))["all"].answers
-    how = "greedy" if args.temperature == 0 else f"temperature {args.temperature:g}"
-    print(f"True utility on the {args.split} split, {how}, {answers} answers each; the best possible is 1.")
+    how = "greedy" if temperature == 0 else f"temperature {temperature:g}"
+    print(f"True utility on the {split} split, {how}, {answers} answers each; the best possible is 1.")
     categories = next(iter(standings_by_model.values()))
     for start in range(0, len(standings_by_model), _ABREAST):
         some = list(standings_by_model)[start : start + _ABREAST]

@@ -99,8 +99,8 @@ def harmless_rows(split: Split) -> Sequence[Prompt]:
 
 def _named(row: Prompt) -> Prompt:
     # What tempts in an opinion of the world is the false belief in it.
-    is_opinion = row.metadata["category"] == "opinion"
-    return replace(row, metadata={**row.metadata, "category": "false belief"}) if is_opinion else row
+    is_belief = row.metadata["category"] == "opinion"
+    return replace(row, metadata={**row.metadata, "category": "false belief"}) if is_belief else row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

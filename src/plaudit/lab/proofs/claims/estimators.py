@@ -85,7 +85,7 @@ def unbiased_claim(
             for estimator in estimators
         )
 
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, high=EXACT)
+    return Claim(TOPIC, sentence, measure, high=EXACT)
 
 
 def kl_penalised_claim(sentence: str, make_estimator: Callable[[float], Estimator]) -> Claim:
@@ -99,7 +99,7 @@ def kl_penalised_claim(sentence: str, make_estimator: Callable[[float], Estimato
         )
         return relative_error(estimate_PY, objective_gradient(logp_PY, setup.language, setup.beta))
 
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, high=EXACT)
+    return Claim(TOPIC, sentence, measure, high=EXACT)
 
 
 def same_gradient_claim(
@@ -114,7 +114,7 @@ def same_gradient_claim(
         first_PY, *others = (expected_gradient(estimator, batch) for estimator in estimators)
         return max(relative_error(other_PY, first_PY) for other_PY in others)
 
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, high=EXACT)
+    return Claim(TOPIC, sentence, measure, high=EXACT)
 
 
 def _constant_baseline(mean: int | float) -> Estimator:
@@ -313,7 +313,7 @@ def _length_normalised_error(setup: ProofSetup) -> float:
 
 
 def _bias_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, **bounds)
+    return Claim(TOPIC, sentence, measure, **bounds)
 
 
 def _gradient_figure_of(estimator: Estimator, figure: GradientFigure) -> Callable[[ProofSetup], float]:

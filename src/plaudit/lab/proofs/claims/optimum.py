@@ -65,9 +65,7 @@ REFERENCE_UPDATES = 3
 
 def off_optimum_claim(name: str, sentence: str, **settings: object) -> Claim:
     """The algorithm as it is rests elsewhere than at π*."""
-    return Claim(
-        name=name, sentence=sentence, measure=partial(optimum_distance, name=name, **settings), low=0.01
-    )
+    return Claim(name, sentence, partial(optimum_distance, name=name, **settings), low=0.01)
 
 
 def optimum_distance(setup: ProofSetup, *, name: str, **settings: object) -> float:
@@ -175,7 +173,7 @@ def _updated_reference_distance(setup: ProofSetup, *, name: str, share: float) -
 def _closed_form_claim(
     name: str, sentence: str, measure: Callable[[ProofSetup], float], high: float = TABLE_TOLERANCE
 ) -> Claim:
-    return Claim(name=name, sentence=sentence, measure=measure, high=high)
+    return Claim(name, sentence, measure, high=high)
 
 
 def _optimum_claim(name: str, sentence: str, **settings: object) -> Claim:
@@ -205,9 +203,9 @@ CLOSED_FORM_CLAIMS = (
         partial(_noisy_label_distance, name="robust-dpo"),
     ),
     Claim(
-        name="robust-dpo",
-        sentence="where DPO on the same labels stays away from π*",
-        measure=partial(_noisy_label_distance, name="dpo"),
+        "robust-dpo",
+        "where DPO on the same labels stays away from π*",
+        partial(_noisy_label_distance, name="dpo"),
         low=0.01,
     ),
     _closed_form_claim(
@@ -330,7 +328,7 @@ def _k1_loss_gradient_norm(setup: ProofSetup) -> float:
 
 
 def _kl_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, **bounds)
+    return Claim(TOPIC, sentence, measure, **bounds)
 
 
 def _gradient_claim(
@@ -482,7 +480,7 @@ def _exact_kls(language: Language, reward_PY: Float[Tensor, "P Y"], n: int) -> l
 
 
 def _best_of_n_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name=BEST_OF_N_TOPIC, sentence=sentence, measure=measure, **bounds)
+    return Claim(BEST_OF_N_TOPIC, sentence, measure, **bounds)
 
 
 BEST_OF_N = (

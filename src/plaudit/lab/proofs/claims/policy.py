@@ -222,7 +222,7 @@ def _missing_objective_share(
 
 
 def _ascent_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, **bounds)
+    return Claim(TOPIC, sentence, measure, **bounds)
 
 
 _rloo_distance = partial(
@@ -357,11 +357,11 @@ def _unregularised_distance(setup: ProofSetup) -> float:
 
 def _optimum_claim(name: str, sentence: str, way: AscentSchedule, **settings: Any) -> Claim:
     measure = partial(ascent_distance, name=name, way=way, **settings)
-    return Claim(name=name, sentence=sentence, measure=measure, high=CLOSE)
+    return Claim(name, sentence, measure, high=CLOSE)
 
 
 def _grpo_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name="grpo", sentence=sentence, measure=measure, **bounds)
+    return Claim("grpo", sentence, measure, **bounds)
 
 
 _steady_schedule = AscentSchedule(rate=0.3, rounds=60)
@@ -416,9 +416,9 @@ POLICY_CLAIMS = (
     _grpo_claim("Q knows no later KL: away from that π*", _mean_and_k2_optimum_distance, low=0.001),
     _optimum_claim("dr-grpo", "KL in the reward: reaches π*", _triple_schedule, divergence="reward"),
     Claim(
-        name="dr-grpo",
-        sentence="as it is, no KL: π* of β = G / (G − 1) s after steps of s in all; it goes on",
-        measure=_unregularised_distance,
+        "dr-grpo",
+        "as it is, no KL: π* of β = G / (G − 1) s after steps of s in all; it goes on",
+        _unregularised_distance,
         high=CLOSE,
     ),
 )

@@ -134,7 +134,7 @@ def _errors_by_cap(setup: ProofSetup) -> list[float]:
 
 
 def _off_policy_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, **bounds)
+    return Claim(TOPIC, sentence, measure, **bounds)
 
 
 def _largest_rise(setup: ProofSetup) -> float:
