@@ -21,7 +21,7 @@ from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSet
 from plaudit.evaluation.policies.judge import load_judge
 from plaudit.evaluation.policies.result import PolicyEvaluation, read_policy_evaluation
 from plaudit.evaluation.stats import Resampling
-from plaudit.lab.world.exam import GoldReward, exam_prompts
+from plaudit.lab.world.exam import exam_prompts, gold_reward
 from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import policy
@@ -57,7 +57,7 @@ def reward(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(models, reward) -> PolicyEvaluation:
-    gold = GoldReward()
+    gold = gold_reward()
     from plaudit.rewards.load import load_reward
 
     learnt = load_reward(reward, device="cpu")

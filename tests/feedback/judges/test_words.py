@@ -11,7 +11,7 @@ import pytest
 from plaudit.data.judging import Judge, Task, Verdict, pair_verdict
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, load_judge
-from plaudit.lab.world.exam import GoldReward
+from plaudit.lab.world.exam import gold_reward
 from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rewards.comparing import JudgeSettings, judge_named
 from tests.feedback.judges.judges import honest, judge, pair
@@ -53,7 +53,7 @@ WORDS = ("gold", "people", "length:1-20", "{mine}:short", "{mine}:terser", "{rew
 def test_every_word_names_a_judge_in_rounds_and_in_evaluations(word: str, mine: Path, reward: Path) -> None:
     named = word.format(mine=mine, reward=reward)
     settings = JudgeSettings(device="cpu", people=Patient())
-    rewards = {"gold": GoldReward()}
+    rewards = {"gold": gold_reward()}
     for found in (
         judge_named(named, JudgeSettings(device="cpu", people=Patient(), rewards=rewards)),
         load_judge(named, rewards, settings),

@@ -34,7 +34,7 @@ from plaudit.lab.world.making import prompts
 from plaudit.lab.world.prompts import NUMBERS, Split, question_of_prompt, questions
 from plaudit.lab.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.lab.world.speaking import sample_answer
-from plaudit.rewards.base import RewardTraits, TaskScores
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rollouts.sampler import Answer, SamplingSettings, TextSampler
 
 FLAT_ERROR_PROMPTS = 128
@@ -166,6 +166,11 @@ class GoldReward:
         )
 
 
+def gold_reward() -> Reward:
+    """The world's truth, as evaluations take it."""
+    return GoldReward()
+
+
 @lru_cache(maxsize=100_000)
 def _cached_utility(prompt: Text, answer: Text, ended: bool) -> float:
     return utility(prompt, answer, ended=ended)
@@ -188,7 +193,7 @@ def add_world_knowledge(
     return replace(
         evidence,
         records=records,
-        truth=GoldReward(),
+        truth=gold_reward(),
         sampled=_best_of_n_tasks(answers, resampling.seed),
         ceiling=None if pool is None else _pool_ceiling(*pool, records, resampling),
         flat_errors=flat_errors,
@@ -249,7 +254,7 @@ def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
 
 
 WORLD = PromptSet(
-    prompts=exam_prompts, closed_questions=closed_questions, gold=GoldReward, knowledge=add_world_knowledge
+    prompts=exam_prompts, closed_questions=closed_questions, gold=gold_reward, knowledge=add_world_knowledge
 )
 
 
