@@ -12,5 +12,4 @@ __getattr__, _names, __all__ = _attach(__name__, __file__)
 
 
 def __dir__() -> list[str]:
-    """The public names."""
     return [*_names(), "__version__"]

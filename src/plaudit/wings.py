@@ -28,7 +28,6 @@ class Verb:
     """
 
     module: str
-    """The module's dotted name."""
     purpose: str
     """What it is for, as ``plaudit --help`` lists it."""
 
@@ -84,7 +83,6 @@ def everything(kind: str) -> Mapping[str, Any]:
 
 
 def offered(name: str) -> Any:
-    """What some wing offers the others by this name."""
     offers = everything("offers")
     if name not in offers:
         raise UserError(f"this needs {name}, which no wing of plaudit that is installed here brings")

@@ -57,7 +57,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb that was asked for."""
     verbs: Mapping[str, Callable[[argparse.Namespace], str]] = {
         "rewards": _combine_rewards,
         "implicit": _combine_implicit,

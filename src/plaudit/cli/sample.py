@@ -310,7 +310,6 @@ def _answers_per_prompt(args: argparse.Namespace) -> int:
 
 
 def _prompts(args: argparse.Namespace) -> dict[Text, str]:
-    """Every different prompt, and where it comes from."""
     prompts: dict[Text, str] = {prompt: "--prompt" for prompt in args.prompt}
     if args.data is not None:
         reading = read_records(args.data, format=args.format, options=row_options(args))

@@ -131,7 +131,6 @@ class NoVerdict:
     reason: str
     """Refused, unreadable, unreachable, rejected, or no verdict; counted apart, and never a tie."""
     orders: Orders | None = None
-    """What was said in either order, where one of them has a verdict."""
 
 
 @runtime_checkable
@@ -226,7 +225,6 @@ def first_probability(verdict: Verdict) -> float:
 
 
 def swapped(task: Task) -> Task:
-    """The same task with its answers in reverse."""
     return replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
 
 

@@ -47,7 +47,6 @@ class PromptSet:
 
 
 def prompt_set(name: str = WORLD) -> PromptSet:
-    """The set that a wing brings by this name."""
     brought = everything("prompts")
     if name not in brought:
         raise UserError(

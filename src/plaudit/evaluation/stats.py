@@ -368,7 +368,6 @@ def _clustered_covariance(
 
 
 def contrast_and_error(fitted: RegressionFit, weights: Mapping[int, float]) -> tuple[float, float]:
-    """Σ w β over some coefficients, and its standard error."""
     row = np.zeros(len(fitted.beta))
     for index, weight in weights.items():
         row[index] += weight
@@ -400,7 +399,6 @@ class ControlledWinRate:
     value: Estimate | None
     """σ(θ) with its interval over prompts."""
     reason: str | None = None
-    """Why there is none, or what it leaves out."""
 
 
 def win_rate_at_equal_features(

@@ -83,7 +83,6 @@ class _QuestionColumns:
 
     @property
     def bin_Q(self) -> Int[np.ndarray, " Q"]:
-        """The bin of each question."""
         return equal_mass_bins(
             self.confidence_Q, bins=min(RELIABILITY_BINS, max(1, len(self.confidence_Q) // MIN_BIN_QUESTIONS))
         )
@@ -295,7 +294,6 @@ class _OpenBins:
         return (0.5 + 0.5 * np.tanh(logit_Q / 2)) @ self.open_QW
 
     def true_error(self, right_W: Float[np.ndarray, " W"]) -> float:
-        """The error where so many are right."""
         return float(np.abs(self.sure_W - right_W).sum() / len(self.logit_Q))
 
     def errors(self, right_W: Float[np.ndarray, " W"], resampling: Resampling) -> Float[np.ndarray, " S"]:
@@ -360,5 +358,4 @@ def _sum_by_prompt(
 
 
 def _difference(values: Sequence[Float[np.ndarray, " S"]]) -> Float[np.ndarray, " S"]:
-    """The first, less the second where there is one."""
     return values[0] if len(values) == 1 else values[0] - values[1]

@@ -175,7 +175,6 @@ def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | No
 
 
 def _is_model(judge: str, policy: Path) -> bool:
-    """Whether a judge, or a member of it, is this model."""
     if judge.startswith((JURY, SPREAD)):
         return any(_is_model(member, policy) for member in named_words(judge))
     place = Path(parse_judge_word(judge).place.removeprefix(LOCAL))

@@ -150,7 +150,6 @@ def calibrated(found: Verdict | NoVerdict, temperature: float) -> Verdict | NoVe
 
 
 def write_card(card: JudgeCard, path: Path) -> None:
-    """A card as a file."""
     write_json(path, {**asdict(card), "notes": list(card.notes)})
 
 

@@ -41,7 +41,6 @@ CompletionScores = Sequence[Sequence[CompletionScore]]
 def score_rollouts(
     policy: Policy, groups: Sequence[Sequence[Rollout]], *, temperature: int | float = 1.0
 ) -> CompletionScores:
-    """Scores of rollouts by a policy, its own or another's with the same tokens."""
     return score_examples(policy, [_rollouts_example(group) for group in groups], temperature=temperature)
 
 
@@ -64,9 +63,7 @@ def score_examples(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KlEstimates:
     kl: Estimate
-    """In nats an answer."""
     kl_token: Estimate
-    """In nats a token."""
 
 
 def estimate_kl(

@@ -72,7 +72,6 @@ class PolicyFigures:
     kl: Estimate | None
     """From the reference, in nats an answer: the mean of log π(y) − log π_ref(y) over its own answers."""
     kl_token: Estimate | None
-    """From the reference, in nats a token."""
     entropy: Estimate | None
     """Of its next token, in nats, over the tokens of its own answers."""
     diversity: Diversity

@@ -54,7 +54,6 @@ class Probes:
     at_equal_worth: bool
     """Whether the true utility was known and held fixed."""
     features: tuple[Probe, ...]
-    """One for each feature, also those that could not be probed."""
     words: str
     """Why there are none, or what must be known to read them; empty where nothing must."""
     flat_errors: FlatErrors | None = None

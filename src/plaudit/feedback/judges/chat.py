@@ -98,15 +98,11 @@ class ChatServer:
     url: str
     """The server's address, without ``/chat/completions``."""
     model: str
-    """The model's name on the server."""
     cache: ReplyCache
-    """The replies on disk."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
-    """Timeouts and retries."""
     prices: Prices | None = None
     """What its tokens cost; None counts them only."""
     purse: Purse = field(default_factory=Purse, compare=False)
-    """What may be spent."""
 
     def __post_init__(self) -> None:
         """Refuse what is no address of this kind, a token that is not there, a cap without prices."""

@@ -42,7 +42,6 @@ class HowToAsk:
     temperature: float = 0.0
     """The sampling temperature of replies; of several draws 1 where it is 0."""
     max_tokens: int = 512
-    """The most tokens of a reply with reasons."""
     clamp: float = 0.4
     """Of reasons: the chance lies between this and 1 less it, since reasons make judges too sure; 0: no."""
     points: int = 5
@@ -63,7 +62,6 @@ class HowToAsk:
     """The environment variable with the server's token."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be asked."""
         if self.how is not None and self.how not in HOWS:
             raise UserError(f"how={self.how}{did_you_mean(self.how, HOWS) or ''}: one of {', '.join(HOWS)}")
         if min(self.draws, self.max_tokens, self.requests or 1) < 1 or not 2 <= self.points <= 9:
@@ -112,7 +110,6 @@ class JudgeWord:
     place: str
     """The word without what is set: a server, a folder, a file, a rule."""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What is set, by name."""
 
     def how(self, default: HowToAsk | None = None) -> HowToAsk:
         """How it is asked: as it is set in the word, else as in the default."""

@@ -60,7 +60,6 @@ class StoreAttendant:
                 )
 
     def answered(self) -> list[str]:
-        """The stages that have all that they waited for."""
         now = time.monotonic()
         # The loop asks all the time; the database is spared.
         if now - self._looked < LOOK_SECONDS:

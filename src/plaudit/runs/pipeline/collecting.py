@@ -101,7 +101,6 @@ class CollectSettings:
 
     @property
     def sampling(self) -> SamplingSettings:
-        """How answers are drawn."""
         return SamplingSettings(temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed)
 
     @property
@@ -119,7 +118,6 @@ class CollectSettings:
         return count
 
     def settings_of_project(self, name: str) -> Project:
-        """The settings of the project that asks."""
         project = (
             Project(name=name, ask=self.ask or "pair") if self.project is None else read_project(self.project)
         )
@@ -134,15 +132,10 @@ class CollectSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a stage collects.
-
-    Example: ``Place(name="comparisons", folder=folder, store="labels.db", invites=invites, model="sft", …)``
-    """
+    """Where a stage collects."""
 
     name: str
-    """The stage's name."""
     folder: Path
-    """The stage's folder."""
     store: str
     """The label store: a file or an address."""
     invites: Path

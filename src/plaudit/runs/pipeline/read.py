@@ -353,7 +353,6 @@ def _absolute_store(settings: FlatSettings) -> FlatSettings:
 
 
 def _prompted_policies(kind: StageKind, settings: FlatSettings) -> Iterator[PolicyWord]:
-    """The prompted policies of a stage, of which an evaluation may have some."""
     words = settings.get("policy") if kind.settings is EvaluateSettings else None
     for word in words if isinstance(words, list) else [] if words is None else [words]:
         yield PolicyWord.parse(str(word))

@@ -55,15 +55,10 @@ from plaudit.runs.report.words import with_minus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageResult:
-    """What the action of a stage reports.
-
-    Example: ``StageResult(sentences=("2000 rows of comparisons",), command="plaudit world make …")``
-    """
+    """What the action of a stage reports."""
 
     sentences: tuple[str, ...]
-    """Sentences about the result, for the log and the summary."""
     command: str
-    """The single command that does the same."""
     checks: tuple[Mapping[str, Any], ...] = ()
     """The checks that a training run made before it began."""
 

@@ -47,7 +47,6 @@ def gpu_memory(device: torch.device) -> int | None:
 
 
 def plan_on(method: str, config: Any, machine: Machine) -> RunCost:
-    """What a run costs on a machine, by its own rows."""
     from plaudit.runs.planner.cost import PlanRequest, estimate_cost, resolve_run
     from plaudit.runs.planner.schedule import planned_rows
 
@@ -57,7 +56,6 @@ def plan_on(method: str, config: Any, machine: Machine) -> RunCost:
 
 
 def fit_of(cost: RunCost) -> Result:
-    """Whether a planned run fits into its machine, and what would where it does not."""
     words = shortage(cost)
     return passed(_comparison(cost)) if words is None else failed(words)
 

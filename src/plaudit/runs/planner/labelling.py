@@ -93,21 +93,15 @@ class LabellingCost:
     """
 
     labels: int
-    """Labels that make rows."""
     answers: int
     """All that people answer: checks and what qualifies them too."""
     seconds: float
-    """How long each takes."""
     hours: float
-    """Hours of work."""
     money: float
-    """What they cost."""
     labels_at_most: int
     """Labels if people are divided over every task."""
     hours_at_most: float
-    """Hours then."""
     money_at_most: float
-    """What they cost then."""
 
 
 def labelling_cost(request: LabellingRequest) -> LabellingCost:
@@ -140,7 +134,6 @@ def _answers(labels: int, request: LabellingRequest) -> int:
 
 
 def labelling_sentences(request: LabellingRequest, cost: LabellingCost) -> Iterator[str]:
-    """The cost in words, with all that is assumed."""
     if request.missing is None:
         yield f"labels: {request.tasks:,} tasks × {_people(request.overlap)} = {cost.labels:,}"
     else:
@@ -193,5 +186,4 @@ def request_of_timing(timing: Timing, *, seconds: float | None = None, pay: floa
 
 
 def labelling_to_dict(request: LabellingRequest, cost: LabellingCost) -> dict[str, Any]:
-    """Both as JSON holds them."""
     return {"request": asdict(request), "cost": asdict(cost)}
