@@ -30,7 +30,7 @@ from plaudit.collect.adding import task_id
 from plaudit.collect.answering import GivenAnswer
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.desk import Lease
-from plaudit.collect.kinds import check_task
+from plaudit.collect.tasks import check_task
 from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, open_store
 

@@ -16,14 +16,15 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any, get_args
+from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from plaudit.collect import conversation
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.desk import Lease
-from plaudit.collect.project import KindName, Project, guidelines_version
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.project import Project, guidelines_version
 from plaudit.collect.store import LabelStore, open_store
 
 FOLDER = Path("docs/pictures/labelling")
@@ -86,7 +87,7 @@ class _Model(BaseHTTPRequestHandler):
         """Say nothing of each request."""
 
 
-def task_bodies(kind: KindName) -> list[dict[str, Any]]:
+def task_bodies(kind: str) -> list[dict[str, Any]]:
     """Tasks of a kind, with the questions above."""
     found = list[dict[str, Any]]()
     for question, good, poor in _QUESTIONS:
@@ -105,7 +106,7 @@ def task_bodies(kind: KindName) -> list[dict[str, Any]]:
     return found[:1] if kind == "steps" else found
 
 
-def kind_settings(stack: ExitStack, kind: KindName) -> dict[str, Any]:
+def kind_settings(stack: ExitStack, kind: str) -> dict[str, Any]:
     """What the project of a kind says beside its kind; a model to talk to lives as long as the stack."""
     if kind == "rate":
         return {"aspects": ("helpful", "polite"), "anchors": ((), ("rude", "neutral", "polite"))}
@@ -132,7 +133,7 @@ class Shop:
     """Pseudonyms by role."""
 
 
-def opened_shop(stack: ExitStack, folder: Path, kind: KindName) -> Shop:
+def opened_shop(stack: ExitStack, folder: Path, kind: str) -> Shop:
     """A project of a kind with tasks, some of them answered by people who disagree, until the stack ends."""
     # A clock that stands: two runs make the same pictures.
     opened = open_store(folder / f"{kind}.db", create=True, clock=lambda: _MORNING)
@@ -243,7 +244,7 @@ def write_pictures(folder: Path) -> list[Path]:
         driver = stack.enter_context(sync_playwright())
         browser = driver.chromium.launch(executable_path=program)
         stack.callback(browser.close)
-        for kind in get_args(KindName):
+        for kind in KINDS:
             shop = opened_shop(stack, home, kind)
             windows = {role: window(browser, shop, role) for role in ("annotator", "owner", "")}
             take(windows["annotator"], f"{shop.url}/label", f"label-{kind}", folder)

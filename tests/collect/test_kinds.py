@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from plaudit.collect.answers import agreed_flags, agrees_with_gold, check_label, side, without_free_text
-from plaudit.collect.kinds import KINDS, check_task, shown_task
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError
+from plaudit.collect.tasks import check_task, shown_task
 from tests.collect.desks import MakeDesk
 
 TEXTS = ("Pear.", "Fig.", "Oak.", "Car.")

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, bindparam, select
 from plaudit.collect import log, views
 from plaudit.collect.answers import check_label, known_answer
 from plaudit.collect.desk import key_of, task_of
-from plaudit.collect.kinds import check_task
 from plaudit.collect.log import Entry, canonical, digest
 from plaudit.collect.project import Project, guidelines_version, project_to_dict
 from plaudit.collect.refusals import ChangedMeanwhileError, FieldError, NotYoursError, checked_text
 from plaudit.collect.tables import label as labels, project as projects, task
+from plaudit.collect.tasks import check_task
 from plaudit.collect.transaction import Receipt, Transaction, receipt_of
 from plaudit.errors import UserError
 

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.collect.adding import content_key, ids_by_content, task_id
-from plaudit.collect.answers import CONVERSATIONS, check_label, whole_label
+from plaudit.collect.answers import check_label, whole_label
 from plaudit.collect.desk import key_of, own_assignment, person_row, prolong, task_of
-from plaudit.collect.kinds import check_task, plain_object, shown_task
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry
 from plaudit.collect.people import annotator_named
 from plaudit.collect.project import Project
@@ -25,6 +25,7 @@ from plaudit.collect.refusals import (
     checked_text,
 )
 from plaudit.collect.tables import assignment, draft, label, task
+from plaudit.collect.tasks import check_task, plain_object, shown_task
 from plaudit.collect.transaction import Receipt, Transaction, later, parsed, receipt_of, request_digest
 from plaudit.data.fields import Node
 
@@ -116,7 +117,7 @@ def submit(
 
 def _with_conversation(change: Transaction, row: Any, settings: Project, label: Any) -> Any:
     """The label with the turns that were kept, where it is of a conversation that the store has held."""
-    if settings.ask not in CONVERSATIONS:
+    if KINDS[settings.ask].conversation is None:
         return label
     saved = change.connection.execute(_DRAFT, {"a": row.id}).first()
     saved_conversation = None if saved is None else parsed(saved.conversation)

@@ -16,11 +16,11 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select
 
 from plaudit.collect import log, progress, views
+from plaudit.collect.answers import rows_of
 from plaudit.collect.database import Database
 from plaudit.collect.log import METADATA, Entry, Event
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import NotFoundError
-from plaudit.collect.rows import rows_of
 from plaudit.collect.store import LabelStore
 from plaudit.collect.tables import annotator, label, task
 from plaudit.data.records import Record

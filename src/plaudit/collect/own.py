@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import bindparam, func, select
 
 from plaudit.collect.desk import Lease, lease_of, left_for, own_assignment, person_row, task_of
-from plaudit.collect.kinds import shown_task
 from plaudit.collect.tables import assignment as assignment_table, label
+from plaudit.collect.tasks import shown_task
 from plaudit.collect.transaction import Transaction
 
 _RECENT = 100

@@ -8,7 +8,6 @@ from statistics import median
 from sqlalchemy import bindparam, select
 
 from plaudit.collect import progress
-from plaudit.collect.project import KindName
 from plaudit.collect.store import LabelStore
 from plaudit.collect.tables import label, task
 
@@ -25,7 +24,7 @@ class Timing:
     Example: ``Timing(ask="pair", overlap=2, most=4, open_tasks=900, missing=1800, checks=0.05, …)``
     """
 
-    ask: KindName
+    ask: str
     """The kind of task."""
     overlap: int
     """How many people label each."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from plaudit.collect.app.forms import values_of
+from plaudit.collect.answers import values_of
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.desk import Lease
 from tests.collect.desks import Desk

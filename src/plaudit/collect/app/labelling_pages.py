@@ -13,13 +13,21 @@ from typing import Any
 
 from plaudit.collect import conversation
 from plaudit.collect.answering import FLAG_REASONS, SKIP_REASONS
-from plaudit.collect.answers import CONVERSATIONS
-from plaudit.collect.app.forms import draft_of, field_of_form, is_answer_field, label_from_form, values_of
+from plaudit.collect.answers import (
+    draft_of,
+    field_of_form,
+    free_texts,
+    is_answer_field,
+    label_from_form,
+    values_of,
+)
 from plaudit.collect.app.pages import Answer, Page, Sent, Shown, Stream, Visit, fresh_key
 from plaudit.collect.app.render import differences, speaker, words
 from plaudit.collect.app.safety import MOST_OF_A_KEY, error_details
-from plaudit.collect.app.saying import say_label, say_moment, say_question
+from plaudit.collect.app.saying import say_label, say_moment, say_question, turns_of_label
 from plaudit.collect.desk import Nothing
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import Kind, text_of
 from plaudit.collect.project import guidelines_version
 from plaudit.collect.refusals import (
     FieldError,
@@ -28,7 +36,6 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
-from plaudit.collect.rows import text_of
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 
@@ -44,19 +51,7 @@ _NOTICES: Mapping[str, str] = {
     "saved": "good",
     "revised": "good",
 }
-_FAULTS = {
-    "strength": "fault-strength",
-    "place": "fault-place",
-    "points": "fault-points",
-    "answer": "fault-answer",
-    "step": "fault-step",
-    "turns": "fault-turns",
-    "messages": "fault-turns",
-    "success": "fault-success",
-    "message": "fault-message",
-    "note": "fault-note",
-    "report": "fault-report",
-}
+_FAULTS = {"note": "fault-note", "report": "fault-report"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +106,10 @@ def _label(visit: Visit) -> Answer:
     return _task_page(visit, task, notices=_notices(visit))
 
 
+def _kind(task: Task) -> Kind:
+    return KINDS[task.shown["kind"]]
+
+
 def _wanted(visit: Visit) -> Any:
     """The task that an address names, unless it is answered by now."""
     assignment = visit.query.get("at")
@@ -139,11 +138,13 @@ def _task_page(
     notices: Sequence[tuple[str, str]] = (),
     error: FieldError | PageFault | None = None,
 ) -> Shown:
-    edit, kind = task.label is not None, task.shown["kind"]
+    edit = task.label is not None
     absent = {"language": "", "markdown": False, "blurred": False, "category": "", "draft": "", "anchors": {}}
     shown = {**absent, "ties": True, **task.shown}
     draft = plain_text(text_of(shown["draft"])) if shown["draft"] else ""
-    turns = _turns(visit, task) if kind in CONVERSATIONS else []
+    turns = _turns(visit, task) if _kind(task).conversation is not None else []
+    compared = _kind(task).compared_texts
+    texts = None if compared is None else compared(task.shown, task.values)
     speak = speaker(visit.language)
     progress = visit.store.own_progress(*visit.person)
     values = {
@@ -162,7 +163,8 @@ def _task_page(
         "notices": [*notices, *_passed(visit, progress.answered)],
         "error": _fault(visit, error) if isinstance(error, FieldError) else error,
         "rest": _break_minutes(visit),
-        "marks": _marks(visit, task, draft),
+        "marks": differences(*texts) if texts and visit.query.get("differences") == "yes" else None,
+        "can_differ": texts is not None,
         "skip_reasons": SKIP_REASONS,
         "report_options": [(reason, speak(f"report-{reason}")) for reason in FLAG_REASONS],
     }
@@ -171,7 +173,10 @@ def _task_page(
 
 def _fault(visit: Visit, error: FieldError) -> PageFault:
     found = field_of_form(error)
-    key = _FAULTS.get(found.field.partition("-")[0])
+    known = _FAULTS
+    for kind in KINDS.values():
+        known = {**known, **kind.faults}
+    key = known.get(found.field.partition("-")[0])
     # What has no words of its own is rare: a text that is too long, or a page that was tampered with.
     message = str(error) if key is None else words(visit.language)[key]
     return PageFault(field=found.field, message=message)
@@ -179,29 +184,8 @@ def _fault(visit: Visit, error: FieldError) -> PageFault:
 
 def _turns(visit: Visit, task: Task) -> list[dict[str, Any]]:
     if task.label is not None:
-        return _turns_of(task.label)
+        return turns_of_label(task.label)
     return conversation.shown_conversation(visit.store, *visit.person, task.assignment)
-
-
-def _turns_of(label: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The turns of a conversation's label."""
-    if "turns" in label:
-        return [dict(turn) for turn in label["turns"]]
-    messages = [message["content"] for message in label.get("messages", ())]
-    pairs = zip(messages[::2], messages[1::2], strict=True)
-    return [{"message": message, "answers": [answer], "strength": None} for message, answer in pairs]
-
-
-def _marks(visit: Visit, task: Task, draft: str) -> Any:
-    """The words in which two answers, or a draft and its edit, differ; None where nobody asked."""
-    if visit.query.get("differences") != "yes":
-        return None
-    if task.shown["kind"] == "pair":
-        first, second = (plain_text(text_of(answer)) for answer in task.shown["answers"])
-        return differences(first, second)
-    if task.shown["kind"] == "write" and draft:
-        return differences(draft, (*task.values.get("answer", ()), draft)[0])
-    return None
 
 
 def _break_minutes(visit: Visit) -> int:
@@ -284,13 +268,13 @@ def _submit(visit: Visit) -> Answer:
 
 def _refuse_unsent(task: Task) -> None:
     """A message that was written and not sent would be lost with the end of its conversation."""
-    if task.shown["kind"] in CONVERSATIONS and any(text.strip() for text in task.values.get("message", ())):
+    if _kind(task).conversation is not None and any(text.strip() for text in task.values.get("message", ())):
         raise FieldError(field="message", found="words that were not sent", expected="an empty field")
 
 
 def _typed(visit: Visit) -> list[str]:
     """The texts that a person wrote into a form."""
-    names = ("answer", "why", "worked", "message", "note", "report-words")
+    names = (*free_texts(), "message", "note", "report-words")
     return [text for name in names for text in visit.form.many(name) if text.strip()]
 
 
@@ -311,15 +295,14 @@ def _number(visit: Visit, name: str, most: float) -> float | None:
 def _conflict(visit: Visit, task: Task) -> Shown:
     """Another answer to a task that was answered: in a second tab, or from a page that was sent before."""
     assert task.label is not None
-    speak = speaker(visit.language)
     try:
-        second = say_label(task.shown, label_from_form(task.shown, task.values), speak)
+        second = say_label(task.shown, label_from_form(task.shown, task.values), visit.language)
     except FieldError as error:
         second = str(_fault(visit, error))
     values = {
         "assignment": task.assignment,
         "key": fresh_key(),
-        "first": say_label(task.shown, task.label, speak),
+        "first": say_label(task.shown, task.label, visit.language),
         "second": second,
         "typed": _typed(visit),
         "fields": [
@@ -361,7 +344,7 @@ def _undo(visit: Visit) -> Answer:
 
 def _put_back(visit: Visit, assignment: str, label: Mapping[str, Any]) -> None:
     """Fill the task in with the answer that was taken back, a conversation with its turns."""
-    turns = [{**turn, "key": f"undone-{number}"} for number, turn in enumerate(_turns_of(label))]
+    turns = [{**turn, "key": f"undone-{number}"} for number, turn in enumerate(turns_of_label(label))]
     if turns:
         visit.store.save_conversation(*visit.person, assignment, {"turns": turns})
     rest = {name: value for name, value in label.items() if name not in ("turns", "messages")}
@@ -503,14 +486,13 @@ def _history(visit: Visit) -> Answer:
     # In ASCII and short: a raised 2 is a digit to isdigit, and a database holds no number of twenty digits.
     number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
     found = visit.store.history(*visit.person, _LISTED, number)
-    speak = speaker(visit.language)
     entries = [
         {
             "assignment": answer["assignment"],
             "at": answer["at"],
             "when": say_moment(answer["at"]),
             "question": _beginning(answer["shown"], answer["label"]),
-            "said": say_label(answer["shown"], answer["label"], speak),
+            "said": say_label(answer["shown"], answer["label"], visit.language),
         }
         for answer in found
     ]
@@ -521,7 +503,7 @@ def _history(visit: Visit) -> Answer:
 
 def _beginning(shown: Mapping[str, Any], label: Mapping[str, Any]) -> str:
     """The first words of what was asked, by which a person knows a task again."""
-    turns = _turns_of(label)
+    turns = turns_of_label(label)
     prompt = shown["prompt"]
     text = plain_text(text_of(prompt)) if prompt else turns[0]["message"] if turns else ""
     line = " ".join(text.split())

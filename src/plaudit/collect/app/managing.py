@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.collect import review
-from plaudit.collect.app.describing import Described, describe
 from plaudit.collect.app.pages import Answer, File, Page, Sent, Shown, Visit
 from plaudit.collect.app.safety import MOST_TASKS, RequestError, parse_json, status_of
-from plaudit.collect.app.saying import LETTERS
+from plaudit.collect.app.saying import Described, describe
 from plaudit.collect.export import EmptyExportError, Filters, export
-from plaudit.collect.kinds import check_task
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import LETTERS
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError, NotFoundError
 from plaudit.collect.review import TASK_STATES, TRAIL_KINDS, GivenLabel, TaskDetails
+from plaudit.collect.tasks import check_task
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("/manage", "manage-nav-overview", "read"),
@@ -150,7 +151,6 @@ def _task_page(visit: Visit, *, reason: str = "", error: FieldError | None = Non
         task=details,
         rows=sorted(rows, key=lambda row: row.described.summary) if blind else rows,
         blind=blind,
-        letters=LETTERS,
         markdown=markdown_of(project),
         closed=_closing_reason(visit, details),
         done=visit.query.get("done", ""),
@@ -245,12 +245,7 @@ def _add_page(
 
 
 def _example(project: Project) -> str:
-    body: dict[str, Any] = {"prompt": "Why is the sky blue?"}
-    answers = {"pair": 2, "rate": 2, "rank": 3}.get(project.ask, 0)
-    if answers:
-        body["candidates"] = [{"text": f"Answer {LETTERS[place]} …"} for place in range(answers)]
-    if project.ask == "steps":
-        body["steps"] = ["Light meets air.", "Air scatters blue light most."]
+    body = {"prompt": "Why is the sky blue?", **KINDS[project.ask].example}
     return json.dumps(body, ensure_ascii=False)
 
 

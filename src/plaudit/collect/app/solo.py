@@ -10,7 +10,8 @@ from pathlib import Path
 from plaudit.collect.app.pages import OnceLink, Solo
 from plaudit.collect.asking import People
 from plaudit.collect.export import EmptyExportError, Snapshot, export
-from plaudit.collect.project import KindName, Project
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, open_store
 from plaudit.errors import UserError
 
@@ -18,12 +19,6 @@ NAME = "you"
 """What the store calls whoever labels alone."""
 PROJECT = "solo"
 """The project of a store that one person works in."""
-_QUESTIONS = {
-    "rank": "Which answer is best, and which come next?",
-    "rate": "How good is each answer?",
-    "write": "What would a good answer be?",
-    "steps": "Where is the first mistake?",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +102,12 @@ def export_solo(work: SoloWork, out: Path) -> Snapshot | None:
         return None
 
 
-def project_solo(ask: KindName, question: str | None, guidelines: str) -> Project:
+def project_solo(ask: str, question: str | None, guidelines: str) -> Project:
     """The settings for one person: every task once, and nobody else to agree with.
 
     >>> project_solo("rank", None, "").overlap
     1
     """
     project = Project(name=PROJECT, ask=ask, guidelines=guidelines)
-    words = _QUESTIONS.get(ask) if question is None else question
+    words = KINDS[ask].alone if question is None else question
     return project if words is None else replace(project, question=words)

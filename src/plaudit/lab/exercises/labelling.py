@@ -166,7 +166,7 @@ def _first_share(rows: Path) -> Estimate | None:
         return None
     from sqlalchemy import select
 
-    from plaudit.collect.answers import preferred_place
+    from plaudit.collect.kinds.pair import preferred_place
     from plaudit.collect.export import read_snapshot
     from plaudit.collect.store import open_store
     from plaudit.collect.tables import label

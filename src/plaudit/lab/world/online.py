@@ -15,7 +15,7 @@ from typing import Any
 
 from plaudit.collect.assigning import uniform
 from plaudit.collect.client import LabelClient, RefusedError
-from plaudit.collect.rows import text_of
+from plaudit.collect.kinds.kind import text_of
 from plaudit.data.judging import Task, Verdict
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
