@@ -34,8 +34,7 @@ from plaudit.collect.transaction import Transaction
 from plaudit.collect.views import body_of
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.feedback.judges.replies import parse_chat_completion
-from plaudit.feedback.judges.words import parse_judge_address
+from plaudit.files.chat import parse_server, read_completion
 from plaudit.files.posting import (
     RetryPolicy,
     TransientError,
@@ -234,7 +233,7 @@ def _messages(place: _Place, message: str) -> list[dict[str, str]]:
 
 def _request(settings: Project, messages: Sequence[Mapping[str, str]], **more: Any) -> tuple[str, bytes]:
     """The address and the body of a question to the project's server."""
-    address, model = parse_judge_address(settings.talks_to or "")
+    address, model = parse_server(settings.talks_to or "")
     url = f"{address.rstrip('/')}/chat/completions"
     body = {"model": model, "messages": [*messages], "max_tokens": MOST_TOKENS, **more}
     return url, json.dumps(body).encode()
@@ -248,7 +247,7 @@ def _stream(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: i
 def _answer(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: int) -> str:
     url, body = _request(settings, messages, seed=seed)
     try:
-        reply = with_retries("it", _RETRIES, lambda: parse_chat_completion(url, post(url, _RETRIES, body)))
+        reply = with_retries("it", _RETRIES, lambda: read_completion(url, post(url, _RETRIES, body)))
     except (UserError, UnreachableError) as error:
         raise _unavailable(settings, str(error)) from error
     return _with_words(reply.text)
