@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from plaudit.collect.adding import add_tasks
 from plaudit.collect.app.render import environment
 from plaudit.collect.export import export
 from plaudit.collect.kinds import KINDS
+from plaudit.collect.progress import project_tasks
 from tests.collect.browsers import given_labels, signed_in
 from tests.collect.desks import MakeDesk
 
@@ -73,7 +75,7 @@ def amend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_kind_is_a_file_and_a_template(amend: str, tmp_path: Path, make_desk: MakeDesk) -> None:
     desk = make_desk(tmp_path / "labels.db", ask=amend, tasks=0)
     task = {"prompt": "How old is the sea?", "candidates": [{"text": "Four billion"}]}
-    desk.store.add_tasks("p", [task], actor="o1")
+    desk.store.write(add_tasks, "p", [task], actor="o1")
     browser = signed_in(desk.store)
     page = browser.get("/label")
     assert "How old is the sea?" in page.words
@@ -84,7 +86,7 @@ def test_a_kind_is_a_file_and_a_template(amend: str, tmp_path: Path, make_desk: 
     assert given_labels(desk) == [{"word": "years", "why": "It lacks a unit."}]
     assert "amended with years" in browser.get("/history").words
     manager = signed_in(desk.store, "Owner", "owner")
-    (row,) = desk.store.tasks("p")
+    (row,) = desk.store.read(project_tasks, "p")
     assert "It lacks a unit." in manager.get(f"/manage/tasks/{row['id']}").words
     snapshot = export(desk.store, "p", tmp_path / "rows.jsonl")
     (exported,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plaudit.collect import answering
+from plaudit.collect.answering import save_conversation, saved_conversation
 from plaudit.collect.assigning import uniform
 from plaudit.collect.desk import own_assignment, task_of
 from plaudit.collect.kinds import KINDS
@@ -142,7 +142,7 @@ def _save(
                 raise NotYoursError("this conversation went on meanwhile; read it again before you write")
             turns.append(turn)
             known = len(turns) - 1
-            answering.save_conversation(change, *whose, {"turns": turns})
+            save_conversation(change, *whose, {"turns": turns})
         return _shown(turns, known)
 
 
@@ -160,7 +160,7 @@ def choose(
                 field="turn", found=repr(turn), expected=f"the number of the newest turn, {len(place.turns)}"
             )
         place.turns[-1]["strength"] = check_strength("strength", strength, place.settings)
-        answering.save_conversation(change, project, person, assignment, {"turns": place.turns})
+        save_conversation(change, project, person, assignment, {"turns": place.turns})
         return {"turn": turn, "strength": place.turns[-1]["strength"]}
 
 
@@ -178,7 +178,7 @@ def _place(change: Transaction, project: str, person: str, assignment: str) -> _
     if rules is None:
         raise NotYoursError(f"project {project} asks for {settings.ask}: there is nobody to talk to")
     body = body_of(task_of(change, project, row.task))
-    saved = answering.conversation(change, project, person, assignment)
+    saved = saved_conversation(change, project, person, assignment)
     opening = "" if body["prompt"] == "" else text_of(body["prompt"])
     return _Place(rules=rules, opening=opening, turns=(saved or {}).get("turns", []), settings=settings)
 

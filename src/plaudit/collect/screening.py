@@ -18,11 +18,13 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from plaudit.collect import progress, views
+from plaudit.collect import views
 from plaudit.collect.answers import agreed_flags, agrees_with_gold
 from plaudit.collect.assigning import wilson_lower
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import text_of
+from plaudit.collect.people import set_standing
+from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore
 from plaudit.collect.tables import label, project as projects, task
@@ -179,7 +181,7 @@ def screen(
     wanted = CutOffs() if cut_offs is None else cut_offs
     with store.looking() as look:
         settings = look.settings(project)
-        everybody = progress.people(look.connection, project)
+        everybody = project_people(look, project)
         authors = _authors(look, everybody, project, written_in or project)
         measures = _measured(look.connection, project, authors)
     people = [
@@ -213,7 +215,7 @@ def _authors(
     if written_in == project:
         return {(project, member["pseudonym"]): member["pseudonym"] for member in everybody}
     look.settings(written_in)
-    there = progress.people(look.connection, written_in)
+    there = project_people(look, written_in)
     names = {member["person"]: member["pseudonym"] for member in everybody}
     # A name that two people of either project have says nobody; those who were erased have none.
     unclear = {
@@ -391,7 +393,7 @@ def decide(store: LabelStore, screening: Screening, *, actor: str) -> tuple[Scre
     """Set the standing of everybody whose proposal differs from it, with the reason; gives those."""
     for member in screening.decisions:
         standing, reason = member.proposed, member.reason
-        store.set_standing(screening.project, member.annotator, standing, reason=reason, actor=actor)
+        store.write(set_standing, screening.project, member.annotator, standing, reason=reason, actor=actor)
     return screening.decisions
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plaudit.collect import review
-from plaudit.collect.adding import ADJUDICATION_REASONS
+from plaudit.collect.adding import ADJUDICATION_REASONS, adjudicate, make_gold
 from plaudit.collect.answers import field_of_form, known_answer, label_from_form, values_of
 from plaudit.collect.app.managing import LabelRow, label_rows, manage_page, markdown_of, whole_number
 from plaudit.collect.app.pages import Answer, Form, Page, Sent, Shown, Visit, fresh_key
@@ -125,7 +125,8 @@ def _decide(visit: Visit) -> Answer:
         label = label_from_form(_shown(details, project), visit.form.fields)
         wants_gold = visit.form.value("gold") == "yes"
         _refuse_unknown_gold(wants_gold, label, details, project)
-        visit.store.adjudicate(
+        visit.store.write(
+            adjudicate,
             visit.who.project,
             details.id,
             label,
@@ -139,7 +140,7 @@ def _decide(visit: Visit) -> Answer:
         return _queue_page(visit, details, left=left, error=field_of_form(error))
     if wants_gold:
         # The same decision makes the same item: sent twice, it is there once.
-        visit.store.make_gold(visit.who.project, details.id, actor=visit.who.pseudonym)
+        visit.store.write(make_gold, visit.who.project, details.id, actor=visit.who.pseudonym)
     done = "gold" if wants_gold else "yes"
     return Sent(to=f"/manage/queue?after={details.seq}&done={done}")
 

@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plaudit.collect import conversation
-from plaudit.collect.answering import FLAG_REASONS, SKIP_REASONS
+from plaudit.collect.answering import (
+    FLAG_REASONS,
+    SKIP_REASONS,
+    add_note,
+    own_history,
+    report_task,
+    revise_answer,
+    save_conversation,
+    save_draft,
+    skip_task,
+    submit_answer,
+    undo_answer,
+)
 from plaudit.collect.answers import (
     draft_of,
     field_of_form,
@@ -25,10 +37,13 @@ from plaudit.collect.app.pages import Answer, Page, Sent, Shown, Stream, Visit, 
 from plaudit.collect.app.render import differences, speaker, words
 from plaudit.collect.app.safety import MOST_OF_A_KEY, error_details
 from plaudit.collect.app.saying import say_label, say_moment, say_question, turns_of_label
-from plaudit.collect.desk import Nothing
+from plaudit.collect.desk import Nothing, next_task
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import Kind, text_of
+from plaudit.collect.own import own_answer, own_lease, own_progress
+from plaudit.collect.panels import completion_code
 from plaudit.collect.project import guidelines_version
+from plaudit.collect.qualifying import guidelines_read, qualification
 from plaudit.collect.refusals import (
     FieldError,
     KeyConflictError,
@@ -96,9 +111,9 @@ def _label(visit: Visit) -> Answer:
     """The task that the person holds, or a new one."""
     project = visit.store.project(visit.who.project)
     version = guidelines_version(project)
-    if version and visit.store.guidelines_read(*visit.person) != version:
+    if version and visit.store.read(guidelines_read, *visit.person) != version:
         return Sent(to="/guidelines")
-    found = _wanted(visit) or visit.store.next(*visit.person)
+    found = _wanted(visit) or visit.store.write(next_task, *visit.person)
     if isinstance(found, Nothing):
         return _resting(visit, found)
     values = {} if found.draft is None else values_of(found.shown, found.draft)
@@ -115,7 +130,7 @@ def _wanted(visit: Visit) -> Any:
     assignment = visit.query.get("at")
     if assignment is None or visit.who.standing in ("suspended", "failed"):
         return None
-    return visit.store.lease(*visit.person, assignment)
+    return visit.store.read(own_lease, *visit.person, assignment)
 
 
 def _notices(visit: Visit) -> list[tuple[str, str]]:
@@ -123,7 +138,7 @@ def _notices(visit: Visit) -> list[tuple[str, str]]:
     found = list[tuple[str, str]]()
     after, named = visit.query.get("after"), visit.query.get("notice", "")
     if after is not None:
-        before = visit.store.answer(*visit.person, after)
+        before = visit.store.read(own_answer, *visit.person, after)
         if before is not None and before.surplus:
             found.append(("notice-surplus", "warn"))
     if named in _NOTICES:
@@ -146,7 +161,7 @@ def _task_page(
     compared = _kind(task).compared_texts
     texts = None if compared is None else compared(task.shown, task.values)
     speak = speaker(visit.language)
-    progress = visit.store.own_progress(*visit.person)
+    progress = visit.store.read(own_progress, *visit.person)
     values = {
         "shown": shown,
         "question": say_question(shown, speak),
@@ -198,14 +213,14 @@ def _break_minutes(visit: Visit) -> int:
 
 def _qualification(visit: Visit) -> Any:
     """How far the person is with qualifying; None where nobody asks for it."""
-    return visit.store.qualification(*visit.person) if visit.who.standing == "qualifying" else None
+    return visit.store.read(qualification, *visit.person) if visit.who.standing == "qualifying" else None
 
 
 def _passed(visit: Visit, answered: int) -> list[tuple[str, str]]:
     """The good news, on the first page behind the last item."""
     if visit.who.standing != "active":
         return []
-    found = visit.store.qualification(*visit.person)
+    found = visit.store.read(qualification, *visit.person)
     # By the count and not by a mark that is kept: it is read once, and hardly ever twice.
     is_news = found.state == "passed" and found.answered == answered == found.needed
     return [("notice-qualified", "good")] if is_news else []
@@ -218,10 +233,10 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
         "reason": found.reason,
         "until": "" if found.until is None else say_moment(found.until),
         "notices": _notices(visit),
-        "qualification": visit.store.qualification(*visit.person) if found.reason == "failed" else None,
-        "code": visit.store.completion(*visit.person) if found.reason == "done" else None,
+        "qualification": visit.store.read(qualification, *visit.person) if found.reason == "failed" else None,
+        "code": visit.store.read(completion_code, *visit.person) if found.reason == "done" else None,
         "typed": typed,
-        "last": None if is_over else visit.store.own_progress(*visit.person).last,
+        "last": None if is_over else visit.store.read(own_progress, *visit.person).last,
         "key": fresh_key(),
     }
     return Shown(template="resting.html", values=values, status=status)
@@ -233,10 +248,10 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
 def _task_of(visit: Visit, assignment: str) -> Task:
     """The task of a form, with what was filled in; answered or not."""
     values = dict(visit.form.fields)
-    lease = visit.store.lease(*visit.person, assignment)
+    lease = visit.store.read(own_lease, *visit.person, assignment)
     if lease is not None:
         return Task(assignment=assignment, shown=lease.shown, guidelines=lease.guidelines, values=values)
-    answer = visit.store.answer(*visit.person, assignment)
+    answer = visit.store.read(own_answer, *visit.person, assignment)
     if answer is None:
         raise NotYoursError("this answer was taken back meanwhile; open your tasks to give it again")
     return Task(
@@ -256,7 +271,7 @@ def _submit(visit: Visit) -> Answer:
     try:
         _refuse_unsent(task)
         label = label_from_form(task.shown, task.values)
-        visit.store.submit(*visit.person, assignment, key, label, **_timing(visit))
+        visit.store.write(submit_answer, *visit.person, assignment, key, label, **_timing(visit))
     except FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)
     except (KeyConflictError, NotYoursError):
@@ -322,20 +337,20 @@ def _draft(visit: Visit) -> Answer:
 
 
 def _keep(visit: Visit, assignment: str) -> None:
-    visit.store.draft(*visit.person, assignment, draft_of(visit.form.fields))
+    visit.store.write(save_draft, *visit.person, assignment, draft_of(visit.form.fields))
 
 
 def _skip(visit: Visit) -> Answer:
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
     # Of the same page as the answer, so the key is told apart: going back and answering is no repetition.
-    visit.store.skip(*visit.person, assignment, f"{key}-skip", visit.form.value("reason") or "")
+    visit.store.write(skip_task, *visit.person, assignment, f"{key}-skip", visit.form.value("reason") or "")
     return Sent(to="/label?notice=skipped")
 
 
 def _undo(visit: Visit) -> Answer:
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
-    answer = visit.store.answer(*visit.person, assignment)
-    visit.store.undo(*visit.person, assignment, key)
+    answer = visit.store.read(own_answer, *visit.person, assignment)
+    visit.store.write(undo_answer, *visit.person, assignment, key)
     # None where the same click came twice: it is taken back already.
     if answer is not None:
         _put_back(visit, assignment, answer.label)
@@ -346,9 +361,9 @@ def _put_back(visit: Visit, assignment: str, label: Mapping[str, Any]) -> None:
     """Fill the task in with the answer that was taken back, a conversation with its turns."""
     turns = [{**turn, "key": f"undone-{number}"} for number, turn in enumerate(turns_of_label(label))]
     if turns:
-        visit.store.save_conversation(*visit.person, assignment, {"turns": turns})
+        visit.store.write(save_conversation, *visit.person, assignment, {"turns": turns})
     rest = {name: value for name, value in label.items() if name not in ("turns", "messages")}
-    visit.store.draft(*visit.person, assignment, rest)
+    visit.store.write(save_draft, *visit.person, assignment, rest)
 
 
 def _note(visit: Visit) -> Answer:
@@ -367,10 +382,10 @@ def _annotate(visit: Visit, field: str, done: str) -> Answer:
         error = FieldError(field=field, found="nothing", expected="words")
         return _task_page(visit, replace(_task_of(visit, assignment), label=None), error=error)
     if field == "note":
-        visit.store.note(*visit.person, assignment, f"{key}-note", given)
+        visit.store.write(add_note, *visit.person, assignment, f"{key}-note", given)
     else:
         text = visit.form.value("report-words") or ""
-        visit.store.flag(*visit.person, assignment, f"{key}-report", given, text)
+        visit.store.write(report_task, *visit.person, assignment, f"{key}-report", given, text)
     _keep(visit, assignment)
     return Sent(to=f"/label?at={assignment}&notice={done}")
 
@@ -389,7 +404,7 @@ def _turn(visit: Visit) -> Answer:
         # Whatever it is: the message stands in its field again.
         return _task_page(visit, replace(task, label=None), error=_unsent(visit, error))
     draft = {name: values for name, values in visit.form.fields.items() if name != "message"}
-    visit.store.draft(*visit.person, assignment, draft_of(draft))
+    visit.store.write(save_draft, *visit.person, assignment, draft_of(draft))
     return Sent(to=f"/label?at={assignment}#turns")
 
 
@@ -414,11 +429,11 @@ def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]])
     """The parts, and words in place of the rest where it fails: the status of the answer is long gone."""
     try:
         yield from parts
-        lease = visit.store.lease(*visit.person, assignment)
+        lease = visit.store.read(own_lease, *visit.person, assignment)
         draft = {} if lease is None or lease.draft is None else values_of(lease.shown, lease.draft)
         # The message was said: it must not stand in its field again.
         rest = {name: values for name, values in draft.items() if name != "message"}
-        visit.store.draft(*visit.person, assignment, draft_of(rest))
+        visit.store.write(save_draft, *visit.person, assignment, draft_of(rest))
     except UserError as error:
         yield {"error": error_details(error) | {"message": _unsent(visit, error).message}}
 
@@ -442,7 +457,7 @@ def _choose(visit: Visit) -> Answer:
     except FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)
     draft = {name: values for name, values in visit.form.fields.items() if name != "strength"}
-    visit.store.draft(*visit.person, assignment, draft_of(draft))
+    visit.store.write(save_draft, *visit.person, assignment, draft_of(draft))
     return Sent(to=f"/label?at={assignment}#turns")
 
 
@@ -455,7 +470,7 @@ def _edit(visit: Visit) -> Answer:
 
 
 def _answered(visit: Visit) -> Task:
-    answer = visit.store.answer(*visit.person, visit.path["assignment"])
+    answer = visit.store.read(own_answer, *visit.person, visit.path["assignment"])
     if answer is None:
         raise NotYoursError("there is no answer of yours to this task that could be changed")
     return Task(
@@ -475,7 +490,9 @@ def _revise(visit: Visit) -> Answer:
     try:
         label = {**held, **label_from_form(task.shown, task.values)}
         seconds = _timing(visit)["seconds"]
-        visit.store.revise(*visit.person, task.assignment, visit.form.need("key"), label, seconds=seconds)
+        visit.store.write(
+            revise_answer, *visit.person, task.assignment, visit.form.need("key"), label, seconds=seconds
+        )
     except FieldError as error:
         return _task_page(visit, task, error=error)
     return Sent(to="/history?notice=revised")
@@ -485,7 +502,7 @@ def _history(visit: Visit) -> Answer:
     before = visit.query.get("before", "")
     # In ASCII and short: a raised 2 is a digit to isdigit, and a database holds no number of twenty digits.
     number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
-    found = visit.store.history(*visit.person, _LISTED, number)
+    found = visit.store.read(own_history, *visit.person, _LISTED, number)
     entries = [
         {
             "assignment": answer["assignment"],

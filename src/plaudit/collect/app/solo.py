@@ -7,10 +7,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from plaudit.collect.adding import set_project
 from plaudit.collect.app.pages import OnceLink, Solo
 from plaudit.collect.asking import People
 from plaudit.collect.export import EmptyExportError, Snapshot, export
 from plaudit.collect.kinds import KINDS
+from plaudit.collect.people import issue_token, revoke
+from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, open_store
 from plaudit.errors import UserError
@@ -64,7 +67,7 @@ def opened_solo(out: Path, project: Project) -> Iterator[SoloWork]:
     with closing(open_store(where, create=True)) as store:
         _refuse_other_work(store, where, project)
         if PROJECT not in store.projects() or store.project(PROJECT) != project:
-            store.set_project(project, actor=NAME)
+            store.write(set_project, project, actor=NAME)
         people = People(store=store, project=PROJECT)
         yield SoloWork(people=people, project=project, pseudonym=_person(store))
 
@@ -85,12 +88,12 @@ def _refuse_other_work(store: LabelStore, where: Path, project: Project) -> None
 
 def _person(store: LabelStore) -> str:
     """The one person, who may also look at figures."""
-    for row in store.annotators(PROJECT):
+    for row in store.read(project_people, PROJECT):
         if row["person"] == NAME:
             return row["pseudonym"]
-    joined = store.token(PROJECT, "reviewer", name=NAME)
+    joined = store.write(issue_token, PROJECT, "reviewer", name=NAME)
     # The browser has a session; nobody uses the token.
-    store.revoke(PROJECT, joined.pseudonym, actor=joined.pseudonym)
+    store.write(revoke, PROJECT, joined.pseudonym, actor=joined.pseudonym)
     return joined.pseudonym
 
 

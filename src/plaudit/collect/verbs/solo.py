@@ -19,6 +19,7 @@ from plaudit.cli.parser import (
     row_options,
 )
 from plaudit.collect.kinds import KINDS, USUAL
+from plaudit.collect.progress import project_status
 from plaudit.errors import UserError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _label_solo(args: argparse.Namespace) -> None:
 
         serve(work.store, "127.0.0.1", args.port, ready, solo=solo)
         snapshot = export_solo(work, args.out)
-        left = work.store.status(project.name).missing
+        left = work.store.read(project_status, project.name).missing
     print()
     if snapshot is None:
         print(f"nothing was labelled yet; {args.out} is not written. The same command goes on")
@@ -177,7 +178,7 @@ def _drawn_bodies(args: argparse.Namespace, ask: str) -> list[dict[str, Any]]:
 
 
 def _announce(work: SoloWork, url: str, *, open_browser: bool) -> None:
-    status = work.store.status(work.project.name)
+    status = work.store.read(project_status, work.project.name)
     done = f", {status.labels} labelled already" if status.labels else ""
     print(f"{status.wanted} tasks{done}. Label them in the browser, at this machine alone:")
     print(f"  {url}")

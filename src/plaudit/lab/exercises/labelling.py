@@ -166,8 +166,8 @@ def _first_share(rows: Path) -> Estimate | None:
         return None
     from sqlalchemy import select
 
-    from plaudit.collect.kinds.pair import preferred_place
     from plaudit.collect.export import read_snapshot
+    from plaudit.collect.kinds.pair import preferred_place
     from plaudit.collect.store import open_store
     from plaudit.collect.tables import label
     from plaudit.collect.transaction import parsed
