@@ -13,6 +13,7 @@ import pytest
 from plaudit.collect.app.api import PREFIX
 from plaudit.collect.app.render import static
 from plaudit.collect.app.server import serve_in_background
+from plaudit.collect.people import make_invite
 from plaudit.collect.store import LabelStore
 from tests.collect.desks import Desk, MakeDesk
 from tests.collect.visitors import Reply, Visitor
@@ -90,7 +91,7 @@ def test_every_answer_carries_the_headers(visitor: Visitor, monkeypatch: pytest.
 
 
 def test_cookies_are_of_this_host_and_no_script_reads_them(visitor: Visitor, desk: Desk) -> None:
-    invite = desk.store.invite("p", actor="o1")
+    invite = desk.store.write(make_invite, "p", actor="o1")
     guest = Visitor(visitor.url, behind=visitor.behind)
     page = guest.get(f"/join/{invite}")
     entered = guest.send_form(f"/join/{invite}", name="Ada", password="correct horse battery")

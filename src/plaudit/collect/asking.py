@@ -16,8 +16,9 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from plaudit.collect import adding, log, views
-from plaudit.collect.answers import preferred_place
 from plaudit.collect.export import Filters, Snapshot, export, selected_labels
+from plaudit.collect.kinds import USUAL
+from plaudit.collect.kinds.pair import preferred_place
 from plaudit.collect.log import Entry
 from plaudit.collect.project import Project
 from plaudit.collect.qualifying import PLAUDIT
@@ -153,7 +154,7 @@ class People:
 
 
 def task_body(
-    task: Task, *, kind: str = "pair", source: Mapping[str, Any] | None = None, **metadata: Any
+    task: Task, *, kind: str = USUAL, source: Mapping[str, Any] | None = None, **metadata: Any
 ) -> dict[str, Any]:
     """What a store asks of a task's answers, with what finds the task again; nobody is shown more than texts.
 

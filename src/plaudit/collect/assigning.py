@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from plaudit.collect.answers import reverse
 from plaudit.collect.project import Project
 
 Purpose = Literal["qualify", "gold", "repeat", "work"]
@@ -115,7 +114,7 @@ def draw_order(count: int, before: Sequence[int] | None, *words: object) -> list
     [0, 1]
     """
     if before is not None:
-        return reverse(before)
+        return [*reversed(before)]
     order = list(range(count))
     random.Random(_digest(*words)).shuffle(order)
     return order

@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import Boolean, and_, bindparam, case, exists, func, or_, select
 
 from plaudit.collect import log
-from plaudit.collect.answers import reverse
 from plaudit.collect.assigning import (
     MOST_OPEN,
     REPEAT_AFTER,
@@ -22,7 +21,6 @@ from plaudit.collect.assigning import (
     select_task,
     uniform,
 )
-from plaudit.collect.kinds import shown_task
 from plaudit.collect.log import Entry
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import KeyConflictError, NotFoundError, NotYoursError, checked_text
@@ -37,6 +35,7 @@ from plaudit.collect.tables import (
     project,
     task,
 )
+from plaudit.collect.tasks import shown_task
 from plaudit.collect.transaction import Transaction, later, parsed
 from plaudit.data.fields import shorten
 
@@ -500,7 +499,7 @@ def _find_repeat(change: Transaction, name: str, person: Annotator, settings: Pr
     answered = person_row(change, name, person.name).answered
     names = {**_names(name, person, settings), "newest": answered - REPEAT_AFTER}
     row = change.connection.execute(_REPEATABLE, names).first()
-    return None if row is None else (task_of(change, name, row.task), reverse(json.loads(row.shown)))
+    return None if row is None else (task_of(change, name, row.task), [*reversed(json.loads(row.shown))])
 
 
 _FINDERS: dict[Purpose, Any] = {

@@ -15,16 +15,17 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from plaudit.collect import log, progress, views
-from plaudit.collect.answers import preferred_place
+from plaudit.collect import log, views
+from plaudit.collect.answers import rows_of
 from plaudit.collect.database import Database
+from plaudit.collect.kinds.pair import preferred_place
 from plaudit.collect.log import METADATA, Entry, Event
+from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import NotFoundError
-from plaudit.collect.rows import rows_of
 from plaudit.collect.store import LabelStore, open_store
 from plaudit.collect.tables import annotator, label, task
-from plaudit.collect.transaction import parsed
+from plaudit.collect.transaction import Transaction, parsed
 from plaudit.data.records import Record
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
@@ -145,7 +146,7 @@ def export(
     chosen = Filters() if filters is None else filters
     with _moment(store, project, position) as (connection, seq, link):
         settings = _settings(store, connection, project, position)
-        status = progress.status(connection, project)
+        status = project_status(Transaction(connection, store.now), project)
         found, left_out = selected_labels(connection, project, chosen, tasks)
     rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen.group)
     left_out |= _silent(len(found) - len({*events}.union(*votes)))

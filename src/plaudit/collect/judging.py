@@ -22,10 +22,8 @@ from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore
 from plaudit.collect.tables import task as task_table
 from plaudit.collect.transaction import Transaction
-from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability
+from plaudit.data.judging import PASSING, Judging, NoVerdict, Task, Verdict, first_probability
 from plaudit.data.records import text_to_json
-from plaudit.feedback.judges.chat import PASSING
-from plaudit.feedback.judges.identity import Judging
 
 _BATCH = 500
 _TASK = select(task_table.c.body).where(

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import bindparam, func, select
 
 from plaudit.collect.desk import Lease, lease_of, left_for, own_assignment, person_row, task_of
-from plaudit.collect.kinds import shown_task
 from plaudit.collect.tables import assignment as assignment_table, label
+from plaudit.collect.tasks import shown_task
 from plaudit.collect.transaction import Transaction
 
 _RECENT = 100
@@ -70,7 +70,7 @@ class OwnAnswer:
     """The version of the guidelines that it was given under."""
 
 
-def progress(look: Transaction, name: str, person: str) -> OwnProgress:
+def own_progress(look: Transaction, name: str, person: str) -> OwnProgress:
     """A person's own figures."""
     row = person_row(look, name, person)
     newest = look.connection.execute(_NEWEST, {"p": name, "n": person}).all()
@@ -86,13 +86,13 @@ def progress(look: Transaction, name: str, person: str) -> OwnProgress:
     )
 
 
-def lease(look: Transaction, name: str, person: str, assignment: str) -> Lease | None:
+def own_lease(look: Transaction, name: str, person: str, assignment: str) -> Lease | None:
     """A task that the person was given and has not answered; its time may be over."""
     row = own_assignment(look, name, person, assignment)
     return None if row.state == "answered" else lease_of(look, row)
 
 
-def answer(look: Transaction, name: str, person: str, assignment: str) -> OwnAnswer | None:
+def own_answer(look: Transaction, name: str, person: str, assignment: str) -> OwnAnswer | None:
     """The person's answer to a task that the person was given."""
     given = own_assignment(look, name, person, assignment)
     row = look.connection.execute(_LABEL, {"p": name, "n": person, "a": assignment}).first()
@@ -108,7 +108,7 @@ def answer(look: Transaction, name: str, person: str, assignment: str) -> OwnAns
     )
 
 
-def preferences(look: Transaction, name: str, person: str) -> dict[str, list[str]]:
+def own_preferences(look: Transaction, name: str, person: str) -> dict[str, list[str]]:
     """Which categories a person declined, which languages the person reads, and which areas they know."""
     found = json.loads(person_row(look, name, person).preferences)
     return {word: [*found.get(word, ())] for word in ("declined", "languages", "areas")}

@@ -15,7 +15,7 @@ _PANEL = (
 )
 
 
-def completion(look: Transaction, name: str, person: str) -> str | None:
+def completion_code(look: Transaction, name: str, person: str) -> str | None:
     """The code of a person's panel, once the person is through; None before, and for everybody else.
 
     Through is who answered as many as the invite says, or else whoever answered something and would be given

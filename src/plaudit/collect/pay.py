@@ -76,6 +76,7 @@ _BEGINS_FORMULA = tuple("=+-@\t\r\n|%＝＋－＠")
 
 def pay_rows(look: Transaction, project: str) -> list[Pay]:
     """What everybody of a project did, in the order in which they joined."""
+    look.settings(project)
     rows = columns(look.connection.execute(_PAY, {"p": project}).all())
     counts = ("labels", "surplus", *_PURPOSES)
     # PostgreSQL sums whole numbers into its own kind of number.

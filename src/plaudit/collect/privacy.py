@@ -16,6 +16,7 @@ from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry
 from plaudit.collect.people import take_out_rows
 from plaudit.collect.refusals import NotYoursError, checked_text
+from plaudit.collect.store import LabelStore
 from plaudit.collect.tables import (
     annotator,
     draft,
@@ -129,6 +130,7 @@ def set_group(change: Transaction, project: str, pseudonym: str, value: object) 
 
 def group_sums(look: Transaction, project: str) -> list[GroupSum]:
     """Groups of five people or more, the largest first, and everybody else in one sum of five or more."""
+    look.settings(project)
     found = dict[str | None, list[int]]()
     for row in look.connection.execute(_BY_GROUP, {"p": project}):
         found.setdefault(row.value, []).append(row.labels)
@@ -141,7 +143,14 @@ def group_sums(look: Transaction, project: str) -> list[GroupSum]:
     return [GroupSum(group=value, people=len(labels), labels=sum(labels)) for value, labels in sums]
 
 
-def erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
+def erase_person(store: LabelStore, project: str, name: str, *, actor: str) -> int:
+    """Delete what is personal of somebody, and what a database's own files still hold of it."""
+    seq = store.write(_erase, project, name, actor=actor)
+    store.database.clear_traces()
+    return seq
+
+
+def _erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
     """Delete what is personal of somebody; what was clicked stays, without a name and without words.
 
     The hashes of what was taken out stand in the event, so that the chain still proves that it was there.

@@ -13,7 +13,7 @@ from plaudit.collect import log, tables, views
 from plaudit.collect.database import Database
 from plaudit.collect.project import project_from_dict
 from plaudit.collect.tables import annotator, assignment, label, person, task
-from plaudit.collect.transaction import columns
+from plaudit.collect.transaction import Transaction, columns
 
 _PAGE = 500
 
@@ -109,9 +109,10 @@ _LABELS_OF_TASK = (
 )
 
 
-def status(connection: Connection, project: str) -> Status:
+def project_status(look: Transaction, project: str) -> Status:
     """The figures of a project."""
-    names = {"p": project}
+    look.settings(project)
+    connection, names = look.connection, {"p": project}
     rows = connection.execute(_BY_STATE, names).all()
     return Status(
         project=project,
@@ -132,8 +133,10 @@ def _counts(connection: Connection, statement: Any, names: dict[str, Any]) -> di
     return {row[0]: row[1] for row in sorted(connection.execute(statement, names))}
 
 
-def people(connection: Connection, project: str) -> list[dict[str, Any]]:
+def project_people(look: Transaction, project: str) -> list[dict[str, Any]]:
     """Everybody of a project, with counts; names are for owners and reviewers."""
+    look.settings(project)
+    connection = look.connection
     counts = {row.annotator: row for row in connection.execute(_LABEL_COUNTS, {"p": project})}
     rows = connection.execute(_PEOPLE, {"p": project})
     return [_person_entry(row, counts.get(row.name)) for row in rows]
@@ -162,37 +165,42 @@ def _person_entry(row: Any, own: Any) -> dict[str, Any]:
     }
 
 
-def tasks(
-    connection: Connection, project: str, *, state: str | None, limit: int, after: int
+def project_tasks(
+    look: Transaction, project: str, state: str | None = None, limit: int = 100, after: int = 0
 ) -> list[dict[str, Any]]:
     """Tasks of a project in the order in which they were added, a page at a time."""
+    look.settings(project)
     names: dict[str, Any] = {"p": project, "after": after, "most": min(limit, _PAGE)}
     statement = _TASKS if state is None else _TASKS_IN_STATE
-    found = connection.execute(statement, names if state is None else {**names, "s": state})
+    found = look.connection.execute(statement, names if state is None else {**names, "s": state})
     shown = ("id", "seq", "purpose", "state", "wanted", "taken", "done", "priority", "category")
     return [{name: getattr(row, name) for name in shown} | {"body": json.loads(row.body)} for row in found]
 
 
-def queue(connection: Connection, project: str) -> list[dict[str, Any]]:
+def review_queue(look: Transaction, project: str) -> list[dict[str, Any]]:
     """What needs a reviewer: blind, so without names and sources, with labels in the task's order."""
     found = list[dict[str, Any]]()
-    for item in tasks(connection, project, state="review", limit=_PAGE, after=0):
-        rows = connection.execute(_LABELS_OF_TASK, {"p": project, "t": item["id"]})
+    for item in project_tasks(look, project, "review", _PAGE):
+        rows = look.connection.execute(_LABELS_OF_TASK, {"p": project, "t": item["id"]})
         labels = [{"label": json.loads(row.label), "order": json.loads(row.shown)} for row in rows]
         found.append({"id": item["id"], "body": item["body"], "labels": labels})
     return found
 
 
-def faults(database: Database) -> Iterator[str]:
+def store_faults(look: Transaction) -> list[str]:
     """What is wrong with a store: nothing for a sound one. Looks at the whole of it."""
-    with database.reading() as connection:
-        damaged = list(log.chain_faults(connection))
-        yield from damaged
-        # A log that was altered cannot be replayed, and says nothing about the tables.
-        if not damaged:
-            yield from log.time_faults(connection)
-            yield from _cap_faults(connection)
-            yield from _replay_faults(connection)
+    connection = look.connection
+    # A log that was altered cannot be replayed, and says nothing about the tables.
+    return [*log.chain_faults(connection)] or [
+        *log.time_faults(connection),
+        *_cap_faults(connection),
+        *_replay_faults(connection),
+    ]
+
+
+def rebuild_tables(change: Transaction) -> None:
+    """Make all folds anew from the log."""
+    views.rebuild(change.connection, log.events(change.connection))
 
 
 _COUNTED = (

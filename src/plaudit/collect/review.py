@@ -16,11 +16,11 @@ from sqlalchemy import Connection, bindparam, func, select
 from plaudit.collect import log, progress
 from plaudit.collect.answers import side
 from plaudit.collect.desk import task_of
+from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import Event
 from plaudit.collect.people import INVITE_LETTERS
 from plaudit.collect.project import project_from_dict, project_to_dict
 from plaudit.collect.refusals import FieldError, NotFoundError
-from plaudit.collect.rows import text_of
 from plaudit.collect.store import LabelStore
 from plaudit.collect.tables import assignment, invite, label, panel, task
 from plaudit.collect.transaction import Transaction, later, parsed

@@ -18,16 +18,19 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from plaudit.collect import progress, views
+from plaudit.collect import views
 from plaudit.collect.answers import agreed_flags, agrees_with_gold
 from plaudit.collect.assigning import wilson_lower
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import text_of
+from plaudit.collect.people import set_standing
+from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project
-from plaudit.collect.rows import text_of
 from plaudit.collect.store import LabelStore
 from plaudit.collect.tables import label, project as projects, task
 from plaudit.collect.transaction import Transaction
 from plaudit.data.labels import answer_to
-from plaudit.data.records import text_to_json
+from plaudit.data.records import Demonstration, text_to_json
 from plaudit.errors import UserError
 
 TOP_MARK = 7
@@ -178,7 +181,7 @@ def screen(
     wanted = CutOffs() if cut_offs is None else cut_offs
     with store.looking() as look:
         settings = look.settings(project)
-        everybody = progress.people(look.connection, project)
+        everybody = project_people(look, project)
         authors = _authors(look, everybody, project, written_in or project)
         measures = _measured(look.connection, project, authors)
     people = [
@@ -212,7 +215,7 @@ def _authors(
     if written_in == project:
         return {(project, member["pseudonym"]): member["pseudonym"] for member in everybody}
     look.settings(written_in)
-    there = progress.people(look.connection, written_in)
+    there = project_people(look, written_in)
     names = {member["person"]: member["pseudonym"] for member in everybody}
     # A name that two people of either project have says nobody; those who were erased have none.
     unclear = {
@@ -258,7 +261,7 @@ def _marks(connection: Connection, authors: Mapping[tuple[str, str], str]) -> di
     marks = dict[str, list[float]]()
     for (name,) in connection.execute(_NAMES):
         settings = views.settings_of(connection, name)
-        if settings is None or settings.ask != "rate":
+        if settings is None or KINDS[settings.ask].marks is None:
             continue
         for row in connection.execute(_RATED, {"p": name}):
             answer, order, body = (json.loads(text) for text in (row.label, row.shown, row.body))
@@ -272,12 +275,12 @@ def _marks_of_label(
     answer: Mapping[str, Any], order: Sequence[int], body: Mapping[str, Any], settings: Project
 ) -> Iterable[tuple[tuple[str, str], float]]:
     """The mark of each answer, by the project and the pseudonym of who wrote it."""
+    marks = KINDS[settings.ask].marks
+    assert marks is not None
     for place, candidate in enumerate(order):
         source = body["candidates"][candidate].get("source") or {}
         given = [
-            1 + (TOP_MARK - 1) * (points[place] - 1) / (settings.levels(aspect) - 1)
-            for aspect, points in answer.get("points", {}).items()
-            if points[place] is not None
+            1 + (TOP_MARK - 1) * (points - 1) / (most - 1) for points, most in marks(answer, place, settings)
         ]
         if given:
             yield (str(source.get("project")), str(source.get("annotator"))), fmean(given)
@@ -381,7 +384,7 @@ def _notes(settings: Project, measures: Mapping[str, _Measures]) -> Iterable[str
     there = {what for own in measures.values() for what in own}
     for what, words in _UNMEASURED.items():
         # What nobody can have done in such a project needs no word.
-        possible = what == "demonstrations" or settings.ask not in ("write", "talk", "attack")
+        possible = what == "demonstrations" or KINDS[settings.ask].check_gold is not None
         if what not in there and possible:
             yield words
 
@@ -390,24 +393,24 @@ def decide(store: LabelStore, screening: Screening, *, actor: str) -> tuple[Scre
     """Set the standing of everybody whose proposal differs from it, with the reason; gives those."""
     for member in screening.decisions:
         standing, reason = member.proposed, member.reason
-        store.set_standing(screening.project, member.annotator, standing, reason=reason, actor=actor)
+        store.write(set_standing, screening.project, member.annotator, standing, reason=reason, actor=actor)
     return screening.decisions
 
 
 def demonstration_tasks(store: LabelStore, project: str) -> list[dict[str, Any]]:
     """What people wrote, as tasks for a project that asks for rate; reviewers see no author in them."""
     with store.looking() as look:
-        if look.settings(project).ask != "write":
-            raise UserError(
-                f"project {project} asks for {look.settings(project).ask}, and nobody writes in it"
-            )
+        ask = look.settings(project).ask
+        if Demonstration not in KINDS[ask].usual_of:
+            raise UserError(f"project {project} asks for {ask}, and nobody writes in it")
         rows = look.connection.execute(_WRITTEN, {"p": project}).all()
+    rated = next(kind.name for kind in KINDS.values() if kind.marks is not None)
     tasks = list[dict[str, Any]]()
     for row in rows:
         prompt, answer = json.loads(row.body)["prompt"], json.loads(row.label)["answer"]
         text = text_to_json(answer_to(text_of(prompt), answer))
         source = {"annotator": row.annotator, "project": project}
-        tasks.append({"kind": "rate", "prompt": prompt, "candidates": [{"text": text, "source": source}]})
+        tasks.append({"kind": rated, "prompt": prompt, "candidates": [{"text": text, "source": source}]})
     return tasks
 
 

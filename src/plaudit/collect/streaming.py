@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from plaudit.errors import UserError
-from plaudit.feedback.judges.replies import parse_chat_completion
 from plaudit.files import exact_json
+from plaudit.files.chat import read_completion
 from plaudit.files.posting import TransientError, excerpt_of
 
 Piece = tuple[int, str]
@@ -45,7 +45,7 @@ def words_of_stream(url: str, pieces: Iterator[bytes]) -> Iterator[str]:
             if words:
                 yield words
     if rest.lstrip().startswith(b"{"):
-        yield parse_chat_completion(url, rest).text
+        yield read_completion(url, rest).text
     elif not has_ended:
         raise TransientError("the answer was cut off")
 

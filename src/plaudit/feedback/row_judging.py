@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.judging import Judge, NoVerdict, Task, Verdict, outcomes
+from plaudit.data.judging import Judge, Judging, NoVerdict, Task, Verdict, outcomes
 from plaudit.data.read import read_records
 from plaudit.data.records import Record
 from plaudit.data.transforms import some_of
@@ -24,7 +24,7 @@ from plaudit.feedback.judged_rows import (
     rated_rows,
     refuse_other_rows,
 )
-from plaudit.feedback.judges.identity import Judging, judging_of
+from plaudit.feedback.judges.identity import judging_of
 from plaudit.feedback.judges.jury import Jury, Spread
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.money import Purse, total_estimate

@@ -32,10 +32,10 @@ from plaudit.collect.app.safety import (
     refuse_scope,
     status_of,
 )
-from plaudit.collect.people import Identity
+from plaudit.collect.people import Identity, record_refusal
 from plaudit.collect.quality.cache import Reports
 from plaudit.collect.refusals import FieldError, NotYoursError, checked_text
-from plaudit.collect.sessions import Session
+from plaudit.collect.sessions import Session, find_session
 from plaudit.collect.store import LabelStore
 from plaudit.data.fields import describe_value
 from plaudit.errors import UserError
@@ -381,7 +381,7 @@ def _handled(page: Page, visit: Visit, request: Request, content: bytes) -> Answ
         # The audit trail: who tried what is not theirs.
         if error.tried_in is not None:
             actor = "nobody" if visit.session is None else visit.who.pseudonym
-            visit.store.refused(error.tried_in, actor, f"{page.method} {page.path}: {error}")
+            visit.store.write(record_refusal, error.tried_in, actor, f"{page.method} {page.path}: {error}")
         raise
 
 
@@ -434,7 +434,7 @@ def _has_token(page: Page, visit: Visit, request: Request) -> bool:
 def _session_of(store: LabelStore, site: Site, request: Request) -> tuple[Session | None, str, Cookie | None]:
     """The session, the secret that form tokens are made of, and the cookie of a guest who is new."""
     secret = request.cookies.get(site.cookie, "")
-    session = store.session(secret) if secret else None
+    session = find_session(store, secret) if secret else None
     if session is not None:
         return session, secret, None
     guest = request.cookies.get(site.guest_cookie, "")

@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from plaudit.collect.app.pages import Answer, Page, Sent, Shown, Visit
+from plaudit.collect.own import own_preferences
+from plaudit.collect.people import set_preferences
 from plaudit.collect.project import Project, guidelines_version
+from plaudit.collect.qualifying import guidelines_read, read_guidelines
 from plaudit.collect.refusals import FieldError
 
 
@@ -15,7 +18,7 @@ def _guidelines(visit: Visit) -> Answer:
     values = {
         "words": project.guidelines,
         "version": guidelines_version(project),
-        "read": visit.store.guidelines_read(*visit.person),
+        "read": visit.store.read(guidelines_read, *visit.person),
     }
     return Shown(template="guidelines.html", values=values)
 
@@ -23,12 +26,12 @@ def _guidelines(visit: Visit) -> Answer:
 def _read_guidelines(visit: Visit) -> Answer:
     version = visit.form.need("version")
     # Those that were on the page: what changed while it was read is asked for again.
-    visit.store.read_guidelines(*visit.person, version)
+    visit.store.write(read_guidelines, *visit.person, version)
     return Sent(to="/label")
 
 
 def _preferences(visit: Visit) -> Answer:
-    return _preferences_page(visit, visit.store.preferences(*visit.person))
+    return _preferences_page(visit, visit.store.read(own_preferences, *visit.person))
 
 
 def _preferences_page(
@@ -58,7 +61,7 @@ def _prefer(visit: Visit) -> Answer:
         "areas": [area.strip() for area in re.split("[,،]", visit.form.value("areas") or "") if area.strip()],
     }
     try:
-        visit.store.prefer(*visit.person, **chosen)
+        visit.store.write(set_preferences, *visit.person, **chosen)
     except FieldError as error:
         return _preferences_page(visit, chosen, error)
     return Sent(to="/preferences?notice=preferences")

@@ -11,7 +11,6 @@ from anyio import CapacityLimiter
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from plaudit.collect.kinds import MOST_LEVELS, refuse_deep
 from plaudit.collect.people import Identity
 from plaudit.collect.refusals import (
     ChangedMeanwhileError,
@@ -24,6 +23,7 @@ from plaudit.collect.refusals import (
     TooOftenError,
     checked_text,
 )
+from plaudit.collect.tasks import MOST_LEVELS, refuse_deep
 from plaudit.config import did_you_mean
 from plaudit.data.fields import describe_value
 from plaudit.errors import UserError

@@ -7,10 +7,14 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from plaudit.collect.adding import set_project
 from plaudit.collect.app.pages import OnceLink, Solo
 from plaudit.collect.asking import People
 from plaudit.collect.export import EmptyExportError, Snapshot, export
-from plaudit.collect.project import KindName, Project
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.people import issue_token, revoke
+from plaudit.collect.progress import project_people
+from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, open_store
 from plaudit.errors import UserError
 
@@ -18,12 +22,6 @@ NAME = "you"
 """What the store calls whoever labels alone."""
 PROJECT = "solo"
 """The project of a store that one person works in."""
-_QUESTIONS = {
-    "rank": "Which answer is best, and which come next?",
-    "rate": "How good is each answer?",
-    "write": "What would a good answer be?",
-    "steps": "Where is the first mistake?",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +67,7 @@ def opened_solo(out: Path, project: Project) -> Iterator[SoloWork]:
     with closing(open_store(where, create=True)) as store:
         _refuse_other_work(store, where, project)
         if PROJECT not in store.projects() or store.project(PROJECT) != project:
-            store.set_project(project, actor=NAME)
+            store.write(set_project, project, actor=NAME)
         people = People(store=store, project=PROJECT)
         yield SoloWork(people=people, project=project, pseudonym=_person(store))
 
@@ -90,12 +88,12 @@ def _refuse_other_work(store: LabelStore, where: Path, project: Project) -> None
 
 def _person(store: LabelStore) -> str:
     """The one person, who may also look at figures."""
-    for row in store.annotators(PROJECT):
+    for row in store.read(project_people, PROJECT):
         if row["person"] == NAME:
             return row["pseudonym"]
-    joined = store.token(PROJECT, "reviewer", name=NAME)
+    joined = store.write(issue_token, PROJECT, "reviewer", name=NAME)
     # The browser has a session; nobody uses the token.
-    store.revoke(PROJECT, joined.pseudonym, actor=joined.pseudonym)
+    store.write(revoke, PROJECT, joined.pseudonym, actor=joined.pseudonym)
     return joined.pseudonym
 
 
@@ -107,12 +105,12 @@ def export_solo(work: SoloWork, out: Path) -> Snapshot | None:
         return None
 
 
-def project_solo(ask: KindName, question: str | None, guidelines: str) -> Project:
+def project_solo(ask: str, question: str | None, guidelines: str) -> Project:
     """The settings for one person: every task once, and nobody else to agree with.
 
     >>> project_solo("rank", None, "").overlap
     1
     """
     project = Project(name=PROJECT, ask=ask, guidelines=guidelines)
-    words = _QUESTIONS.get(ask) if question is None else question
+    words = KINDS[ask].alone if question is None else question
     return project if words is None else replace(project, question=words)

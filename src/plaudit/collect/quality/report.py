@@ -10,6 +10,7 @@ import numpy as np
 
 from plaudit.collect import log
 from plaudit.collect.export import last_of_labels
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.quality import bias, skill
 from plaudit.collect.quality.agreement import Values, agreements
 from plaudit.collect.quality.drift import Course, drifts
@@ -252,7 +253,8 @@ def _notes(found: Gathered) -> Iterator[str]:
         )
     elif found.chosen:
         yield (f"There is no agreement: all {found.chosen} tasks were chosen by a score, none at random.")
-    if found.project.ask in ("write", "talk", "attack"):
-        yield f"Tasks of the kind {found.project.ask} are answered by each person alone, so nobody can agree."
-    if found.project.ask == "rank":
-        yield "Each two answers of a ranking are compared as a pair; intervals resample whole prompts."
+    kind = KINDS[found.project.ask]
+    if kind.valued is None:
+        yield f"Tasks of the kind {kind.name} are answered by each person alone, so nobody can agree."
+    if kind.note:
+        yield kind.note

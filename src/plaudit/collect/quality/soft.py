@@ -10,10 +10,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from plaudit.collect.answers import rows_of
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.project import Project
 from plaudit.collect.quality.gathering import gather_rows
 from plaudit.collect.quality.skill import fit_skill
-from plaudit.collect.rows import rows_of, text_of
 from plaudit.data.records import Comparison, Record
 from plaudit.errors import UserError
 
@@ -28,7 +30,7 @@ def soft_rows(
 
     What a reviewer decided stays as it was decided. Labels of items with a known answer say nothing here.
     """
-    if settings.ask not in ("pair", "rank"):
+    if KINDS[settings.ask].compared is None:
         raise UserError(
             f"project {settings.name} asks for {settings.ask}: soft rows are of pairs and rankings; export "
             "without soft"

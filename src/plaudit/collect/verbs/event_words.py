@@ -27,7 +27,7 @@ def _project_words(subject: str, body: Mapping[str, Any]) -> str:
 
 
 def _task_words(subject: str, body: Mapping[str, Any]) -> str:
-    from plaudit.collect.rows import text_of
+    from plaudit.collect.kinds.kind import text_of
     from plaudit.data.records import plain_text
 
     prompt = shorten(plain_text(text_of(body["prompt"])))

@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plaudit.cli.parser import Subparsers, given_path, positive_integer
+from plaudit.collect.pay import pay_rows
+from plaudit.collect.people import make_invite, revoke, set_standing
+from plaudit.collect.privacy import erase_person, export_person, group_sums
+from plaudit.collect.progress import project_people
+from plaudit.collect.sessions import list_sessions, set_password
 from plaudit.collect.verbs.opening import ACTOR, STORE, add_project_option, opened, project_name
 from plaudit.config import did_you_mean
 from plaudit.data.fields import shorten
@@ -75,7 +80,9 @@ def _invite(args: argparse.Namespace) -> None:
     panel = Panel(code=args.code, tasks=args.tasks) if args.panel else None
     with opened(args) as store:
         name = project_name(store, args.project)
-        secret = store.invite(name, role=args.role, uses=args.uses, days=args.days, actor=ACTOR, panel=panel)
+        secret = store.write(
+            make_invite, name, role=args.role, uses=args.uses, days=args.days, actor=ACTOR, panel=panel
+        )
         store_option = "" if args.store == STORE else f" --store {store.where}"
     times = "once" if args.uses == 1 else f"{args.uses} times"
     # The secret alone goes where a script reads it.
@@ -101,7 +108,7 @@ def _ways_in(panel: bool) -> Iterator[str]:
 def _people(args: argparse.Namespace) -> None:
     with opened(args) as store:
         name = project_name(store, args.project)
-        rows, groups = store.annotators(name), store.groups(name)
+        rows, groups = store.read(project_people, name), store.read(group_sums, name)
     if args.json:
         sums = [{"group": found.group, "people": found.people, "labels": found.labels} for found in groups]
         print(json.dumps({"people": rows, "groups": sums}))
@@ -135,7 +142,7 @@ def _group_lines(groups: Sequence[GroupSum]) -> Iterator[str]:
 
 def _pseudonym(store: LabelStore, project: str, word: str) -> str:
     """Whom a word names: what the log calls somebody, or the name that one person alone has."""
-    rows = store.annotators(project)
+    rows = store.read(project_people, project)
     called = [row["pseudonym"] for row in rows if word in (row["pseudonym"], row["person"])]
     if not called:
         names = [name for row in rows for name in (row["pseudonym"], row["person"]) if name]
@@ -155,10 +162,10 @@ def _person(args: argparse.Namespace) -> None:
             if getattr(args, option) not in (None, False):
                 print(do(store, project, pseudonym, args))
                 return
-        (row,) = [row for row in store.annotators(project) if row["pseudonym"] == pseudonym]
+        (row,) = [row for row in store.read(project_people, project) if row["pseudonym"] == pseudonym]
         for line in _table([row]):
             print(line)
-        for session in store.sessions(project, pseudonym):
+        for session in store.read(list_sessions, project, pseudonym):
             print(f"signed in since {_moment(session.started)}, last used {_moment(session.used)} UTC")
 
 
@@ -167,7 +174,7 @@ def _moment(at: str) -> str:
 
 
 def _export_person(store: LabelStore, project: str, pseudonym: str, args: argparse.Namespace) -> str:
-    found = store.export_person(project, pseudonym)
+    found = store.read(export_person, project, pseudonym)
     _write_private(args.export, json.dumps(found, ensure_ascii=False, indent=2) + "\n")
     return f"{args.export}: everything that is stored of {pseudonym}, with {len(found['events'])} events"
 
@@ -181,7 +188,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _erase(store: LabelStore, project: str, pseudonym: str, _: argparse.Namespace) -> str:
-    seq = store.erase(project, pseudonym, actor=ACTOR)
+    seq = erase_person(store, project, pseudonym, actor=ACTOR)
     return (
         f"{pseudonym} of {project} is erased (event {seq}): name, sessions, tokens, drafts and words "
         "are gone. Backups, and files that were exported before, still have them"
@@ -189,18 +196,18 @@ def _erase(store: LabelStore, project: str, pseudonym: str, _: argparse.Namespac
 
 
 def _end_sessions(store: LabelStore, project: str, pseudonym: str, _: argparse.Namespace) -> str:
-    sessions = len(store.sessions(project, pseudonym))
-    tokens = store.revoke(project, pseudonym, actor=ACTOR)
+    sessions = len(store.read(list_sessions, project, pseudonym))
+    tokens = store.write(revoke, project, pseudonym, actor=ACTOR)
     return f"{pseudonym} of {project}: {sessions} sessions and {tokens} tokens ended"
 
 
 def _suspend(store: LabelStore, project: str, pseudonym: str, args: argparse.Namespace) -> str:
-    store.set_standing(project, pseudonym, "suspended", reason=args.suspend, actor=ACTOR)
+    store.write(set_standing, project, pseudonym, "suspended", reason=args.suspend, actor=ACTOR)
     return f"{pseudonym} of {project} is suspended, signed out, and left out of exports"
 
 
 def _set_password(store: LabelStore, project: str, pseudonym: str, _: argparse.Namespace) -> str:
-    store.set_password(project, pseudonym, _typed_password(pseudonym), actor=ACTOR)
+    set_password(store, project, pseudonym, _typed_password(pseudonym), actor=ACTOR)
     return f"{pseudonym} of {project} has another password, and is signed out everywhere"
 
 
@@ -231,7 +238,7 @@ def _pay(args: argparse.Namespace) -> None:
         raise UserError(f"{args.out}: name a file in a folder that is there")
     with opened(args) as store:
         name = project_name(store, args.project)
-        rows = store.pay(name)
+        rows = store.read(pay_rows, name)
     _write_private(args.out, pay_csv(rows))
     hours = sum(row.seconds for row in rows) / 3600
     print(f"{args.out}: {len(rows)} people of {name}, {hours:.1f} hours of active work")

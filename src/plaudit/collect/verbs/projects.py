@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plaudit.cli.parser import Subparsers, add_row_options, given_path, row_options
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import take_in
+from plaudit.collect.progress import project_status, project_tasks
 from plaudit.collect.verbs.opening import ACTOR, add_project_option, add_store_option, opened, project_name
 from plaudit.data.fields import join_names, shorten
 
@@ -61,11 +64,11 @@ def _set_project(args: argparse.Namespace) -> None:
         before = store.project(project.name) if project.name in store.projects() else None
         # The same settings make no event, so that a script may run this again and again.
         if before != project:
-            store.set_project(project, actor=ACTOR)
+            store.write(set_project, project, actor=ACTOR)
         for line in _changes(before, project):
             print(f"{store.where}: {line}")
         for purpose, intake in known:
-            added = store.add_tasks(project.name, intake.bodies, actor=ACTOR)
+            added = store.write(add_tasks, project.name, intake.bodies, actor=ACTOR)
             there = f", {added.repeated} were there already" if added.repeated else ""
             print(f"{store.where}: {added.added} {_ITEMS[purpose]} added to {project.name}{there}")
         for note in _qualification_notes(store, project):
@@ -121,7 +124,7 @@ def _qualification_notes(store: LabelStore, project: Project) -> Iterator[str]:
 
 def _items(store: LabelStore, project: str) -> Iterator[dict[str, Any]]:
     after = 0
-    while page := store.tasks(project, "item", after=after):
+    while page := store.read(project_tasks, project, "item", after=after):
         yield from page
         after = page[-1]["seq"]
 
@@ -141,7 +144,7 @@ def _add(args: argparse.Namespace) -> None:
             print(intake.sentence)
             for reason, count in intake.left_out.items():
                 print(f"{path}: {count} × {reason} left out")
-            added, taken = store.take_in(project.name, intake.bodies, intake.given, actor=ACTOR)
+            added, taken = store.write(take_in, project.name, intake.bodies, intake.given, actor=ACTOR)
             there = f", {added.repeated} were there already" if added.repeated else ""
             print(f"{path}: {added.added} {_ITEMS[known]} added to {project.name}{there}")
             if intake.given:
@@ -159,7 +162,7 @@ def _taken_words(taken: Any) -> str:
 def _status(args: argparse.Namespace) -> None:
     with opened(args) as store:
         name = project_name(store, args.project)
-        status, project = store.status(name), store.project(name)
+        status, project = store.read(project_status, name), store.project(name)
         where = store.where
     if args.json:
         print(json.dumps({**asdict(status), "done": status.done}))

@@ -7,7 +7,7 @@ import os
 import sys
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from plaudit.cli.parser import (
     Subparsers,
@@ -18,7 +18,8 @@ from plaudit.cli.parser import (
     positive_integer,
     row_options,
 )
-from plaudit.collect.project import KindName
+from plaudit.collect.kinds import KINDS, USUAL
+from plaudit.collect.progress import project_status
 from plaudit.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,10 +27,9 @@ if TYPE_CHECKING:
     from plaudit.collect.intake import Intake
     from plaudit.collect.project import Project
 
-_ANSWERS = {"pair": 2, "rank": 4, "rate": 1}
-_SOLO_KINDS = ("pair", "rank", "rate", "write", "steps")
-
-
+_DRAWN = {kind.name: kind.drawn for kind in KINDS.values() if kind.drawn}
+"""How many answers of a model to each prompt are judged, by kind."""
+_SOLO_KINDS = [kind.name for kind in KINDS.values() if kind.conversation is None]
 VERB = "solo"
 """The verb that may be left out: ``plaudit collect pairs.jsonl --out labels.jsonl``."""
 
@@ -86,7 +86,7 @@ def _label_solo(args: argparse.Namespace) -> None:
 
         serve(work.store, "127.0.0.1", args.port, ready, solo=solo)
         snapshot = export_solo(work, args.out)
-        left = work.store.status(project.name).missing
+        left = work.store.read(project_status, project.name).missing
     print()
     if snapshot is None:
         print(f"nothing was labelled yet; {args.out} is not written. The same command goes on")
@@ -101,8 +101,8 @@ def _refuse_impossible(args: argparse.Namespace) -> None:
         raise UserError("say what is to be labelled: either FILE, or --model DIR with --prompts ROWS")
     if (args.model is None) != (args.prompts is None):
         raise UserError("--model and --prompts go together: one answers, the others are answered")
-    if args.model is not None and (args.ask or "pair") not in _ANSWERS:
-        raise UserError(f"--as {args.ask}: answers of a model are compared: pair, rank or rate")
+    if args.model is not None and (args.ask or USUAL) not in _DRAWN:
+        raise UserError(f"--as {args.ask}: answers of a model are compared: {', '.join(_DRAWN)}")
     if not 0 <= args.port <= 65_535:
         raise UserError(f"--port {args.port}: expected 0 to 65535")
 
@@ -113,7 +113,7 @@ def _project(args: argparse.Namespace) -> Project:
 
     ask = args.ask
     if ask is None:
-        ask = "pair" if args.rows is None else kind_of_rows(args.rows, args.format, row_options(args))
+        ask = USUAL if args.rows is None else kind_of_rows(args.rows, args.format, row_options(args))
     if ask not in _SOLO_KINDS:
         raise UserError(
             f"{args.rows}: these are tasks to {ask}, which need a server to talk to; make a project with "
@@ -125,7 +125,6 @@ def _project(args: argparse.Namespace) -> Project:
             guidelines = args.guidelines.read_text("utf-8")
         except (OSError, ValueError) as error:
             raise UserError(f"--guidelines {args.guidelines}: it cannot be read ({error})") from error
-    assert ask in get_args(KindName)
     return project_solo(ask, args.question, guidelines)
 
 
@@ -166,7 +165,7 @@ def _drawn_bodies(args: argparse.Namespace, ask: str) -> list[dict[str, Any]]:
         model=args.model,
         prompts=args.prompts,
         sampling=SamplingSettings(temperature=args.temperature, max_tokens=args.max_tokens, seed=args.seed),
-        answers=args.answers or _ANSWERS[ask],
+        answers=args.answers or _DRAWN[ask],
         n=args.tasks,
         read_options=row_options(args),
     )
@@ -179,7 +178,7 @@ def _drawn_bodies(args: argparse.Namespace, ask: str) -> list[dict[str, Any]]:
 
 
 def _announce(work: SoloWork, url: str, *, open_browser: bool) -> None:
-    status = work.store.status(work.project.name)
+    status = work.store.read(project_status, work.project.name)
     done = f", {status.labels} labelled already" if status.labels else ""
     print(f"{status.wanted} tasks{done}. Label them in the browser, at this machine alone:")
     print(f"  {url}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from plaudit.cli.parser import Subparsers
+from plaudit.collect.progress import rebuild_tables, store_faults
 from plaudit.collect.verbs.opening import add_store_option, opened
 from plaudit.errors import UserError
 
@@ -29,9 +30,9 @@ def _check(args: argparse.Namespace) -> None:
                 damaged = list(chain_faults(look.connection))
             # Tables that are made from an altered log would only look sound.
             _refuse_damaged(store.where, damaged)
-            store.rebuild()
+            store.write(rebuild_tables)
             print(f"{store.where}: all tables made anew from the log")
-        _refuse_damaged(store.where, store.check())
+        _refuse_damaged(store.where, store.read(store_faults))
         events = store.position()[0]
         print(f"{store.where}: sound: {events} events in one chain, and the tables are what a replay makes")
 

@@ -32,9 +32,9 @@ from plaudit.feedback.judges.words import (
     SERVER,
     SPREAD,
     asks_a_model,
-    parse_judge_address,
     parse_judge_word,
 )
+from plaudit.files.chat import parse_server
 from plaudit.files.user_code import accepted_arguments
 from plaudit.models.load import architectures
 from plaudit.rewards.base import Reward
@@ -61,7 +61,7 @@ def _check_model_judge(spec: str) -> None:
     parsed.how()
     place = parsed.place.partition(":")[2]
     if spec.startswith(SERVER):
-        parse_judge_address(parsed.place)
+        parse_server(parsed.place)
     elif spec.startswith(LOCAL) and not model_folder(Path(place)).is_dir():
         raise UserError(f"{spec}: there is no folder {place}; name that of a chat model")
     elif spec.startswith(CALL):

@@ -22,6 +22,7 @@ import yaml
 
 from plaudit.config import did_you_mean
 from plaudit.data.judging import (
+    PASSING,
     Judge,
     NoVerdict,
     Orders,
@@ -34,7 +35,6 @@ from plaudit.data.judging import (
 )
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
-from plaudit.feedback.judges.chat import PASSING
 from plaudit.feedback.judges.pooling import pooled_verdict
 from plaudit.feedback.judges.words import JURY
 

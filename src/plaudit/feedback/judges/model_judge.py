@@ -25,6 +25,7 @@ from statistics import fmean
 from typing import Protocol
 
 from plaudit.data.judging import (
+    LOGPROBS_REFUSED,
     NoVerdict,
     Orders,
     Task,
@@ -37,7 +38,6 @@ from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.feedback.judges.both_ways import verdict_of_orders
 from plaudit.feedback.judges.cache import Reply
-from plaudit.feedback.judges.chat import LOGPROBS_REFUSED
 from plaudit.feedback.judges.constitution import Principle
 from plaudit.feedback.judges.ledger import ChatRequest
 from plaudit.feedback.judges.money import Estimate

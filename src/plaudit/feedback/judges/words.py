@@ -13,7 +13,6 @@ from plaudit.config import did_you_mean
 from plaudit.errors import UserError
 from plaudit.feedback.judges.constitution import Constitution, constitution_named
 from plaudit.feedback.judges.money import Prices, parse_prices
-from plaudit.files.posting import parse_url
 
 How = Literal["verdict", "letter", "reasons", "points", "answer"]
 """How a judge says what it thinks: a word behind reasons, a letter, a clamped letter behind reasons, points
@@ -198,16 +197,3 @@ def asks_a_model(word: str) -> bool:
     (True, False)
     """
     return word.startswith((SERVER, LOCAL, CALL, JURY, SPREAD))
-
-
-def parse_judge_address(word: str) -> tuple[str, str]:
-    """The address and the model of a server's word, or a complaint.
-
-    >>> parse_judge_address("openai:http://127.0.0.1:8000/v1#small-judge")
-    ('http://127.0.0.1:8000/v1', 'small-judge')
-    """
-    url, _, model = word.removeprefix(SERVER).partition("#")
-    if not model:
-        raise UserError(f"{word}: name the model behind a #, as in openai:http://127.0.0.1:8000/v1#model")
-    parse_url(url)
-    return url, model

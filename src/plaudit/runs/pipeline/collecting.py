@@ -191,7 +191,9 @@ def _begin(people: People, wanted: Project, settings: CollectSettings) -> Projec
     if settings.overlap is not None:
         named = replace(named, overlap=settings.overlap)
     if named != there:
-        people.store.set_project(named, actor=_ACTOR)
+        from plaudit.collect.adding import set_project
+
+        people.store.write(set_project, named, actor=_ACTOR)
     if settings.project is not None:
         _add_items(people, named)
     return named
@@ -202,10 +204,11 @@ def _add_items(people: People, project: Project) -> None:
     items: Mapping[Known, str | None] = {"gold": project.gold_rows, "qualify": project.qualify_rows}
     for purpose, rows in items.items():
         if rows is not None:
+            from plaudit.collect.adding import add_tasks
             from plaudit.collect.intake import read_intake
 
             bodies = read_intake(Path(rows), project, purpose).bodies
-            people.store.add_tasks(project.name, bodies, actor=_ACTOR)
+            people.store.write(add_tasks, project.name, bodies, actor=_ACTOR)
 
 
 def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:

@@ -6,21 +6,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from plaudit.collect.project import KindName
+from plaudit.collect.kinds import KINDS
 from plaudit.errors import UserError
 
 if TYPE_CHECKING:
     from plaudit.collect.timing import Timing
 
-SECONDS: dict[KindName, int] = {
-    "pair": 300,
-    "rank": 600,
-    "rate": 180,
-    "write": 900,
-    "steps": 300,
-    "talk": 900,
-    "attack": 900,
-}
+SECONDS = {kind.name: kind.seconds for kind in KINDS.values()}
 """How long a label takes where nobody has measured: of a pair the five minutes that InstructGPT's comparisons
 are reckoned with, of the others guesses in proportion to what is read and written."""
 PAY = 20.0
@@ -34,7 +26,7 @@ class LabellingRequest:
     Example: ``LabellingRequest(ask="pair", tasks=1000, overlap=2, most=4, seconds=300, pay=20)``
     """
 
-    ask: KindName
+    ask: str
     """The kind of task."""
     tasks: int
     """How many tasks."""

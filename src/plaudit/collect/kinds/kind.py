@@ -1,0 +1,358 @@
+"""What a kind of task is: one record with all that sets it apart, and the checks that kinds share.
+
+A kind is a file beside this one, a template of the same name, and a line in the registry. Everything else of
+the wing asks the record: the store, pages, commands, exports and reports know no kind by name.
+
+Labels come in the order in which the answers were shown, and are stored so, with that order: who clicks the
+left answer whatever stands there can be found only in the order that was shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from plaudit.collect.refusals import MOST_CHARACTERS, FieldError, checked_text
+from plaudit.config import did_you_mean
+from plaudit.data.fields import Node, read_text_or_messages, shorten
+from plaudit.data.judging import Task
+from plaudit.data.records import Message, Record, Text, pictures, plain_text
+
+Body = Mapping[str, Any]
+"""A task as the store holds it."""
+Label = Mapping[str, Any]
+"""What somebody said of a task, in the order shown."""
+Order = Sequence[int]
+"""Which candidate was shown at which place."""
+Shown = Mapping[str, Any]
+"""What an annotator is shown of a task, as `tasks.shown_task` makes it."""
+Form = Mapping[str, Sequence[str]]
+"""The fields of a form, each with all the values that were sent for it."""
+Values = Mapping[str, Sequence[object]]
+"""The values of a form's fields, not yet as texts."""
+Words = tuple[str, ...]
+"""What two answers share that nobody could tell apart."""
+LETTERS = "ABCDEFGHI"
+"""What the answers of a task are called."""
+
+
+class Settings(Protocol):
+    """What a kind needs to know of its project."""
+
+    @property
+    def scale(self) -> tuple[str, ...]: ...
+    @property
+    def ties(self) -> bool: ...
+    @property
+    def flags(self) -> tuple[str, ...]: ...
+    @property
+    def aspects(self) -> tuple[str, ...]: ...
+    @property
+    def points(self) -> int: ...
+    def words_of(self, aspect: str) -> tuple[str, ...]: ...
+    def levels(self, aspect: str) -> int: ...
+
+
+class Voice(Protocol):
+    """The words of a reader's language. What it gives is safe to print; what goes in need not be."""
+
+    def speak(self, key: str, **places: object) -> str: ...
+    def own(self, word: str) -> str: ...
+    def written(self, text: str) -> str: ...
+    def put(self, pattern: str, *parts: object) -> str: ...
+    def join(self, separator: str, parts: Iterable[str]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """A label with all that its rows are made of.
+
+    Example: ``Labelled(body=body, label={"strength": -2}, order=[1, 0], annotator="a3", group="people", …)``
+    """
+
+    body: Body
+    label: Label
+    order: Order
+    annotator: str
+    group: str | None
+    """People or ai."""
+    settings: Settings
+
+    @property
+    def prompt(self) -> Text:
+        return text_of(self.body["prompt"])
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What each row says of who and what."""
+        category = self.body.get("category")
+        return {"annotator": self.annotator, "group": self.group, "category": category}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """How a kind talks with the project's server."""
+
+    answers: int
+    """To each message; of several the person says which is better, and the conversation goes on with it."""
+    sent: tuple[str, ...]
+    """What a person sends of a conversation that is over; the turns are kept by the server."""
+    label: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]
+    """The fields of the label that the turns become."""
+    messages: Callable[[Text, Sequence[Mapping[str, Any]], str], Sequence[Message]]
+    """What an opening, the turns so far and a new message are to the server."""
+
+
+def nothing(*given: object) -> dict[str, Any]:
+    """No fields, whatever is given."""
+    del given
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of task.
+
+    Example: ``KINDS["pair"].answers == (2, 2)``
+    """
+
+    name: str
+    """How projects and tasks name it."""
+
+    # Tasks.
+    answers: tuple[int, int] = (0, 0)
+    """How many candidates a task has, at least and at most."""
+    own: tuple[str, ...] = ()
+    """Fields that only tasks of this kind have."""
+    empty_prompt: bool = False
+    """Whether a task may begin with nothing: a conversation that the person opens."""
+    check_own: Callable[[Node, Text], dict[str, Any]] = nothing
+    """The own fields of a task that was sent, and its prompt, as the store holds them."""
+    check_gold: Callable[[Node, Body, Settings], dict[str, Any]] | None = None
+    """What is known to be right of a task; None where nothing is right or wrong."""
+    example: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The own fields of a task that shows an owner how tasks are written."""
+
+    # Rows in.
+    records: tuple[type[Record], ...]
+    """Which records become a task."""
+    usual_of: tuple[type[Record], ...] = ()
+    """Of which records this is asked where nobody says what."""
+    own_of_record: Callable[[Record], dict[str, Any]] = nothing
+    gold_of_records: Callable[[Sequence[Record], Sequence[Words], Settings], dict[str, Any]] | None = None
+    """What records of one task say is right, with its answers in their order; set where `check_gold` is."""
+    drawn: int = 0
+    """How many answers a model writes for a task where nobody says; 0: none could be judged."""
+
+    # The page.
+    template: Path | None = None
+    """Where its template lies; None: ``app/templates/kinds/<name>.html``."""
+    width: str = ""
+    """The class of the page: wide, broad, or of one column."""
+    scripts: tuple[str, ...] = ()
+    numbers: bool = True
+    """Whether the digits of a keyboard choose."""
+    question: str
+    """The key of what stands above every task where the project has no words of its own."""
+    alone: str | None = None
+    """What stands there where somebody labels alone; None: what the settings begin with."""
+    prompt: str = "prompt"
+    """The key of what the prompt is called."""
+    shown: Callable[[Body, Settings], dict[str, Any]] = nothing
+    """What an annotator is shown beside prompt and answers."""
+    compared_texts: Callable[[Shown, Form], tuple[str, str] | None] | None = None
+    """Two texts whose differences can be marked."""
+    conversation: Conversation | None = None
+
+    # The form.
+    fields: tuple[str, ...]
+    """The names of its fields, without the places behind a hyphen."""
+    read: Callable[[Shown, Form], dict[str, Any]]
+    """The label that a form says; a refusal names the form's field."""
+    values: Callable[[Shown, Label], Values]
+    """What the form's fields hold for a label."""
+    first_field: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Where the page says what is wrong with a field of the label."""
+    faults: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The keys of what is said there, by the form's field."""
+
+    # The label.
+    check: Callable[[Node, Body, Settings], dict[str, Any]]
+    """The label as the store holds it; a refusal names its field."""
+    say: Callable[[Shown, Label, Voice], str]
+    """The label in a line for whoever gave it."""
+    summary: Callable[[Label, Order, Settings, Voice], str]
+    """The label in a line for those who manage, with the answers' letters in the task's own order."""
+    texts: tuple[str, ...] = ("why",)
+    """Its fields that hold what somebody wrote."""
+    essence: str | None = None
+    """The field of somebody's words without which nothing of the label is left."""
+    majority: Callable[[Label, Order], str | None] | None = None
+    """What a majority is counted over, in the task's own order."""
+    is_right: Callable[[Label, Mapping[str, Any], Order], bool | None] | None = None
+    """Whether a label says what is known to be right; None where it says nothing of it."""
+    known: Callable[[Label, Order, Settings], dict[str, Any] | None] | None = None
+    """What a label makes known for a gold item; None where it leaves open what would be right."""
+
+    # Rows out, figures, costs.
+    rows: Callable[[Labelled], list[Record]]
+    statement: Callable[[Label, Order], Any] | None = None
+    """What is compared with the same person's second answer, in the task's own order."""
+    valued: Callable[[Label, Order, Order, Settings], Iterator[tuple[str, Any, int]]] | None = None
+    """Aspect, part of the task and value of all that a label says, by which agreement is computed; None
+    where each person answers alone. The second order is that of the answers' hashes."""
+    compared: Callable[[Label, Order, Order], Iterator[tuple[int, int, int]]] | None = None
+    """Two places of the task, the one with the lower hash first, and above 0 where the second is better."""
+    scales: Callable[[Settings], Mapping[str, tuple[int, str]]] | None = None
+    """How many values an aspect has, and how they are compared; set where `valued` is."""
+    note: str = ""
+    """What a reader of the figures must know."""
+    marks: Callable[[Label, int, Settings], list[tuple[int, int]]] | None = None
+    """Points of the answer shown at a place, each with the most points; of kinds that rate."""
+    seconds: int = 300
+    """How long a label takes where nobody has measured."""
+
+
+# Checks of tasks and labels.
+
+
+def refuse_unknown(node: Node, known: Sequence[str], where: str = "label") -> None:
+    """Complain about a field that is not known, with the nearest that is."""
+    for name in node.fields():
+        if name not in known:
+            raise FieldError(
+                field=f"{node.path}.{name}" if node.path else name,
+                found=f"an unknown field of a {where}{did_you_mean(name, known)}",
+                expected=f"one of {', '.join(known)}",
+            )
+
+
+def text_of(value: object) -> Text:
+    """A text of a task as rows have it."""
+    return read_text_or_messages(Node(value=value, path="text"))
+
+
+def task_of(given: Labelled) -> Task:
+    """The task as a judge sees it, in its own order."""
+    candidates = given.body["candidates"]
+    return Task(
+        prompt=given.prompt,
+        answers=tuple(text_of(candidate["text"]) for candidate in candidates),
+        ended=tuple(candidate.get("ended", True) for candidate in candidates),
+        category=given.body.get("category"),
+        reference_answer=given.body.get("reference_answer"),
+        metadata=given.body.get("metadata", {}),
+    )
+
+
+def words_of(text: Text) -> Words:
+    """The words of an answer by which it is known; blanks at the ends make no difference."""
+    return (plain_text(text).strip(), *pictures(text))
+
+
+def read_words(node: Node, name: str = "why") -> dict[str, str]:
+    """The words of a field that may be left out."""
+    words = node.optional(name)
+    return {} if words is None else {name: checked_text(name, words.value)}
+
+
+def needed_words(node: Node) -> str:
+    return checked_text(node.path, node.value, most=MOST_CHARACTERS, empty=False)
+
+
+def read_whole(node: Node, low: int, high: int) -> int:
+    value = node.value
+    # True is an int to Python, and would be 1.
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise node.wrong_type_error(f"a whole number from {low} to {high}")
+    return value
+
+
+def says_none(node: Node) -> bool:
+    """Whether the label says that nothing can be said."""
+    none = node.optional("none")
+    if none is not None and none.value is not True:
+        raise none.wrong_type_error("true, or leave it out")
+    return none is not None
+
+
+def read_flags(node: Node, count: int, settings: Settings) -> dict[str, list[list[str]]]:
+    """The field ``flags`` of a label or of a known answer: what each answer is reported for."""
+    listed = node.optional("flags")
+    if listed is None:
+        return {}
+    items = listed.items()
+    if len(items) != count:
+        raise listed.wrong_type_error(f"a list of flags for each of the {count} answers")
+    for item in items:
+        for flag in item.items():
+            if flag.value not in settings.flags:
+                raise flag.wrong_type_error(f"one of {', '.join(settings.flags) or 'no flags at all'}")
+    # As a set in order: the same reports are the same label, however they were clicked.
+    return {"flags": [sorted({str(flag.value) for flag in item.items()}) for item in items]}
+
+
+# Forms.
+
+
+def form_value(form: Form, name: str) -> str:
+    """The value of a field that may be sent once; nothing is an empty text."""
+    values = form.get(name, ())
+    if len(values) > 1:
+        raise FieldError(field=name, found=f"{len(values)} values", expected="one")
+    return values[0] if values else ""
+
+
+def form_text(form: Form, name: str) -> str:
+    """A text as its writer meant it: browsers send every line's end as two characters."""
+    return form_value(form, name).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def form_texts(form: Form, *names: str) -> dict[str, Any]:
+    """The texts that hold words."""
+    return {name: text for name in names if (text := form_text(form, name)).strip()}
+
+
+def form_whole(form: Form, name: str, low: int, high: int) -> int:
+    """The number that was chosen."""
+    value = form_value(form, name)
+    numbers = {str(number): number for number in range(low, high + 1)}
+    # Looked up and not parsed: to int() "1_0", " 1" and Arabic digits are numbers too.
+    if value not in numbers:
+        raise FieldError(field=name, found=_found(value), expected=f"a whole number from {low} to {high}")
+    return numbers[value]
+
+
+def form_choice(form: Form, name: str, known: Sequence[str]) -> str:
+    """The word that was chosen, or an empty one."""
+    value = form_value(form, name)
+    if value and value not in known:
+        raise FieldError(field=name, found=_found(value), expected=f"one of {', '.join(known)}")
+    return value
+
+
+def form_checked(form: Form, name: str) -> bool:
+    return form_choice(form, name, ("yes",)) == "yes"
+
+
+def _found(value: str) -> str:
+    return repr(shorten(value)) if value else "nothing"
+
+
+def form_flags(shown: Shown, form: Form) -> dict[str, Any]:
+    flags = [[*form.get(f"flags-{place}", ())] for place in range(len(shown["answers"]))]
+    for place, given in enumerate(flags):
+        for flag in given:
+            if flag not in shown.get("flags", ()):
+                known = ", ".join(shown.get("flags", ())) or "no flags at all"
+                raise FieldError(field=f"flags-{place}", found=_found(flag), expected=f"one of {known}")
+    return {"flags": [sorted({*given}) for given in flags]} if any(flags) else {}
+
+
+def shared_values(label: Label) -> Values:
+    """The values of the fields that most kinds have."""
+    flags = {f"flags-{place}": given for place, given in enumerate(label.get("flags", ()))}
+    none = {"none": ["yes"]} if label.get("none") else {}
+    return {**flags, **none, "why": [label.get("why", "")]}
