@@ -168,9 +168,8 @@ def _first_share(rows: Path) -> Estimate | None:
 
     from plaudit.collect.export import read_snapshot
     from plaudit.collect.kinds.pair import preferred_place
-    from plaudit.collect.store import open_store
+    from plaudit.collect.store import open_store, parsed
     from plaudit.collect.tables import label
-    from plaudit.collect.transaction import parsed
 
     snapshot = read_snapshot(rows)
     if not Path(snapshot.store).is_file():
