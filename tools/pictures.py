@@ -26,10 +26,10 @@ from plaudit.collect.answering import own_history, submit_answer
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.kinds import KINDS
+from plaudit.collect.own import read_guidelines
 from plaudit.collect.people import issue_token, make_invite, set_standing
 from plaudit.collect.progress import project_tasks
 from plaudit.collect.project import Project, guidelines_version
-from plaudit.collect.qualifying import read_guidelines
 from plaudit.collect.sessions import open_session
 from plaudit.collect.store import LabelStore, open_store
 

@@ -27,7 +27,7 @@ from plaudit.collect.people import issue_token, set_preferences, set_standing
 from plaudit.collect.privacy import erase_person
 from plaudit.collect.progress import project_people, project_status, project_tasks, store_faults
 from plaudit.collect.refusals import NotFoundError
-from plaudit.collect.transaction import Transaction
+from plaudit.collect.store import Transaction
 from plaudit.data.judging import Mark, Task, Verdict, to_comparison
 from plaudit.data.read import read_records
 from plaudit.data.records import (
@@ -239,16 +239,6 @@ def test_every_kind_becomes_rows_that_read_back(
     assert desk.store.read(store_faults) == []
 
 
-def test_rows_are_the_same_in_every_kind_of_file(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk, person = desk_of(make_desk, tmp_path / "labels.db", "pair", pair_body(1))
-    say(desk, person, lambda shown: {"strength": 1})
-    files = [tmp_path / f"rows{ending}" for ending in (".jsonl", ".jsonl.gz", ".parquet")]
-    for number, rows in enumerate(files):
-        export(desk.store, "p", tmp_path / str(number) / rows.name)
-    found = [read(tmp_path / str(number) / rows.name) for number, rows in enumerate(files)]
-    assert found[0] == found[1] == found[2]
-
-
 def test_what_says_nothing_of_the_answers_is_counted_and_no_row(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=2)
     (person,) = desk.people(1)
@@ -258,6 +248,10 @@ def test_what_says_nothing_of_the_answers_is_counted_and_no_row(make_desk: MakeD
     say(desk, person, lambda shown: {"strength": 0}, "2")
     snapshot = export(desk.store, "p", tmp_path / "rows.jsonl")
     assert (snapshot.rows, snapshot.left_out) == (1, {"that say nothing of the answers": 1})
+
+
+def give(desk: Desk, person: str, lease: Lease, key: str, strength: int) -> None:
+    desk.store.write(submit_answer, "p", person, lease.assignment, key, {"strength": strength})
 
 
 def crowded(make_desk: MakeDesk, where: str | Path) -> Desk:
@@ -274,9 +268,7 @@ def crowded(make_desk: MakeDesk, where: str | Path) -> Desk:
                 continue
             divided = person == two and number in (1, 2)
             strength = -desk.better(lease) if divided else desk.better(lease)
-            desk.store.write(
-                submit_answer, "p", person, lease.assignment, f"k{number}", {"strength": strength}
-            )
+            give(desk, person, lease, f"k{number}", strength)
     # Of task 1 people stay divided; of task 2 a reviewer decides.
     tasks = {lease.task: number for (_, number), lease in held.items()}
     decided = next(name for name, number in tasks.items() if number == 2)
@@ -288,18 +280,15 @@ def crowded(make_desk: MakeDesk, where: str | Path) -> Desk:
     for person, wanted in ((late, 3), (bad, 4)):
         while tasks[(lease := desk.lease(person)).task] != wanted:
             desk.store.write(skip_task, "p", person, lease.assignment, lease.assignment, "unclear")
-        strength = desk.better(lease)
-        desk.store.write(submit_answer, "p", person, lease.assignment, "k", {"strength": strength})
-    lease = held[two, 3]
-    desk.store.write(submit_answer, "p", two, lease.assignment, "k3", {"strength": desk.better(lease)})
+        give(desk, person, lease, "k", desk.better(lease))
+    give(desk, two, held[two, 3], "k3", desk.better(held[two, 3]))
     desk.store.write(add_tasks, "p", [pair_body(50, gold={"better": 0})], actor="o1")
     settings = desk.store.project("p")
     desk.store.write(set_project, replace(settings, gold_share=1.0, guidelines="Be fair."), actor="o1")
     desk.answer(one)
     body = {"label": {"strength": 1}, "order": [1, 0], "wording": "v1"}
-    desk.store.write(
-        Transaction.record, Entry(project="p", actor="m@1", kind="judged", subject=decided, body=body)
-    )
+    judged = Entry(project="p", actor="m@1", kind="judged", subject=decided, body=body)
+    desk.store.write(Transaction.record, judged)
     desk.store.write(set_standing, "p", bad, "suspended", reason="clicks left", actor="r1")
     return desk
 

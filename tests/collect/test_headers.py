@@ -13,8 +13,8 @@ import pytest
 from plaudit.collect.app.api import PREFIX
 from plaudit.collect.app.render import static
 from plaudit.collect.app.server import serve_in_background
+from plaudit.collect.database import Database
 from plaudit.collect.people import make_invite
-from plaudit.collect.store import LabelStore
 from tests.collect.desks import Desk, MakeDesk
 from tests.collect.visitors import Reply, Visitor
 
@@ -59,8 +59,7 @@ def fails(*_: object) -> None:
 
 def faults(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reply]:
     """Of a page and of the API."""
-    for name in ("session", "identity"):
-        monkeypatch.setattr(LabelStore, name, fails)
+    monkeypatch.setattr(Database, "ask", fails)
     yield visitor.get("/account")
     yield visitor.send("POST", f"{PREFIX}/next", b"{}", {"Authorization": "Bearer p_x"})
 

@@ -43,7 +43,7 @@ from plaudit.collect.progress import (
     store_faults,
 )
 from plaudit.collect.refusals import KeyConflictError, NotYoursError
-from plaudit.collect.transaction import Receipt, Transaction
+from plaudit.collect.store import Receipt, Transaction
 from plaudit.errors import UserError
 from tests.collect.desks import Cluster, Desk, pair_body
 

@@ -213,8 +213,7 @@ def test_a_fault_of_the_server_tells_nothing_of_the_machine(
         raise ZeroDivisionError(f"/home/somebody/{api.desk.store.where} PGPASSWORD=hunter2")
 
     owner = Visitor(api.url).sign_in(api.desk.store, api.pseudonyms["owner"])
-    monkeypatch.setattr(LabelStore, "counts", fails)
-    monkeypatch.setattr(LabelStore, "sessions", fails)
+    monkeypatch.setattr(LabelStore, "read", fails)
     status, said = api.send("GET", f"{PREFIX}/me", token=api.owner.token)
     page = owner.get("/account")
     assert (status, page.status) == (500, 500)

@@ -8,10 +8,9 @@ import pytest
 from plaudit.collect.adding import add_tasks
 from plaudit.collect.answering import submit_answer
 from plaudit.collect.desk import Lease, next_task
-from plaudit.collect.panels import completion_code
+from plaudit.collect.own import completion_code, guidelines_read, qualification, read_guidelines
 from plaudit.collect.people import Panel, join_project, look_at_invite, make_invite, set_standing
 from plaudit.collect.progress import rebuild_tables, store_faults
-from plaudit.collect.qualifying import guidelines_read, qualification, read_guidelines
 from plaudit.collect.refusals import FieldError, NotYoursError
 from tests.collect.desks import Desk, MakeDesk, pair_body
 

@@ -15,7 +15,7 @@ from plaudit.cli.main import main
 from plaudit.collect.adding import add_tasks
 from plaudit.collect.answering import submit_answer
 from plaudit.collect.desk import Lease, next_task
-from plaudit.collect.panels import completion_code
+from plaudit.collect.own import completion_code
 from plaudit.collect.people import join_project
 from plaudit.collect.refusals import NotYoursError
 from plaudit.collect.sessions import find_session, sign_in

@@ -10,10 +10,9 @@ import pytest
 
 from plaudit.collect.adding import add_tasks
 from plaudit.collect.answering import add_note, own_history, report_task, save_draft, skip_task, submit_answer
-from plaudit.collect.pay import pay_csv, pay_rows
 from plaudit.collect.people import Panel, join_project, make_invite, set_preferences, set_standing
 from plaudit.collect.privacy import erase_person, export_person, group_sums, set_group
-from plaudit.collect.progress import rebuild_tables, store_faults
+from plaudit.collect.progress import pay_csv, pay_rows, rebuild_tables, store_faults
 from plaudit.collect.refusals import StoreUnavailableError
 from plaudit.collect.sessions import open_session
 from tests.collect.desks import Desk, MakeDesk, pair_body

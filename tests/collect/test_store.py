@@ -14,14 +14,13 @@ from sqlalchemy import text
 from plaudit.collect import tables
 from plaudit.collect.adding import add_tasks, set_project
 from plaudit.collect.answering import add_note, own_history, submit_answer
-from plaudit.collect.copying import copy_store
 from plaudit.collect.desk import next_task
 from plaudit.collect.people import identity_of, issue_token, join_project, make_invite, revoke
 from plaudit.collect.privacy import erase_person
 from plaudit.collect.progress import project_status, rebuild_tables, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, StoreUnavailableError
-from plaudit.collect.store import open_store
+from plaudit.collect.store import copy_store, open_store
 from plaudit.errors import UserError
 from tests.collect.desks import NOON, Cluster, Desk, MakeDesk, pair_body
 from tools.postgres import postgres_programs

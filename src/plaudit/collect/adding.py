@@ -16,9 +16,9 @@ from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry, canonical, digest
 from plaudit.collect.project import Project, guidelines_version, project_to_dict
 from plaudit.collect.refusals import ChangedMeanwhileError, FieldError, NotYoursError, checked_text
+from plaudit.collect.store import Receipt, Transaction, receipt_of
 from plaudit.collect.tables import label as labels, project as projects, task
 from plaudit.collect.tasks import check_task
-from plaudit.collect.transaction import Receipt, Transaction, receipt_of
 from plaudit.errors import UserError
 
 _BATCH = 500
@@ -39,13 +39,9 @@ _ANY_LABEL = select(labels.c.seq).where(labels.c.project == bindparam("p")).limi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What came of tasks that were sent.
-
-    Example: ``Added(added=998, repeated=2, first=12)``
-    """
+    """What came of tasks that were sent."""
 
     added: int
-    """How many are new."""
     repeated: int
     """How many were there before, word for word."""
     first: int | None = None

@@ -14,9 +14,9 @@ from plaudit.collect.answers import check_label, whole_label
 from plaudit.collect.desk import key_of, own_assignment, person_row, prolong, task_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry
+from plaudit.collect.own import conclude_qualification
 from plaudit.collect.people import annotator_named
 from plaudit.collect.project import Project
-from plaudit.collect.qualifying import conclude_qualification
 from plaudit.collect.refusals import (
     MOST_CHARACTERS,
     FieldError,
@@ -24,9 +24,9 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
+from plaudit.collect.store import Receipt, Transaction, later, parsed, receipt_of, request_digest
 from plaudit.collect.tables import assignment, draft, label, task
 from plaudit.collect.tasks import check_task, plain_object, shown_task
-from plaudit.collect.transaction import Receipt, Transaction, later, parsed, receipt_of, request_digest
 from plaudit.data.fields import Node
 
 SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")
@@ -154,7 +154,6 @@ def _is_surplus(change: Transaction, row: Any, task_row: Any, *, holds: bool) ->
 
 
 def _checked_timing(**timing: object) -> dict[str, Any]:
-    """Active seconds, and the share of an answer that was pasted."""
     checked = dict[str, Any]()
     for name, most in (("seconds", 86_400.0), ("pasted", 1.0)):
         value = timing.get(name)
@@ -168,14 +167,9 @@ def _checked_timing(**timing: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenAnswer:
-    """An answer that a person gave outside of the app.
-
-    Example: ``GivenAnswer(task="t5c…", order=(0, 1), label={"strength": -2}, person="Ada",
-    origin="comparisons.jsonl:3")``
-    """
+    """An answer that a person gave outside of the app."""
 
     task: str
-    """The id of the task."""
     order: tuple[int, ...]
     """Which candidate was shown at which place."""
     label: dict[str, Any]
@@ -190,19 +184,14 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenIn:
-    """What came of answers that people gave outside of the app.
-
-    Example: ``TakenIn(taken=38, repeated=2, surplus=1, people=("a1", "a2"))``
-    """
+    """What came of answers that people gave outside of the app."""
 
     taken: int = 0
-    """How many are new."""
     repeated: int = 0
     """How many were taken in before, word for word."""
     surplus: int = 0
     """How many of the new ones do not count, since their tasks want no more labels."""
     people: tuple[str, ...] = ()
-    """Whose they are."""
 
 
 def _put_on_known_tasks(
@@ -437,7 +426,6 @@ def saved_conversation(change: Transaction, name: str, person: str, wanted: str)
 def save_conversation(
     change: Transaction, name: str, person: str, wanted: str, turns: dict[str, Any]
 ) -> None:
-    """Remember the turns of a conversation."""
     row = own_assignment(change, name, person, wanted)
     if row.state == "answered":
         raise NotYoursError("this conversation is over: its answer was sent")
@@ -470,7 +458,6 @@ def report_task(
 
 
 def own_counts(change: Transaction, name: str, person: str) -> dict[str, int]:
-    """A person's own progress."""
     row = person_row(change, name, person)
     holding = change.connection.execute(_HOLDING, {"p": name, "n": person}).scalar_one()
     own = {field: getattr(row, field) for field in ("assigned", "answered", "skipped")}

@@ -18,8 +18,7 @@ from plaudit.collect.answering import save_conversation, saved_conversation
 from plaudit.collect.assigning import uniform
 from plaudit.collect.desk import own_assignment, task_of
 from plaudit.collect.kinds import KINDS
-from plaudit.collect.kinds.comparing import check_strength
-from plaudit.collect.kinds.kind import Conversation, text_of
+from plaudit.collect.kinds.kind import Conversation, check_strength, text_of
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import (
     FieldError,
@@ -28,17 +27,17 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
-from plaudit.collect.store import LabelStore
-from plaudit.collect.streaming import in_step, words_of_stream
-from plaudit.collect.transaction import Transaction
+from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.views import body_of
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
+from plaudit.files import exact_json
 from plaudit.files.chat import parse_server, read_completion
 from plaudit.files.posting import (
     RetryPolicy,
     TransientError,
     UnreachableError,
+    excerpt_of,
     post,
     post_in_pieces,
     with_retries,
@@ -58,18 +57,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where a conversation stands.
-
-    Example: ``_Place(rules=KINDS["talk"].conversation, opening="", turns=[], settings=settings)``
-    """
+    """Where a conversation stands."""
 
     rules: Conversation
     opening: Text
     """What the task begins with; empty where the person opens."""
     turns: list[dict[str, Any]]
-    """The turns so far."""
     settings: Project
-    """The project's settings."""
 
 
 def say(
@@ -232,7 +226,6 @@ def _messages(place: _Place, message: str) -> list[dict[str, str]]:
 
 
 def _request(settings: Project, messages: Sequence[Mapping[str, str]], **more: Any) -> tuple[str, bytes]:
-    """The address and the body of a question to the project's server."""
     address, model = parse_server(settings.talks_to or "")
     url = f"{address.rstrip('/')}/chat/completions"
     body = {"model": model, "messages": [*messages], "max_tokens": MOST_TOKENS, **more}
@@ -267,3 +260,68 @@ def _with_words(text: str) -> str:
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     # An empty answer is one that a person may judge; a label must hold words.
     return whole if whole.strip() else "(no words)"
+
+
+# Answers as they are written.
+
+
+Piece = tuple[int, str]
+"""Which of the answers goes on, and with which words."""
+
+
+def in_step(answers: Sequence[Iterator[str]]) -> Iterator[Piece]:
+    """The pieces of several answers in rounds: one of each that has not ended, and none before all are there.
+
+    >>> [*in_step([iter(["a", "b"]), iter(["x"])])]
+    [(0, 'a'), (1, 'x'), (0, 'b')]
+    """
+    going = dict(enumerate(answers))
+    while going:
+        pieces = {place: next(answer, None) for place, answer in going.items()}
+        for place, words in pieces.items():
+            if words is None:
+                del going[place]
+            else:
+                yield place, words
+
+
+def words_of_stream(url: str, pieces: Iterator[bytes]) -> Iterator[str]:
+    """The words of a streamed chat completion; of a server that does not stream, all of them at once."""
+    rest, has_ended = b"", False
+    for piece in pieces:
+        rest += piece
+        # One object and no events: it is whole when the last piece is there.
+        if rest.lstrip().startswith(b"{"):
+            continue
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            words, is_end = _event(url, line)
+            has_ended = has_ended or is_end
+            if words:
+                yield words
+    if rest.lstrip().startswith(b"{"):
+        yield read_completion(url, rest).text
+    elif not has_ended:
+        raise TransientError("the answer was cut off")
+
+
+def _event(url: str, line: bytes) -> tuple[str, bool]:
+    """The words of a line of events, and whether it ends the answer."""
+    content = line.strip().removeprefix(b"data:").strip()
+    # Comments that keep the connection open, names of events, and the empty lines between them.
+    if not line.startswith(b"data:") or not content:
+        return "", False
+    if content == b"[DONE]":
+        return "", True
+    try:
+        choices: Any = exact_json.loads_foreign(content)["choices"]
+        # A last event may hold nothing but the usage.
+        choice = choices[0] if choices else {"delta": {}}
+        words = choice["delta"].get("content") or ""
+        if not isinstance(words, str):
+            raise ValueError(f"its content is {words!r:.40}, not text")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{url} streams {excerpt_of(content)}; expected events of a chat completion"
+        ) from error
+    return words, choice.get("finish_reason") is not None

@@ -24,6 +24,7 @@ from plaudit.collect.assigning import (
 from plaudit.collect.log import Entry
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import KeyConflictError, NotFoundError, NotYoursError, checked_text
+from plaudit.collect.store import Transaction, later, parsed
 from plaudit.collect.tables import (
     annotator,
     assignment,
@@ -36,7 +37,6 @@ from plaudit.collect.tables import (
     task,
 )
 from plaudit.collect.tasks import shown_task
-from plaudit.collect.transaction import Transaction, later, parsed
 from plaudit.data.fields import shorten
 
 MOST_OF_A_KEY = 200
@@ -49,10 +49,7 @@ _STARTED_WINDOW = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A task that is given to a person for some time.
-
-    Example: ``Lease(assignment="w7", task="t5c…", shown={"kind": "pair"}, until="2026-03-01T12:30:00Z", …)``
-    """
+    """A task that is given to a person for some time."""
 
     assignment: str
     """What the answer is sent for."""
@@ -70,10 +67,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """There is no task for a person now.
-
-    Example: ``Nothing(reason="wait", until="2026-03-01T12:30:00.000000Z")``
-    """
+    """There is no task for a person now."""
 
     reason: str
     """Done: nothing will come; wait: others hold the rest; suspended or failed: no work for this person."""
@@ -310,7 +304,6 @@ def _nothing(change: Transaction, name: str, person: str) -> Nothing:
 
 
 def person_row(change: Transaction, name: str, person: str) -> Any:
-    """The row of an annotator."""
     row = change.connection.execute(_PERSON, {"p": name, "n": person}).first()
     if row is None:
         raise NotFoundError(f"{person} is nobody in project {name}")
@@ -327,7 +320,6 @@ def own_assignment(change: Transaction, name: str, person: str, wanted: str) -> 
 
 
 def task_of(change: Transaction, name: str, wanted: str) -> Any:
-    """The row of a task."""
     row = change.connection.execute(_TASK, {"p": name, "t": wanted}).first() if _is_id(wanted) else None
     if row is None:
         raise NotFoundError(f"project {name} has no task {shorten(wanted)}")
@@ -448,7 +440,6 @@ def _find_work(change: Transaction, name: str, person: Annotator, settings: Proj
 
 
 def _names(name: str, person: Annotator, settings: Project) -> dict[str, Any]:
-    """What the statements that look for a task are given."""
     limit = settings.prompt_limit
     return {
         "p": name,

@@ -23,9 +23,8 @@ from plaudit.collect.log import METADATA, Entry, Event
 from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import NotFoundError
-from plaudit.collect.store import LabelStore, open_store
+from plaudit.collect.store import LabelStore, Transaction, open_store, parsed
 from plaudit.collect.tables import annotator, label, task
-from plaudit.collect.transaction import Transaction, parsed
 from plaudit.data.records import Record
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
@@ -42,10 +41,7 @@ class EmptyExportError(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """What of a project is exported; the defaults are what is safe to train on.
-
-    Example: ``Filters(surplus=True)``
-    """
+    """What of a project is exported; the defaults are what is safe to train on."""
 
     surplus: bool = False
     """Also labels that came too late to count."""
@@ -63,32 +59,23 @@ class Filters:
     """Only labels of this person or judge; None is everybody of the group."""
 
     def __post_init__(self) -> None:
-        """Refuse an unknown group."""
         if self.group not in ("people", "ai"):
             raise UserError(f"group {self.group!r}: expected people or ai")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What an export is of.
-
-    Example: ``Snapshot(store="labels.db", project="helpful", seq=812, link="9c…", rows=140, …)``
-    """
+    """What an export is of."""
 
     store: str
     """Where the labels lie; never with a password."""
     project: str
-    """The project."""
     seq: int
-    """The position of the log."""
     link: str
     """The chain's value there: with it the log proves that it is the one that was exported."""
     filters: dict[str, Any]
-    """What was exported of it."""
     rows: int
-    """How many rows there are."""
     sha256: str
-    """Of the rows' file."""
     tasks: dict[str, int]
     """Tasks by state at that position."""
     labels: int
@@ -102,7 +89,6 @@ class Snapshot:
     votes: tuple[tuple[int, ...], ...] = ()
     """Of soft rows, the numbers of all events that each row's chance comes from; empty for other rows."""
     version: int = SNAPSHOT_VERSION
-    """The shape of this file."""
 
     @property
     def heard(self) -> set[int]:
@@ -213,7 +199,7 @@ def _soft_rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
             "soft rows are of people: how sure a model is, it says itself, so export without soft"
         )
     # Here and not above: a server exports too, and need not load what computes.
-    from plaudit.collect.quality.soft import soft_rows
+    from plaudit.collect.quality.gathering import soft_rows
 
     return soft_rows(found, settings)
 
@@ -230,7 +216,6 @@ def _rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
 
 
 def _export_body(snapshot: Snapshot) -> dict[str, Any]:
-    """What the log remembers of an export."""
     return {
         "sha256": snapshot.sha256,
         "seq": snapshot.seq,
@@ -299,7 +284,6 @@ def last_of_labels(connection: Connection, project: str, position: int) -> tuple
 
 
 def _replay(source: Connection, target: Connection, project: str, position: int) -> None:
-    """Fold a project's events up to a position into other tables."""
     remains = dict(_remains(source, project, position))
     for event in log.events(source):
         if event.seq > position:
@@ -355,7 +339,6 @@ def _reason_left_out(row: Any, filters: Filters, decided: set[str]) -> str | Non
 
 
 def file_hash(path: Path) -> str:
-    """The sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -432,7 +415,6 @@ def _history(connection: Connection, project: str, seq: int) -> list[Event]:
 
 
 def _task_subjects(connection: Connection, event: Event) -> Iterable[str]:
-    """The task of an assignment, found by its lease."""
     seqs = connection.execute(_SUBJECTS, {"p": event.project, "s": [event.subject]})
     events = (log.by_seq(connection, row.seq) for row in seqs)
     return {found.body["task"] for found in events if found and found.kind == "leased" and found.body}

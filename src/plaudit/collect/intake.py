@@ -18,8 +18,7 @@ from plaudit.collect.adding import task_id
 from plaudit.collect.answering import GivenAnswer
 from plaudit.collect.answers import check_label
 from plaudit.collect.kinds import KINDS, USUAL
-from plaudit.collect.kinds.comparing import UNKNOWN
-from plaudit.collect.kinds.kind import Words, refuse_unknown, words_of
+from plaudit.collect.kinds.kind import UNKNOWN, Words, refuse_unknown, words_of
 from plaudit.collect.log import digest
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError
@@ -54,17 +53,11 @@ _MOST_LISTED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """What a file holds for a project.
-
-    Example: ``Intake(sentence="pairs.jsonl: read as TRL preference …", bodies=({"kind": "pair", …},))``
-    """
+    """What a file holds for a project."""
 
     sentence: str
-    """How the file was read."""
     bodies: tuple[Body, ...]
-    """Its tasks."""
     given: tuple[GivenAnswer, ...] = ()
-    """What people filled in."""
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many sound rows held no record, by reason."""
 
@@ -96,7 +89,6 @@ class _Tasks:
         self._faults.append(words)
 
     def add(self, body: Mapping[str, Any], origin: str) -> Body:
-        """Check a task, and keep it."""
         if self.known == "qualify":
             body = {**body, "qualify": True}
         checked = check_task(body, self.project)
@@ -381,7 +373,6 @@ def _carried(record: Record) -> Body:
 
 
 def _answers_of(record: Record) -> dict[str, Text]:
-    """The answers of a record by the names of their fields."""
     match record:
         case Comparison():
             return {"chosen": record.chosen, "rejected": record.rejected}

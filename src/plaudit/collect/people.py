@@ -26,7 +26,7 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
-from plaudit.collect.store import LabelStore
+from plaudit.collect.store import LabelStore, Transaction, later
 from plaudit.collect.tables import (
     annotator,
     draft,
@@ -39,7 +39,6 @@ from plaudit.collect.tables import (
     session,
     token,
 )
-from plaudit.collect.transaction import Transaction, later
 
 SCOPES = {
     "annotator": ("label",),
@@ -57,10 +56,7 @@ TOKEN_DAYS = 90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """What a person gets for an invite.
-
-    Example: ``Joined(token="p_…", person="Ada", pseudonym="a3", project="helpful", role="annotator", …)``
-    """
+    """What a person gets for an invite."""
 
     token: str
     """The secret that every later request carries; it is shown here and never again."""
@@ -69,19 +65,13 @@ class Joined:
     pseudonym: str
     """What the log, exports and reports call the person."""
     project: str
-    """The project."""
     role: str
-    """Owner, reviewer or annotator."""
     expires: str
-    """When the token ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who holds a token.
-
-    Example: ``Identity(person="Ada", pseudonym="a3", project="p", role="annotator", …)``
-    """
+    """Who holds a token."""
 
     person: str
     """The name, where it was given."""
@@ -90,7 +80,6 @@ class Identity:
     project: str
     """The only project that the token opens."""
     role: str
-    """Owner, reviewer or annotator."""
     scopes: tuple[str, ...]
     """What the token may do: label, review, read, manage."""
     standing: str
@@ -99,10 +88,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """What an invite for the people of a panel has beyond any other.
-
-    Example: ``Panel(code="C1X7Q2", tasks=20)``
-    """
+    """What an invite for the people of a panel has beyond any other."""
 
     code: str
     """The completion code, which the panel asks its people for at the end."""
@@ -112,19 +98,14 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InviteView:
-    """What an invite is for, without using it up.
-
-    Example: ``InviteView(project="helpful", role="annotator", uses=1, expires="2026-03-15T…", panel=False)``
-    """
+    """What an invite is for, without using it up."""
 
     project: str
     """The project that it lets into."""
     role: str
-    """As what."""
     uses: int
     """How many may still join by it."""
     expires: str
-    """When it ends."""
     panel: bool
     """Whether it is for a panel, whose participants come with an id of the panel."""
 
@@ -409,7 +390,6 @@ def _enter(
     days: float,
     key: str | None = None,
 ) -> Joined:
-    """Give a new pseudonym and a token of a role."""
     change.settings(project)
     _refuse_unknown_role(role)
     if unknown := set(scopes) - set(SCOPES[role]):
@@ -421,7 +401,6 @@ def _enter(
 
 
 def _admit(change: Transaction, project: str, role: str, *, name: str, key: str | None) -> str:
-    """A new pseudonym, whose name lies in a table of its own."""
     # Rows of erased people stay and are counted, so no pseudonym ever comes to mean two people.
     number = change.connection.execute(_COUNT, {"p": project, "r": role}).scalar_one() + 1
     # The three roles begin with different letters, or their numbers would meet.

@@ -16,7 +16,7 @@ from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry
 from plaudit.collect.people import take_out_rows
 from plaudit.collect.refusals import NotYoursError, checked_text
-from plaudit.collect.store import LabelStore
+from plaudit.collect.store import LabelStore, Transaction, columns, parsed
 from plaudit.collect.tables import (
     annotator,
     draft,
@@ -28,7 +28,6 @@ from plaudit.collect.tables import (
     session,
     token,
 )
-from plaudit.collect.transaction import Transaction, columns, parsed
 
 FEWEST_OF_A_GROUP = 5
 """A group that people say they belong to is shown from so many on: fewer could be recognised."""
@@ -36,17 +35,13 @@ FEWEST_OF_A_GROUP = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSum:
-    """What the people of a group did together.
-
-    Example: ``GroupSum(group="nurses", people=7, labels=840)``
-    """
+    """What the people of a group did together."""
 
     group: str | None
     """What they call themselves; None for everybody else, whether asked or not."""
     people: int
     """How many they are; never fewer than five."""
     labels: int
-    """Labels of theirs that count."""
 
 
 _LABELS = select(label).where(label.c.project == bindparam("p"), label.c.author == bindparam("n"))

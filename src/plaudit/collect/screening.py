@@ -26,9 +26,8 @@ from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.people import set_standing
 from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project
-from plaudit.collect.store import LabelStore
+from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import label, project as projects, task
-from plaudit.collect.transaction import Transaction
 from plaudit.data.labels import answer_to
 from plaudit.data.records import Demonstration, text_to_json
 from plaudit.errors import UserError
@@ -63,10 +62,7 @@ _NAMES = select(projects.c.name).order_by(projects.c.name)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutOffs:
-    """What somebody should reach; soft, since only who is below for certain is held back.
-
-    Example: ``CutOffs(comparisons=0.8)``
-    """
+    """What somebody should reach; soft, since only who is below for certain is held back."""
 
     comparisons: float = 0.75
     """The share of known answers that are agreed with."""
@@ -76,7 +72,6 @@ class CutOffs:
     """The mean score of what the person wrote, from 1 to 7."""
 
     def __post_init__(self) -> None:
-        """Refuse what nobody can reach."""
         if not (0 <= self.comparisons <= 1 and 0 <= self.flags <= 1):
             raise UserError(
                 f"cut-offs of agreement are shares from 0 to 1, not {self.comparisons:g} and {self.flags:g}"
@@ -89,34 +84,24 @@ class CutOffs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One criterion of one person.
-
-    Example: ``Measure(value=0.88, low=0.7, high=0.96, n=25)``
-    """
+    """One criterion of one person."""
 
     value: float
     """The share, or the mean score."""
     low: float
     """The lower end of its 95 % interval."""
     high: float
-    """The upper end."""
     n: int
     """What it rests on: known answers, answers with known flags, or ratings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """One person by all criteria; what was not measured is None.
-
-    Example: ``Screened(annotator="a3", person="Ada", standing="active", comparisons=Measure(…), rank=1, …)``
-    """
+    """One person by all criteria; what was not measured is None."""
 
     annotator: str
-    """The pseudonym."""
     person: str | None
-    """The name."""
     standing: str
-    """What holds now."""
     comparisons: Measure | None
     """Agreement with known answers, by Wilson's interval."""
     flags: Measure | None
@@ -135,22 +120,16 @@ class Screened:
     """The standing as it is for the best of whom nothing is below for certain, active where it was failed;
     suspended for the others."""
     reason: str
-    """Why, with the figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
-    """Everybody who tried, the best first.
-
-    Example: ``screen(store, "helpful", keep=16).people[0].annotator``
-    """
+    """Everybody who tried, the best first."""
 
     project: str
-    """The project."""
     keep: int
     """How many are proposed at most."""
     cut_offs: CutOffs
-    """What they should reach."""
     people: tuple[Screened, ...]
     """The best first; those of whom nothing was measured last."""
     notes: tuple[str, ...]
@@ -211,7 +190,6 @@ def screen(
 def _authors(
     look: Transaction, everybody: Sequence[Mapping[str, Any]], project: str, written_in: str
 ) -> dict[tuple[str, str], str]:
-    """Whom a project and a pseudonym of it mean here."""
     if written_in == project:
         return {(project, member["pseudonym"]): member["pseudonym"] for member in everybody}
     look.settings(written_in)
@@ -234,7 +212,6 @@ def _authors(
 def _measured(
     connection: Connection, project: str, authors: Mapping[tuple[str, str], str]
 ) -> dict[str, _Measures]:
-    """The criteria by person."""
     right, flags = dict[str, list[int]](), dict[str, list[int]]()
     for row in connection.execute(_KNOWN, {"p": project}):
         answer, order, body = (json.loads(text) for text in (row.label, row.shown, row.body))

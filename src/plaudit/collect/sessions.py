@@ -20,9 +20,8 @@ from plaudit.collect.log import Entry
 from plaudit.collect.passwords import GATE, checked_password, fits, hash_password, name_key
 from plaudit.collect.people import Identity, hash_secret, keep_password, usable_scopes
 from plaudit.collect.refusals import NotYoursError, TooOftenError
-from plaudit.collect.store import LabelStore
+from plaudit.collect.store import LabelStore, Transaction, later
 from plaudit.collect.tables import annotator, password, person, salt, session
-from plaudit.collect.transaction import Transaction, later
 
 IDLE_HOURS = 12
 """A session that was not used for so long has ended."""
@@ -42,32 +41,23 @@ FAILED = {"what": "sign-in"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A session that was just opened.
-
-    Example: ``Opened(secret="s_…", identity=identity, expires="2026-03-08T12:00:00.000000Z")``
-    """
+    """A session that was just opened."""
 
     secret: str
     """What the browser's cookie carries; it is shown here and never again."""
     identity: Identity
-    """Who is signed in."""
     expires: str
     """When the session ends, however often it is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The session of a request.
-
-    Example: ``Session(id="9f2c…", identity=identity, started="2026-03-01T12:00:00.000000Z", …)``
-    """
+    """The session of a request."""
 
     id: str
     """By what it is listed and ended: a part of the hash, which opens nothing."""
     identity: Identity
-    """Who is signed in."""
     started: str
-    """When it was opened."""
     used: str
     """When it was last used, to the minute."""
     stretch_minutes: float
@@ -78,27 +68,19 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEntry:
-    """A session in a list of somebody's sessions.
-
-    Example: ``SessionEntry(id="9f2c01…", started="2026-03-01T12:00:00.000000Z", used="…", expires="…")``
-    """
+    """A session in a list of somebody's sessions."""
 
     id: str
     """By what it is ended; it opens nothing."""
     started: str
-    """When it was opened."""
     used: str
     """When it was last used, to the minute."""
     expires: str
-    """When it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignIn:
-    """What is known of whoever tries to sign in, before the password is looked at.
-
-    Example: ``SignIn(project="p", typed="p/ada", subject="a3", pseudonym="a3", stored="$…")``
-    """
+    """What is known of whoever tries to sign in, before the password is looked at."""
 
     project: str
     """The project; empty where there is none of that name."""

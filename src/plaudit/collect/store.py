@@ -7,33 +7,129 @@ What can be asked and done stands in modules of their own, as functions of a tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import insert, inspect, select, update
+from sqlalchemy import Connection, Table, insert, inspect, select, update
 
 from plaudit.collect import log, tables, views
 from plaudit.collect.database import Database, refuse_other_encoding
-from plaudit.collect.log import Event, meta
+from plaudit.collect.log import METADATA, Entry, Event, digest, meta
 from plaudit.collect.project import Project
-from plaudit.collect.refusals import NotFoundError
-from plaudit.collect.transaction import Transaction, stamp, utc_now
+from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError
 from plaudit.errors import UserError
 
 _VERSIONS = select(meta.c.name, meta.c.value)
 _PROJECTS = select(tables.project.c.name).order_by(tables.project.c.name)
+_ROWS = 1_000
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
 
 
-class LabelStore:
-    """Projects, their tasks, people and labels, in one database.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a sender gets for a word that is on the disk."""
 
-    Example: ``open_store("labels.db", create=True).write(set_project, Project(name="p"), actor="o1")``
+    receipt: int
+    assignment: str
+    at: str
+    """When, in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A change that is being made."""
+
+    connection: Connection
+    now: str
+    """The moment of the change, never before that of the last one."""
+
+    def record(self, entry: Entry) -> Event:
+        (event,) = log.append(self.connection, self.now, [entry])
+        views.apply(self.connection, event)
+        return event
+
+    def settings(self, project: str) -> Project:
+        settings = views.settings_of(self.connection, project)
+        if settings is None:
+            raise NotFoundError(f"there is no project {project!r} in this store")
+        return settings
+
+    def earlier(self, entry: Entry, request: dict[str, Any]) -> Event | None:
+        """The event that these words made when they were sent before; a key of other words is refused."""
+        assert entry.key is not None
+        event = log.by_key(self.connection, entry.project, entry.key)
+        if event is None:
+            return None
+        same = event.kind == entry.kind and event.body is not None
+        if not same or (event.body or {}).get("request") != request_digest(request):
+            raise KeyConflictError(
+                "this key was used before for something else; use a fresh one for every new answer"
+            )
+        return event
+
+    def record_once(self, entry: Entry, request: dict[str, Any]) -> Receipt:
+        """Write an event, or find the one that the same words under the same key made before."""
+        event = self.earlier(entry, request)
+        if event is None:
+            event = self.record(replace(entry, body={**entry.body, "request": request_digest(request)}))
+        return receipt_of(event)
+
+
+def request_digest(request: dict[str, Any]) -> str:
+    """What two sends must share to be one."""
+    try:
+        return digest(request)
+    except (ValueError, TypeError):
+        raise FieldError(
+            field="label", found="a number or text that JSON cannot hold", expected="plain JSON in UTF-8"
+        ) from None
+
+
+def receipt_of(event: Event) -> Receipt:
+    """The receipt of an event: the same one, however often it is asked for."""
+    return Receipt(receipt=event.seq, assignment=event.subject, at=event.at)
+
+
+def utc_now() -> datetime:
+    """The clock of a store, unless a test has another."""
+    return datetime.now(UTC)
+
+
+def stamp(moment: datetime) -> str:
+    """A moment as the log writes it, so that texts sort like times.
+
+    >>> stamp(datetime(2026, 3, 1, 12, tzinfo=UTC))
+    '2026-03-01T12:00:00.000000Z'
     """
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def later(moment: str, **duration: float) -> str:
+    """A moment some time after another.
+
+    >>> later("2026-03-01T12:00:00.000000Z", minutes=30)
+    '2026-03-01T12:30:00.000000Z'
+    """
+    return stamp(datetime.fromisoformat(moment) + timedelta(**duration))
+
+
+def parsed(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def columns(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Rows of a statement as plain objects."""
+    return [dict(row._mapping) for row in rows]
+
+
+class LabelStore:
+    """Projects, their tasks, people and labels, in one database."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime]) -> None:
         self.database = database
@@ -50,7 +146,6 @@ class LabelStore:
         return stamp(self._clock())
 
     def close(self) -> None:
-        """Give back all connections."""
         self.database.close()
 
     @contextmanager
@@ -87,12 +182,10 @@ class LabelStore:
             return function(look, *given, **named)
 
     def project(self, name: str) -> Project:
-        """The settings of a project."""
         with self.looking() as look:
             return look.settings(name)
 
     def projects(self) -> list[str]:
-        """The names of all projects."""
         with self.looking() as look:
             return [row.name for row in look.connection.execute(_PROJECTS)]
 
@@ -103,7 +196,6 @@ class LabelStore:
             yield from log.events(look.connection, after)
 
     def position(self) -> tuple[int, str]:
-        """The log's last number and link."""
         with self.looking() as look:
             return log.last(look.connection)[:2]
 
@@ -171,3 +263,44 @@ def _write_versions(connection: Any) -> None:
             connection.execute(update(meta).where(meta.c.name == name).values(**value))
         else:
             connection.execute(insert(meta).values(name=name, **value))
+
+
+def copy_store(store: LabelStore, target: str | Path) -> int:
+    """Copy everything to a new file or an empty database, as of one moment; gives the log's position.
+
+    The folds are made anew from the log, so that what is copied is proven to be whole.
+    """
+    database = Database(target)
+    if database.is_file and Path(target).exists():
+        raise UserError(f"{target}: there is a file already; a backup never overwrites one")
+    try:
+        with database.writing() as there, store.database.reading() as here:
+            refuse_other_encoding(database, there)
+            METADATA.create_all(there)
+            if log.last(there)[0]:
+                raise UserError(f"{database.where}: there is a store already; name an empty database")
+            for table in (meta, log.log, *tables.PERSONAL):
+                _copy_table(here, there, table)
+            # The rows came past the log's own way of writing.
+            log.cache_of(there).clear()
+            faults = list(log.chain_faults(there))
+            if faults:
+                raise UserError(f"{store.where}: the store is damaged, so it was not copied: {faults[0]}")
+            views.rebuild(there, log.events(there))
+            return log.last(there)[0]
+    # Ctrl-C too: half a copy would pass for a backup.
+    except BaseException:
+        database.close()
+        # Closed before: SQLite then clears away the files that it keeps beside its own.
+        if database.is_file:
+            Path(target).unlink(missing_ok=True)
+        raise
+    finally:
+        database.close()
+
+
+def _copy_table(here: Connection, there: Connection, table: Table) -> None:
+    # In parts: the log of a large project may not fit into memory.
+    rows = here.execution_options(yield_per=_ROWS).execute(select(table)).mappings()
+    for part in rows.partitions(_ROWS):
+        there.execute(insert(table), [dict(row) for row in part])

@@ -108,7 +108,6 @@ def plain_object(node: Node) -> dict[str, Any]:
 
 
 def _texts_in(value: object) -> Iterator[str]:
-    """All texts of an object, the names of its fields too."""
     if isinstance(value, str):
         yield value
     for part in (*value, *value.values()) if isinstance(value, dict) else ():

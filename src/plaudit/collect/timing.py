@@ -19,21 +19,14 @@ _ITEMS = select(task.c.id).where(task.c.project == bindparam("p"), task.c.purpos
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """A project as a plan needs it.
-
-    Example: ``Timing(ask="pair", overlap=2, most=4, open_tasks=900, missing=1800, checks=0.05, …)``
-    """
+    """A project as a plan needs it."""
 
     ask: str
-    """The kind of task."""
     overlap: int
-    """How many people label each."""
     most: int
     """Up to how many where they are divided."""
     open_tasks: int
-    """Tasks that want labels."""
     missing: int
-    """Labels that they want."""
     checks: float
     """The share of gold and of repeated items among what is given out."""
     timed: int

@@ -10,12 +10,13 @@ import pytest
 from plaudit.collect.quality.bias import (
     ONE_SIDE,
     TOO_FEW,
+    Course,
     Preferences,
     clustered_share,
+    drifts,
     fit_with_places,
     odds_of,
 )
-from plaudit.collect.quality.drift import Course, drifts
 from plaudit.collect.quality.proposals import Standards, proposals, standards_of
 from plaudit.collect.quality.result import Drift, Figure, PersonQuality
 from plaudit.evaluation.stats import holm

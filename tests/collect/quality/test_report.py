@@ -407,7 +407,7 @@ def test_a_vote_counts_by_who_gave_it(make_desk: MakeDesk, tmp_path: Path) -> No
         for row in rows
         if row.annotator == people[0].name
     ]
-    from plaudit.collect.quality.soft import soft_rows
+    from plaudit.collect.quality.gathering import soft_rows
 
     alone, _, _ = soft_rows(rows, Project(name="p"))
     with_spam, _, _ = soft_rows([*rows, *spam], Project(name="p"))

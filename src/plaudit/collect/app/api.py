@@ -45,8 +45,7 @@ from plaudit.collect.privacy import erase_person
 from plaudit.collect.progress import project_people, project_status, project_tasks, review_queue
 from plaudit.collect.project import guidelines_version, parse_settings, project_to_dict
 from plaudit.collect.refusals import FieldError
-from plaudit.collect.store import LabelStore
-from plaudit.collect.transaction import Receipt
+from plaudit.collect.store import LabelStore, Receipt
 
 PREFIX = "/api/v1"
 """What every address begins with."""
@@ -57,15 +56,10 @@ _FIXED_SETTINGS = ("talks_to", "gold_rows", "qualify_rows")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request that was let in.
-
-    Example: ``Call(store=store, who=identity, given={"assignment": "w7"}, path={})``
-    """
+    """A request that was let in."""
 
     store: LabelStore
-    """The store."""
     who: Identity
-    """Who asks."""
     given: Mapping[str, Any]
     """The fields of the request, checked; of tasks, the lines under ``lines``."""
     path: Mapping[str, str]
@@ -83,24 +77,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """An answer of several lines of JSON.
-
-    Example: ``Lines(parts=iter([b"{}"]))``
-    """
+    """An answer of several lines of JSON."""
 
     parts: Iterator[bytes]
-    """The bytes, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One thing that may be asked.
-
-    Example: ``Endpoint(method="GET", path="/status", scope="read", handler=_status)``
-    """
+    """One thing that may be asked."""
 
     method: str
-    """GET, POST or PUT."""
     path: str
     """Behind the prefix; braces stand for a word."""
     scope: str
@@ -114,9 +100,7 @@ class Endpoint:
     lines: bool = False
     """Whether the body is JSON lines."""
     most: int = MOST_BYTES
-    """The largest body."""
     lane: Lane = ""
-    """Which threads do it."""
 
 
 def join_by_invite(store: LabelStore, given: Mapping[str, Any]) -> dict[str, Any]:

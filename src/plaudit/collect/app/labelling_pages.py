@@ -40,10 +40,15 @@ from plaudit.collect.app.saying import say_label, say_moment, say_question, turn
 from plaudit.collect.desk import Nothing, next_task
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import Kind, text_of
-from plaudit.collect.own import own_answer, own_lease, own_progress
-from plaudit.collect.panels import completion_code
+from plaudit.collect.own import (
+    completion_code,
+    guidelines_read,
+    own_answer,
+    own_lease,
+    own_progress,
+    qualification,
+)
 from plaudit.collect.project import guidelines_version
-from plaudit.collect.qualifying import guidelines_read, qualification
 from plaudit.collect.refusals import (
     FieldError,
     KeyConflictError,
@@ -71,15 +76,10 @@ _FAULTS = {"note": "fault-note", "report": "fault-report"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFault:
-    """What is wrong with a field, in the words of the reader's language.
-
-    Example: ``PageFault(field="strength", message="Choose one of these first.")``
-    """
+    """What is wrong with a field, in the words of the reader's language."""
 
     field: str
-    """The form's field."""
     message: str
-    """What is said under it."""
 
     def __str__(self) -> str:
         return self.message
@@ -87,19 +87,14 @@ class PageFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task on a page, to be answered, or with an answer to be changed.
-
-    Example: ``Task(assignment="w7", shown=lease.shown, guidelines="5499befb38db", values={})``
-    """
+    """A task on a page, to be answered, or with an answer to be changed."""
 
     assignment: str
     """What the answer is sent for."""
     shown: Mapping[str, Any]
-    """What the person sees."""
     guidelines: str
     """The version of the guidelines that holds for it."""
     values: Mapping[str, Sequence[str]]
-    """What the fields hold."""
     label: Mapping[str, Any] | None = None
     """The answer that is to be changed; None while there is none."""
 
@@ -288,7 +283,6 @@ def _refuse_unsent(task: Task) -> None:
 
 
 def _typed(visit: Visit) -> list[str]:
-    """The texts that a person wrote into a form."""
     names = (*free_texts(), "message", "note", "report-words")
     return [text for name in names for text in visit.form.many(name) if text.strip()]
 
@@ -328,7 +322,6 @@ def _conflict(visit: Visit, task: Task) -> Shown:
 
 
 def _draft(visit: Visit) -> Answer:
-    """Keep what is filled in, and go on with the same task."""
     assignment = visit.form.need("assignment")
     _keep(visit, assignment)
     marks = visit.form.value("differences")
@@ -409,7 +402,6 @@ def _turn(visit: Visit) -> Answer:
 
 
 def _unsent(visit: Visit, error: UserError) -> PageFault:
-    """Why a message was not sent."""
     own_words = {FieldError: "fault-say", ModelUnavailableError: "fault-model"}
     key = own_words.get(type(error))
     return PageFault(field="message", message=str(error) if key is None else words(visit.language)[key])
@@ -465,7 +457,6 @@ def _choose(visit: Visit) -> Answer:
 
 
 def _edit(visit: Visit) -> Answer:
-    """An answer, to be changed."""
     return _task_page(visit, _answered(visit))
 
 

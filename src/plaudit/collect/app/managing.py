@@ -120,15 +120,11 @@ def task_of_visit(visit: Visit) -> TaskDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRow:
-    """A label of a page, as it was given and in words.
-
-    Example: ``LabelRow(given=given, described=described)``
-    """
+    """A label of a page, as it was given and in words."""
 
     given: GivenLabel
     """Who gave it, when, for what."""
     described: Described
-    """What it says."""
 
 
 def label_rows(visit: Visit, details: TaskDetails, project: Project) -> list[LabelRow]:
@@ -164,7 +160,6 @@ def _task_page(visit: Visit, *, reason: str = "", error: FieldError | None = Non
 
 
 def markdown_of(project: Project) -> bool:
-    """Whether a project's texts are Markdown."""
     return getattr(project, "text", "plain") == "markdown"
 
 
@@ -213,10 +208,7 @@ def _make_gold(visit: Visit) -> Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFault:
-    """What is wrong with a line of tasks.
-
-    Example: ``LineFault(line=3, message="prompt: expected a text, found nothing")``
-    """
+    """What is wrong with a line of tasks."""
 
     line: int
     """Its number in what was sent; the first is 1."""

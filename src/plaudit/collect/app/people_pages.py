@@ -10,11 +10,10 @@ from plaudit.collect import review
 from plaudit.collect.app.managing import manage_page
 from plaudit.collect.app.pages import Answer, File, Form, Page, Sent, Shown, Visit, fresh_key, local_address
 from plaudit.collect.app.safety import status_of
-from plaudit.collect.pay import pay_csv, pay_rows
+from plaudit.collect.own import qualification
 from plaudit.collect.people import SCOPES, STANDINGS, Panel, end_invite, make_invite, revoke, set_standing
 from plaudit.collect.privacy import erase_person, export_person
-from plaudit.collect.progress import project_people
-from plaudit.collect.qualifying import qualification
+from plaudit.collect.progress import pay_csv, pay_rows, project_people
 from plaudit.collect.quality.cache import read_report
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotYoursError
 from plaudit.collect.sessions import end_sessions, list_sessions
@@ -168,7 +167,6 @@ _USUAL = {"role": "annotator", "uses": "1", "days": "14", "code": "", "tasks": "
 
 
 def _address_of(visit: Visit) -> str:
-    """Where those who are invited find the app."""
     return visit.site.origins[0] if visit.site.origins else ""
 
 

@@ -61,10 +61,7 @@ def say_label(shown: Mapping[str, Any], label: Mapping[str, Any], language: str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A label in words.
-
-    Example: ``Described(summary="B is clearly better", flags=("A: harmful",), …)``
-    """
+    """A label in words."""
 
     summary: str
     """What was chosen, in a line; the same for the same choice."""
@@ -73,7 +70,6 @@ class Described:
     texts: tuple[tuple[str, str], ...] = ()
     """What was written, each with the field of the label."""
     turns: tuple[dict[str, str], ...] = ()
-    """The messages of a conversation."""
 
 
 def describe(

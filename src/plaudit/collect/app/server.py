@@ -29,17 +29,16 @@ from plaudit.collect.app import (
     labelling_pages,
     managing,
     people_pages,
-    reading_pages,
     setting,
 )
 from plaudit.collect.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join_by_invite
-from plaudit.collect.app.headers import WithHeaders
 from plaudit.collect.app.pages import Page, Site, Solo, page_routes, refused_outright
 from plaudit.collect.app.render import static_file
 from plaudit.collect.app.safety import (
     LANES,
     MOST_BYTES,
     RequestError,
+    WithHeaders,
     bearer_token,
     read_body,
     read_json_lines,
@@ -51,8 +50,7 @@ from plaudit.collect.app.safety import (
 from plaudit.collect.people import Identity, identity_of, record_refusal
 from plaudit.collect.quality.cache import Reports
 from plaudit.collect.refusals import NotYoursError, checked_text
-from plaudit.collect.store import LabelStore
-from plaudit.collect.transaction import Receipt
+from plaudit.collect.store import LabelStore, Receipt
 from plaudit.errors import UserError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -60,7 +58,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PAGES: tuple[Page, ...] = (
     *entering.PAGES,
     *labelling_pages.PAGES,
-    *reading_pages.PAGES,
+    *entering.READING_PAGES,
     *managing.PAGES,
     *setting.PAGES,
     *people_pages.PAGES,
@@ -135,7 +133,6 @@ def _serving(store: LabelStore, endpoint: Endpoint) -> Callable[[Request], Any]:
 
 
 def _who(store: LabelStore, request: Request) -> Identity:
-    """Whose token a request brings."""
     who = identity_of(store, bearer_token(request.headers.get("authorization", "")))
     if who is None:
         raise RequestError(401, "this token is unknown, has ended or was revoked; ask for another invite")
@@ -223,17 +220,13 @@ def serve(
 
 
 class BackgroundServer:
-    """A server in a thread of this process.
-
-    Example: ``BackgroundServer("http://127.0.0.1:41234", thread).url``
-    """
+    """A server in a thread of this process."""
 
     def __init__(self, url: str, thread: threading.Thread) -> None:
         self.url, self._thread = url, thread
 
     @property
     def is_running(self) -> bool:
-        """Whether it still answers."""
         return self._thread.is_alive()
 
 

@@ -43,17 +43,12 @@ _SWITCHED_ON = "yes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingField:
-    """A setting as its field of the form.
-
-    Example: ``SettingField(name="overlap", form="whole", value="2")``
-    """
+    """A setting as its field of the form."""
 
     name: str
-    """The setting."""
     form: str
     """line, text, words (a line each), switch, whole, maybe-whole, share or choice."""
     value: str
-    """What the field holds."""
     options: tuple[str, ...] = ()
     """Of a choice, the words to choose from."""
 

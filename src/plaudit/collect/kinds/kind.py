@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 from plaudit.collect.refusals import MOST_CHARACTERS, FieldError, checked_text
 from plaudit.config import did_you_mean
-from plaudit.data.fields import Node, read_text_or_messages, shorten
+from plaudit.data.fields import BadRowError, Node, read_text_or_messages, shorten
 from plaudit.data.judging import Task
-from plaudit.data.records import Message, Record, Text, pictures, plain_text
+from plaudit.data.records import Comparison, Message, Ranking, Rating, Record, Text, pictures, plain_text
+from plaudit.data.transforms import preference_probability
 
 Body = Mapping[str, Any]
 """A task as the store holds it."""
@@ -67,17 +68,13 @@ class Voice(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """A label with all that its rows are made of.
-
-    Example: ``Labelled(body=body, label={"strength": -2}, order=[1, 0], annotator="a3", group="people", …)``
-    """
+    """A label with all that its rows are made of."""
 
     body: Body
     label: Label
     order: Order
     annotator: str
     group: str | None
-    """People or ai."""
     settings: Settings
 
     @property
@@ -106,17 +103,13 @@ class Conversation:
 
 
 def nothing(*given: object) -> dict[str, Any]:
-    """No fields, whatever is given."""
     del given
     return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of task.
-
-    Example: ``KINDS["pair"].answers == (2, 2)``
-    """
+    """One kind of task."""
 
     name: str
     """How projects and tasks name it."""
@@ -137,7 +130,6 @@ class Kind:
 
     # Rows in.
     records: tuple[type[Record], ...]
-    """Which records become a task."""
     usual_of: tuple[type[Record], ...] = ()
     """Of which records this is asked where nobody says what."""
     own_of_record: Callable[[Record], dict[str, Any]] = nothing
@@ -156,7 +148,7 @@ class Kind:
     """Whether the digits of a keyboard choose."""
     question: str
     """The key of what stands above every task where the project has no words of its own."""
-    alone: str | None = None
+    solo_question: str | None = None
     """What stands there where somebody labels alone; None: what the settings begin with."""
     prompt: str = "prompt"
     """The key of what the prompt is called."""
@@ -311,12 +303,10 @@ def form_text(form: Form, name: str) -> str:
 
 
 def form_texts(form: Form, *names: str) -> dict[str, Any]:
-    """The texts that hold words."""
     return {name: text for name in names if (text := form_text(form, name)).strip()}
 
 
 def form_whole(form: Form, name: str, low: int, high: int) -> int:
-    """The number that was chosen."""
     value = form_value(form, name)
     numbers = {str(number): number for number in range(low, high + 1)}
     # Looked up and not parsed: to int() "1_0", " 1" and Arabic digits are numbers too.
@@ -356,3 +346,103 @@ def shared_values(label: Label) -> Values:
     flags = {f"flags-{place}": given for place, given in enumerate(label.get("flags", ()))}
     none = {"none": ["yes"]} if label.get("none") else {}
     return {**flags, **none, "why": [label.get("why", "")]}
+
+
+COMPARED = (Comparison, Ranking, Rating)
+"""Records that say which of several answers is better."""
+UNKNOWN = "without --gold and --qualify"
+"""How rows are added that say nothing of what is right."""
+
+
+def read_strength(node: Node, settings: Settings) -> int:
+    """How far the second of two answers is better, on the project's scale."""
+    most = len(settings.scale)
+    strength = read_whole(node, -most, most)
+    if strength == 0 and not settings.ties:
+        raise node.wrong_type_error("one of the two, as this project has no ties")
+    return strength
+
+
+def check_strength(field: str, value: object, settings: Settings) -> int:
+    """The same of a value that was sent alone; a refusal names its field."""
+    try:
+        return read_strength(Node(value=value, path=field), settings)
+    except BadRowError as error:
+        raise FieldError(field=field, found=error.found, expected=error.expected) from error
+
+
+def known_place(node: Node, name: str, task: Body, settings: Settings) -> dict[str, Any]:
+    """Which answer is the best one, and what the answers deserve to be reported for where that is known."""
+    refuse_unknown(node, (name, "flags"), "known answer")
+    count = len(task["candidates"])
+    place = node.get(name)
+    # True is an int to Python, and would be the second answer.
+    if isinstance(place.value, bool) or not isinstance(place.value, int) or not 0 <= place.value < count:
+        raise place.wrong_type_error(f"a place in the task, from 0 to {count - 1}")
+    return {name: place.value, **read_flags(node, count, settings)}
+
+
+def sign(value: int) -> int:
+    return (value > 0) - (value < 0)
+
+
+# What rows say.
+
+
+def best_place(records: Sequence[Record], answers: Sequence[Words]) -> int:
+    """The place of the answer that all records of a row prefer."""
+    whole = [record for record in records if isinstance(record, Rating) and record.aspect is None]
+    compared = [record for record in records if not isinstance(record, Rating)]
+    winners = {_winner(record) for record in compared}
+    # Points of single aspects say nothing beside a ranking, and are not enough alone.
+    winners |= {_best_rated(whole, answers)} if whole or not compared else set()
+    if len(winners) > 1:
+        raise FieldError(
+            field="preference",
+            found="judges who disagree",
+            expected=f"one answer that is better (leave the row out, or add it {UNKNOWN})",
+        )
+    return answers.index(winners.pop())
+
+
+def _winner(record: Record) -> Words:
+    if isinstance(record, Comparison):
+        probability = preference_probability(record)
+        if probability == 0.5:
+            raise _tie("probability")
+        return words_of(record.chosen if probability > 0.5 else record.rejected)
+    assert isinstance(record, Ranking)
+    best = min(record.ranks)
+    if record.ranks.count(best) > 1:
+        raise _tie("ranks")
+    return words_of(record.completions[record.ranks.index(best)])
+
+
+def _best_rated(ratings: Sequence[Rating], answers: Sequence[Words]) -> Words:
+    means = [sum(scores) / len(scores) for scores in scores_of(ratings, answers)]
+    if means.count(max(means)) > 1:
+        raise _tie("score")
+    return answers[means.index(max(means))]
+
+
+def scores_of(ratings: Sequence[Rating], answers: Sequence[Words]) -> list[list[float]]:
+    """The scores of each answer as a whole."""
+    scores: dict[Words, list[float]] = {words: [] for words in answers}
+    for rating in ratings:
+        if rating.aspect is None:
+            scores[words_of(rating.completion)].append(rating.score)
+    if not all(scores.values()):
+        raise FieldError(
+            field="score",
+            found="none of at least one answer",
+            expected=f"a score of each answer as a whole, of no single aspect (or add the row {UNKNOWN})",
+        )
+    return [*scores.values()]
+
+
+def _tie(name: str) -> FieldError:
+    return FieldError(
+        field=name,
+        found="a tie",
+        expected=f"one answer that is better (leave the row out, or add it {UNKNOWN})",
+    )

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from plaudit.collect.kinds.comparing import COMPARED, best_place, known_place, read_strength, sign
 from plaudit.collect.kinds.kind import (
+    COMPARED,
     LETTERS,
     Body,
     Form,
@@ -20,16 +20,20 @@ from plaudit.collect.kinds.kind import (
     Values,
     Voice,
     Words,
+    best_place,
     form_checked,
     form_flags,
     form_texts,
     form_value,
     form_whole,
+    known_place,
     read_flags,
+    read_strength,
     read_words,
     refuse_unknown,
     says_none,
     shared_values,
+    sign,
     task_of,
     text_of,
 )
@@ -66,7 +70,6 @@ def preferred_place(label: Label, order: Order) -> int | None:
 
 
 def _strength(label: Label, order: Order) -> int:
-    """How far the task's second answer is better."""
     return label["strength"] if order[0] == 0 else -label["strength"]
 
 

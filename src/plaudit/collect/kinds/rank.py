@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
-from plaudit.collect.kinds.comparing import COMPARED, best_place, known_place, sign
 from plaudit.collect.kinds.kind import (
+    COMPARED,
     LETTERS,
     Body,
     Form,
@@ -20,17 +20,20 @@ from plaudit.collect.kinds.kind import (
     Values,
     Voice,
     Words,
+    best_place,
     form_checked,
     form_flags,
     form_texts,
     form_value,
     form_whole,
+    known_place,
     read_flags,
     read_whole,
     read_words,
     refuse_unknown,
     says_none,
     shared_values,
+    sign,
     task_of,
 )
 from plaudit.collect.refusals import FieldError
@@ -147,7 +150,7 @@ KIND = Kind(
     # Places are chosen from lists, which take digits themselves.
     numbers=False,
     question="question-rank",
-    alone="Which answer is best, and which come next?",
+    solo_question="Which answer is best, and which come next?",
     shown=lambda body, settings: {"ties": settings.ties},
     fields=("place", "none", "flags", "why"),
     read=_read,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from plaudit.collect.kinds.comparing import COMPARED, UNKNOWN, scores_of
 from plaudit.collect.kinds.kind import (
+    COMPARED,
     LETTERS,
+    UNKNOWN,
     Body,
     Form,
     Kind,
@@ -28,6 +29,7 @@ from plaudit.collect.kinds.kind import (
     read_whole,
     read_words,
     refuse_unknown,
+    scores_of,
     shared_values,
     task_of,
 )
@@ -295,7 +297,7 @@ KIND = Kind(
     drawn=1,
     width="wide",
     question="question-rate",
-    alone="How good is each answer?",
+    solo_question="How good is each answer?",
     shown=_shown,
     fields=("points", "thumb", "flags", "why"),
     read=_read,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plaudit.collect.kinds.comparing import read_strength
 from plaudit.collect.kinds.kind import (
     Body,
     Conversation,
@@ -14,6 +13,7 @@ from plaudit.collect.kinds.kind import (
     Settings,
     form_texts,
     needed_words,
+    read_strength,
     read_words,
     refuse_unknown,
 )

@@ -33,42 +33,30 @@ MOST_VALUES = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """What people said of things, a row a label.
-
-    Example: ``Values(unit_B=np.array([0, 0]), person_B=np.array([0, 1]), value_B=np.array([2, 2]),
-    prompt_B=np.array([0, 0]), guidelines_B=np.array([0, 0]), categories=3, level="ordinal")``
-    """
+    """What people said of things, a row a label."""
 
     unit_B: Int[np.ndarray, " B"]
     """The pair, answer or step that was labelled."""
     person_B: Int[np.ndarray, " B"]
-    """Who."""
     value_B: Int[np.ndarray, " B"]
     """What was said, from 0; of ordinal values in their order."""
     prompt_B: Int[np.ndarray, " B"]
     """The prompt that the unit belongs to."""
     guidelines_B: Int[np.ndarray, " B"]
-    """The version of the guidelines."""
     categories: int
     """How many values the scale has."""
     level: str
-    """ordinal or nominal."""
 
     def where(self, chosen_B: Bool[np.ndarray, " B"]) -> Values:
-        """Only some of the labels."""
         names = ("unit_B", "person_B", "value_B", "prompt_B", "guidelines_B")
         return replace(self, **{name: getattr(self, name)[chosen_B] for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreements:
-    """The three figures of some labels, and what they rest on.
-
-    Example: ``agreements(values, Resampling(times=200)).alpha.value``
-    """
+    """The three figures of some labels, and what they rest on."""
 
     alpha: Figure
-    """Krippendorff's α."""
     gwet: Figure
     """AC1 of nominal values, AC2 with ordinal weights of ordinal ones."""
     percent: Figure
@@ -76,7 +64,6 @@ class Agreements:
     labels: int
     """Labels of what at least two people labelled."""
     units: int
-    """How much that is."""
     people: int
     """How many people gave these labels."""
     prompts: int

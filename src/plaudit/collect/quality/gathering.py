@@ -16,17 +16,18 @@ import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
 from plaudit.collect import views
-from plaudit.collect.answers import agrees_with_gold
+from plaudit.collect.answers import agrees_with_gold, rows_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import canonical
 from plaudit.collect.project import Project
 from plaudit.collect.quality.agreement import Values
-from plaudit.collect.quality.skill import FIRST, SECOND, TIE, Votes
+from plaudit.collect.quality.skill import FIRST, SECOND, TIE, Votes, fit_skill
 from plaudit.collect.refusals import NotFoundError
 from plaudit.collect.tables import annotator, label, task
 from plaudit.data.looks import has_list, log_length, refuses
-from plaudit.data.records import plain_text
+from plaudit.data.records import Comparison, Record, plain_text
+from plaudit.errors import UserError
 
 LOOKS = ("characters", "length", "list", "refusal")
 """What is known of an answer's surface; length is the logarithm of the characters."""
@@ -58,15 +59,10 @@ _LABELS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Somebody who has labelled.
-
-    Example: ``Person(name="a3", standing="active", excluded=False, skipped=2)``
-    """
+    """Somebody who has labelled."""
 
     name: str
-    """The pseudonym."""
     standing: str
-    """What holds now."""
     excluded: bool
     """Whether the labels are left out of exports, and so of agreement."""
     skipped: int
@@ -75,13 +71,9 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A label of a person, whatever the kind.
-
-    Example: ``Item(person=0, number=14, seconds=8.2, right=None, alike=None)``
-    """
+    """A label of a person, whatever the kind."""
 
     person: int
-    """Who."""
     number: int
     """Which of the person's answers it is."""
     seconds: float | None
@@ -94,30 +86,22 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Labels that say which of two answers is better, with what the answers look like.
-
-    Example: ``gather(connection, "helpful").choices.votes.pairs``
-    """
+    """Labels that say which of two answers is better, with what the answers look like."""
 
     votes: Votes
     """Who said what of which pair."""
     item_B: np.ndarray
     """The label that each comes from: a ranking gives several."""
     prompt_U: np.ndarray
-    """The prompt of each pair."""
     looks_UF: np.ndarray
     """How much more of each of LOOKS the second answer of a pair has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """All that the report is computed from.
-
-    Example: ``gather(connection, "helpful").people[0].name``
-    """
+    """All that the report is computed from."""
 
     project: Project
-    """The settings that hold now."""
     people: tuple[Person, ...]
     """Everybody with a label, in the order in which they joined."""
     items: tuple[Item, ...]
@@ -217,7 +201,6 @@ class _Gathering:
         self._parsed = dict[str, Any]()
 
     def add(self, row: Any) -> None:
-        """Take a label in."""
         facts, person = self._tasks[row.task], self.number_of[row.annotator]
         given, order = self._parse(row.label), self._parse(row.shown)
         states = self._kind.statement
@@ -320,7 +303,6 @@ class _Gathering:
 
 
 def _looks(value: object) -> tuple[float, ...]:
-    """What LOOKS names, of one answer."""
     words = value if isinstance(value, str) else plain_text(text_of(value))
     return float(len(words)), log_length(words), has_list(words), refuses(words)
 
@@ -341,3 +323,66 @@ def _values(columns: _Columns, categories: int, level: str) -> Values:
         categories=categories,
         level=level,
     )
+
+
+# Rows on one scale.
+
+
+DIGITS = 6
+"""Digits of a probability: the same on every machine."""
+
+
+def soft_rows(
+    found: Sequence[Any], settings: Project
+) -> tuple[list[Record], list[int], list[tuple[int, ...]]]:
+    """A row for each pair of answers, its newest label, and all its labels, in the order of their tasks.
+
+    What a reviewer decided stays as it was decided. Labels of items with a known answer say nothing here.
+    """
+    if KINDS[settings.ask].compared is None:
+        raise UserError(
+            f"project {settings.name} asks for {settings.ask}: soft rows are of pairs and rankings; export "
+            "without soft"
+        )
+    voting = [row for row in found if row.purpose == "work"]
+    gathered = gather_rows(settings, voting)
+    rows = dict[str, list[tuple[Record, tuple[int, ...]]]]()
+    if gathered.choices is not None:
+        votes = gathered.choices.votes
+        first_U = fit_skill(votes).first_U
+        events = [list[int]() for _ in range(votes.pairs)]
+        for pair, item in zip(votes.pair_B.tolist(), gathered.choices.item_B.tolist(), strict=True):
+            events[pair].append(voting[item].seq)
+        bodies = {row.task: json.loads(row.body) for row in voting}
+        for (task, first, other), probability, own in zip(
+            gathered.keys, first_U.tolist(), events, strict=True
+        ):
+            row = _soft_row(bodies[task], first, other, round(probability, DIGITS))
+            rows.setdefault(task, []).append((row, tuple(own)))
+    for row in (row for row in found if row.purpose == "adjudicated"):
+        rows[row.task] = [(record, (row.seq,)) for record in _decided_rows(row, settings)]
+    order = dict.fromkeys(row.task for row in found)
+    flat = [pair for task in order for pair in rows.get(task, ())]
+    return [row for row, _ in flat], [max(own) for _, own in flat], [own for _, own in flat]
+
+
+def _soft_row(body: dict[str, Any], first: int, other: int, probability: float) -> Comparison:
+    """The row of a pair, for which of its answers more speaks; of even ones the earlier in the task."""
+    if probability < 0.5 or (probability == 0.5 and other < first):
+        first, other, probability = other, first, round(1 - probability, DIGITS)
+    texts = [text_of(body["candidates"][place]["text"]) for place in (first, other)]
+    origin = body.get("metadata", {}).get("origin")
+    return Comparison(
+        prompt=text_of(body["prompt"]),
+        chosen=texts[0],
+        rejected=texts[1],
+        probability=probability,
+        group="people",
+        category=body.get("category"),
+        origin=origin if isinstance(origin, str) else "",
+    )
+
+
+def _decided_rows(row: Any, settings: Project) -> list[Record]:
+    body, label, order = (json.loads(text) for text in (row.body, row.label, row.shown))
+    return rows_of(body, label, order, annotator=row.annotator, group="people", project=settings)

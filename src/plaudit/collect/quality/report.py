@@ -13,7 +13,7 @@ from plaudit.collect.export import last_of_labels
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.quality import bias, skill
 from plaudit.collect.quality.agreement import Values, agreements
-from plaudit.collect.quality.drift import Course, drifts
+from plaudit.collect.quality.bias import Course, drifts
 from plaudit.collect.quality.gathering import Choices, Gathered, gather
 from plaudit.collect.quality.proposals import proposals, standards_of
 from plaudit.collect.quality.result import (
@@ -116,7 +116,6 @@ class _Compared:
         self.agrees_B = (first_B > 0.5) == (votes.choice_B == FIRST)
 
     def skill_of(self, person: int) -> Figure:
-        """θ with its interval."""
         shared = int(self.shared_J[person])
         if not shared:
             return Figure(value=None, reason=NO_OTHERS)
@@ -159,7 +158,6 @@ class _Compared:
         return {item: 2 * sum(found) > len(found) for item, found in votes.items()}
 
     def consensus(self) -> Consensus:
-        """What people together say."""
         first_U = self.skill.first_U
         return Consensus(
             pairs=self.votes.pairs,
@@ -239,7 +237,6 @@ def _card(
 
 
 def _notes(found: Gathered) -> Iterator[str]:
-    """What the figures leave out."""
     excluded = sum(person.excluded for person in found.people)
     if excluded:
         yield (

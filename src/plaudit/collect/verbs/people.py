@@ -1,4 +1,4 @@
-"""``plaudit collect invite``, ``people``, ``person`` and ``pay``: who comes in, and what becomes of them."""
+"""``plaudit collect invite``, ``people``, ``person`` and ``pay``: who comes in, what is stored of them."""
 
 from __future__ import annotations
 
@@ -9,72 +9,22 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from plaudit.cli.parser import Subparsers, given_path, positive_integer
-from plaudit.collect.pay import pay_rows
-from plaudit.collect.people import make_invite, revoke, set_standing
-from plaudit.collect.privacy import erase_person, export_person, group_sums
-from plaudit.collect.progress import project_people
+from plaudit.collect.people import Panel, make_invite, revoke, set_standing
+from plaudit.collect.privacy import GroupSum, erase_person, export_person, group_sums
+from plaudit.collect.progress import pay_csv, pay_rows, project_people
 from plaudit.collect.sessions import list_sessions, set_password
-from plaudit.collect.verbs.opening import ACTOR, STORE, add_project_option, opened, project_name
+from plaudit.collect.store import LabelStore
+from plaudit.collect.verbs.store import ACTOR, opened, project_name
+from plaudit.collect.waiting import STORE_FILE
 from plaudit.config import did_you_mean
 from plaudit.data.fields import shorten
 from plaudit.errors import UserError
-
-if TYPE_CHECKING:
-    from plaudit.collect.privacy import GroupSum
-    from plaudit.collect.store import LabelStore
+from plaudit.files.atomic import write_text
 
 
-def add_parsers(verbs: Subparsers) -> None:
-    """Add the verbs."""
-    invite = verbs.add_parser("invite", help="let somebody in")
-    _add_invite_options(invite)
-    people = verbs.add_parser("people", help="list everybody of a project")
-    people.add_argument("--json", action="store_true", help="print one JSON object")
-    person = verbs.add_parser("person", help="hand out, end or erase what is stored of somebody")
-    _add_person_options(person)
-    pay = verbs.add_parser("pay", help="write what everybody did as a sheet to pay by")
-    pay.add_argument(
-        "--out", type=given_path, required=True, metavar="FILE.csv", help="a new file or an old one"
-    )
-    for verb, run_verb in ((invite, _invite), (people, _people), (person, _person), (pay, _pay)):
-        add_project_option(verb)
-        verb.set_defaults(run_verb=run_verb)
-
-
-def _add_invite_options(invite: argparse.ArgumentParser) -> None:
-    add = invite.add_argument
-    add("--role", choices=["annotator", "reviewer", "owner"], default="annotator", help="default: annotator")
-    add("--uses", type=positive_integer, default=1, metavar="N", help="how many may join by it (default: 1)")
-    add("--days", type=float, default=14, metavar="D", help="how long it works (default: 14)")
-    add("--panel", action="store_true", help="for people whom a panel sends with an id of its own")
-    add("--code", metavar="CODE", help="with --panel: what its people are shown at the end")
-    add(
-        "--tasks",
-        type=positive_integer,
-        metavar="N",
-        help="with --panel: after so many answers, not at the end",
-    )
-
-
-def _add_person_options(person: argparse.ArgumentParser) -> None:
-    person.add_argument("name", metavar="NAME", help="a name, or what the log calls the person")
-    do = person.add_mutually_exclusive_group()
-    add = do.add_argument
-    add(
-        "--export", type=given_path, metavar="FILE.json", help="write everything that is stored of the person"
-    )
-    add("--erase", action="store_true", help="delete name and words; clicks stay, under nobody's name")
-    add("--end-sessions", action="store_true", help="sign the person out everywhere; tokens end too")
-    add("--suspend", metavar="REASON", help="give no more work, and leave the labels out of exports")
-    add("--password", action="store_true", help="set another one, typed or by standard input")
-
-
-def _invite(args: argparse.Namespace) -> None:
-    from plaudit.collect.people import Panel
-
+def invite(args: argparse.Namespace) -> None:
     if args.panel != (args.code is not None) or (args.tasks is not None and not args.panel):
         raise UserError("--panel and --code CODE belong together, and --tasks N to them")
     panel = Panel(code=args.code, tasks=args.tasks) if args.panel else None
@@ -83,7 +33,7 @@ def _invite(args: argparse.Namespace) -> None:
         secret = store.write(
             make_invite, name, role=args.role, uses=args.uses, days=args.days, actor=ACTOR, panel=panel
         )
-        store_option = "" if args.store == STORE else f" --store {store.where}"
+        store_option = "" if args.store == STORE_FILE else f" --store {store.where}"
     times = "once" if args.uses == 1 else f"{args.uses} times"
     # The secret alone goes where a script reads it.
     print(secret)
@@ -105,7 +55,7 @@ def _ways_in(panel: bool) -> Iterator[str]:
     yield "or in Python: plaudit.collect.client.LabelClient(ADDRESS).join(SECRET, NAME)"
 
 
-def _people(args: argparse.Namespace) -> None:
+def list_people(args: argparse.Namespace) -> None:
     with opened(args) as store:
         name = project_name(store, args.project)
         rows, groups = store.read(project_people, name), store.read(group_sums, name)
@@ -154,7 +104,7 @@ def _pseudonym(store: LabelStore, project: str, word: str) -> str:
     return called[0]
 
 
-def _person(args: argparse.Namespace) -> None:
+def manage_person(args: argparse.Namespace) -> None:
     with opened(args) as store:
         project = project_name(store, args.project)
         pseudonym = _pseudonym(store, project, args.name)
@@ -180,8 +130,6 @@ def _export_person(store: LabelStore, project: str, pseudonym: str, args: argpar
 
 
 def _write_private(path: Path, text: str) -> None:
-    from plaudit.files.atomic import write_text
-
     write_text(path, text)
     # It has somebody's name in it, and other users of the machine have no business with that.
     os.chmod(path, 0o600)
@@ -231,9 +179,7 @@ _DEEDS = {
 """What is done by the option of a name."""
 
 
-def _pay(args: argparse.Namespace) -> None:
-    from plaudit.collect.pay import pay_csv
-
+def write_pay(args: argparse.Namespace) -> None:
     if args.out.is_dir() or not args.out.parent.is_dir():
         raise UserError(f"{args.out}: name a file in a folder that is there")
     with opened(args) as store:

@@ -476,9 +476,9 @@ def _fit_elo(wins_KK: Float[np.ndarray, "K K"]) -> Float[np.ndarray, " K"]:
     matches_KK = wins_KK + wins_KK.T
     log_K = np.zeros(len(wins_KK))
     for _ in range(_MAX_STEPS):
-        chance_KK = np.exp(-np.logaddexp(0, log_K[None, :] - log_K[:, None]))
-        slope_K = wins_KK.sum(axis=1) - (matches_KK * chance_KK).sum(axis=1)
-        weight_KK = matches_KK * chance_KK * chance_KK.T
+        p_KK = np.exp(-np.logaddexp(0, log_K[None, :] - log_K[:, None]))
+        slope_K = wins_KK.sum(axis=1) - (matches_KK * p_KK).sum(axis=1)
+        weight_KK = matches_KK * p_KK * p_KK.T
         # pinv: strengths are known up to a common factor only, which it leaves as it is.
         bend_KK = np.linalg.pinv(np.diag(weight_KK.sum(axis=1)) - weight_KK, hermitian=True)
         step_K = np.clip(bend_KK @ slope_K, -_MAX_STEP, _MAX_STEP)
