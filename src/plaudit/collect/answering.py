@@ -465,10 +465,10 @@ def own_counts(change: Transaction, name: str, person: str) -> dict[str, int]:
 
 
 def own_history(
-    change: Transaction, name: str, person: str, most: int = 50, before: int | None = None
+    change: Transaction, name: str, person: str, limit: int = 50, before: int | None = None
 ) -> list[dict[str, Any]]:
     """A person's own answers that hold, the newest first; nothing tells why a task was asked."""
-    names = {"p": name, "n": person, "most": most, "before": before or 2**62}
+    names = {"p": name, "n": person, "most": limit, "before": before or 2**62}
     settings = change.settings(name)
     return [
         {

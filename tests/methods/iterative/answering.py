@@ -52,5 +52,5 @@ def let_answer(
     """Open a store, and let some people who have just joined answer in turn; gives how many answers."""
     with closing(open_store(where)) as store:
         there = len(store.read(project_people, project))
-        names = [join_project(store, project, f"person {there + number}") for number in range(people)]
+        names = [join(store, project, f"person {there + number}") for number in range(people)]
         return sum(answer(store, project, name, say, most) for name in names)

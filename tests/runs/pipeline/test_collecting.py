@@ -14,6 +14,7 @@ import pytest
 
 from plaudit.collect.adding import set_project
 from plaudit.collect.export import read_snapshot
+from plaudit.collect.progress import project_tasks
 from plaudit.collect.store import open_store
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, Rating
@@ -33,7 +34,7 @@ def events_of(store: Path) -> Counter[str]:
 
 def tasks_of(store: Path, project: str) -> list[Row]:
     with closing(open_store(store)) as opened:
-        return opened.tasks(project, limit=500)
+        return opened.read(project_tasks, project, limit=500)
 
 
 @pytest.fixture(scope="module")
