@@ -24,7 +24,7 @@ class Reach:
     """How many test files are reached by no import."""
 
     def sentence(self) -> str:
-        files = len(self.tests) + self.left_out
+        files = sum(path.name.startswith("test_") for path in self.tests) + self.left_out
         return (
             f"{len(self.changed)} files changed. Left out: slow tests, and {self.left_out} of {files} files "
             "of tests, which import none of them; what a test reaches by starting a command is not followed "

@@ -39,8 +39,10 @@ def stated_versions(root: Path) -> dict[str, str | None]:
     return stated
 
 
-def version_faults(root: Path, tags: list[str]) -> Iterator[str]:
-    """What keeps this commit from being the release that it says it is."""
+def release_faults(root: Path, tags: list[str], changed: list[str]) -> Iterator[str]:
+    """What keeps this commit, with what differs from it in the tree, from being the release that it says."""
+    if changed:
+        yield f"the tree is not what is committed, and it is what would be built: {', '.join(changed)}"
     stated = stated_versions(root)
     version = stated["pyproject.toml"]
     for name, other in stated.items():
@@ -66,10 +68,14 @@ def build(root: Path) -> Path:
 
 def main(root: Path) -> int:
     """Returns 0 where the release may go out; what keeps it from that is printed."""
-    done = subprocess.run(
-        ["git", "tag", "--points-at", "HEAD"], cwd=root, text=True, capture_output=True, check=True
-    )
-    faults = [*version_faults(root, done.stdout.split())]
+
+    def lines(*words: str) -> list[str]:
+        done = subprocess.run(["git", *words], cwd=root, text=True, capture_output=True, check=True)
+        return done.stdout.splitlines()
+
+    # First, since all that follows takes minutes; what is built is tried all the same.
+    faults = [*release_faults(root, lines("tag", "--points-at", "HEAD"), lines("status", "--porcelain"))]
+    print(*faults, sep="\n", flush=True)
     (root / FOLDER).mkdir(exist_ok=True)
     wheel = build(root)
     for name in PYTHONS:
@@ -82,7 +88,7 @@ def main(root: Path) -> int:
             programs = make_environment(Path(folder) / name, wheel, python=python)
             print(f"{name}: installed in {time.monotonic() - began:.0f} s", flush=True)
             check_environment(root, name, programs, MAIN_JOB)
-    print(*faults, sep="\n") if faults else print("this may go out: docs/releasing.md")
+    print("this may not go out: see the first lines" if faults else "this may go out: docs/releasing.md")
     return 1 if faults else 0
 
 

@@ -92,6 +92,9 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     knots = circles(imports_between(house))
     detail = "; ".join(" ".join(knot) for knot in knots)
     yield Figure(name="circles of imports", value=len(knots), target=0, bound=2, detail=detail)
+    upward, across = wing_imports(imports_between(house))
+    yield Figure(name="imports of a wing by the core", value=upward, target=0, bound=30)
+    yield Figure(name="imports of a wing by another", value=across, target=0, bound=66)
     tests = [source for source in files if source.path.parts[0] == TESTS]
     yield Figure(name="lines of tests", value=line_count(tests), target=70_000, bound=93_900)
 
@@ -122,6 +125,23 @@ def imports_between(files: Sequence[Source]) -> dict[str, set[str]]:
     """What each module imports of the others, at its top or within functions."""
     modules = {module_of(source.path) for source in files}
     return {module_of(source.path): {*imports(source.tree, modules)} & modules for source in files}
+
+
+def wing_imports(imported: Mapping[str, set[str]]) -> tuple[int, int]:
+    """How many pairs of modules are a core's with a wing's that it imports, and one wing's with another's.
+
+    >>> wing_imports({"plaudit.api": {"plaudit.lab.a"}, "plaudit.lab.a": {"plaudit.runs.b", "plaudit.lab.c"}})
+    (1, 1)
+    """
+    homes = [
+        (name.split(".")[1], other.split(".")[1])
+        for name, others in imported.items()
+        for other in others
+        if name.count(".") and other.count(".")
+    ]
+    crossing = [(here, there) for here, there in homes if there in WINGS and here != there]
+    across = sum(here in WINGS for here, _ in crossing)
+    return len(crossing) - across, across
 
 
 def circles(imported: Mapping[str, set[str]]) -> list[list[str]]:

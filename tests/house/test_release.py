@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.release import stated_versions, version_faults
+from tools.release import release_faults, stated_versions
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {
@@ -17,11 +17,11 @@ FILES = {
 }
 
 
-def faults(root: Path, *tags: str, **changed: str) -> list[str]:
-    for name, text in (FILES | changed).items():
+def faults(root: Path, *tags: str, changed: tuple[str, ...] = (), **texts: str) -> list[str]:
+    for name, text in (FILES | texts).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    return [*version_faults(root, [*tags])]
+    return [*release_faults(root, [*tags], [*changed])]
 
 
 def test_this_repository_says_one_version_everywhere():
@@ -33,6 +33,7 @@ def test_this_repository_says_one_version_everywhere():
 def test_a_release_is_tagged_and_says_its_version_everywhere(tmp_path):
     assert faults(tmp_path, "v1.2.0") == []
     assert "git tag -a v1.2.0" in faults(tmp_path, "v1.1.0")[0]
+    assert " M README.md" in faults(tmp_path, "v1.2.0", changed=(" M README.md",))[0]
 
 
 @pytest.mark.parametrize("name", ["src/plaudit/__init__.py", "CHANGELOG.md", "CITATION.cff"])

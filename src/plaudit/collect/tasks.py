@@ -39,7 +39,7 @@ def _checked_task(body: object, project: Project) -> dict[str, Any]:
     refuse_unknown(node, (*_COMMON, *kind.own), "task")
     prompt = _prompt(node, kind)
     # As it was sent: what is read of it only proves that it can be read, and ids are digests of words.
-    task: dict[str, Any] = {"kind": kind.name, "prompt": node.value["prompt"] if prompt else ""}  # type: ignore[index]
+    task: dict[str, Any] = {"kind": kind.name, "prompt": node.get("prompt").value if prompt else ""}
     task |= _checked_common(node)
     task |= {"candidates": _checked_candidates(node, kind, prompt)}
     task |= kind.check_own(node, prompt)
@@ -144,7 +144,7 @@ def _checked_candidates(node: Node, kind: Kind, prompt: Text) -> list[dict[str, 
                 expected="answers that differ, or there is nothing to compare",
             )
         before[words] = place
-        candidate: dict[str, Any] = {"text": item.value["text"]}  # type: ignore[index]
+        candidate: dict[str, Any] = {"text": item.get("text").value}
         ended, source = item.optional("ended"), item.optional("source")
         candidate["ended"] = True if ended is None else ended.boolean()
         if source is not None:

@@ -558,20 +558,19 @@ def _newton_fits(
     return beta_SC[:, -1], decided_S
 
 
-def holm(p: Sequence[float | None]) -> list[float | None]:
-    """P-values corrected for how many they are (Holm 1979); None stays None.
+def holm(p: Sequence[float]) -> list[float]:
+    """P-values corrected for how many they are (Holm 1979).
 
     >>> [round(value, 3) for value in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
-    known = np.array([value for value in p if value is not None])
-    order = np.argsort(known)
+    p_K = np.asarray(p, dtype=float)
+    order_K = np.argsort(p_K)
     # The smallest times how many there are, the next times one less; none below one that comes before it.
-    steps = np.maximum.accumulate(known[order] * (len(known) - np.arange(len(known))))
-    corrected = np.empty(len(known))
-    corrected[order] = np.minimum(steps, 1.0)
-    following = iter(corrected)
-    return [None if value is None else float(next(following)) for value in p]
+    steps_K = np.maximum.accumulate(p_K[order_K] * (len(p_K) - np.arange(len(p_K))))
+    corrected_K = np.empty(len(p_K))
+    corrected_K[order_K] = np.minimum(steps_K, 1.0)
+    return corrected_K.tolist()
 
 
 def _sigmoid(x: Float[np.ndarray, "*A"]) -> Float[np.ndarray, "*A"]:

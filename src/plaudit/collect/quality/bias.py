@@ -189,7 +189,7 @@ def odds_of(preferences: Preferences) -> Biases:
     )
     place, p = _place_odds(found, people, count_J)
     shared = _shared_odds(found, len(people), gap_BF[rows_B], faults)
-    return Biases(place=tuple(place), place_p=tuple(holm(p)), shared=shared)
+    return Biases(place=tuple(place), place_p=tuple(holm_of_known(p)), shared=shared)
 
 
 def _place_odds(
@@ -330,6 +330,12 @@ def _odds(found: PlaceFit, index: int, n: int) -> Figure:
     return Figure(value=value, low=low, high=high, n=n)
 
 
+def holm_of_known(p: Sequence[float | None]) -> list[float | None]:
+    """P-values corrected for how many are known; None stays None."""
+    corrected = iter(holm([value for value in p if value is not None]))
+    return [None if value is None else next(corrected) for value in p]
+
+
 # Drift.
 
 
@@ -363,7 +369,7 @@ def drifts(courses: Sequence[Course]) -> list[tuple[Drift, ...]]:
     """
     found = [_drifts_of(course) for course in courses]
     for what in ("gold", "others", "seconds"):
-        corrected = holm([person[what].p if what in person else None for person in found])
+        corrected = holm_of_known([person[what].p if what in person else None for person in found])
         for person, p in zip(found, corrected, strict=True):
             if p is not None:
                 person[what] = replace(person[what], p=p)

@@ -164,11 +164,7 @@ def _mean_change(
 
 def _holm_corrected(changes: Sequence[TaskChange]) -> tuple[TaskChange, ...]:
     corrected = holm([change.p_value for change in changes])
-    return tuple(
-        # A number for each number: only what is None stays None.
-        replace(change, p_value=float(p or 0.0))
-        for change, p in zip(changes, corrected, strict=True)
-    )
+    return tuple(replace(change, p_value=p) for change, p in zip(changes, corrected, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ import torch
 from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, first_probability, outcomes
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, family_note, load_judge
+from plaudit.feedback import local_judge
 from plaudit.feedback.judges.chat import TOO_LONG
 from plaudit.feedback.judges.judge_reward import SINGLE_ANSWER, JudgeReward
 from plaudit.feedback.judges.model_judge import CUT, ModelJudge
@@ -25,7 +26,6 @@ from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rewards.comparing import JudgeSettings, judge_named
-from plaudit.rewards.llm import local_judge
 from plaudit.rewards.registry import resolve_reward
 from plaudit.tokens.encode import make_encoder
 from tests.feedback.judges.judges import pair
