@@ -1,4 +1,4 @@
-"""Train, evaluate and run pipelines from Python: ``plaudit.train``, ``plaudit.evaluate``, ``plaudit.run``.
+"""Train and evaluate from Python: ``plaudit.train``, ``plaudit.evaluate``.
 
 Settings are those of the commands, checked by the same code; importing this does not import torch.
 """
@@ -6,7 +6,6 @@ Settings are those of the commands, checked by the same code; importing this doe
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from plaudit.given import Rows, model_word, plain_setting, row_list, rows_file
 from plaudit.methods.algorithm import algorithm as from_signature
 from plaudit.methods.preference.algorithms import OWN
 from plaudit.methods.registry import TABLES, config_type, config_types, run_method, with_local_inputs
-from plaudit.results import PipelineResult, TrainingResult, is_reward, load_any_reward
+from plaudit.results import TrainingResult, is_reward, load_any_reward
 
 if TYPE_CHECKING:
     from plaudit.data.records import Record
@@ -62,14 +61,10 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     if "model" in settings:
         settings["model"] = model_word(settings["model"], settings.pop("tokenizer", None), folder)
     config = _make_config(kind, {**settings, "out": str(folder)}, method)
-    # Only now: this has torch loaded, and a bad setting is refused without it.
-    from plaudit.runs.planner.fit import memory_checked_first
-
-    with memory_checked_first():
-        if record is None:
-            run_method(method, config)
-        else:
-            _record_entry(record).run(record, with_local_inputs(config))
+    if record is None:
+        run_method(method, config)
+    else:
+        _record_entry(record).run(record, with_local_inputs(config))
     return TrainingResult(folder)
 
 
@@ -302,40 +297,3 @@ def _as_file(rows: Rows) -> Iterator[Path]:
     # Rows go through a file from Python too: one reader, and so the same checks and messages.
     with TemporaryDirectory() as folder:
         yield Path(rows_file(rows, Path(folder) / "rows", "data"))
-
-
-def run(
-    config: str | os.PathLike[str] | None = None,
-    *,
-    out: str | os.PathLike[str] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    only: Sequence[str] = (),
-    fresh: bool = False,
-    seed: int | None = None,
-    device: str | None = None,
-    jobs: int | None = None,
-) -> PipelineResult:
-    """Run a pipeline, from rows to a report; a stage that is finished is kept.
-
-    ``plaudit.run("pipeline.yaml", settings={"dpo.beta": 0.2}, only=["dpo"])``. Without a config it is the
-    embedded world's own; ``"constitutional"`` is another that comes with plaudit.
-    """
-    from plaudit.runs.pipeline.read import config_path, read_pipeline
-    from plaudit.runs.pipeline.run import StageSelection, run_pipeline
-    from plaudit.runs.pipeline.store import read_hub_names
-    from plaudit.runs.report.pipeline.data import read_pipeline_folder
-    from plaudit.runs.report.pipeline.page import write_report, write_summary
-
-    changes = [f"{name}={json.dumps(plain_setting(value, name))}" for name, value in (settings or {}).items()]
-    path = config_path(config)
-
-    def recorded(name: str) -> dict[str, str]:
-        return {} if fresh else read_hub_names(Path(out or Path("runs") / name))
-
-    pipeline = read_pipeline(path, changes=changes, seed=seed, device=device, jobs=jobs, recorded=recorded)
-    selection = StageSelection(only=tuple(only), fresh=fresh)
-    folder = run_pipeline(pipeline, Path(out or Path("runs") / pipeline.name), selection).path
-    ran = read_pipeline_folder(folder)
-    write_summary(ran)
-    write_report(folder, pipeline=ran)
-    return PipelineResult(folder)

@@ -28,7 +28,6 @@ class Verb:
     """
 
     module: str
-    """The module's dotted name."""
     purpose: str
     """What it is for, as ``plaudit --help`` lists it."""
 
@@ -42,6 +41,12 @@ class Wing:
 
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     """What may follow ``plaudit`` on the command line."""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """Sets of prompts with the true worth of answers: each a `plaudit.evaluation.prompt_sets.PromptSet`."""
+    offers: Mapping[str, str] = field(default_factory=dict)
+    """What the core and other wings may call of it, by the name that it has there."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Models that come along: each the `Path` of a Hugging Face folder."""
 
 
 @cache
@@ -75,6 +80,18 @@ def everything(kind: str) -> Mapping[str, Any]:
                 raise UserError(f"the wings {homes[name]} and {home} both bring {name!r} among their {kind}")
             homes[name], brought[name] = home, thing
     return brought
+
+
+def offered(name: str) -> Any:
+    offers = everything("offers")
+    if name not in offers:
+        raise UserError(f"this needs {name}, which no wing of plaudit that is installed here brings")
+    return load(offers[name])
+
+
+def offered_if_any(name: str) -> Any:
+    """What some wing offers by this name, None where nobody does."""
+    return offered(name) if name in everything("offers") else None
 
 
 def load(reference: str) -> Any:

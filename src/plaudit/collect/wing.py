@@ -9,5 +9,10 @@ WING = Wing(
             purpose="labels by people: a store, its tasks, the people who answer, rows out of it",
         ),
     },
+    offers={
+        "LabelClient": "plaudit.collect.client:LabelClient",
+        "RefusedError": "plaudit.collect.client:RefusedError",
+        "places_preferred": "plaudit.collect.export:places_preferred",
+    },
 )
 """Named among the entry points of pyproject.toml."""

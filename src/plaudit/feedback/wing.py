@@ -17,5 +17,10 @@ WING = Wing(
             purpose="answers criticised and written anew by a model: demonstrations, and pairs",
         ),
     },
+    offers={
+        "question_text": "plaudit.feedback.question_texts:question_text",
+        "points_question": "plaudit.feedback.question_texts:points_question",
+        "read_constitution": "plaudit.feedback.judges.constitution:read_constitution",
+    },
 )
 """Named among the entry points of pyproject.toml."""

@@ -20,5 +20,7 @@ WING = Wing(
             module="plaudit.lab.verbs.world", purpose="the embedded world: rows, annotators, gold, base model"
         ),
     },
+    offers={"world_attacks": "plaudit.lab.world.attacks:WORLD"},
+    prompts={"world": "plaudit.lab.world.exam:WORLD"},
+    models={"base": "plaudit.lab.world.shipped:SHIPPED_MODEL_FOLDER"},
 )
-"""Named among the entry points of pyproject.toml."""

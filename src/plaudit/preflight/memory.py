@@ -1,38 +1,17 @@
-"""Whether a run fits into the memory of its GPU, asked before a model is loaded.
-
-The estimate is the planner's, which stands above these layers: whoever begins a run hands it down.
-"""
+"""Whether a run fits into the memory of its GPU, which the wing that plans runs is asked before one loads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from plaudit.engine.distributed import Ranks
 from plaudit.preflight.check import Check, PreflightSubject, Result, not_applicable
-
-MemoryEstimate = Callable[[str, Any, Ranks], Result]
-"""From a method, its config and this process to whether the run fits into the memory of its device."""
-
-_estimate: ContextVar[MemoryEstimate | None] = ContextVar("memory_estimate", default=None)
-
-
-@contextmanager
-def memory_estimated_by(estimate: MemoryEstimate) -> Iterator[None]:
-    """Every run that begins within is asked this before it loads a model; a loop begins several."""
-    token = _estimate.set(estimate)
-    try:
-        yield
-    finally:
-        # To what was there before: one who hands an estimate down may stand within another.
-        _estimate.reset(token)
+from plaudit.wings import offered_if_any
 
 
 def estimate_memory_use(method: str, config: Any, ranks: Ranks) -> Result | None:
-    """What was handed down says of this run; None where nothing was."""
-    estimate = _estimate.get()
+    """What the planner says of this run; None where none is installed."""
+    estimate = offered_if_any("memory_fit")
     return None if estimate is None else estimate(method, config, ranks)
 
 

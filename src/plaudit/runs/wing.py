@@ -17,5 +17,13 @@ WING = Wing(
             purpose="the whole of RLHF in one command: stages from rows to a report",
         ),
     },
+    offers={
+        "curves_page": "plaudit.runs.report.run.page:curves_page",
+        "memory_fit": "plaudit.runs.planner.fit:estimate_fit",
+        "model_card": "plaudit.runs.report.run.card:model_card",
+        "pipeline_page": "plaudit.runs.report.pipeline.page:write_report",
+        "reward_pages": "plaudit.runs.report.reward_models.page:write_reward_evaluations",
+        "run_page": "plaudit.runs.report.run.page:write_report",
+    },
 )
 """Named among the entry points of pyproject.toml."""

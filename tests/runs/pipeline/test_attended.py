@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from plaudit.collect.client import LabelClient
+from plaudit.collect.progress import store_faults
 from plaudit.collect.store import open_store
 from tests.engine.toy_command import Command
 from tests.methods.iterative.answering import fuller, let_answer
@@ -49,7 +50,7 @@ def test_people_answer_over_http_and_the_pipeline_goes_on(config: Path, tmp_path
     client.close()
     assert (out / "stages" / "again" / "rows.jsonl").read_bytes().count(b"\n") == 3
     with closing(open_store(out / "labels.db")) as store:
-        assert store.check() == []
+        assert store.read(store_faults) == []
 
 
 def test_ctrl_c_ends_the_wait_and_the_same_command_goes_on(config: Path, tmp_path: Path) -> None:

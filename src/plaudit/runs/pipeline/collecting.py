@@ -101,7 +101,6 @@ class CollectSettings:
 
     @property
     def sampling(self) -> SamplingSettings:
-        """How answers are drawn."""
         return SamplingSettings(temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed)
 
     @property
@@ -119,7 +118,6 @@ class CollectSettings:
         return count
 
     def settings_of_project(self, name: str) -> Project:
-        """The settings of the project that asks."""
         project = (
             Project(name=name, ask=self.ask or "pair") if self.project is None else read_project(self.project)
         )
@@ -134,15 +132,10 @@ class CollectSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a stage collects.
-
-    Example: ``Place(name="comparisons", folder=folder, store="labels.db", invites=invites, model="sft", …)``
-    """
+    """Where a stage collects."""
 
     name: str
-    """The stage's name."""
     folder: Path
-    """The stage's folder."""
     store: str
     """The label store: a file or an address."""
     invites: Path
@@ -198,7 +191,9 @@ def _begin(people: People, wanted: Project, settings: CollectSettings) -> Projec
     if settings.overlap is not None:
         named = replace(named, overlap=settings.overlap)
     if named != there:
-        people.store.set_project(named, actor=_ACTOR)
+        from plaudit.collect.adding import set_project
+
+        people.store.write(set_project, named, actor=_ACTOR)
     if settings.project is not None:
         _add_items(people, named)
     return named
@@ -209,10 +204,11 @@ def _add_items(people: People, project: Project) -> None:
     items: Mapping[Known, str | None] = {"gold": project.gold_rows, "qualify": project.qualify_rows}
     for purpose, rows in items.items():
         if rows is not None:
+            from plaudit.collect.adding import add_tasks
             from plaudit.collect.intake import read_intake
 
             bodies = read_intake(Path(rows), project, purpose).bodies
-            people.store.add_tasks(project.name, bodies, actor=_ACTOR)
+            people.store.write(add_tasks, project.name, bodies, actor=_ACTOR)
 
 
 def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:

@@ -37,17 +37,14 @@ class Draw:
     """
 
     model: Path
-    """Who answers."""
     prompts: Path
     """Rows with the prompts, each of which is asked once."""
     sampling: SamplingSettings
-    """How answers are drawn."""
     answers: int
     """How many answers a task has, all different and none of them cut."""
     n: int | None = None
     """How many tasks; None: as many as there are prompts."""
     device: str = "auto"
-    """Where they are drawn."""
     read_options: ReadOptions = DEFAULT_OPTIONS
     """What the fields of the rows are called."""
     max_prompt_tokens: int = 0
@@ -60,7 +57,6 @@ class Draw:
 
     @property
     def rows(self) -> RowSettings:
-        """How the rows are read."""
         return RowSettings()
 
 

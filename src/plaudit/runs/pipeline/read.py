@@ -21,9 +21,9 @@ from plaudit.config import (
 )
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
+from plaudit.evaluation.settings import EvaluateSettings
 from plaudit.feedback.judges.judge_reward import JUDGE_REWARD
 from plaudit.feedback.judges.words import parse_judge_word
-from plaudit.lab.world.wanted import EvaluateSettings
 from plaudit.methods.registry import METHODS, OWN_ALGORITHMS, config_type
 from plaudit.rewards.word_files import word_from
 from plaudit.runs.pipeline.references import HELPER, START_MODEL, names_helper, reference_in, with_helper
@@ -353,7 +353,6 @@ def _absolute_store(settings: FlatSettings) -> FlatSettings:
 
 
 def _prompted_policies(kind: StageKind, settings: FlatSettings) -> Iterator[PolicyWord]:
-    """The prompted policies of a stage, of which an evaluation may have some."""
     words = settings.get("policy") if kind.settings is EvaluateSettings else None
     for word in words if isinstance(words, list) else [] if words is None else [words]:
         yield PolicyWord.parse(str(word))

@@ -24,15 +24,12 @@ class Reference:
     before: str = ""
     """What stands before it: who is asked how."""
     behind: str = ""
-    """Settings behind it."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether the word is the reference and no more."""
         return not self.before
 
     def word(self, path: str) -> str:
-        """The word with a path in place of the reference."""
         return f"{self.before}{path}{self.behind}"
 
 

@@ -26,10 +26,10 @@ from plaudit.errors import UserError, WaitingError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.policies.generate import prompted_context
 from plaudit.evaluation.policies.judge import check_judge
+from plaudit.evaluation.settings import EvaluateSettings
 from plaudit.feedback.attack_run import check_files
 from plaudit.feedback.attacking import AttackSettings
 from plaudit.files import atomic, lock
-from plaudit.lab.world.wanted import EvaluateSettings
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import PEOPLE, LoopConfig, RlhfConfig, resolve_settings
 from plaudit.methods.iterative.rlhf import policy_config, rlhf_round
@@ -109,19 +109,14 @@ class ProgressReporter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOutcome:
-    """How a stage ended.
-
-    Example: ``StageOutcome(name="sft", status="done", detail="9f86…")``
-    """
+    """How a stage ended."""
 
     name: str
-    """The stage."""
     status: Literal["done", "fault", "stopped", "waits"]
     """Whether it ended, failed, was asked to stop, or waits for people."""
     detail: str
     """The hash of the result, or what went wrong, or what is missing."""
     waits: tuple[Wait, ...] = ()
-    """What it waits for."""
 
 
 class Attendant(Protocol):
@@ -423,7 +418,6 @@ class _Run:
         return seconds_left(self._stages, known, self._elapsed(), self._times(), jobs)
 
     def _status_line(self) -> str:
-        """What runs, for how long, and how long it will be."""
         running = [
             f"{name} {format_clock(seconds)}{_training_step(self._context.folder.stage(name))}"
             for name, seconds in self._elapsed().items()
@@ -546,7 +540,6 @@ class Workers:
 
 
 def _main(connection: Connection, folder: Path, name: str, stage_key: StageKey, fresh: bool) -> None:
-    """One stage in a process of its own."""
     # Ctrl-C reaches every process of a terminal; the one that was called asks the others to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -33,8 +33,10 @@ def _own_invite(store: LabelStore, project: str, pool: str, invites: Path) -> st
     path = invites / f"{project}.{pool}"
     if path.exists():
         return path.read_text("utf-8").strip()
+    from plaudit.collect.people import make_invite
+
     uses = len(annotator_pool(pool))
-    secret = store.invite(project, uses=uses, days=_INVITE_DAYS, actor="plaudit")
+    secret = store.write(make_invite, project, uses=uses, days=_INVITE_DAYS, actor="plaudit")
     atomic.make_folder(invites)
     # Whoever reads a secret could answer as one of the pool.
     invites.chmod(0o700)

@@ -13,6 +13,7 @@ from plaudit.config import Setting, SettingPath, all_settings, resolve
 from plaudit.data.write import RowsSettings
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
+from plaudit.evaluation.settings import EvaluateSettings, JudgeRewardSettings
 from plaudit.feedback.attacking import AttackSettings
 from plaudit.feedback.judges.constitution import OURS
 from plaudit.feedback.judges.judge_reward import JUDGE_REWARD
@@ -20,7 +21,7 @@ from plaudit.feedback.judging import JudgeRowsSettings
 from plaudit.feedback.revising import ReviseSettings
 from plaudit.files import hub
 from plaudit.lab.world.shipped import base_model_folder
-from plaudit.lab.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest
+from plaudit.lab.world.wanted import RowRequest
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
 from plaudit.rewards.combine.request import CombineSettings
 from plaudit.rewards.word_files import refuse_circle, word_from
@@ -50,11 +51,8 @@ class StageKind:
     """
 
     name: str
-    """What a config calls it."""
     produces: ResultType
-    """The type of its result."""
     settings: type
-    """The record of its settings."""
     accepts: Mapping[str, tuple[ResultType, ...]]
     """The settings that name rows, models or rewards, and which of them a stage above may give."""
     weight: int
@@ -145,10 +143,7 @@ def stage_kinds() -> Mapping[str, StageKind]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubNames:
-    """The commits that the words of a pipeline mean on the hub: those that it began with, and new ones.
-
-    Example: ``HubNames(recorded={"model org/base": "org/base@4f0c…"}).local_word("org/base", "model")``
-    """
+    """The commits that the words of a pipeline mean on the hub: those that it began with, and new ones."""
 
     recorded: Mapping[str, str] = field(default_factory=dict[str, str])
     """The names with commits that the pipeline's folder has, by kind and word."""
@@ -170,10 +165,7 @@ class HubNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One stage.
-
-    Example: ``Stage(name="sft", kind=stage_kinds()["sft"], raw_settings={"model": "$model", …}, …)``
-    """
+    """One stage."""
 
     name: str
     """What the others call it: ``$name``."""
@@ -232,10 +224,7 @@ class PipelineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline(PipelineSettings):
-    """What it says, and its stages.
-
-    Example: ``Pipeline(name="valley", model="world", jobs=2, threads=1, stages=(…))``
-    """
+    """What it says, and its stages."""
 
     stages: tuple[Stage, ...]
     """In an order in which each comes after those that it needs."""
@@ -243,7 +232,6 @@ class Pipeline(PipelineSettings):
     """The names with commits of what it takes from the hub, as `HubNames` has them."""
 
     def stage(self, name: str) -> Stage:
-        """The stage of that name."""
         return next(stage for stage in self.stages if stage.name == name)
 
     def with_dependents(self, names: set[str]) -> set[str]:

@@ -17,6 +17,8 @@ from plaudit.errors import UserError, WaitingError
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.generate import Contestant, prompted_policy
 from plaudit.evaluation.policies.result import write_agreements, write_policy_evaluation
+from plaudit.evaluation.run import evaluate_requested_policies, evaluate_requested_rewards
+from plaudit.evaluation.settings import EvaluateSettings, JudgeRewardSettings
 from plaudit.feedback.attack_run import attack, parties_of, read_attack_rows, write_attack_result
 from plaudit.feedback.attacking import AttackSettings
 from plaudit.feedback.judging import JudgeRowsSettings
@@ -29,8 +31,7 @@ from plaudit.feedback.revised_rows import (
 from plaudit.feedback.revising import ReviseSettings
 from plaudit.feedback.row_judging import prepare_judging, write_judged_rows
 from plaudit.files import atomic, exact_json
-from plaudit.lab.world.exam import evaluate_requested_policies, evaluate_requested_rewards
-from plaudit.lab.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest, write_requested_rows
+from plaudit.lab.world.wanted import RowRequest, write_requested_rows
 from plaudit.methods.registry import run_method
 from plaudit.methods.run import CHECKS_FILE
 from plaudit.rewards.combine.request import CombineSettings, write_combination, write_implicit
@@ -47,7 +48,6 @@ from plaudit.runs.pipeline.store import (
     running_code_version,
     set_aside,
 )
-from plaudit.runs.planner.fit import memory_checked_first
 from plaudit.runs.report.pipeline.attacks import attack_sentences
 from plaudit.runs.report.reward_models.page import write_reward_evaluations
 from plaudit.runs.report.words import with_minus
@@ -55,15 +55,10 @@ from plaudit.runs.report.words import with_minus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageResult:
-    """What the action of a stage reports.
-
-    Example: ``StageResult(sentences=("2000 rows of comparisons",), command="plaudit world make …")``
-    """
+    """What the action of a stage reports."""
 
     sentences: tuple[str, ...]
-    """Sentences about the result, for the log and the summary."""
     command: str
-    """The single command that does the same."""
     checks: tuple[Mapping[str, Any], ...] = ()
     """The checks that a training run made before it began."""
 
@@ -170,8 +165,7 @@ def _options(settings: Any, *without: str) -> dict[str, Any]:
 
 def _train(name: str, config: Any) -> StageResult:
     """A new run, or one that goes on from its last checkpoint."""
-    with memory_checked_first():
-        run_method(name, config)
+    run_method(name, config)
     # A run, or those that it is made of: members of an ensemble, rounds of a loop.
     summaries = sorted(config.out.rglob("summary.json"))
     runs = [path.parent for path in summaries if "checkpoints" not in path.parts]

@@ -59,7 +59,6 @@ class PipelineContext:
     """
 
     folder: PipelineFolder
-    """The pipeline's folder."""
     pipeline: Pipeline
     """The stages that the file describes."""
     fingerprints: Fingerprints
@@ -67,7 +66,6 @@ class PipelineContext:
 
     @classmethod
     def of(cls, folder: PipelineFolder, pipeline: Pipeline) -> PipelineContext:
-        """The pipeline in this folder."""
         stored = folder.path / "fingerprints.json"
         return cls(folder=folder, pipeline=pipeline, fingerprints=Fingerprints(stored))
 
@@ -163,15 +161,11 @@ def _one_file(words: list[str], folder: Path, setting: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageKey:
-    """The key of a stage's result: the same settings, inputs and kind give the same result.
-
-    Example: ``compute_stage_key(context, stage, {"sft": "9f86…"}).key``
-    """
+    """The key of a stage's result: the same settings, inputs and kind give the same result."""
 
     settings: Mapping[str, Any]
     """All settings, resolved; what names another stage is its reference."""
     inputs: Mapping[str, Mapping[str, str]]
-    """For each input where it is from and the hash of its content."""
     key: str
     """The sha256 of both and of what is done."""
 
@@ -219,7 +213,6 @@ def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[s
 def _resolve_reference(
     context: PipelineContext, word: str, reference: Reference, result_hashes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Where the model or result of a reference is from and its hash."""
     hash_of = context.fingerprints.hash_of
     if reference.name == START_MODEL:
         path = word_path(context.pipeline.model or WORLD)
@@ -256,13 +249,10 @@ class StageStatus:
     """
 
     state: StageState
-    """What is to be done about it."""
     reason: str
-    """The reason for the state, in words."""
     stage_key: StageKey | None
     """What decides its result; None while a stage above it has none."""
     result_hash: str | None = None
-    """The hash of its result, where that is there."""
 
 
 def stage_status(
@@ -332,7 +322,6 @@ def can_resume(folder: PipelineFolder, stage: Stage, key: str) -> bool:
 
 
 def _describe_changes(manifest: Mapping[str, Any], stage_key: StageKey) -> str:
-    """What has changed since the stage was run, in words."""
     before, after = dict(flatten(manifest["settings"])), dict(flatten(stage_key.settings))
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     words = [f"{name}: {before.get(name)} → {after.get(name)}" for name in changed]
@@ -344,7 +333,6 @@ def _describe_changes(manifest: Mapping[str, Any], stage_key: StageKey) -> str:
 
 
 def refuse_unknown_stages(pipeline: Pipeline, names: Sequence[str], option: str) -> None:
-    """Complain about stages that there are not."""
     stage_names = [stage.name for stage in pipeline.stages]
     for name in names:
         if name not in stage_names:

@@ -36,7 +36,6 @@ class PipelineFolder:
     """
 
     path: Path
-    """Its folder, absolute."""
 
     @property
     def config(self) -> Path:
@@ -44,7 +43,6 @@ class PipelineFolder:
         return self.path / "pipeline.yaml"
 
     def stage(self, name: str) -> Path:
-        """The folder of a stage."""
         return self.path / "stages" / name
 
     def set_aside_path(self, name: str, key: str) -> Path:

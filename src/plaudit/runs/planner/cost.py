@@ -50,9 +50,7 @@ class StoredItem:
     name: str
     """What is stored: checkpoints, a model, a cache."""
     bytes: int
-    """Bytes of each."""
     count: int
-    """How many there are at most."""
     why: str
     """How its size and count come about."""
 
@@ -189,15 +187,11 @@ class RunCost:
     """
 
     request: PlanRequest
-    """The run that is planned."""
     schedule: Schedule
     """How many rows, tokens and steps it has."""
     roles: RunModels
-    """Its models."""
     memory: MemoryLedger
-    """What one process holds."""
     disk: tuple[StoredItem, ...]
-    """What it writes to disk."""
 
     @property
     def fits(self) -> bool:
@@ -232,7 +226,6 @@ def resolve_run(method: str, config: RunConfig) -> RunConfig:
 
 
 def estimate_cost(request: PlanRequest) -> RunCost:
-    """The cost of a run, all but its time."""
     config, machine = request.config, request.machine
     plan = make_schedule(request.method, config, request.rows, ranks=machine.ranks)
     roles = load_run_models(request.method, config, machine, request.rows.train)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,18 +10,10 @@ import torch
 from plaudit.engine.distributed import Ranks
 from plaudit.errors import UserError
 from plaudit.preflight.check import Result, failed, not_applicable, passed
-from plaudit.preflight.memory import memory_estimated_by
 
 if TYPE_CHECKING:
     from plaudit.runs.planner.cost import RunCost
     from plaudit.runs.planner.machine import Machine
-
-
-@contextmanager
-def memory_checked_first() -> Iterator[None]:
-    """Runs that begin within ask on a GPU whether they fit, before they load a model."""
-    with memory_estimated_by(estimate_fit):
-        yield
 
 
 def estimate_fit(method: str, config: Any, ranks: Ranks) -> Result:
@@ -57,7 +47,6 @@ def gpu_memory(device: torch.device) -> int | None:
 
 
 def plan_on(method: str, config: Any, machine: Machine) -> RunCost:
-    """What a run costs on a machine, by its own rows."""
     from plaudit.runs.planner.cost import PlanRequest, estimate_cost, resolve_run
     from plaudit.runs.planner.schedule import planned_rows
 
@@ -67,7 +56,6 @@ def plan_on(method: str, config: Any, machine: Machine) -> RunCost:
 
 
 def fit_of(cost: RunCost) -> Result:
-    """Whether a planned run fits into its machine, and what would where it does not."""
     words = shortage(cost)
     return passed(_comparison(cost)) if words is None else failed(words)
 

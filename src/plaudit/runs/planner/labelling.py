@@ -6,21 +6,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from plaudit.collect.project import KindName
+from plaudit.collect.kinds import KINDS
 from plaudit.errors import UserError
 
 if TYPE_CHECKING:
     from plaudit.collect.timing import Timing
 
-SECONDS: dict[KindName, int] = {
-    "pair": 300,
-    "rank": 600,
-    "rate": 180,
-    "write": 900,
-    "steps": 300,
-    "talk": 900,
-    "attack": 900,
-}
+SECONDS = {kind.name: kind.seconds for kind in KINDS.values()}
 """How long a label takes where nobody has measured: of a pair the five minutes that InstructGPT's comparisons
 are reckoned with, of the others guesses in proportion to what is read and written."""
 PAY = 20.0
@@ -34,7 +26,7 @@ class LabellingRequest:
     Example: ``LabellingRequest(ask="pair", tasks=1000, overlap=2, most=4, seconds=300, pay=20)``
     """
 
-    ask: KindName
+    ask: str
     """The kind of task."""
     tasks: int
     """How many tasks."""
@@ -93,21 +85,15 @@ class LabellingCost:
     """
 
     labels: int
-    """Labels that make rows."""
     answers: int
     """All that people answer: checks and what qualifies them too."""
     seconds: float
-    """How long each takes."""
     hours: float
-    """Hours of work."""
     money: float
-    """What they cost."""
     labels_at_most: int
     """Labels if people are divided over every task."""
     hours_at_most: float
-    """Hours then."""
     money_at_most: float
-    """What they cost then."""
 
 
 def labelling_cost(request: LabellingRequest) -> LabellingCost:
@@ -140,7 +126,6 @@ def _answers(labels: int, request: LabellingRequest) -> int:
 
 
 def labelling_sentences(request: LabellingRequest, cost: LabellingCost) -> Iterator[str]:
-    """The cost in words, with all that is assumed."""
     if request.missing is None:
         yield f"labels: {request.tasks:,} tasks × {_people(request.overlap)} = {cost.labels:,}"
     else:
@@ -193,5 +178,4 @@ def request_of_timing(timing: Timing, *, seconds: float | None = None, pay: floa
 
 
 def labelling_to_dict(request: LabellingRequest, cost: LabellingCost) -> dict[str, Any]:
-    """Both as JSON holds them."""
     return {"request": asdict(request), "cost": asdict(cost)}

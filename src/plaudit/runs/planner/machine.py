@@ -33,7 +33,6 @@ class Gpu:
     """
 
     title: str
-    """What it is called."""
     memory: int
     """Bytes that a process finds there, less than the sheet's."""
     rate: float
@@ -68,11 +67,9 @@ class Machine:
     memory: int
     """Bytes that a process may use: those of its GPU, or of the machine."""
     device_kind: DeviceKind
-    """What it computes on."""
     ranks: int = 1
     """How many processes share the work."""
     gpu: Gpu | None = None
-    """The GPU, where it was named."""
 
     def __post_init__(self) -> None:
         """Refuse a run by nobody."""

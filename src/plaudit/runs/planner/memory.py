@@ -56,7 +56,6 @@ class LiveBytes(TorchDispatchMode):
     """Counts the bytes that come alive while the mode is on, and their peak."""
 
     def __init__(self) -> None:
-        """Start at zero bytes."""
         super().__init__()
         self.now = 0
         """Bytes now."""
@@ -107,7 +106,6 @@ class EmulateDevice(TorchFunctionMode):
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Emulate this device."""
         super().__init__()
         self._device = device
         self.cached_numbers = 0
@@ -197,9 +195,7 @@ class SimulationSetting:
     """
 
     device: torch.device
-    """The device that is emulated."""
     numbers: Precision
-    """The precision of weights and products."""
     uniform: bool
     """Whether all tokens weigh the same, so that the forward pass makes the head's gradient."""
 
@@ -361,13 +357,10 @@ class MemoryLine:
     """
 
     name: str
-    """What takes the memory."""
     bytes: int
     """How much it takes in one process."""
     when: str
-    """When it is there."""
     why: str
-    """How the bytes are computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +371,6 @@ class MemoryLedger:
     """
 
     lines: tuple[MemoryLine, ...]
-    """Each thing that takes memory."""
 
     def during(self, when: str) -> int:
         """Bytes of the lines of one phase, without those that are always there."""
@@ -443,7 +435,6 @@ def _memory_lines(
 def _fixed_lines(
     config: RunConfig, roles: RunModels, plan: Schedule, rows: PlannedRows
 ) -> Iterator[MemoryLine]:
-    """The lines that are counted from the models alone."""
     share = plan.ranks if config.shard else 1
     trained = _trained_bytes(roles)
     divided = f", divided over {share} processes" if share > 1 else ""
@@ -488,7 +479,6 @@ def _trained_models(roles: RunModels) -> list[Policy | RewardModel]:
 
 
 def _trained_bytes(roles: RunModels) -> int:
-    """Bytes of all weights that are trained."""
     return sum(
         p.numel() * p.element_size()
         for model in _trained_models(roles)
@@ -530,7 +520,6 @@ def _cached_tokens(prompts: int, answers: int, prompt: int, answer: int, machine
 
 
 def simulation_setting(config: RunConfig, roles: RunModels, machine: Machine) -> SimulationSetting:
-    """How a piece of this run is computed."""
     uniform = not isinstance(config, PreferenceConfig | PolicyConfig | RewardConfig)
     return SimulationSetting(device=machine.device, numbers=roles.numbers, uniform=uniform)
 
@@ -543,7 +532,6 @@ class DrawingShape:
     """
 
     rows: int
-    """Answers side by side."""
     lengths: tuple[int, ...]
     """Tokens of the prompts that are read at once, the longest ones, downwards."""
     cached_tokens: int
@@ -553,7 +541,6 @@ class DrawingShape:
 
 
 def drawing_shape(roles: RunModels, plan: Schedule, rows: PlannedRows, machine: Machine) -> DrawingShape:
-    """How a run with rounds draws on this machine."""
     assert plan.rounds is not None
     assert isinstance(roles.trained_model, Policy)
     answers = plan.rounds.answers

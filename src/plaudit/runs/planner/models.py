@@ -40,15 +40,11 @@ class ModelSize:
     """
 
     trained: int
-    """Weights that are trained."""
     frozen: int
-    """Weights that are not."""
     bytes: int
-    """The bytes of all of them."""
 
     @property
     def total(self) -> int:
-        """The number of all weights."""
         return self.trained + self.frozen
 
 
@@ -60,11 +56,8 @@ class ScorerModel:
     """
 
     name: str
-    """What it is there for."""
     folder: Path
-    """The folder of the model."""
     size: ModelSize
-    """How large it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,15 +68,11 @@ class RunModels:
     """
 
     trained_model: Policy | RewardModel
-    """What is trained, with its adapters."""
     critic: RewardModel | None
-    """What learns beside it."""
     reference_kind: str
     """Where log-probs of a reference come from."""
     reference_model: Policy | None
-    """The reference, where it has weights of its own."""
     scorers: tuple[ScorerModel, ...]
-    """Rewards and judges with models of their own."""
     numbers: Precision
     """What weights and products are kept in."""
     unsized_rewards: tuple[str, ...]
@@ -100,7 +89,6 @@ def multiplied_numbers(model: Policy | RewardModel) -> int:
 
 
 def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequence[object]) -> RunModels:
-    """The models that a run of this config loads, which learns from these rows."""
     run_precision = precision(config.dtype, machine.device)
     kind = reference_kind(method, config, rows)
     learner = _meta_reward_model(config) if isinstance(config, RewardConfig) else _meta_policy(config)

@@ -97,7 +97,6 @@ def memory_table(cost: RunCost) -> Table:
 
 
 def disk_table(cost: RunCost) -> Table:
-    """A line for each thing on the disk."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("disk", no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
@@ -112,7 +111,6 @@ def disk_table(cost: RunCost) -> Table:
 
 
 def fit_sentence(cost: RunCost) -> str:
-    """Whether the run fits into memory, in a sentence."""
     peak, room = cost.memory.peak, cost.request.machine.memory
     each = " in each process" if cost.schedule.ranks > 1 else ""
     comparison = f"{format_bytes(peak)} at the peak{each}, and there are {format_bytes(room)}"

@@ -46,9 +46,7 @@ class StatedLengths:
     """
 
     prompt: int
-    """Tokens of a prompt."""
     answer: int
-    """Tokens of an answer."""
 
     def __post_init__(self) -> None:
         """Refuse nothing to compute."""
@@ -64,11 +62,8 @@ class PlannedRows:
     """
 
     train: Sequence[Example]
-    """Rows that are trained."""
     held_out: Sequence[Example]
-    """Rows that never are."""
     notes: tuple[str, ...]
-    """What was decided about them."""
 
 
 def planned_rows(method: str, config: RunConfig, stated: StatedLengths | None) -> PlannedRows:
@@ -170,7 +165,6 @@ class RoundShape:
     """
 
     answers: int
-    """Completions of each prompt."""
     rivals: int
     """Further completions of each prompt that are only scored."""
     longest: int
@@ -182,7 +176,6 @@ class RoundShape:
 
     @property
     def updates_per_round(self) -> int:
-        """Optimiser steps of a round."""
         return self.epochs * self.minibatches
 
 
@@ -196,15 +189,11 @@ class Schedule:
     rows: int
     """Rows that are trained; prompts, where answers are drawn."""
     held_out: int
-    """Rows that never are."""
     batch_size: int
-    """Rows of a batch, over all processes."""
     ranks: int
     """Processes that share each batch."""
     steps: int
-    """Optimiser steps."""
     batches: int
-    """Batches, or rounds, that are begun."""
     steps_an_epoch: int
     """Batches that see every row once."""
     passes: float
@@ -214,17 +203,14 @@ class Schedule:
     microbatches: int
     """The most that one process computes one after another before an optimiser step (accumulation)."""
     largest: Microbatch
-    """The largest of them."""
     tokens: int
     """Tokens that are computed in all optimiser steps, a shared prompt once."""
     trained_tokens: int
-    """Tokens of these that are trained."""
     generated: int
     """Completions that are generated in the whole run."""
 
     @property
     def updates_per_batch(self) -> int:
-        """Optimiser steps of a batch."""
         return 1 if self.rounds is None else self.rounds.updates_per_round
 
 
@@ -327,6 +313,5 @@ def _total_tokens(
 
 
 def _rows_in_batches(order: BatchOrder, batches: int) -> int:
-    """How many rows so many batches have."""
     epochs, further = divmod(batches, order.steps_per_epoch)
     return epochs * order.rows + min(further * order.batch_size, order.rows)

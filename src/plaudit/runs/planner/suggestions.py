@@ -19,17 +19,11 @@ MIN_TOKENS_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
-    """A changed setting.
-
-    Example: ``SettingChange(words="--memory.checkpointing", config=config, means="…")``
-    """
+    """A changed setting."""
 
     words: str
-    """What is added to the command."""
     config: RunConfig
-    """The run with it."""
     means: str
-    """What the change does to the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,9 +34,7 @@ class Suggestion:
     """
 
     change: SettingChange
-    """The settings that are changed."""
     cost: RunCost
-    """What that comes to."""
 
 
 def suggest(cost: RunCost) -> tuple[Suggestion, ...]:
@@ -84,7 +76,6 @@ def _single_changes(cost: RunCost) -> Iterator[SettingChange]:
 
 
 def _combined_changes(cost: RunCost) -> Iterator[SettingChange]:
-    """One change after another, each on top of those before."""
     config, words, means = cost.request.config, [], []
     for step in (
         _enable_checkpointing,

@@ -41,7 +41,6 @@ class Throughput:
     answer_tokens: int | None = None
     """How long answers were on average."""
     seconds: float = 0.0
-    """How long was measured."""
     steps: int = 0
     """Optimiser steps that were taken."""
     peak: int | None = None

@@ -1,0 +1,172 @@
+"""Wings plug in: the core stands without those that it does not know, and a stranger's is heard."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plaudit.wings import wings
+from tests.engine.toy import Toy, make_toy
+from tools.changed import imports, module_of
+from tools.targets import WINGS
+from tools.tree import sources
+
+ROOT = Path(__file__).resolve().parents[2]
+APART = ("lab", "runs")
+"""Wings of which other files know names alone; pyproject.toml lists what still knows the others."""
+
+
+def without(folder: Path, *gone: str) -> Path:
+    """A copy of the package in which these wings are neither there nor named; what is to be on the path."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
+    shutil.copytree(ROOT / "src" / "plaudit", folder / "plaudit", ignore=ignore)
+    for wing in gone:
+        shutil.rmtree(folder / "plaudit" / wing)
+    named = [f"{wing} = plaudit.{wing}.wing:WING" for wing in sorted(WINGS - {*gone})]
+    install(folder, "plaudit", "\n".join(["[plaudit.wings]", *named]))
+    return folder
+
+
+def install(folder: Path, name: str, entry_points: str) -> None:
+    """What pip would write of a distribution that has these."""
+    place = folder / f"{name}-1.0.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (place / "entry_points.txt").write_text(entry_points + "\n")
+
+
+def run(path: Path, *words: object, program: str = "plaudit") -> str:
+    """What a command says that finds the package there and not where it is installed."""
+    done = subprocess.run(
+        [sys.executable, "-m", program, *map(str, words)],
+        env=os.environ | {"PYTHONPATH": str(path)},
+        cwd=path.parent,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    return make_toy(tmp_path_factory.mktemp("toy"))
+
+
+def test_the_four_wings_are_there_and_named():
+    assert {*wings()} == WINGS == {path.parent.name for path in (ROOT / "src/plaudit").glob("*/wing.py")}
+
+
+def test_without_them_a_model_trains_and_answers(tmp_path, toy):
+    path = without(tmp_path / "core", *APART)
+    listed = run(path, "--help")
+    assert "train" in listed
+    assert not [verb for wing in APART for verb in wings()[wing].verbs if f"    {verb} " in listed]
+    run(path, "data", "inspect", toy.data)
+    out = tmp_path / "run"
+    run(path, "train", "sft", "--model", toy.model, "--data", toy.data, "--out", out, "--steps", 2)
+    assert (out / "model" / "config.json").exists()
+    run(path, "sample", "--model", out / "model", "--prompt", "the cat", "--max-tokens", 4)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "the cat"}\n{"prompt": "two old dogs"}\n')
+    words = ("--prompts", prompts, "--reward", "length:1-5", "--draw.max-tokens", 4, "--rounds", 1)
+    run(path, "train", "grpo", "--model", out / "model", *words, "--out", tmp_path / "grpo")
+
+
+def test_without_them_every_module_is_imported(tmp_path):
+    path = without(tmp_path / "core", *APART)
+    files = sources(path, ("plaudit",))
+    modules = [".".join(source.path.with_suffix("").parts) for source in files]
+    script = "\n".join(
+        f"import {name.removesuffix('.__init__')}" for name in modules if "__main__" not in name
+    )
+    (tmp_path / "everything.py").write_text(script)
+    environment = os.environ | {"PYTHONPATH": str(path)}
+    subprocess.run([sys.executable, tmp_path / "everything.py"], env=environment, check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wing", APART)
+def test_the_quick_tests_that_do_not_name_a_wing_pass_without_it(wing, tmp_path):
+    path = without(tmp_path / "src", wing)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (
+        "tools",
+        "docs",
+        "examples",
+        "benchmarks",
+        "pyproject.toml",
+        "README.md",
+        "constraints.txt",
+    ):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    chosen = files_without(wing)
+    assert len(chosen) > 100
+    words = ("-q", "-m", "not slow", "-p", "no:cacheprovider", "-n", "2", *chosen)
+    assert " passed" in run(path, *words, program="pytest")
+
+
+def files_without(wing: str) -> list[str]:
+    """Files of tests that reach no module of a wing, whether they import it or start its verbs."""
+    files = sources(ROOT, ("src", "tests"))
+    texts = {module_of(source.path): source for source in files}
+    reached = {name: {*imports(source.tree, {*texts})} & {*texts} for name, source in texts.items()}
+    verbs = [f'"{verb}"' for verb in wings()[wing].verbs]
+    chosen = []
+    for name, source in texts.items():
+        if not source.path.name.startswith("test_") or source.path.parts[1] in {wing, "house"}:
+            continue
+        waiting, found = [name], {name}
+        while waiting:
+            waiting += (more := reached[waiting.pop()] - found)
+            found |= more
+        names = [other for other in found if other.startswith("tests.")]
+        started = any(verb in texts[other].text for other in names for verb in verbs)
+        if not started and not any(other.startswith(f"plaudit.{wing}") for other in found):
+            chosen.append(source.path.as_posix())
+    return chosen
+
+
+def test_a_wing_of_another_package_brings_a_verb(tmp_path):
+    package = tmp_path / "site" / "polite"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "wing.py").write_text(
+        "from plaudit.wings import Verb, Wing\n"
+        'WING = Wing(verbs={"thanks": Verb(module="polite.verb", purpose="count the thanks")})\n'
+    )
+    (package / "verb.py").write_text(
+        "def add_parser(subparsers):\n"
+        '    subparsers.add_parser("thanks").add_argument("text")\n\n\n'
+        "def run(args):\n"
+        '    print(args.text.count("thank"), "thanks")\n'
+        "    return 0\n"
+    )
+    install(tmp_path / "site", "polite", "[plaudit.wings]\npolite = polite.wing:WING")
+    path = os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])
+    environment = os.environ | {"PYTHONPATH": path}
+
+    def said(*words: str) -> str:
+        command = [sys.executable, "-m", "plaudit", *words]
+        done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+        return done.stdout + done.stderr
+
+    assert "count the thanks" in said("--help")
+    assert said("thanks", "thank you, thank you") == "2 thanks\n"
+    (package / "wing.py").write_text("from plaudit.wings import NoSuchName\n")
+    refused = said("--help")
+    assert "polite 1.0" in refused
+    assert "polite.wing:WING" in refused
+    (package / "wing.py").write_text(
+        'from plaudit.wings import Verb, Wing\nWING = Wing(verbs={"world": Verb(module="a", purpose="b")})\n'
+    )
+    refused = said("--help")
+    assert "lab and polite" in refused
+    assert "'world'" in refused
