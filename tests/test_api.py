@@ -297,7 +297,7 @@ PLACE: Mapping[str, Any] = {"model": "m", "data": "d", "out": "o"}
         (lambda: plaudit.train("dpoo", out="o"), "there is no method 'dpoo'; did you mean dpo?"),
         (lambda: plaudit.train("dpo", **PLACE, betta=1), "unknown key betta; did you mean beta?"),
         (lambda: plaudit.train("dpo", **PLACE, optimizer={"clap": 1}), "did you mean optimizer.clip?"),
-        (lambda: plaudit.train("dpo", **PLACE, beta=-1), "beta is a number above 0, not -1"),
+        (lambda: plaudit.train("dpo", **PLACE, beta=-1), "beta must be a number above 0, not -1"),
         (lambda: plaudit.train("dpo", out="o"), r"missing model, data; give it as model=…"),
         (lambda: plaudit.train(3, **PLACE), "int is no algorithm"),
         (lambda: plaudit.train(plaudit.dpo(), **PLACE, beta=0.2), "unknown key beta"),

@@ -14,8 +14,9 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
+from plaudit.bounds import Bound, check_bounds
 from plaudit.data.records import (
     Comparison,
     Demonstration,
@@ -177,7 +178,7 @@ class ControlSettings:
     """The word before an answer that was preferred."""
     bad: str = "BAD"
     """The word before one that was not."""
-    levels: int = 5
+    levels: Annotated[int, Bound("at least 2", lambda value: value >= 2)] = 5
     """How many parts the scores are divided into; the words are <reward_0>, the worst, <reward_1> …"""
     aspect: str | None = None
     """Which aspect's scores count, where rows rate several."""
@@ -186,8 +187,7 @@ class ControlSettings:
         """Refuse words that say nothing."""
         if not self.good.strip() or not self.bad.strip() or self.good.strip() == self.bad.strip():
             raise UserError("control.good and control.bad must be two different words")
-        if self.levels < 2:
-            raise UserError(f"control.levels must be at least 2, not {self.levels}")
+        check_bounds(self, "control")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, Literal
 
+from plaudit.bounds import FromOne, Share, check_bounds
 from plaudit.data.edits import PairDifferences
 from plaudit.data.fields import Problem, shorten
 from plaudit.data.files import file_ending
@@ -447,7 +448,7 @@ class RowsSettings:
     """What fields of the rows are called here: prompt=question system=system."""
     leave_out: tuple[str, ...] = ()
     """Fields of the rows that are left unread on purpose."""
-    threshold: float = 0.01
+    threshold: Share = 0.01
     """Above this share of bad rows the stage fails; the bad ones lie in quarantine.jsonl."""
     split: str | None = None
     """Which split of a datasets folder."""
@@ -455,15 +456,13 @@ class RowsSettings:
     """What becomes of ties."""
     preferred: bool = False
     """Keep the preferred answers alone, as demonstrations."""
-    n: int | None = None
+    n: FromOne | None = None
     """At most so many records, drawn by chance; none: all of them."""
     seed: int = 0
     """The seed of that random choice."""
 
     def __post_init__(self) -> None:
-        """Refuse to keep nothing."""
-        if self.n is not None and self.n < 1:
-            raise UserError(f"n must be at least 1, not {self.n}")
+        check_bounds(self)
 
 
 def convert_rows(settings: RowsSettings, folder: Path) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from plaudit.bounds import BelowOne, Count, FromOne, FromZero, Share, check_bounds
 from plaudit.errors import UserError
 
 
@@ -19,36 +20,27 @@ class OptimizerSettings:
     """adamw, sgd, or your own as package.module:function."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """How the rate falls after the warm-up."""
-    warmup: float = 0.03
+    warmup: FromZero = 0.03
     """Warm-up: a share of all steps when below 1, else a number of steps."""
-    floor: float = 0.1
+    floor: Share = 0.1
     """The last rate, as a share of the peak."""
-    weight_decay: float = 0.0
+    weight_decay: FromZero = 0.0
     """Decoupled weight decay of matrices."""
-    beta1: float = 0.9
+    beta1: BelowOne = 0.9
     """AdamW's first decay, SGD's momentum."""
-    beta2: float = 0.999
+    beta2: BelowOne = 0.999
     """AdamW's second decay."""
-    eps: float = 1e-8
+    eps: FromZero = 1e-8
     """AdamW's epsilon."""
     state: Literal["float32", "bfloat16", "float8"] = "float32"
     """Numbers of AdamW's two moments, rounded by chance; bfloat16 is half of the memory, float8 a quarter."""
-    clip: float = 1.0
+    clip: FromZero = 1.0
     """The gradient is scaled down to this norm; 0 leaves it alone."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train."""
-        _at_least("optimizer.warmup", self.warmup, 0.0)
-        _at_least("optimizer.clip", self.clip, 0.0)
-        _at_least("optimizer.weight_decay", self.weight_decay, 0.0)
-        _at_least("optimizer.eps", self.eps, 0.0)
+        check_bounds(self, "optimizer")
         if self.state != "float32" and self.name != "adamw":
             raise UserError(f"optimizer.state {self.state} is for adamw, and optimizer.name is {self.name}")
-        if not 0 <= self.floor <= 1:
-            raise UserError(f"optimizer.floor is a share of the peak rate, from 0 to 1, not {self.floor}")
-        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
-            if not 0 <= beta < 1:
-                raise UserError(f"optimizer.{name} must be at least 0 and below 1, not {beta}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +52,11 @@ class SafetySettings:
 
     on_nonfinite: Literal["raise", "skip", "rollback"] = "raise"
     """Stop and name the rows; or leave the step out; or go back to the last checkpoint without them."""
-    skip_limit: int = 5
+    skip_limit: Count = 5
     """More steps than this are not left out or rolled back: the run stops."""
 
     def __post_init__(self) -> None:
-        """Refuse less than none."""
-        _at_least("safety.skip_limit", self.skip_limit, 0)
+        check_bounds(self, "safety")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +68,7 @@ class MemorySettings:
 
     layout: Literal["packed", "left", "right"] = "packed"
     """Packed end to end without padding, or padded on one side."""
-    tokens_at_once: int = 8192
+    tokens_at_once: FromOne = 8192
     """A batch goes through the model in micro-batches of at most so many tokens (one longer row is one)."""
     checkpointing: bool = False
     """Keep only each layer's input and compute the rest again in the backward pass."""
@@ -87,8 +78,7 @@ class MemorySettings:
     """What padded batches and sampling attend with (sdpa, eager, flash_attention_2)."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot hold a token."""
-        _at_least("memory.tokens_at_once", self.tokens_at_once, 1)
+        check_bounds(self, "memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +88,7 @@ class KeepSettings:
     Example: ``KeepSettings(last=2, best="held_out/loss", best_is="lowest")``
     """
 
-    last: int = 2
+    last: FromOne = 2
     """How many of the newest stay."""
     best: str = "held_out/loss"
     """The metric by which the best one is chosen; it stays too, and becomes the model."""
@@ -107,15 +97,8 @@ class KeepSettings:
     use_best: bool | None = None
     """Whether model/ is the best checkpoint's and not the last one's; none: of a reward model, where the
     last one is worse beyond noise."""
-    patience: int = 0
+    patience: Count = 0
     """Looks at held-out rows without a better value after which the run ends; 0: it goes to its end."""
 
     def __post_init__(self) -> None:
-        """Refuse to keep nothing."""
-        _at_least("keep.last", self.last, 1)
-        _at_least("keep.patience", self.patience, 0)
-
-
-def _at_least(name: str, value: int | float, least: int | float) -> None:
-    if not value >= least:
-        raise UserError(f"{name} must be at least {least:g}, not {value:g}")
+        check_bounds(self, "keep")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from plaudit.bounds import FromOne, check_bounds
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN, PolicyWord
 
@@ -45,15 +46,15 @@ class EvaluateSettings:
     """Who knows the true worth: world, a rule, module:function; none: the world of its own prompts."""
     split: Split = "test"
     """Whose prompts, where they are the world's."""
-    n: int = 200
+    n: FromOne = 200
     """How many prompts; fewer where there are fewer."""
-    answers: int = 1
+    answers: FromOne = 1
     """Answers to each of them, of each policy."""
-    seeds: int = 1
+    seeds: FromOne = 1
     """How often all is drawn, each time by another chance."""
     temperature: float = 1.0
     """Scores are divided by it when answers are drawn; 0 takes the likeliest."""
-    max_tokens: int = 64
+    max_tokens: FromOne = 64
     """An answer that has not ended after so many tokens is cut."""
     best_of: int | None = None
     """Answers of the reference from which the reward takes the best; none: those that are drawn anyway."""
@@ -72,9 +73,7 @@ class EvaluateSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be compared."""
-        for name in ("n", "answers", "seeds", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
+        check_bounds(self)
         if self.bootstrap < 2:
             raise UserError(f"bootstrap {self.bootstrap}: 2 or more, 1000 for a steady interval")
         self._refuse_bad_names()

@@ -14,55 +14,24 @@ says its help once, in its type: ``KlCoef = Annotated[FromZero, "How dear distan
 described in the same way; what it works on stands before a slash: ``def clip(inputs, /, clip_low=0.2)``.
 Options, YAML keys, ``--help``, ``--list``, the tables of the documentation and refusals are read from here.
 
-What a user wrote in a file or a module of their own: ``file.py:name`` or ``module:name``.
-
-A chapter's algorithms together: by name or the user's own, with their configs. Without torch.
-
-Preference and policy optimisation are two of them: each has a table of functions, cells that any of its
-algorithms takes, and a config that every run of it has.
+An algorithm of the user's own is named by ``file.py:name`` or ``module:name``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 
+from plaudit.bounds import Bound, bound_in, refuse_unless
 from plaudit.errors import UserError
 from plaudit.files.user_code import import_user_module
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Which numbers a setting can be; stands in its annotation.
-
-    Example: ``beta: Annotated[float, Bound("a number above 0", lambda value: 0 < value < math.inf)] = 0.1``
-    """
-
-    words: str
-    """The numbers in words."""
-    holds: Callable[[float], bool]
-    """Whether a number is one of them."""
-
-
-Positive = Annotated[float, Bound("a number above 0", lambda value: 0 < value < math.inf)]
-"""A setting above 0."""
-FromZero = Annotated[float, Bound("a number from 0 on", lambda value: 0 <= value < math.inf)]
-"""A setting that may be 0."""
-Share = Annotated[float, Bound("from 0 to 1", lambda value: 0 <= value <= 1)]
-"""A setting from 0 to 1."""
-Finite = Annotated[float, Bound("a number", math.isfinite)]
-"""Any number."""
-FromOne = Annotated[int, Bound("a whole number from 1 on", lambda value: value >= 1)]
-"""A setting that counts things, of which there is one at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +84,7 @@ class Algorithm:
 def describe(function: Callable[..., Any]) -> Algorithm:
     """The algorithm that a function makes; refused where a setting has no default.
 
+    >>> from plaudit.bounds import Positive
     >>> def mine(beta: Positive = 0.1):
     ...     '''−log σ(βh).
     ...
@@ -191,6 +161,8 @@ def _without_bounds(hint: Any) -> Any:
 def make_parameter(name: str, hint: Any, default: Any) -> Parameter:
     """A setting from its annotation, which says its type, its bound and its help.
 
+    >>> from plaudit.bounds import FromZero
+    >>> from typing import Annotated
     >>> make_parameter("kl_coef", Annotated[FromZero, "How dear distance is."], 0.1).doc
     'How dear distance is.'
     """
@@ -198,8 +170,8 @@ def make_parameter(name: str, hint: Any, default: Any) -> Parameter:
         name=name,
         value_type=_without_bounds(hint),
         default=default,
-        doc=_metadata(hint, str) or "",
-        bound=_metadata(hint, Bound),
+        doc=_help_in(hint),
+        bound=bound_in(hint),
     )
 
 
@@ -208,19 +180,15 @@ def optional(parameter: Parameter) -> Parameter:
     return dataclasses.replace(parameter, value_type=parameter.value_type | None, default=None)
 
 
-MetadataT = TypeVar("MetadataT")
-"""What stands in an annotation beside the type."""
-
-
-def _metadata(hint: Any, kind: type[MetadataT]) -> MetadataT | None:
-    """What an annotation says beside the type: its bound, or its help; the last word counts."""
-    # In `FromZero | None` the bound stands one level down, in the union's first member.
+def _help_in(hint: Any) -> str:
+    """What an annotation says beside the type; the last word counts."""
+    # In `FromZero | None` it stands one level down, in the union's first member.
     for part in (hint, *get_args(hint)):
         # Nested Annotated are flattened with the outermost last: an algorithm's own words win.
         for extra in reversed(getattr(part, "__metadata__", ())):
-            if isinstance(extra, kind):
+            if isinstance(extra, str):
                 return extra
-    return None
+    return ""
 
 
 def cell_settings(cell: Callable[..., Any]) -> dict[str, Any]:
@@ -242,9 +210,8 @@ def cell_settings(cell: Callable[..., Any]) -> dict[str, Any]:
 def check_settings(parameters: Mapping[str, Parameter], settings: Mapping[str, Any]) -> None:
     """Raise for a number that a setting cannot be."""
     for name, value in settings.items():
-        bound = parameters[name].bound
-        if bound is not None and value is not None and not bound.holds(value):
-            raise UserError(f"{name} is {bound.words}, not {value:g}")
+        if (bound := parameters[name].bound) is not None:
+            refuse_unless(bound, name, value)
 
 
 def is_set(value: object) -> bool:
@@ -278,56 +245,6 @@ def algorithm(function: Callable[P, RecordT]) -> Callable[P, RecordT]:
 
 def table(*functions: Callable[..., Any]) -> dict[str, Algorithm]:
     return {described.name: described for described in map(describe, functions)}
-
-
-ConfigT = TypeVar("ConfigT")
-"""The config of a chapter's runs."""
-
-
-def config_with_settings(
-    base: type[ConfigT],
-    described: Algorithm,
-    cells: Mapping[str, Parameter],
-    refused: Mapping[str, str],
-    **more: str,
-) -> type[ConfigT]:
-    """The chapter's config with an algorithm's settings, and the chapter's cells, as fields of their own.
-
-    ``refused`` says of settings that other algorithms have why this one refuses them; ``more`` holds
-    further fields with their values.
-    """
-    every_run = {this_field.name for this_field in dataclasses.fields(base)}  # pyright: ignore[reportArgumentType]
-    taken = [name for name in described.parameters if name in every_run | {*more}]
-    if taken:
-        raise UserError(f"{described.name}: every run has a setting {taken[0]} already; call yours otherwise")
-    settings = {
-        **described.parameters,
-        **{name: cell for name, cell in cells.items() if name not in described.parameters},
-    }
-    fields = [_field(setting, hidden=name not in described.parameters) for name, setting in settings.items()]
-    own = Parameter(name="", value_type=str, default="", doc="The algorithm: file.py:name.")
-    fields += [
-        _field(dataclasses.replace(own, name=name, default=value), hidden=False)
-        for name, value in more.items()
-    ]
-    namespace = {
-        "generated": True,
-        "setting_names": tuple(settings),
-        "refused": {name: why for name, why in refused.items() if name not in settings},
-    }
-    words = re.sub(r"\W", " ", described.name).title().replace(" ", "")
-    return dataclasses.make_dataclass(
-        f"{words}Config", fields, bases=(base,), namespace=namespace, frozen=True, slots=True, kw_only=True
-    )
-
-
-def _field(parameter: Parameter, *, hidden: bool) -> tuple[str, Any, Any]:
-    metadata = {"doc": parameter.doc, "hidden": hidden}
-    return (
-        parameter.name,
-        parameter.value_type,
-        dataclasses.field(default=parameter.default, metadata=metadata),
-    )
 
 
 ModuleT = TypeVar("ModuleT")
@@ -385,119 +302,3 @@ def find_algorithm(algorithms: Mapping[str, Algorithm], name: str, what: str) ->
         hint = f"; did you mean {closest[0]}?" if closest else ""
         raise UserError(f"no {what} is called {name!r}: there are {', '.join(algorithms)}{hint}")
     return algorithms[name]
-
-
-def own_config_type(base: type[ConfigT]) -> type[ConfigT]:
-    """Made like the config of every algorithm; that it names one is all that is known of its settings."""
-    doc = "The algorithm: file.py:name of a function that makes one, or of the record itself."
-    namespace = {
-        "generated": True,
-        "__module__": base.__module__,
-        "__doc__": (
-            "A run of an algorithm of the user's own, before it is known which settings it has.\n\n"
-            f'Example: ``Own{base.__name__}(model=…, out=…, algorithm="mine.py:hill")``'
-        ),
-    }
-    return dataclasses.make_dataclass(
-        f"Own{base.__name__}",
-        [("algorithm", str, field(metadata={"doc": doc}))],
-        bases=(base,),
-        namespace=namespace,
-        frozen=True,
-        slots=True,
-        kw_only=True,
-    )
-
-
-def given_settings(config: object) -> dict[str, Any]:
-    names: tuple[str, ...] = getattr(config, "setting_names", ())
-    return {name: getattr(config, name) for name in names}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chapter(Generic[RecordT, ConfigT]):
-    """A chapter's algorithms, cells and config."""
-
-    own_method: str
-    """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""
-    algorithms: Mapping[str, Algorithm]
-    """Each algorithm by its name."""
-    cells: Mapping[str, Parameter]
-    """What any algorithm can be given beside its own settings."""
-    config: type[ConfigT]
-    """The config of every run."""
-    own_config: type[ConfigT]
-    """The config of a run before it is known which settings its own algorithm has."""
-    find: Callable[[str], Algorithm]
-    """From a name to its algorithm, or a refusal."""
-    load: Callable[[str], Algorithm]
-    """From ``file.py:name`` to its algorithm."""
-    make: Callable[[Algorithm, Mapping[str, Any]], RecordT]
-    """From an algorithm and settings to its record."""
-    refusal: Callable[[str, str], str]
-    """Why an algorithm does not take a setting."""
-    config_types: dict[str, type[ConfigT]] = field(default_factory=dict[str, type[ConfigT]])
-    """One class for each name: configs of different classes are never equal."""
-
-    def parameters(self) -> dict[str, Parameter]:
-        """Every setting that an algorithm or a cell has, by its name."""
-        every = [described.parameters for described in self.algorithms.values()]
-        return {
-            name: parameter for parameters in (*every, self.cells) for name, parameter in parameters.items()
-        }
-
-    def config_type(self, name: str, own: str | None = None) -> type[ConfigT]:
-        """The config of one algorithm: its settings and the cells stand beside those of every run.
-
-        ``own`` is the user's own algorithm, ``file.py:name``.
-        """
-        if own is not None:
-            return self._make_config_type(self.load(own), algorithm=own)
-        if name == self.own_method:
-            return self.own_config
-        if name not in self.config_types:
-            self.config_types[name] = self._make_config_type(self.find(name))
-        return self.config_types[name]
-
-    def _make_config_type(self, described: Algorithm, **more: str) -> type[ConfigT]:
-        refused = {parameter: self.refusal(described.name, parameter) for parameter in self.parameters()}
-        return config_with_settings(self.config, described, self.cells, refused, **more)
-
-    def configured(self, algorithm: str | RecordT, config: ConfigT) -> RecordT:
-        """The algorithm of a name with the settings of a config; a record is what it is already."""
-        if not isinstance(algorithm, str):
-            return algorithm
-        own: str | None = getattr(config, "algorithm", None)
-        described = self.find(algorithm) if own is None else self.load(own)
-        return self.make(described, given_settings(config))
-
-    def with_settings(self, algorithm: str | RecordT, config: ConfigT) -> ConfigT:
-        """The config with the algorithm's settings in it, so that config.yaml says all of what was run."""
-        settings: dict[str, Any] = {}
-        if isinstance(algorithm, str):
-            if hasattr(config, "setting_names"):
-                return config
-            target = self.config_type(algorithm, getattr(config, "algorithm", None))
-        else:
-            record: Any = algorithm
-            if hasattr(config, "setting_names"):
-                raise UserError(
-                    "an algorithm that is given as a record has its cells already: leave out its settings, "
-                    f"and give a {self.config.__name__}"
-                )
-            if record.name not in self.algorithms:
-                return config
-            target = self.config_type(record.name)
-            settings = {**record.settings, **self._changed_numbers(record)}
-        every_run = [this_field.name for this_field in dataclasses.fields(self.config) if this_field.init]  # pyright: ignore[reportArgumentType]
-        return target(**{name: getattr(config, name) for name in every_run}, **settings)
-
-    def _changed_numbers(self, record: Any) -> dict[str, float]:
-        """The numbers by which a record differs from what its name and settings make."""
-        # A record changed by `replace` is said in config.yaml as far as its changes are numbers of cells.
-        plain = self.make(self.find(record.name), record.settings)
-        names = [
-            this_field.name for this_field in dataclasses.fields(record) if this_field.name in self.cells
-        ]
-        numbers = {name: value for name in names if isinstance(value := getattr(record, name), int | float)}
-        return {name: value for name, value in numbers.items() if value != getattr(plain, name)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from plaudit.bounds import Count, FromOne, Positive, Share, check_bounds
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.transforms import ControlSettings
 from plaudit.engine.settings import KeepSettings, MemorySettings, OptimizerSettings, SafetySettings
@@ -21,7 +21,7 @@ class RowSettings:
     Example: ``RowSettings(threshold=0.0)`` refuses to start when a single row is bad.
     """
 
-    threshold: float = 0.01
+    threshold: Share = 0.01
     """Above this share of bad rows the run does not start."""
     split: str | None = None
     """Which split of a datasets folder."""
@@ -33,9 +33,7 @@ class RowSettings:
     """Whether tokens of many rows are kept in the cache, for the next run that wants the very same."""
 
     def __post_init__(self) -> None:
-        """A share is from 0 to 1."""
-        if not 0 <= self.threshold <= 1:
-            raise UserError(f"rows.threshold is a share from 0 to 1, not {self.threshold}")
+        check_bounds(self, "rows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +43,13 @@ class SampleSettings:
     Example: ``SampleSettings(rows=3, tokens=64)``
     """
 
-    rows: int = 3
+    rows: Count = 3
     """How many held-out prompts are answered; 0 for none."""
-    tokens: int = 64
+    tokens: FromOne = 64
     """The longest answer."""
 
     def __post_init__(self) -> None:
-        """Refuse an answer without tokens."""
-        if self.rows < 0 or self.tokens < 1:
-            raise UserError("sample.rows must be at least 0 and sample.tokens at least 1")
+        check_bounds(self, "sample")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +73,15 @@ class RunConfig:
     """Fields of the rows that are left unread on purpose."""
     held_out: str = "0.05"
     """Rows that are never trained: a share of the data, or a file; 0 for none."""
-    epochs: float = 3.0
+    epochs: Positive = 3.0
     """How often the data is gone through."""
-    steps: int | None = None
+    steps: FromOne | None = None
     """How many steps instead."""
-    batch_size: int = 16
+    batch_size: FromOne = 16
     """Rows in a step, over all processes."""
-    learning_rate: float = 1e-5
+    learning_rate: Positive = 1e-5
     """The peak learning rate; LoRA wants about ten times more."""
-    max_length: int = 2048
+    max_length: FromOne = 2048
     """The longest row in tokens: prompts are cut from their start, answers never."""
     turns: Literal["all", "last"] = "all"
     """Which answers of a longer conversation are trained."""
@@ -103,11 +99,11 @@ class RunConfig:
     """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
     seed: int = 0
     """Of the order of rows and everything else that is random."""
-    evaluate_every: int | None = None
+    evaluate_every: FromOne | None = None
     """Steps between held-out figures; none: ten times in the run."""
-    save_every: int | None = None
+    save_every: FromOne | None = None
     """Steps between checkpoints; none: ten times in the run."""
-    sample_every: int | None = None
+    sample_every: FromOne | None = None
     """Steps between samples, the first after step 1; none: ten times in the run."""
     deterministic: bool = False
     """Let a GPU give the same bits in every run, at some cost; a CPU does so anyway."""
@@ -138,14 +134,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
-        for name in ("batch_size", "max_length", "steps", "evaluate_every", "save_every", "sample_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} must be at least 1, not {value}")
-        for name in ("epochs", "learning_rate"):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                raise UserError(f"{name} must be a number above 0, not {value}")
+        check_bounds(self)
         if self.shard and self.lora.rank:
             raise UserError("--shard with LoRA is not supported: the adapters are small, leave --shard out")
         self._refuse_to_compile_in_vain()
@@ -221,15 +210,13 @@ class AnswerJudgeSettings:
 
     by: str | None = None
     """A reward: a folder, a rule, file.py:name. Its score chooses the model, and not the held-out loss."""
-    prompts: int = 64
+    prompts: FromOne = 64
     """How many held-out prompts are answered, each by its likeliest answer."""
-    tokens: int = 128
+    tokens: FromOne = 128
     """The longest answer."""
 
     def __post_init__(self) -> None:
-        """Refuse to look at nothing."""
-        if self.prompts < 1 or self.tokens < 1:
-            raise UserError("judge.prompts and judge.tokens must be at least 1")
+        check_bounds(self, "judge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,14 +254,8 @@ class DistilConfig(RunConfig):
     """The teacher's folder; it has the student's tokenizer."""
     divergence: Literal["forward", "reverse", "js"] = "forward"
     """The distance between the teacher's distribution and the student's."""
-    hard_weight: float = 0.0
+    hard_weight: Share = 0.0
     """The share of the answers' own tokens in the loss, beside the teacher's distribution."""
-
-    def __post_init__(self) -> None:
-        """A share is from 0 to 1."""
-        RunConfig.__post_init__(self)
-        if not 0 <= self.hard_weight <= 1:
-            raise UserError(f"hard_weight is a share from 0 to 1, not {self.hard_weight}")
 
 
 MAY_CHANGE_ON_RESUME = frozenset(

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from plaudit.bounds import FromOne, check_bounds
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
@@ -36,20 +37,18 @@ class GroupPreferenceConfig:
     Example: ``GroupPreferenceConfig(embedding=128, width=64, layers=2, heads=4)``
     """
 
-    embedding: int
+    embedding: FromOne
     """Size of an embedding: the hidden size of the backbone."""
-    width: int = 64
+    width: FromOne = 64
     """Size of a point inside."""
-    layers: int = 3
+    layers: FromOne = 3
     """How many times points look at each other."""
-    heads: int = 4
+    heads: FromOne = 4
     """In how many ways at once; they divide the width."""
 
     def __post_init__(self) -> None:
         """Refuse a shape that cannot be built."""
-        for name in ("embedding", "width", "layers", "heads"):
-            if getattr(self, name) < 1:
-                raise UserError(f"group preference: {name} must be at least 1, not {getattr(self, name)}")
+        check_bounds(self, "group preference")
         if self.width % self.heads:
             raise UserError(
                 f"group preference: {self.heads} heads do not divide a width of {self.width}; "

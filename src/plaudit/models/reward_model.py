@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from plaudit.bounds import Finite, FromZero, Positive, check_bounds
 from plaudit.errors import UserError
 from plaudit.models.backbone import Backbone, Head, StateSelector, without_head
 from plaudit.models.first_layers import keep_first_layers
@@ -66,16 +66,13 @@ class Normalisation:
     Example: ``Normalisation(offset=1.5)`` makes demonstrations whose raw mean is 1.5 score 0 on average.
     """
 
-    offset: int | float = 0.0
+    offset: Finite = 0.0
     """Taken away first; with a negative sign it is the head's bias."""
-    scale: int | float = 1.0
+    scale: Positive = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what would turn rewards round or into nothing."""
-        if not math.isfinite(self.offset):
-            raise UserError(f"the offset of a reward must be a number, not {self.offset}")
-        if not (math.isfinite(self.scale) and self.scale > 0):
-            raise UserError(f"the scale of a reward must be a number above 0, not {self.scale}")
+        # A scale below 0 would turn rewards round.
+        check_bounds(self, "normalisation")
 
     def apply(self, raw: Tensor) -> Tensor:
         """The rewards of raw outputs.
@@ -327,7 +324,7 @@ class FreshHead:
     """
 
     seed: int = 0
-    std: int | float | None = None
+    std: FromZero | None = None
     """Standard deviation of its weights; None stands for 1/√(H + 1) (Stiennon et al. 2020)."""
     pooling: Pooling = "last"
     """Where a completion's reward is read."""
@@ -335,8 +332,7 @@ class FreshHead:
     """The layer after which it is read, those above being cut off; below 1 a share of all; None: the last."""
 
     def __post_init__(self) -> None:
-        if self.std is not None and not (math.isfinite(self.std) and self.std >= 0):
-            raise UserError(f"the head's standard deviation must be a number from 0 on, not {self.std}")
+        check_bounds(self, "head")
 
 
 def new_reward_model(

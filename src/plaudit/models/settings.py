@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from plaudit.bounds import Count, check_bounds
 from plaudit.errors import UserError
 
 
@@ -15,9 +16,9 @@ class LoraSettings:
     Example: ``LoraSettings(rank=16, alpha=32)``
     """
 
-    rank: int = 0
+    rank: Count = 0
     """Rank of the update of each matrix; 0 trains the weights themselves."""
-    alpha: int = 0
+    alpha: Count = 0
     """The update is scaled by alpha / rank; 0 stands for twice the rank."""
     targets: str = "all-linear"
     """Which layers: all-linear, or names separated by commas (q_proj,v_proj)."""
@@ -27,9 +28,8 @@ class LoraSettings:
     """The frozen weights: as --dtype says, or 4bit (NF4), in a quarter of the memory."""
 
     def __post_init__(self) -> None:
-        """Refuse negative ranks, and 4 bits for weights that learn."""
-        if self.rank < 0 or self.alpha < 0:
-            raise UserError("lora.rank and lora.alpha must not be negative")
+        """Refuse 4 bits for weights that learn."""
+        check_bounds(self, "lora")
         if self.base == "4bit" and self.keep:
             raise UserError(
                 "lora.base 4bit with lora.keep is not supported: leave one of them out; without lora.keep "

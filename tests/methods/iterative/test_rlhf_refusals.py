@@ -33,7 +33,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         (("--policy.clip-low", 0.1), "clip_low"),
         (("--reward-run.reward.loss", "regression"), "regression does not learn from comparisons"),
         (("--reward-run.reward.rows", "ratings"), "this loop has comparisons"),
-        (("--reward-run.held-out", 1), "reward_run.held_out is a chance"),
+        (("--reward-run.held-out", 1), "reward_run.held_out must be from 0"),
         (("--reward-run.start", "newest", "--reward-run.ensemble.members", 2), "an ensemble is several"),
         (("--max-length", 24), "leaves no room for a prompt"),
         (("--loop.data", "nowhere.jsonl"), "nowhere.jsonl"),

@@ -18,7 +18,7 @@ Case = tuple[str, tuple[object, ...], tuple[str, ...]]
 """An algorithm, its settings, and what is said."""
 A_TARGET = "kl_coef_target moves the coefficient of a KL"
 SETTINGS: dict[str, Case] = {
-    "beta below 0": ("ppo", ("--kl-coef", -0.1), ("kl_coef is a number from 0 on, not -0.1",)),
+    "beta below 0": ("ppo", ("--kl-coef", -0.1), ("kl_coef must be a number from 0 on, not -0.1",)),
     "beta that is none": ("grpo", ("--kl-coef", "nan"), ("--kl-coef",)),
     "alone in its group": ("grpo", ("--group-size", 1), ("group_size 1", "alone stands above nobody")),
     "alone for rloo": ("rloo", ("--group-size", 1), ("group_size 1", "give 2 or more")),
@@ -45,8 +45,8 @@ SETTINGS: dict[str, Case] = {
     "nothing to read": ("rloo", ("--clip-low", 0.1), ("clip_low is read by no cell of rloo",)),
     "no lambda": ("grpo", ("--lam", 0.9), ("lam is read by no cell of grpo",)),
     "no beta": ("dapo", ("--kl-coef", 0.1), ("kl_coef is read by no cell of dapo",)),
-    "gamma above 1": ("ppo", ("--gamma", 1.5), ("gamma is from 0 to 1, not 1.5",)),
-    "no epochs": ("ppo", ("--update-epochs", 0), ("update_epochs is a whole number from 1 on, not 0",)),
+    "gamma above 1": ("ppo", ("--gamma", 1.5), ("gamma must be from 0 to 1, not 1.5",)),
+    "no epochs": ("ppo", ("--update-epochs", 0), ("update_epochs must be at least 1, not 0",)),
     "divided": ("ppo", ("--shard",), ("--shard is not supported here", "Leave it out")),
     "rounds and steps": ("ppo", ("--steps", 3), ("rounds and steps both say how long the run is",)),
     "no rounds": ("ppo", ("--rounds", 0), ("rounds must be at least 1, not 0",)),
@@ -75,7 +75,11 @@ SETTINGS: dict[str, Case] = {
         ("mixture_coef: grpo learns from answers of the policy itself", "take ipo-md or nash-md"),
     ),
     "a mixture that is none": ("p3o", ("--mixture-coef", 0), ("mixture_coef: p3o learns from answers",)),
-    "more than the reference": ("ipo-md", ("--mixture-coef", 1.5), ("mixture_coef is from 0", "not 1.5")),
+    "more than the reference": (
+        "ipo-md",
+        ("--mixture-coef", 1.5),
+        ("mixture_coef", "not 1.5"),
+    ),
     "nobody to mix with": ("ipo-md", ("--reference.kind", "none"), ("reference.kind none: ipo-md draws",)),
     "nobody to mix a rival with": (
         "nash-md",
@@ -101,7 +105,7 @@ SETTINGS: dict[str, Case] = {
     "mixed pairs of three": ("ipo-md", ("--group-size", 3), ("ipo-md learns from pairs; give 2",)),
     "low above high": ("ppo", ("--shape.low", 2, "--shape.high", 1), ("shape.low 2 must be below",)),
     "a price that pays": ("ppo", ("--shape.per-token", -1), ("shape.per_token",)),
-    "more than all": ("ppo", ("--overlong-buffer", 1.5), ("overlong_buffer is from 0 to 1",)),
+    "more than all": ("ppo", ("--overlong-buffer", 1.5), ("overlong_buffer must be from 0 to 1",)),
     "no room": ("ppo", ("--draw.max-tokens", 500), ("draw.max_tokens 500 leaves no room for a prompt",)),
     "no such reward": ("ppo", ("--reward", "lenght:1-3"), ("length",)),
     "no such function": ("ppo", ("--reward", "nowhere.py:good"), ("nowhere.py",)),
@@ -111,7 +115,11 @@ SETTINGS: dict[str, Case] = {
         ("--judge.by", "length:1-3", "--held-out", 0),
         ("needs held-out rows",),
     ),
-    "a critic that does not learn": ("ppo", ("--value-lr-scale", 0), ("value_lr_scale is a number above 0",)),
+    "a critic that does not learn": (
+        "ppo",
+        ("--value-lr-scale", 0),
+        ("value_lr_scale must be",),
+    ),
 }
 REWARDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "raises": ("broken", ("it raised ValueError: no idea", "rules.py:broken")),

@@ -120,7 +120,7 @@ def test_a_divergence_that_is_named_has_the_estimator_that_is_right_there() -> N
         ("dapo", {"kl_estimator": "k2"}, "has no divergence to estimate"),
         ("grpo", {"whiten_rewards": True}, "only those of answers"),
         ("grpo", {"clip_hgih": 0.1}, "clip_hgih is not part of grpo"),
-        ("grpo", {"group_size": 0}, "group_size is a whole number from 1 on"),
+        ("grpo", {"group_size": 0}, "group_size must be at least 1"),
     ],
 )
 def test_what_no_cell_reads_is_refused(name: str, settings: dict[str, Any], why: str) -> None:

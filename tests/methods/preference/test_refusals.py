@@ -94,11 +94,15 @@ SETTINGS: dict[str, tuple[str, tuple[object, ...], tuple[str, ...]]] = {
         f"beta {value}": (
             "dpo",
             ("--beta", value),
-            ("argument --beta" if value == "nan" else "beta is a number above 0",),
+            ("argument --beta" if value == "nan" else "beta must be a number above 0",),
         )
         for value in (0, -0.1, "nan", "inf")
     },
-    "half of all labels": ("cdpo", ("--label-smoothing", 0.5), ("label_smoothing is from 0 to below 0.5",)),
+    "half of all labels": (
+        "cdpo",
+        ("--label-smoothing", 0.5),
+        ("label_smoothing must be from 0",),
+    ),
     "no target": ("exo", ("--label-smoothing", 0), ("label_smoothing is exo's target and cannot be 0",)),
     "a lead that dpo does not ask for": (
         "dpo",
@@ -129,7 +133,7 @@ SETTINGS: dict[str, tuple[str, tuple[object, ...], tuple[str, ...]]] = {
     "a share above 1": (
         "dpo",
         ("--reference.kind", "average", "--reference.share", 1.5),
-        ("reference.share is above 0 and at most 1",),
+        ("reference.share must be above 0 and at most 1",),
     ),
     "following adapters": (
         "dpo",

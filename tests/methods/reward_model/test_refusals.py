@@ -187,7 +187,7 @@ SETTINGS: dict[str, tuple[str, tuple[object, ...], str]] = {
     "half of all labels swapped": (
         "comparisons",
         ("--reward.smoothing", 0.5),
-        "reward.smoothing is from 0 to below 0.5, not 0.5",
+        "reward.smoothing must be from 0 to below 0.5, not 0.5",
     ),
     "no members": ("comparisons", ("--ensemble.members", 0), "ensemble.members must be at least 1, not 0"),
     "a member that is none": (

@@ -113,5 +113,5 @@ def test_distillation_by_hard_targets_alone_is_sft_and_its_distance_is_still_the
     assert (soft - sft).abs().max() > 1e-3
     assert distances[0][0] == pytest.approx(distances[1][0], rel=1e-6), "before the first step"
     assert distances[0][1] > distances[1][1], "and it falls where the teacher is followed"
-    with pytest.raises(UserError, match="hard_weight is a share from 0 to 1, not 2"):
+    with pytest.raises(UserError, match="hard_weight must be from 0 to 1, not 2"):
         trained(toy, tmp_path / "run", hard_weight=2.0, **to_teacher)

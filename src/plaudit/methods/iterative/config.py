@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from plaudit.bounds import BelowOne, Bound, Finite, FromOne, FromZero, Positive, PositiveShare, check_bounds
 from plaudit.collect.waiting import STORE_FILE
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
@@ -67,25 +67,25 @@ class LoopSettings:
     Example: ``LoopSettings(rounds=3, answers=8)``
     """
 
-    rounds: int | None = None
+    rounds: FromOne | None = None
     """How often it draws, chooses and trains."""
-    answers: int | None = None
+    answers: FromOne | None = None
     """Answers to each prompt."""
-    prompts: int | None = None
+    prompts: FromOne | None = None
     """Prompts of a round, others in each until all had their turn; none: all of them."""
     distinct: bool = False
     """Of equal answers to a prompt only the first can be chosen."""
-    improves: int | None = None
+    improves: FromOne | None = None
     """Rounds that learn from the same answers before new ones are drawn (rest)."""
-    threshold: tuple[float, ...] = ()
+    threshold: tuple[Finite, ...] = ()
     """The least score, one for each round; the last one stays."""
-    top: tuple[float, ...] = ()
+    top: tuple[PositiveShare, ...] = ()
     """In place of a threshold the share of all answers that is kept, the best; one for each round."""
-    keep: int | None = None
+    keep: FromOne | None = None
     """At most so many answers of a prompt, the first that were drawn (expert, rest, rest-em, rso)."""
-    beta: float | None = None
+    beta: Positive | None = None
     """How dear distance from the drawing policy is: small values accept only the best (rso)."""
-    gap: float | None = None
+    gap: FromZero | None = None
     """Pairs have scores further apart than this (rs-dpo)."""
     teach: str | None = None
     """The row of the preference table that learns from pairs (plaudit train --list)."""
@@ -104,18 +104,7 @@ class LoopSettings:
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning in any row."""
-        for name in ("rounds", "answers", "prompts", "improves", "keep"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"loop.{name} must be at least 1, not {value}")
-        if self.beta is not None and not 0 < self.beta < math.inf:
-            raise UserError(f"loop.beta must be a number above 0, not {self.beta:g}")
-        if self.gap is not None and not 0 <= self.gap < math.inf:
-            raise UserError(f"loop.gap must be a number from 0 on, not {self.gap:g}")
-        if not all(math.isfinite(threshold) for threshold in self.threshold):
-            raise UserError(f"loop.threshold: expected numbers, not {self.threshold}")
-        if not all(0 < share <= 1 for share in self.top):
-            raise UserError(f"loop.top: expected shares above 0 and at most 1, not {self.top}")
+        check_bounds(self, "loop")
         if self.threshold and self.top:
             raise UserError("loop.threshold and loop.top say the same thing in two ways; give one of them")
 
@@ -312,13 +301,13 @@ class RoundSettings:
     Example: ``RoundSettings(rounds=3, prompts=200, teach="grpo")``
     """
 
-    rounds: int = 3
+    rounds: FromOne = 3
     """How often answers are compared, a reward is trained and the policy improved."""
-    prompts: int | None = None
+    prompts: FromOne | None = None
     """Prompts of a round whose answers are compared, others in each until all had their turn; none: all."""
-    answers: int = 4
+    answers: Annotated[int, Bound("at least 2", lambda value: value >= 2)] = 4
     """Answers drawn to each of them; the first two that differ are compared."""
-    noise: float = 0.0
+    noise: FromZero = 0.0
     """How noisily a reward compares: what the difference of two scores is divided by; 0: the higher wins."""
     data: Path | None = None
     """Comparisons that there are before the first round."""
@@ -334,12 +323,7 @@ class RoundSettings:
     """What a round is held near: the command's model, or the one that it improves."""
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 1), ("answers", 2), ("prompts", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"loop.{name} must be at least {least}, not {value}")
-        if not 0 <= self.noise < math.inf:
-            raise UserError(f"loop.noise must be a number from 0 on, not {self.noise:g}")
+        check_bounds(self, "loop")
         if self.teach not in POLICY_ALGORITHMS:
             raise UserError(
                 f"loop.teach {self.teach!r}: give a row of policy optimisation (plaudit train --list)"
@@ -356,13 +340,13 @@ class RewardRunSettings:
     start: Literal["anew", "newest"] = "anew"
     """anew: a new head on the command's model, from all comparisons so far; newest: the reward of the round
     before goes on with the new ones."""
-    held_out: float = 0.1
+    held_out: BelowOne = 0.1
     """The chance of a prompt that its comparisons are never trained, in any round, and measure instead."""
-    epochs: float = 1.0
+    epochs: Positive = 1.0
     """How often the comparisons are gone through."""
-    batch_size: int = 16
+    batch_size: FromOne = 16
     """Comparisons in a step, over all processes."""
-    learning_rate: float = 1e-5
+    learning_rate: Positive = 1e-5
     """The peak learning rate; LoRA wants about ten times more."""
     reward: RewardSettings = field(default_factory=RewardSettings)
     """What is learnt, and where a reward is read."""
@@ -373,8 +357,7 @@ class RewardRunSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
-        if not 0 <= self.held_out < 1:
-            raise UserError(f"reward_run.held_out is a chance from 0 to below 1, not {self.held_out:g}")
+        check_bounds(self, "reward_run")
         if self.ensemble.member is not None:
             raise UserError("reward_run.ensemble.member: a round trains all of them; leave it out")
         if self.start == "newest" and self.ensemble.members > 1:

@@ -11,15 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from plaudit.bounds import Bound, FromOne, FromZero, Positive, Share
 from plaudit.errors import UserError
 from plaudit.methods.algorithm import (
-    Bound,
-    FromOne,
-    FromZero,
     LazyModule,
     Parameter,
-    Positive,
-    Share,
     cell_settings,
     check_settings,
     describe,

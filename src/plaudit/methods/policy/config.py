@@ -5,14 +5,14 @@ There is a class for each group of flags.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from plaudit.bounds import BelowOne, Count, Finite, FromOne, FromZero, Positive, check_bounds
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
-from plaudit.methods.algorithm import Chapter, own_config_type
+from plaudit.methods.chapter import Chapter, own_config_type
 from plaudit.methods.config import RunConfig
 from plaudit.methods.policy.algorithms import (
     OWN,
@@ -50,29 +50,22 @@ class DrawSettings:
     """An answer that has not ended after so many tokens is cut."""
     stop: tuple[str, ...] = ()
     """An answer ends before any of these."""
-    resample_limit: int = 3
+    resample_limit: Count = 3
     """How often dynamic sampling asks for other prompts in a round, at most."""
     curriculum: bool = False
     """Whether prompts that are passed sometimes are asked more often than those passed always or never."""
     pass_threshold: float = 0.5
     """The score from which on an answer passes, for the curriculum."""
-    replay: float = 0.0
+    replay: BelowOne = 0.0
     """The share of a round's prompts that come with the answers of an earlier round."""
-    max_staleness: int = 4
+    max_staleness: FromOne = 4
     """How many rounds ago these may have been drawn, at most."""
-    flat_rounds: int = 3
+    flat_rounds: Count = 3
     """After so many rounds in which all answers to each prompt have one score a run ends; 0 is never."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn, or learnt from."""
-        if self.flat_rounds < 0:
-            raise UserError(f"draw.flat_rounds must be at least 0, not {self.flat_rounds}")
-        if self.resample_limit < 0:
-            raise UserError(f"draw.resample_limit must be at least 0, not {self.resample_limit}")
-        if not 0 <= self.replay < 1:
-            raise UserError(f"draw.replay is a share from 0 to below 1, not {self.replay:g}")
-        if self.max_staleness < 1:
-            raise UserError(f"draw.max_staleness must be at least 1, not {self.max_staleness}")
+        check_bounds(self, "draw")
         if self.temperature == 0:
             raise UserError(
                 "draw.temperature 0 gives the same answer each time, so there is nothing to compare; use 1"
@@ -99,7 +92,7 @@ class ShapeSettings:
     Example: ``ShapeSettings(low=-1.0, scale=True)``
     """
 
-    per_token: float = 0.0
+    per_token: FromZero = 0.0
     """What a token costs."""
     low: float | None = None
     """Scores below it become it."""
@@ -110,7 +103,7 @@ class ShapeSettings:
 
     def __post_init__(self) -> None:
         """Refuse what rewards length, or nothing."""
-        _check_number("shape.per_token", self.per_token)
+        check_bounds(self, "shape")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise UserError(f"shape.low {self.low:g} must be below shape.high {self.high:g}")
 
@@ -126,14 +119,14 @@ class CriticSettings:
     """The folder that it begins as; none: the reward's, where that is a reward model, else the policy's."""
     shared: bool = False
     """Whether it is a head on the policy's own layers, in place of a second model."""
-    clip: float = 0.2
+    clip: FromZero = 0.2
     """How far a value may move within a round before nothing more is gained; 0: no limit."""
 
     def __post_init__(self) -> None:
         """Refuse a critic that does not learn, or is two things."""
         if self.shared and self.model is not None:
             raise UserError("critic.shared is a head on the policy's own layers: leave out --critic.model")
-        _check_number("critic.clip", self.clip)
+        check_bounds(self, "critic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,17 +140,13 @@ class JudgeSettings:
     """A second reward: a folder, a rule, module:function. Its score chooses the model, and ends the run."""
     chooses: bool = True
     """Whether it does; otherwise it is only shown."""
-    patience: int = 3
+    patience: Count = 3
     """Looks without a better score after which the run ends; 0 never."""
-    answers: int = 1
+    answers: FromOne = 1
     """How many answers to each held-out prompt."""
 
     def __post_init__(self) -> None:
-        """Refuse to look at nothing."""
-        if self.patience < 0:
-            raise UserError(f"judge.patience must be at least 0, not {self.patience}")
-        if self.answers < 1:
-            raise UserError(f"judge.answers must be at least 1, not {self.answers}")
+        check_bounds(self, "judge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,18 +158,11 @@ class PtxSettings:
 
     data: Path | None = None
     """Demonstrations or texts; none: nothing is added."""
-    rows: int = 16
+    rows: FromOne = 16
     """Rows of it with each move."""
 
     def __post_init__(self) -> None:
-        """Refuse what adds nothing."""
-        if self.rows < 1:
-            raise UserError(f"ptx.rows must be at least 1, not {self.rows}")
-
-
-def _check_number(name: str, value: int | float) -> None:
-    if not math.isfinite(value) or value < 0:
-        raise UserError(f"{name} must be a number from 0 on, not {value:g}")
+        check_bounds(self, "ptx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,27 +176,24 @@ class ProcessSettings:
     """What a step is paid: its score, its log-odds, or its change of the min, product or last of them."""
     by: str | None = None
     """Who scores the steps, where --reward scores the outcome, which is paid at the end; none: --reward."""
-    weight: float = 1.0
+    weight: Positive = 1.0
     """How much the steps count beside the outcome."""
-    baseline: float = 0.0
+    baseline: Finite = 0.0
     """What is taken off the score of each step, so that a step that says nothing is paid nothing."""
 
     def __post_init__(self) -> None:
         """Refuse what nothing reads."""
+        check_bounds(self, "process")
         if self.pay == "no" and (self.by is not None or self.weight != 1 or self.baseline):
             raise UserError(
                 "process.by, .weight and .baseline are read where steps are paid only: add --process.pay "
                 "(score, odds, min, product or last), or leave them out"
             )
-        if not math.isfinite(self.weight) or self.weight <= 0:
-            raise UserError(f"process.weight must be a number above 0, not {self.weight:g}")
         if self.weight != 1 and self.by is None:
             raise UserError(
                 "process.weight weighs steps against the outcome, and there is none beside them: name who "
                 "scores the steps by --process.by, or leave it out"
             )
-        if not math.isfinite(self.baseline):
-            raise UserError(f"process.baseline must be a number, not {self.baseline:g}")
         if self.baseline and self.pay not in ADDITIVE_PAYS:
             raise UserError(
                 f"process.baseline is taken off scores that are paid themselves, and {self.pay} pays "
@@ -244,15 +223,15 @@ class PolicyConfig(RunConfig):
     """A reward's folder, a rule, http://…, module:function or file.py:function."""
     environment: str | None = None
     """In place of a reward: module:function or file.py:function that answers the policy's turns."""
-    max_turns: int | None = None
+    max_turns: FromOne | None = None
     """The most turns of the policy in an episode of the environment; none: 8."""
-    epochs: float = 1.0
+    epochs: Positive = 1.0
     """How often the prompts are gone through."""
-    rounds: int | None = None
+    rounds: FromOne | None = None
     """How many rounds of answers instead."""
-    batch_size: int = 16
+    batch_size: FromOne = 16
     """Prompts in a round, over all processes."""
-    learning_rate: float = 1e-6
+    learning_rate: Positive = 1e-6
     """The peak learning rate; LoRA wants about ten times more."""
     draw: DrawSettings = field(default_factory=DrawSettings)
     """How answers are drawn."""
@@ -281,8 +260,6 @@ class PolicyConfig(RunConfig):
         # Without arguments super() has no class to look up in a dataclass with slots.
         super(PolicyConfig, self).__post_init__()
         self._refuse_two_judges_or_none()
-        if self.rounds is not None and self.rounds < 1:
-            raise UserError(f"rounds must be at least 1, not {self.rounds}")
         if self.rounds is not None and self.steps is not None:
             raise UserError("rounds and steps both say how long the run is: leave one of them out")
         if self.shard:
@@ -307,8 +284,6 @@ class PolicyConfig(RunConfig):
             raise UserError(
                 "--max-turns is read with --environment only: leave it out, or name an environment"
             )
-        if self.max_turns is not None and self.max_turns < 1:
-            raise UserError(f"max_turns must be at least 1, not {self.max_turns}")
 
 
 OwnPolicyConfig = own_config_type(PolicyConfig)

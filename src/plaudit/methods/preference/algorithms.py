@@ -12,15 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from plaudit.bounds import BelowHalf, Bound, Finite, FromZero, Positive, Share
 from plaudit.errors import UserError
 from plaudit.methods.algorithm import (
     Algorithm,
-    Bound,
-    Finite,
-    FromZero,
     LazyModule,
-    Positive,
-    Share,
     algorithm,
     find_algorithm,
     is_set,
@@ -42,8 +38,6 @@ else:
     unpaired = LazyModule("plaudit.losses.unpaired")
     row = LazyModule("plaudit.methods.preference.row")
 
-Smoothing = Annotated[float, Bound("from 0 to below 0.5", lambda value: 0 <= value < 0.5)]
-"""The share of labels believed to be swapped."""
 Tau = Annotated[
     float, Bound("above 0 and at most 1 (the loss can be infinite beyond)", lambda value: 0 < value <= 1)
 ]
@@ -62,7 +56,7 @@ def dpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def cdpo(beta: Positive = 0.1, label_smoothing: Smoothing = 0.1) -> PreferenceAlgorithm:
+def cdpo(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.1) -> PreferenceAlgorithm:
     """−(1−ε) log σ(βh) − ε log σ(−βh).
 
     beta: how dear distance from the reference is.
@@ -75,7 +69,7 @@ def cdpo(beta: Positive = 0.1, label_smoothing: Smoothing = 0.1) -> PreferenceAl
 
 
 @algorithm
-def robust_dpo(beta: Positive = 0.1, label_smoothing: Smoothing = 0.1) -> PreferenceAlgorithm:
+def robust_dpo(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.1) -> PreferenceAlgorithm:
     """(−(1−ε) log σ(βh) + ε log σ(−βh)) / (1−2ε).
 
     beta: how dear distance from the reference is.
@@ -133,7 +127,7 @@ def slic(beta: Positive = 1.0, nll_coef: FromZero = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def exo(beta: Positive = 0.1, label_smoothing: Smoothing = 1e-3) -> PreferenceAlgorithm:
+def exo(beta: Positive = 0.1, label_smoothing: BelowHalf = 1e-3) -> PreferenceAlgorithm:
     """σ(βh)(log σ(βh) − log(1−ε)) + σ(−βh)(log σ(−βh) − log ε).
 
     beta: how dear distance from the reference is.
@@ -182,7 +176,7 @@ def sppo(beta: Positive = 1e-3) -> PreferenceAlgorithm:
 
 
 @algorithm
-def aot(beta: Positive = 0.1, label_smoothing: Smoothing = 0.0) -> PreferenceAlgorithm:
+def aot(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.0) -> PreferenceAlgorithm:
     """−log σ(βh) between the sorted gaps of policy and reference.
 
     beta: how dear distance from the reference is.
@@ -197,7 +191,7 @@ def aot(beta: Positive = 0.1, label_smoothing: Smoothing = 0.0) -> PreferenceAlg
 
 
 @algorithm
-def aot_unpaired(beta: Positive = 0.1, label_smoothing: Smoothing = 0.0) -> PreferenceAlgorithm:
+def aot_unpaired(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.0) -> PreferenceAlgorithm:
     """−log σ(βh) between the sorted Δ of both sides.
 
     beta: how dear distance from the reference is.

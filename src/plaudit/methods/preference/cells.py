@@ -11,17 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
+from plaudit.bounds import Bound, Finite, FromZero, Share
 from plaudit.errors import UserError
-from plaudit.methods.algorithm import (
-    Bound,
-    Finite,
-    FromZero,
-    LazyModule,
-    Parameter,
-    Share,
-    check_settings,
-    describe,
-)
+from plaudit.methods.algorithm import LazyModule, Parameter, check_settings, describe
 
 if TYPE_CHECKING:
     from plaudit.losses import preference as losses

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from plaudit.bounds import FromOne, PositiveShare, check_bounds
 from plaudit.errors import UserError
-from plaudit.methods.algorithm import Chapter, Parameter, own_config_type
+from plaudit.methods.algorithm import Parameter
+from plaudit.methods.chapter import Chapter, own_config_type
 from plaudit.methods.config import RunConfig
 from plaudit.methods.preference.algorithms import (
     OWN,
@@ -37,17 +39,13 @@ class ReferenceSettings:
     """Its folder; none: the model that the run starts from."""
     cache: Path | None = None
     """Where precomputed log-probs are kept; none: plaudit in the user's cache folder."""
-    every: int | None = None
+    every: FromOne | None = None
     """Steps between moves of an average reference; none: 64."""
-    share: float | None = None
+    share: PositiveShare | None = None
     """How far it moves towards the policy; 1 copies it. none: 0.6."""
 
     def __post_init__(self) -> None:
-        """Refuse a reference that never moves."""
-        if self.every is not None and self.every < 1:
-            raise UserError(f"reference.every must be at least 1, not {self.every}")
-        if self.share is not None and not 0 < self.share <= 1:
-            raise UserError(f"reference.share is above 0 and at most 1, not {self.share:g}")
+        check_bounds(self, "reference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +55,13 @@ class StageSettings:
     Example: ``StageSettings(parts=3)``
     """
 
-    parts: int = 1
+    parts: FromOne = 1
     """How many; above 1 they lie in parts/0, parts/1 …, and their prompts follow the file's order."""
     part: int | None = None
     """Which of them this run trains; none: all of them, or the only one."""
 
     def __post_init__(self) -> None:
-        """Refuse a run without parts."""
-        if self.parts < 1:
-            raise UserError(f"stages.parts must be at least 1, not {self.parts}")
+        check_bounds(self, "stages")
         if self.part is not None and not 0 <= self.part < self.parts:
             raise UserError(f"stages.part is from 0 to {self.parts - 1}, not {self.part}")
 

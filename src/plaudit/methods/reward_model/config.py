@@ -5,11 +5,11 @@ They are ``plaudit train reward``, ``group``, and the three ways to judge in wor
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from plaudit.bounds import BelowHalf, BelowOne, FromOne, FromZero, Positive, check_bounds
 from plaudit.data.generative_judging import (
     CritiqueSettings,
     GenerativeRewardSettings,
@@ -33,22 +33,20 @@ class GroupSettings:
     """Fewest comparisons of a group that are shown; with 0 it also learns what groups prefer in general."""
     most: int = 32
     """Most comparisons that are shown."""
-    targets: int = 32
+    targets: FromOne = 32
     """Most comparisons that are asked about at once."""
-    width: int = 64
+    width: FromOne = 64
     """Size of a point inside the module."""
-    layers: int = 3
+    layers: FromOne = 3
     """How many times points look at each other."""
-    heads: int = 4
+    heads: FromOne = 4
     """In how many ways at once."""
 
     def __post_init__(self) -> None:
         """Refuse what nothing could be learnt from."""
         if not 0 <= self.least <= self.most:
             raise UserError(f"group.least {self.least}, group.most {self.most}: take 0 ≤ least ≤ most")
-        for name in ("targets", "width", "layers", "heads"):
-            if getattr(self, name) < 1:
-                raise UserError(f"group.{name} must be at least 1, not {getattr(self, name)}")
+        check_bounds(self, "group")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,38 +110,30 @@ class RewardSettings:
     """Read after this layer, below 1 a share of all, and those above cut off; none: after the last."""
     margin: Literal["given", "none", "small", "large"] = "given"
     """The gap to ask for: each row's own; none; or by its strength 0–3, up to 1 (small) or 3 (large)."""
-    smoothing: float = 0.0
+    smoothing: BelowHalf = 0.0
     """The share of labels believed to be swapped."""
-    noise: float = 0.0
+    noise: BelowOne = 0.0
     """The share of labels believed to be given blindly (0.1 in Christiano et al. 2017)."""
-    centring: float = 0.0
+    centring: FromZero = 0.0
     """Weight of (r₁ + r₂)², which keeps rewards of comparisons near 0."""
-    nll_coef: float = 0.0
+    nll_coef: FromZero = 0.0
     """Weight of −log π per token of the preferred answers, by the language model's frozen head."""
-    tie_probability: float = 0.3
+    tie_probability: BelowOne = 0.3
     """How often two equally good answers are called equal (davidson, rao-kupper)."""
-    positive_weight: float = 1.0
+    positive_weight: FromZero = 1.0
     """How much a good label weighs against a bad one (binary, process)."""
     aspect: str | None = None
     """Which aspect's ratings count, where rows rate several."""
-    head_std: float | None = None
+    head_std: FromZero | None = None
     """Spread of a new head's weights; none: 1/√(width + 1)."""
     normalise: Path | None = None
     """Demonstrations that shall score 0 on average; kept in the model folder."""
 
     def __post_init__(self) -> None:
-        _check_range("reward.smoothing", self.smoothing, 0.0, 0.5)
-        _check_range("reward.noise", self.noise, 0.0, 1.0)
-        _check_range("reward.tie_probability", self.tie_probability, 0.0, 1.0)
-        for name in ("centring", "nll_coef", "positive_weight"):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise UserError(f"reward.{name} must be a number from 0 on, not {value}")
+        check_bounds(self, "reward")
         layer = self.layer
         if layer is not None and not (0 < layer < 1 or (layer >= 1 and layer == int(layer))):
             raise UserError(f"reward.layer is a layer from 1 on, or a share of all below 1, not {layer:g}")
-        if self.head_std is not None and not 0 <= self.head_std < math.inf:
-            raise UserError(f"reward.head_std must be a number from 0 on, not {self.head_std}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,25 +143,21 @@ class EnsembleSettings:
     Example: ``EnsembleSettings(members=5, combine="cautious", caution=1.0)``
     """
 
-    members: int = 1
+    members: FromOne = 1
     """How many models; above 1 they lie in members/0, members/1 …"""
     bootstrap: bool = True
     """Whether each draws its own prompts, with replacement; their heads always differ."""
     combine: Literal["mean", "min", "cautious"] = "mean"
     """What they say together: the mean, the least, or the mean less caution times their deviation."""
-    caution: float = 1.0
+    caution: FromZero = 1.0
     """How many deviations are taken off (cautious)."""
     member: int | None = None
     """Which of the members this run trains; none: all of them, or the only one."""
 
     def __post_init__(self) -> None:
-        """Refuse a choir without voices."""
-        if self.members < 1:
-            raise UserError(f"ensemble.members must be at least 1, not {self.members}")
+        check_bounds(self, "ensemble")
         if self.member is not None and not 0 <= self.member < self.members:
             raise UserError(f"ensemble.member is from 0 to {self.members - 1}, not {self.member}")
-        if not 0 <= self.caution < math.inf:
-            raise UserError(f"ensemble.caution must be a number from 0 on, not {self.caution}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,17 +171,13 @@ class PretrainingSettings:
     """Its rows; none: there is no such stage."""
     loss: LossName = "auto"
     """What it minimises; auto: binary for comparisons and thumbs, each answer being good or bad."""
-    epochs: float = 1.0
+    epochs: Positive = 1.0
     """How often it goes through them."""
-    learning_rate: float | None = None
+    learning_rate: Positive | None = None
     """Its peak rate; none: the main stage's."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train."""
-        for name in ("epochs", "learning_rate"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise UserError(f"pretraining.{name} must be a number above 0, not {value}")
+        check_bounds(self, "pretraining")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,11 +197,6 @@ class RewardConfig(RunConfig):
     """A first stage on other rows."""
     keeps_best: ClassVar[bool] = True
     """A reward model that has read its rows too often is right on those alone."""
-
-
-def _check_range(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value < most:
-        raise UserError(f"{name} is from {least:g} to below {most:g}, not {value:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,98 @@
+"""Which numbers a setting can be: said in its type, once, for configs and for algorithms alike.
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class PtxSettings:
+        rows: FromOne = 16
+
+        def __post_init__(self) -> None:
+            check_bounds(self, "ptx")
+
+``PtxSettings(rows=0)`` then says ``ptx.rows must be at least 1, not 0``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, get_args, get_type_hints
+
+from plaudit.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Which numbers a setting can be; stands in its annotation.
+
+    Example: ``beta: Annotated[float, Bound("a number above 0", lambda value: 0 < value < math.inf)] = 0.1``
+    """
+
+    words: str
+    """The numbers in words, as they follow "must be"."""
+    holds: Callable[[float], bool]
+    """Whether a number is one of them."""
+
+
+Positive = Annotated[float, Bound("a number above 0", lambda value: 0 < value < math.inf)]
+"""A setting above 0."""
+FromZero = Annotated[float, Bound("a number from 0 on", lambda value: 0 <= value < math.inf)]
+"""A setting that may be 0."""
+Share = Annotated[float, Bound("from 0 to 1", lambda value: 0 <= value <= 1)]
+"""A setting from 0 to 1."""
+BelowHalf = Annotated[float, Bound("from 0 to below 0.5", lambda value: 0 <= value < 0.5)]
+"""The share of labels believed to be wrong: at a half they would say nothing."""
+BelowOne = Annotated[float, Bound("from 0 to below 1", lambda value: 0 <= value < 1)]
+"""A share that leaves something over."""
+PositiveShare = Annotated[float, Bound("above 0 and at most 1", lambda value: 0 < value <= 1)]
+"""A share that is not nothing."""
+Finite = Annotated[float, Bound("a number", math.isfinite)]
+"""Any number."""
+FromOne = Annotated[int, Bound("at least 1", lambda value: value >= 1)]
+"""A setting that counts things, of which there is one at least."""
+Count = Annotated[int, Bound("at least 0", lambda value: value >= 0)]
+"""A setting that counts things, of which there may be none."""
+
+
+def check_bounds(settings: Any, group: str = "") -> None:
+    """Refuse a number that its setting cannot be; ``group`` is what the settings are called in a config.
+
+    >>> @dataclass
+    ... class Loop:
+    ...     rounds: FromOne | None = None
+    ...     top: tuple[Share, ...] = ()
+    >>> check_bounds(Loop(rounds=None, top=(0.5, 1.0)), "loop")
+    >>> check_bounds(Loop(top=(0.5, 1.5)), "loop")
+    Traceback (most recent call last):
+        ...
+    plaudit.errors.UserError: loop.top must be from 0 to 1, not 1.5
+    """
+    for name, bound in _bounds_of(type(settings)):
+        value = getattr(settings, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            refuse_unless(bound, f"{group}.{name}" if group else name, number)
+
+
+def refuse_unless(bound: Bound, name: str, number: float | None) -> None:
+    """Refuse a number outside its bound; None is a setting that is left open."""
+    if number is not None and not bound.holds(number):
+        raise UserError(f"{name} must be {bound.words}, not {number}")
+
+
+def bound_in(hint: Any) -> Bound | None:
+    """The bound that an annotation says; the outermost one counts."""
+    return next(_bounds_in(hint), None)
+
+
+@cache
+def _bounds_of(settings_type: type) -> tuple[tuple[str, Bound], ...]:
+    hints = get_type_hints(settings_type, include_extras=True)
+    return tuple((name, bound) for name, hint in hints.items() if (bound := bound_in(hint)) is not None)
+
+
+def _bounds_in(hint: Any) -> Iterator[Bound]:
+    # In `FromZero | None` and `tuple[FromZero, ...]` the bound stands one level down.
+    for part in (hint, *get_args(hint)):
+        yield from (
+            extra for extra in reversed(getattr(part, "__metadata__", ())) if isinstance(extra, Bound)
+        )

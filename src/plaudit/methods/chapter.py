@@ -1,0 +1,181 @@
+"""A chapter's algorithms, cells and configs, as preference and policy optimisation have. Without torch.
+
+A chapter has a table of functions, cells that any of its algorithms takes, and a config that every run of it
+has. The config of one algorithm is made from the two: its settings are fields beside those of every run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from plaudit.errors import UserError
+from plaudit.methods.algorithm import Algorithm, Parameter, RecordT
+
+ConfigT = TypeVar("ConfigT")
+"""The config of a chapter's runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter(Generic[RecordT, ConfigT]):
+    """A chapter's algorithms, cells and config."""
+
+    own_method: str
+    """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""
+    algorithms: Mapping[str, Algorithm]
+    """Each algorithm by its name."""
+    cells: Mapping[str, Parameter]
+    """What any algorithm can be given beside its own settings."""
+    config: type[ConfigT]
+    """The config of every run."""
+    own_config: type[ConfigT]
+    """The config of a run before it is known which settings its own algorithm has."""
+    find: Callable[[str], Algorithm]
+    """From a name to its algorithm, or a refusal."""
+    load: Callable[[str], Algorithm]
+    """From ``file.py:name`` to its algorithm."""
+    make: Callable[[Algorithm, Mapping[str, Any]], RecordT]
+    """From an algorithm and settings to its record."""
+    refusal: Callable[[str, str], str]
+    """Why an algorithm does not take a setting."""
+    config_types: dict[str, type[ConfigT]] = field(default_factory=dict[str, type[ConfigT]])
+    """One class for each name: configs of different classes are never equal."""
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Every setting that an algorithm or a cell has, by its name."""
+        every = [described.parameters for described in self.algorithms.values()]
+        return {
+            name: parameter for parameters in (*every, self.cells) for name, parameter in parameters.items()
+        }
+
+    def config_type(self, name: str, own: str | None = None) -> type[ConfigT]:
+        """The config of one algorithm: its settings and the cells stand beside those of every run.
+
+        ``own`` is the user's own algorithm, ``file.py:name``.
+        """
+        if own is not None:
+            return self._make_config_type(self.load(own), algorithm=own)
+        if name == self.own_method:
+            return self.own_config
+        if name not in self.config_types:
+            self.config_types[name] = self._make_config_type(self.find(name))
+        return self.config_types[name]
+
+    def _make_config_type(self, described: Algorithm, **more: str) -> type[ConfigT]:
+        refused = {parameter: self.refusal(described.name, parameter) for parameter in self.parameters()}
+        return config_with_settings(self.config, described, self.cells, refused, **more)
+
+    def configured(self, algorithm: str | RecordT, config: ConfigT) -> RecordT:
+        """The algorithm of a name with the settings of a config; a record is what it is already."""
+        if not isinstance(algorithm, str):
+            return algorithm
+        own: str | None = getattr(config, "algorithm", None)
+        described = self.find(algorithm) if own is None else self.load(own)
+        return self.make(described, given_settings(config))
+
+    def with_settings(self, algorithm: str | RecordT, config: ConfigT) -> ConfigT:
+        """The config with the algorithm's settings in it, so that config.yaml says all of what was run."""
+        settings: dict[str, Any] = {}
+        if isinstance(algorithm, str):
+            if hasattr(config, "setting_names"):
+                return config
+            target = self.config_type(algorithm, getattr(config, "algorithm", None))
+        else:
+            record: Any = algorithm
+            if hasattr(config, "setting_names"):
+                raise UserError(
+                    "an algorithm that is given as a record has its cells already: leave out its settings, "
+                    f"and give a {self.config.__name__}"
+                )
+            if record.name not in self.algorithms:
+                return config
+            target = self.config_type(record.name)
+            settings = {**record.settings, **self._changed_numbers(record)}
+        every_run = [this_field.name for this_field in dataclasses.fields(self.config) if this_field.init]  # pyright: ignore[reportArgumentType]
+        return target(**{name: getattr(config, name) for name in every_run}, **settings)
+
+    def _changed_numbers(self, record: Any) -> dict[str, float]:
+        """The numbers by which a record differs from what its name and settings make."""
+        # A record changed by `replace` is said in config.yaml as far as its changes are numbers of cells.
+        plain = self.make(self.find(record.name), record.settings)
+        names = [
+            this_field.name for this_field in dataclasses.fields(record) if this_field.name in self.cells
+        ]
+        numbers = {name: value for name in names if isinstance(value := getattr(record, name), int | float)}
+        return {name: value for name, value in numbers.items() if value != getattr(plain, name)}
+
+
+def config_with_settings(
+    base: type[ConfigT],
+    described: Algorithm,
+    cells: Mapping[str, Parameter],
+    refused: Mapping[str, str],
+    **more: str,
+) -> type[ConfigT]:
+    """The chapter's config with an algorithm's settings, and the chapter's cells, as fields of their own.
+
+    ``refused`` says of settings that other algorithms have why this one refuses them; ``more`` holds
+    further fields with their values.
+    """
+    every_run = {this_field.name for this_field in dataclasses.fields(base)}  # pyright: ignore[reportArgumentType]
+    taken = [name for name in described.parameters if name in every_run | {*more}]
+    if taken:
+        raise UserError(f"{described.name}: every run has a setting {taken[0]} already; call yours otherwise")
+    settings = {
+        **described.parameters,
+        **{name: cell for name, cell in cells.items() if name not in described.parameters},
+    }
+    fields = [_field(setting, hidden=name not in described.parameters) for name, setting in settings.items()]
+    own = Parameter(name="", value_type=str, default="", doc="The algorithm: file.py:name.")
+    fields += [
+        _field(dataclasses.replace(own, name=name, default=value), hidden=False)
+        for name, value in more.items()
+    ]
+    namespace = {
+        "generated": True,
+        "setting_names": tuple(settings),
+        "refused": {name: why for name, why in refused.items() if name not in settings},
+    }
+    words = re.sub(r"\W", " ", described.name).title().replace(" ", "")
+    return dataclasses.make_dataclass(
+        f"{words}Config", fields, bases=(base,), namespace=namespace, frozen=True, slots=True, kw_only=True
+    )
+
+
+def _field(parameter: Parameter, *, hidden: bool) -> tuple[str, Any, Any]:
+    metadata = {"doc": parameter.doc, "hidden": hidden}
+    return (
+        parameter.name,
+        parameter.value_type,
+        dataclasses.field(default=parameter.default, metadata=metadata),
+    )
+
+
+def own_config_type(base: type[ConfigT]) -> type[ConfigT]:
+    """Made like the config of every algorithm; that it names one is all that is known of its settings."""
+    doc = "The algorithm: file.py:name of a function that makes one, or of the record itself."
+    namespace = {
+        "generated": True,
+        "__module__": base.__module__,
+        "__doc__": (
+            "A run of an algorithm of the user's own, before it is known which settings it has.\n\n"
+            f'Example: ``Own{base.__name__}(model=…, out=…, algorithm="mine.py:hill")``'
+        ),
+    }
+    return dataclasses.make_dataclass(
+        f"Own{base.__name__}",
+        [("algorithm", str, field(metadata={"doc": doc}))],
+        bases=(base,),
+        namespace=namespace,
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
+
+
+def given_settings(config: object) -> dict[str, Any]:
+    names: tuple[str, ...] = getattr(config, "setting_names", ())
+    return {name: getattr(config, name) for name in names}
