@@ -4,7 +4,7 @@ from plaudit import advantages as advantages, losses as losses
 from plaudit.advantages.baseline import updated_running_mean as updated_running_mean
 from plaudit.advantages.group import nonzero_std_groups as nonzero_std_groups, pass_rate as pass_rate
 from plaudit.advantages.temporal import last_value as last_value
-from plaudit.api import evaluate as evaluate, load_rows as load_rows, run as run, train as train
+from plaudit.api import evaluate as evaluate, load_rows as load_rows, train as train
 from plaudit.data.judging import Judge as Judge, Task as Task, Verdict as Verdict
 from plaudit.data.read import read_records as read_records
 from plaudit.data.records import (
@@ -164,7 +164,6 @@ from plaudit.preflight.check import Check as Check
 from plaudit.results import (
     Charts as Charts,
     LanguageModel as LanguageModel,
-    PipelineResult as PipelineResult,
     Table as Table,
     TrainingResult as TrainingResult,
     load as load,
@@ -192,6 +191,7 @@ from plaudit.rollouts.sampler import (
     Sampler as Sampler,
     SamplingSettings as SamplingSettings,
 )
+from plaudit.runs.api import PipelineResult as PipelineResult, run as run
 from plaudit.tensors.needs import needs as needs
 from plaudit.tokens.batch import (
     Completion as Completion,

@@ -1,4 +1,4 @@
-"""Train, evaluate and run pipelines from Python: ``plaudit.train``, ``plaudit.evaluate``, ``plaudit.run``.
+"""Train and evaluate from Python: ``plaudit.train``, ``plaudit.evaluate``.
 
 Settings are those of the commands, checked by the same code; importing this does not import torch.
 """
@@ -6,13 +6,11 @@ Settings are those of the commands, checked by the same code; importing this doe
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +22,8 @@ from plaudit.given import Rows, model_word, plain_setting, row_list, rows_file
 from plaudit.methods.algorithm import algorithm as from_signature
 from plaudit.methods.preference.algorithms import OWN
 from plaudit.methods.registry import TABLES, config_type, config_types, run_method, with_local_inputs
-from plaudit.results import PipelineResult, TrainingResult, is_reward, load_any_reward
+from plaudit.results import TrainingResult, is_reward, load_any_reward
+from plaudit.wings import load
 
 if TYPE_CHECKING:
     from plaudit.data.records import Record
@@ -50,7 +49,7 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     """
     method, record, settings = _resolve_algorithm(algorithm, dict(settings))
     own = settings.get("algorithm") if method == OWN else None
-    kind = _record_entry(record).config_type() if record is not None else config_type(method, own)
+    kind = load(_record_entry(record).config) if record is not None else config_type(method, own)
     folder = Path(out)
     # One word for all methods in Python: what a policy run calls prompts may be given as data.
     prompts = "prompts" in kind.__dataclass_fields__
@@ -63,13 +62,13 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
         settings["model"] = model_word(settings["model"], settings.pop("tokenizer", None), folder)
     config = _make_config(kind, {**settings, "out": str(folder)}, method)
     # Only now: this has torch loaded, and a bad setting is refused without it.
-    from plaudit.runs.planner.fit import memory_checked_first
+    from plaudit.preflight.memory import memory_checked_first
 
     with memory_checked_first():
         if record is None:
             run_method(method, config)
         else:
-            _record_entry(record).run(record, with_local_inputs(config))
+            load(_record_entry(record).function)(record, with_local_inputs(config))
     return TrainingResult(folder)
 
 
@@ -80,12 +79,6 @@ class _RecordEntry:
     records: tuple[str, ...]
     config: str
     function: str
-
-    def config_type(self) -> type:
-        return _load(self.config)
-
-    def run(self, record: Any, config: Any) -> Any:
-        return _load(self.function)(record, config)
 
 
 RECORDS = (
@@ -101,11 +94,6 @@ RECORDS = (
     ),
 )
 """The records that an algorithm can be given as: of which config, and what trains by them."""
-
-
-def _load(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
 
 
 def _record_entry(record: object) -> _RecordEntry:
@@ -302,40 +290,3 @@ def _as_file(rows: Rows) -> Iterator[Path]:
     # Rows go through a file from Python too: one reader, and so the same checks and messages.
     with TemporaryDirectory() as folder:
         yield Path(rows_file(rows, Path(folder) / "rows", "data"))
-
-
-def run(
-    config: str | os.PathLike[str] | None = None,
-    *,
-    out: str | os.PathLike[str] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    only: Sequence[str] = (),
-    fresh: bool = False,
-    seed: int | None = None,
-    device: str | None = None,
-    jobs: int | None = None,
-) -> PipelineResult:
-    """Run a pipeline, from rows to a report; a stage that is finished is kept.
-
-    ``plaudit.run("pipeline.yaml", settings={"dpo.beta": 0.2}, only=["dpo"])``. Without a config it is the
-    embedded world's own; ``"constitutional"`` is another that comes with plaudit.
-    """
-    from plaudit.runs.pipeline.read import config_path, read_pipeline
-    from plaudit.runs.pipeline.run import StageSelection, run_pipeline
-    from plaudit.runs.pipeline.store import read_hub_names
-    from plaudit.runs.report.pipeline.data import read_pipeline_folder
-    from plaudit.runs.report.pipeline.page import write_report, write_summary
-
-    changes = [f"{name}={json.dumps(plain_setting(value, name))}" for name, value in (settings or {}).items()]
-    path = config_path(config)
-
-    def recorded(name: str) -> dict[str, str]:
-        return {} if fresh else read_hub_names(Path(out or Path("runs") / name))
-
-    pipeline = read_pipeline(path, changes=changes, seed=seed, device=device, jobs=jobs, recorded=recorded)
-    selection = StageSelection(only=tuple(only), fresh=fresh)
-    folder = run_pipeline(pipeline, Path(out or Path("runs") / pipeline.name), selection).path
-    ran = read_pipeline_folder(folder)
-    write_summary(ran)
-    write_report(folder, pipeline=ran)
-    return PipelineResult(folder)

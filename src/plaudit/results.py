@@ -1,4 +1,4 @@
-"""What comes back in Python: tables of figures, training runs, pipelines, and models that answer."""
+"""What comes back in Python: tables of figures, training runs, and models that answer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
 from plaudit.files import hub
+from plaudit.wings import offered
 
 if TYPE_CHECKING:
     from plaudit.data.records import Message, Text
-    from plaudit.evaluation.policies.result import PolicyEvaluation
     from plaudit.models.policy import Policy
     from plaudit.rewards.base import Reward
     from plaudit.rollouts.sampler import SamplingSettings
-    from plaudit.runs.report.pipeline.data import PipelineData
 
 
 class Table(list[dict[str, Any]]):
@@ -257,7 +256,7 @@ class TrainingResult:
     """The run folder; ``plaudit.TrainingResult(Path("runs/dpo"))`` opens one that was trained before."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", _existing_folder(self.folder))
+        object.__setattr__(self, "folder", existing_folder(self.folder))
 
     @property
     def metrics(self) -> Table:
@@ -286,9 +285,7 @@ class TrainingResult:
     @property
     def charts(self) -> Charts:
         """Its curves."""
-        from plaudit.runs.report.run.page import curves_page
-
-        page, figures = curves_page(self.folder)
+        page, figures = offered("curves_page")(self.folder)
         # Two figures stand side by side in a notebook's column.
         return Charts(html=page, height=120 + 290 * ((figures + 1) // 2))
 
@@ -301,7 +298,7 @@ class TrainingResult:
         return load(self.folder, device=device)
 
 
-def _existing_folder(folder: str | os.PathLike[str]) -> Path:
+def existing_folder(folder: str | os.PathLike[str]) -> Path:
     """The folder as a path; one that is not there is refused before anything is asked of it."""
     if not Path(folder).is_dir():
         raise UserError(f"{folder}: there is no such folder; name the one that was out=")
@@ -348,43 +345,3 @@ def load_any_reward(model: Any, device: str, dtype: str) -> Reward:
     from plaudit.rewards.registry import resolve_reward
 
     return resolve_reward(os.fspath(model), device=device, dtype=dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineResult:
-    """What a pipeline left in its folder.
-
-    Example: ``plaudit.run("pipeline.yaml", out="runs/mine").training("dpo").metrics``
-    """
-
-    folder: Path
-    """The pipeline's folder; ``plaudit.PipelineResult(Path("runs/mine"))`` opens one that was run before."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", _existing_folder(self.folder))
-
-    @property
-    def report(self) -> Path:
-        """The page with all stages, curves and comparisons."""
-        return self.folder / "report.html"
-
-    @property
-    def evaluation(self) -> PolicyEvaluation | None:
-        """How its policies compare; None where no stage evaluates them."""
-        return self._data.evaluation
-
-    def training(self, stage: str) -> TrainingResult:
-        """What a stage trained: its metrics, its summary, its model."""
-        stages = {found.name: found for found in self._data.stages}
-        if stage not in stages:
-            raise UserError(f"{self.folder}: there is no stage {stage!r}{did_you_mean(stage, stages)}")
-        folder = stages[stage].folder / "run"
-        if not (folder / "metrics.jsonl").exists():
-            raise UserError(f"{self.folder}: stage {stage} trains nothing, or has not run")
-        return TrainingResult(folder)
-
-    @property
-    def _data(self) -> PipelineData:
-        from plaudit.runs.report.pipeline.data import read_pipeline_folder
-
-        return read_pipeline_folder(self.folder)

@@ -42,6 +42,16 @@ class Wing:
 
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     """What may follow ``plaudit`` on the command line."""
+    plans: Mapping[str, Verb] = field(default_factory=dict)
+    """What may follow ``plaudit plan``, beside the methods of training."""
+    stages: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of stages, by what ``do:`` calls them in a pipeline: each a `plaudit.runs.StageKind`."""
+    before_training: Mapping[str, str] = field(default_factory=dict)
+    """What is asked whether a run can begin: each a `plaudit.preflight.memory.MemoryEstimate`."""
+    run_pages: Mapping[str, str] = field(default_factory=dict)
+    """What writes a page when a training run has ended: functions of its folder, and of ``command``."""
+    offers: Mapping[str, str] = field(default_factory=dict)
+    """What other wings may call of it, by the name that it has there."""
 
 
 @cache
@@ -75,6 +85,14 @@ def everything(kind: str) -> Mapping[str, Any]:
                 raise UserError(f"the wings {homes[name]} and {home} both bring {name!r} among their {kind}")
             homes[name], brought[name] = home, thing
     return brought
+
+
+def offered(name: str) -> Any:
+    """What some wing offers the others by this name."""
+    offers = everything("offers")
+    if name not in offers:
+        raise UserError(f"this needs {name}, which no wing of plaudit that is installed here brings")
+    return load(offers[name])
 
 
 def load(reference: str) -> Any:

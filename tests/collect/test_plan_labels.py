@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.runs.planner.labelling import SECONDS, LabellingRequest, labelling_cost
+from plaudit.collect.labelling_cost import SECONDS, LabellingRequest, labelling_cost
 from tests.collect.desks import Desk, MakeDesk
 
 

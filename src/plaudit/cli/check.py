@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
     from rich.text import Text
 
     from plaudit.methods.named_runs import preflight_findings
+    from plaudit.preflight.memory import memory_checked_first
     from plaudit.preflight.report import as_dict, failures_text, finding_table, not_applicable_text
-    from plaudit.runs.planner.fit import memory_checked_first
 
     selected = _selected_checks(args.only or ())
     console = make_console()

@@ -9,6 +9,7 @@ from pathlib import Path
 from plaudit.cli.parser import Subparsers
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json, hub
+from plaudit.wings import offered
 
 PUSHED_FILE = "pushed.json"
 """Where a run folder says where its model was put, and as which commit."""
@@ -43,9 +44,7 @@ def run(args: argparse.Namespace) -> int:
             "--licence: say under which licence the model may be used (apache-2.0, mit, other …); those of "
             "its base model and of the data say what is possible"
         )
-    from plaudit.runs.report.run.card import model_card
-
-    card = model_card(args.run, args.repo, licence=args.licence, evaluation=args.evaluation)
+    card = offered("model_card")(args.run, args.repo, licence=args.licence, evaluation=args.evaluation)
     if args.dry_run:
         print(card)
         for name, path in files.items():

@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     config: Any = read_config(args.config_type, args)
     refuse_missing_inputs(config)
     from plaudit.engine.distributed import InterruptedRunError, is_first_process
-    from plaudit.runs.planner.fit import memory_checked_first
+    from plaudit.preflight.memory import memory_checked_first
 
     try:
         with memory_checked_first():

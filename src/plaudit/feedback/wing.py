@@ -17,5 +17,10 @@ WING = Wing(
             purpose="answers criticised and written anew by a model: demonstrations, and pairs",
         ),
     },
+    stages={
+        "judge": "plaudit.feedback.stages:JUDGE",
+        "revise": "plaudit.feedback.stages:REVISE",
+        "attack": "plaudit.feedback.stages:ATTACK",
+    },
 )
 """Named among the entry points of pyproject.toml."""

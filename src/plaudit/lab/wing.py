@@ -20,5 +20,15 @@ WING = Wing(
             module="plaudit.lab.verbs.world", purpose="the embedded world: rows, annotators, gold, base model"
         ),
     },
+    stages={
+        "world-rows": "plaudit.lab.stages:WORLD_ROWS",
+        "evaluate": "plaudit.lab.stages:EVALUATE",
+        "judge-reward": "plaudit.lab.stages:JUDGE_REWARD",
+    },
+    offers={
+        "annotate": "plaudit.lab.world.online:annotate",
+        "annotator_pools": "plaudit.lab.world.annotators:POOLS",
+        "base_model_folder": "plaudit.lab.world.shipped:base_model_folder",
+    },
 )
 """Named among the entry points of pyproject.toml."""

@@ -47,10 +47,10 @@ from plaudit.preflight.checks import CHECKS
 from plaudit.preflight.memory import estimate_memory_use
 from plaudit.preflight.report import as_dict
 from plaudit.releases import untried_releases, untried_releases_named
-from plaudit.runs.report.run.page import write_report
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder, read_template
 from plaudit.tokens.microbatch import layout_batch
+from plaudit.wings import everything, load
 
 CHECKS_FILE = "checks.json"
 """The file of a run folder with the findings of the checks before the first step."""
@@ -192,7 +192,8 @@ class Run:
         # From the files: reports of before a resume are in no one's memory.
         summary = summarise(read_reports(config.out), read_notes(config.out), selected=selected)
         loop.sinks.close(summary)
-        write_report(config.out, command=f"plaudit train {self.method}")
+        for page in everything("run_pages").values():
+            load(page)(config.out, command=f"plaudit train {self.method}")
         return summary
 
 

@@ -1,6 +1,6 @@
 """Whether a run fits into the memory of its GPU, asked before a model is loaded.
 
-The estimate is the planner's, which stands above these layers: whoever begins a run hands it down.
+The estimate is the planner's, a wing's: without that wing nobody is asked.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ from typing import Any
 
 from plaudit.engine.distributed import Ranks
 from plaudit.preflight.check import Check, PreflightSubject, Result, not_applicable
+from plaudit.wings import everything, load
 
 MemoryEstimate = Callable[[str, Any, Ranks], Result]
 """From a method, its config and this process to whether the run fits into the memory of its device."""
 
-_estimate: ContextVar[MemoryEstimate | None] = ContextVar("memory_estimate", default=None)
+_checks: ContextVar[bool] = ContextVar("checks_memory", default=False)
 
 
 @contextmanager
-def memory_estimated_by(estimate: MemoryEstimate) -> Iterator[None]:
-    """Every run that begins within is asked this before it loads a model; a loop begins several."""
-    token = _estimate.set(estimate)
+def memory_checked_first() -> Iterator[None]:
+    """Runs that begin within are asked, before they load a model, whether they fit; a loop begins several."""
+    token = _checks.set(True)
     try:
         yield
     finally:
-        # To what was there before: one who hands an estimate down may stand within another.
-        _estimate.reset(token)
+        # To what was there before: one who asks may stand within another.
+        _checks.reset(token)
 
 
 def estimate_memory_use(method: str, config: Any, ranks: Ranks) -> Result | None:
-    """What was handed down says of this run; None where nothing was."""
-    estimate = _estimate.get()
-    return None if estimate is None else estimate(method, config, ranks)
+    """What the wings say of this run, a refusal first; None where nobody is asked."""
+    estimates = everything("before_training").values() if _checks.get() else ()
+    results: list[Result] = [load(estimate)(method, config, ranks) for estimate in estimates]
+    return min(results, key=lambda result: result.holds is not False, default=None)
 
 
 def check_memory(subject: PreflightSubject) -> Result:

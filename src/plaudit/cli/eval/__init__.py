@@ -20,6 +20,7 @@ from plaudit.cli.parser import (
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.files import hub
+from plaudit.wings import offered
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -144,7 +145,6 @@ def _evaluate_rewards(
     """Print what rewards are worth, side by side, and write it to --out."""
     from plaudit.cli.eval.tables import print_reward_tables
     from plaudit.evaluation.reward_models.evaluate import annotators_of, evaluate_reward
-    from plaudit.runs.report.reward_models.page import write_reward_evaluations
 
     if args.trained_on is not None:
         learnt_from = annotators_of(args.trained_on, threshold=args.threshold)
@@ -159,7 +159,8 @@ def _evaluate_rewards(
         evaluations.append(replace(evaluated, evaluation=replace(evaluated.evaluation, model=name)))
     print_reward_tables([evaluation.evaluation for evaluation in evaluations], console)
     if args.out is not None:
-        console.print(", ".join(str(path) for path in write_reward_evaluations(evaluations, args.out)))
+        write = offered("write_reward_evaluations")
+        console.print(", ".join(str(path) for path in write(evaluations, args.out)))
 
 
 def _evaluate_judges(

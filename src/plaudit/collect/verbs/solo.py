@@ -159,8 +159,8 @@ def _drawn_bodies(args: argparse.Namespace, ask: str) -> list[dict[str, Any]]:
     import tempfile
 
     from plaudit.collect.asking import task_body
+    from plaudit.collect.drawing import Draw, draw_tasks
     from plaudit.rollouts.sampler import SamplingSettings
-    from plaudit.runs.pipeline.drawing import Draw, draw_tasks
 
     draw = Draw(
         model=args.model,

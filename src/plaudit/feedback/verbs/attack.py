@@ -133,7 +133,7 @@ def _rows(args: argparse.Namespace, settings: AttackSettings) -> AttackRows:
 
 def _write(args: argparse.Namespace, result: AttackResult) -> None:
     from plaudit.feedback.attack_run import write_attack_result
-    from plaudit.runs.report.pipeline.page import write_report
+    from plaudit.runs import write_report
 
     write_attack_result(result, args.out)
     page = write_report(args.out)

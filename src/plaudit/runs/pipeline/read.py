@@ -21,28 +21,27 @@ from plaudit.config import (
 )
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
-from plaudit.feedback.judges.judge_reward import JUDGE_REWARD
-from plaudit.feedback.judges.words import parse_judge_word
-from plaudit.lab.world.wanted import EvaluateSettings
 from plaudit.methods.registry import METHODS, OWN_ALGORITHMS, config_type
 from plaudit.rewards.word_files import word_from
-from plaudit.runs.pipeline.references import HELPER, START_MODEL, names_helper, reference_in, with_helper
+from plaudit.runs.pipeline.kinds import FIELD_NAMES, StageKind
 from plaudit.runs.pipeline.spec import (
-    FIELD_NAMES,
-    KINDS_WITHOUT_TRAINING,
+    HELPER,
     PROMPTED,
     PROMPTED_PARTS,
+    START_MODEL,
     WORLD,
     HubNames,
     Pipeline,
     PipelineSettings,
     Stage,
-    StageKind,
     absolute_word,
     flatten,
-    stage_kinds,
+    names_helper,
+    reference_in,
+    with_helper,
     word_path,
 )
+from plaudit.runs.pipeline.stages import stage_kinds
 
 DEFAULT_CONFIG = Path(__file__).with_name("default.yaml")
 """The YAML file of the pipeline that runs without a CONFIG."""
@@ -270,7 +269,7 @@ class _StageReader:
             checked = [
                 word
                 if key == "against" and word in named
-                else self._checked_word(word, name, setting, kind.accepts[key])
+                else self._checked_word(word, name, setting, kind.accepts[key], kind.words.get(key, ()))
                 for word in words
             ]
             if not takes_list and len(words) > 1 and kind.accepts[key] != ("rows",):
@@ -306,16 +305,21 @@ class _StageReader:
         self.helped = True
         return with_helper(word, self._head.helper)
 
-    def _checked_word(self, word: str, name: str, setting: Setting, accepted: Sequence[str]) -> str:
+    def _checked_word(
+        self, word: str, name: str, setting: Setting, accepted: Sequence[str], own: tuple[str, ...] = ()
+    ) -> str:
         """The word as it can be read from anywhere, or the reference, where that may stand here."""
         key = setting.key
         reference, may_judge = reference_in(word), not accepted or "reward" in accepted
         if reference is None or not (reference.is_whole or may_judge):
-            return absolute_word(word, setting, self._hub_names, rows=tuple(accepted) == ("rows",))
+            return absolute_word(word, setting, self._hub_names, rows=tuple(accepted) == ("rows",), own=own)
         result_type = self._result_type(reference.name, name, key)
         if not reference.is_whole:
+            from plaudit.evaluation.policies.judge import check_judge
+
             word, accepted = word_from(word, Path.cwd()), ("model",)
-            parse_judge_word(word.removeprefix(JUDGE_REWARD)).how()
+            # Its settings, with a folder that is there in place of one that is still to come.
+            check_judge(f"model:.{reference.behind}", has_gold=False)
         if result_type not in accepted:
             expected = " or ".join(accepted) or "no stage's result, but a file"
             given = _ARTICLES.get(result_type, f"a {result_type}")
@@ -354,7 +358,7 @@ def _absolute_store(settings: FlatSettings) -> FlatSettings:
 
 def _prompted_policies(kind: StageKind, settings: FlatSettings) -> Iterator[PolicyWord]:
     """The prompted policies of a stage, of which an evaluation may have some."""
-    words = settings.get("policy") if kind.settings is EvaluateSettings else None
+    words = settings.get("policy") if kind.prompted else None
     for word in words if isinstance(words, list) else [] if words is None else [words]:
         yield PolicyWord.parse(str(word))
 
@@ -364,7 +368,7 @@ def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
     if name is None:
         raise UserError("say what it does, as in do: sft")
     if name not in kinds:
-        without_table = ", ".join((*(kind.name for kind in KINDS_WITHOUT_TRAINING), *METHODS))
+        without_table = ", ".join((*(kind.name for kind in kinds.values() if not kind.trains), *METHODS))
         hint = did_you_mean(str(name), kinds) or f"; there are {without_table} and the algorithms"
         raise UserError(f"there is no kind of stage {name!r}{hint} (plaudit train --list)")
     weight = body.get("weight", kinds[name].weight)

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from plaudit.collect.waiting import STORE_FILE, WAIT_FILE
 from plaudit.config import SettingPath, all_settings, convert, did_you_mean, to_plain_data
 from plaudit.data.read import read_records
 from plaudit.data.write import write_records
@@ -19,18 +18,21 @@ from plaudit.evaluation.policies import PolicyWord
 from plaudit.files import exact_json
 from plaudit.methods.iterative.config import PEOPLE, RlhfConfig
 from plaudit.rewards.word_files import content_hash, first_path
-from plaudit.runs.pipeline.collecting import CollectSettings
-from plaudit.runs.pipeline.references import START_MODEL, Reference, reference_in, stage_in
 from plaudit.runs.pipeline.spec import (
     PROMPTED,
     PROMPTED_PARTS,
+    START_MODEL,
     WORLD,
     Pipeline,
+    Reference,
     Stage,
     flatten,
+    reference_in,
+    stage_in,
     word_path,
 )
 from plaudit.runs.pipeline.store import (
+    WAIT_FILE,
     PipelineFolder,
     read_manifest,
     read_start_file,
@@ -99,7 +101,7 @@ class PipelineContext:
         """
         if stage.kind.settings is not RlhfConfig or stage.values["comparisons",] != PEOPLE:
             return {}
-        own = {("loop", "store"): str(self.folder.path / STORE_FILE), ("loop", "project"): stage.name}
+        own = {("loop", "store"): str(self.folder.labels), ("loop", "project"): stage.name}
         return {path: value for path, value in own.items() if path not in stage.values}
 
     def _prompted_word(self, word: str) -> str:
@@ -141,13 +143,6 @@ class PipelineContext:
         return {
             name: float(manifest["seconds"]) for name, manifest in manifests.items() if manifest is not None
         }
-
-
-def store_of(folder: PipelineFolder, stage: Stage) -> str:
-    """The label store in which a stage asks people: the one that it names, or the pipeline's own."""
-    config = stage.config({})
-    named = config.store if isinstance(config, CollectSettings) else config.loop.store
-    return str(folder.path / STORE_FILE) if named is None else named
 
 
 def _one_file(words: list[str], folder: Path, setting: str) -> str:

@@ -9,18 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from plaudit.collect.waiting import WAIT_FILE
 from plaudit.engine.run_folder import Fingerprints, code_version, hash_file
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
-from plaudit.runs.pipeline.spec import StageKind
+from plaudit.runs.pipeline.kinds import StageKind
 
 MANIFEST_FILE, START_FILE, LOG_FILE = "stage.json", "begun.json", "log.txt"
 """Files of a stage's folder: written when it has ended, when it begins, and while it runs."""
+WAIT_FILE = "waits.json"
+"""In the folder of a stage that waits for people: what is missing, as `Wait.facts` has it."""
 HUB_FILE = "hub.json"
 """In the folder of a pipeline: what its words meant on the hub when it began, commits and all."""
-INVITES_FOLDER = "invites"
-"""In the folder of a pipeline: the invites by which simulated people come into its label store."""
+LABELS_FILE = "labels.db"
+"""In the folder of a pipeline: the label store of stages that ask people and name none."""
 _EXCLUDED_OUTPUTS = ("checkpoints", "lock", "report.html", MANIFEST_FILE, START_FILE, LOG_FILE, WAIT_FILE)
 """What serves a restart or a reader only: it is no part of a result."""
 
@@ -42,6 +43,11 @@ class PipelineFolder:
     def config(self) -> Path:
         """The pipeline as it runs again from anywhere."""
         return self.path / "pipeline.yaml"
+
+    @property
+    def labels(self) -> Path:
+        """The label store of stages that ask people and name none; not every pipeline has it."""
+        return self.path / LABELS_FILE
 
     def stage(self, name: str) -> Path:
         """The folder of a stage."""

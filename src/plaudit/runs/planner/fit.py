@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,18 +10,10 @@ import torch
 from plaudit.engine.distributed import Ranks
 from plaudit.errors import UserError
 from plaudit.preflight.check import Result, failed, not_applicable, passed
-from plaudit.preflight.memory import memory_estimated_by
 
 if TYPE_CHECKING:
     from plaudit.runs.planner.cost import RunCost
     from plaudit.runs.planner.machine import Machine
-
-
-@contextmanager
-def memory_checked_first() -> Iterator[None]:
-    """Runs that begin within ask on a GPU whether they fit, before they load a model."""
-    with memory_estimated_by(estimate_fit):
-        yield
 
 
 def estimate_fit(method: str, config: Any, ranks: Ranks) -> Result:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.errors import UserError, WaitingError
 from plaudit.runs.pipeline.read import SHIPPED, config_path
+from plaudit.wings import offered
 
 if TYPE_CHECKING:
     from plaudit.runs.pipeline.run import Attendant, ProgressReporter, StageSelection, StoppedError
@@ -158,9 +159,7 @@ def _attendant(
     """Who lets people answer while the pipeline waits; nobody without ``--wait``."""
     if not args.wait:
         return contextlib.nullcontext()
-    from plaudit.runs.pipeline.attending import attending
-
-    return attending(out.absolute(), reporter.message)
+    return offered("attending")(out.absolute(), reporter.message)
 
 
 def _stage_selection(args: argparse.Namespace) -> StageSelection:
@@ -190,7 +189,7 @@ def _show_shipped(config: Path | None, target: Path | None) -> int:
 
 
 def _dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> int:
-    from plaudit.runs.pipeline.run import dry_run
+    from plaudit.runs.pipeline.dry_run import dry_run
 
     for line in dry_run(pipeline, out, selection):
         print(line)

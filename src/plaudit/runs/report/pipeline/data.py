@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import yaml
 
-from plaudit.collect.waiting import WAIT_FILE
 from plaudit.data.read import read_records
 from plaudit.data.records import plain_text
 from plaudit.engine.sinks.files import METRICS_FILE
@@ -30,6 +29,7 @@ from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.feedback.attacks.summary import ATTACK_FILE, AttackReport, read_attack
 from plaudit.files import exact_json
 from plaudit.files.exact_json import restore
+from plaudit.runs.pipeline.store import WAIT_FILE
 from plaudit.runs.report.run.data import RunData, read_run_data
 
 StageState = Literal["done", "begun", "people", "waiting"]

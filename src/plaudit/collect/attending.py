@@ -9,11 +9,11 @@ from pathlib import Path
 
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.asking import People
+from plaudit.collect.stage import store_of
 from plaudit.collect.store import LabelStore, open_store
 from plaudit.collect.waiting import Wait
-from plaudit.runs.pipeline.spec import Stage
-from plaudit.runs.pipeline.status import store_of
-from plaudit.runs.pipeline.store import PipelineFolder
+from plaudit.errors import Wait as AnyWait
+from plaudit.runs import PipelineFolder, Stage
 
 LOOK_SECONDS = 2.0
 """Seconds between two looks at what was answered meanwhile."""
@@ -41,16 +41,17 @@ class StoreAttendant:
         self._waits: dict[str, list[tuple[People, Wait]]] = {}
         self._looked = 0.0
 
-    def serve(self, stage: Stage, waits: Sequence[Wait]) -> None:
+    def serve(self, stage: Stage, waits: Sequence[AnyWait]) -> None:
         """Serve the store of a stage, if that is not done yet, and say where, with an invite."""
+        missing = [wait for wait in waits if isinstance(wait, Wait)]
         address = store_of(self._folder, stage)
         if address not in self._stores:
             store = self._stack.enter_context(closing(open_store(address)))
             server = self._stack.enter_context(serve_in_background(store))
             self._stores[address] = store, server.url
         store, url = self._stores[address]
-        self._waits[stage.name] = [(People(store=store, project=wait.project), wait) for wait in waits]
-        for project in sorted({wait.project for wait in waits}):
+        self._waits[stage.name] = [(People(store=store, project=wait.project), wait) for wait in missing]
+        for project in sorted({wait.project for wait in missing}):
             # Once for a project: stages come back to wait, and an invite is a secret to be passed on once.
             if (address, project) not in self._invited:
                 self._invited.add((address, project))
