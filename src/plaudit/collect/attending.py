@@ -29,10 +29,7 @@ def attending(folder: Path, say: Callable[[str], None]) -> Iterator[StoreAttenda
 
 
 class StoreAttendant:
-    """Lets people answer over HTTP, and looks when they have.
-
-    Example: ``with attending(Path("runs/valley"), print) as attendant: attendant.serve(stage, waits)``
-    """
+    """Lets people answer over HTTP, and looks when they have."""
 
     def __init__(self, folder: PipelineFolder, say: Callable[[str], None], stack: ExitStack) -> None:
         self._folder, self._say, self._stack = folder, say, stack
@@ -61,7 +58,6 @@ class StoreAttendant:
                 )
 
     def answered(self) -> list[str]:
-        """The stages that have all that they waited for."""
         now = time.monotonic()
         # The loop asks all the time; the database is spared.
         if now - self._looked < LOOK_SECONDS:

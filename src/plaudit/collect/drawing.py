@@ -31,36 +31,25 @@ SPARE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """Which answers are drawn.
-
-    Example: ``Draw(model=Path("sft"), prompts=Path("p.jsonl"), sampling=SamplingSettings(), answers=2)``
-    """
-
     model: Path
-    """Who answers."""
     prompts: Path
     """Rows with the prompts, each of which is asked once."""
     sampling: SamplingSettings
-    """How answers are drawn."""
     answers: int
     """How many answers a task has, all different and none of them cut."""
     n: int | None = None
     """How many tasks; None: as many as there are prompts."""
     device: str = "auto"
-    """Where they are drawn."""
     read_options: ReadOptions = DEFAULT_OPTIONS
-    """What the fields of the rows are called."""
     max_prompt_tokens: int = 0
     """The longest prompt that leaves room for an answer, once the model is known."""
 
     @property
     def format(self) -> None:
-        """The layout of the rows is told from them."""
         return
 
     @property
     def rows(self) -> RowSettings:
-        """How the rows are read."""
         return RowSettings()
 
 

@@ -29,17 +29,9 @@ PAY = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabellingRequest:
-    """What is to be labelled, and by which rules.
-
-    Example: ``LabellingRequest(ask="pair", tasks=1000, overlap=2, most=4, seconds=300, pay=20)``
-    """
-
     ask: KindName
-    """The kind of task."""
     tasks: int
-    """How many tasks."""
     overlap: int = 1
-    """How many people label each."""
     most: int | None = None
     """Up to how many where they are divided; none: the overlap and two more."""
     seconds: float | None = None
@@ -47,18 +39,14 @@ class LabellingRequest:
     measured: int = 0
     """How many labels the seconds were measured on; 0 where they are assumed."""
     pay: float = PAY
-    """What an hour costs."""
     checks: float = 0.0
     """The share of what people answer that is gold or repeated, and makes no row."""
     qualify: int = 0
-    """How many items each person answers first."""
     people: int = 1
-    """How many people qualify."""
     missing: int | None = None
     """Labels that are still wanted, where some are there already; none: all of them."""
 
     def __post_init__(self) -> None:
-        """Refuse what costs nothing or without end."""
         conditions = {
             f"--tasks is at least 1, not {self.tasks}": self.tasks < 1,
             f"--overlap is at least 1, not {self.overlap}": self.overlap < 1,
@@ -87,27 +75,17 @@ class LabellingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabellingCost:
-    """What it comes to.
-
-    Example: ``labelling_cost(LabellingRequest(ask="pair", tasks=33_000)).hours == 2750``
-    """
-
     labels: int
     """Labels that make rows."""
     answers: int
     """All that people answer: checks and what qualifies them too."""
     seconds: float
-    """How long each takes."""
     hours: float
-    """Hours of work."""
     money: float
-    """What they cost."""
     labels_at_most: int
     """Labels if people are divided over every task."""
     hours_at_most: float
-    """Hours then."""
     money_at_most: float
-    """What they cost then."""
 
 
 def labelling_cost(request: LabellingRequest) -> LabellingCost:
@@ -193,5 +171,4 @@ def request_of_timing(timing: Timing, *, seconds: float | None = None, pay: floa
 
 
 def labelling_to_dict(request: LabellingRequest, cost: LabellingCost) -> dict[str, Any]:
-    """Both as JSON holds them."""
     return {"request": asdict(request), "cost": asdict(cost)}

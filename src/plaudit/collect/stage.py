@@ -45,10 +45,7 @@ _ANSWERS = {"pair": (2, 2, 2), "rank": (3, 4, 9), "rate": (1, 1, 9)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectSettings:
-    """Labels of people, or of simulated people, on answers.
-
-    Example: ``CollectSettings(model=Path("sft"), prompts=Path("prompts.jsonl"), n=500, judges=("people",))``
-    """
+    """Labels of people, or of simulated people, on answers."""
 
     model: Path | None = None
     """The policy that draws the answers."""
@@ -142,15 +139,8 @@ class CollectSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a stage collects.
-
-    Example: ``Place(name="comparisons", folder=folder, store="labels.db", invites=invites, model="sft", …)``
-    """
-
     name: str
-    """The stage's name."""
     folder: Path
-    """The stage's folder."""
     store: str
     """The label store: a file or an address."""
     invites: Path
@@ -236,7 +226,6 @@ def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:
 def _bodies(
     settings: CollectSettings, project: Project, place: Place
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The tasks as the store has them, with notes."""
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     if settings.data is not None:
         return _bodies_of_rows(settings, project, place, options)

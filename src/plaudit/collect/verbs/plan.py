@@ -18,7 +18,6 @@ LABEL_KINDS = ("pair", "rank", "rate", "write", "steps", "talk", "attack")
 
 
 def add_parser(methods: Subparsers) -> None:
-    """Add ``plan labels``."""
     labels = methods.add_parser("labels", description="plan labels by people: hours and money")
     add = labels.add_argument
     add("--ask", choices=LABEL_KINDS, default="pair", help="the kind of task (default: pair)")
@@ -36,7 +35,6 @@ def add_parser(methods: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what labels by people will cost."""
     from plaudit.collect.labelling_cost import labelling_cost, labelling_sentences, labelling_to_dict
 
     request = _labels_of_store(args) if args.tasks is None else _labels_as_stated(args)
@@ -49,7 +47,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _labels_as_stated(args: argparse.Namespace) -> LabellingRequest:
-    """As many tasks as were said; how long a label takes may be known from a store."""
     from plaudit.collect.labelling_cost import PAY, LabellingRequest
 
     timing = None if args.store is None else _timing(args)

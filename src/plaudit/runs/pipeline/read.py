@@ -159,7 +159,6 @@ def _flat_settings(body: Mapping[Any, Any], where: str) -> FlatSettings:
 
 
 def _nest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Groups inside each other, as the records of settings have them."""
     nested: dict[str, Any] = {}
     for key, value in settings.items():
         *groups, last = key.split(".")
@@ -173,7 +172,6 @@ def _nest(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _apply_changes(
     head_values: FlatSettings, bodies: Mapping[str, FlatSettings], changes: Sequence[str]
 ) -> None:
-    """Write what the command line says over what the file says."""
     import yaml
 
     for change in changes:
@@ -294,7 +292,6 @@ class _StageReader:
         return tuple(found)
 
     def _helped(self, word: str, key: str) -> str:
-        """The word with the pipeline's helper where it names it."""
         if key != _HELPED or not names_helper(word):
             return word
         if self._head.helper is None:
@@ -328,7 +325,6 @@ class _StageReader:
         return word
 
     def _result_type(self, name: str, here: str, key: str) -> str:
-        """What a reference gives; refuses a reference to nothing."""
         if name in self.stages:
             return self.stages[name].kind.produces
         has_model = self._head.model is not None
@@ -357,7 +353,6 @@ def _absolute_store(settings: FlatSettings) -> FlatSettings:
 
 
 def _prompted_policies(kind: StageKind, settings: FlatSettings) -> Iterator[PolicyWord]:
-    """The prompted policies of a stage, of which an evaluation may have some."""
     words = settings.get("policy") if kind.prompted else None
     for word in words if isinstance(words, list) else [] if words is None else [words]:
         yield PolicyWord.parse(str(word))
@@ -381,7 +376,6 @@ def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
 
 
 def _meant_words(loaded: object) -> str:
-    """What may have been meant by a file without stages."""
     names = [str(name) for name in loaded] if isinstance(loaded, dict) else []
     if {"model", "data"} <= set(names):
         return ". This is a config of one run: plaudit train METHOD --config FILE"

@@ -69,15 +69,10 @@ class StageSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReporter:
-    """Where a pipeline reports its progress: lines that stay, and a status that changes.
-
-    Example: ``ProgressReporter(message=print)``
-    """
+    """Where a pipeline reports its progress: lines that stay, and a status that changes."""
 
     message: Callable[[str], None] = lambda text: None
-    """Called with a line that stays."""
     status: Callable[[str], None] = lambda text: None
-    """Called with what runs just now."""
 
 
 class Attendant(Protocol):
@@ -143,7 +138,6 @@ def run_pipeline(
 
 
 def validate_pipeline(pipeline: Pipeline) -> None:
-    """Refuse a pipeline with a stage that would fail whatever the stages above it give."""
     device_of(pipeline.device)
     for stage in pipeline.stages:
         try:
@@ -302,7 +296,6 @@ class _Run:
         return expected_seconds(self._stages, self._earlier_seconds, self._seconds)
 
     def _seconds_from(self, stage: Stage) -> float:
-        """Seconds of the longest chain of stages that begins with this one."""
         below = [self._seconds_from(other) for other in self._stages if stage.name in other.needs]
         return self._times()[stage.name] + max(below, default=0.0)
 
@@ -317,7 +310,6 @@ class _Run:
         return seconds_left(self._stages, known, self._elapsed(), self._times(), jobs)
 
     def _status_line(self) -> str:
-        """What runs, for how long, and how long it will be."""
         running = [
             f"{name} {format_clock(seconds)}{_training_step(self._context.folder.stage(name))}"
             for name, seconds in self._elapsed().items()
@@ -327,7 +319,6 @@ class _Run:
         return f"{', '.join(running)}; about {format_clock(self._seconds_left())} left"
 
     def _numbered(self, name: str) -> str:
-        """A stage with its place among all."""
         names = [stage.name for stage in self._stages]
         return f"{names.index(name) + 1:>2}/{len(names)}  {name:{max(map(len, names))}}"
 

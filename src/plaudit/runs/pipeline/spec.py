@@ -36,25 +36,17 @@ _IN_JUDGE = re.compile(r"((?:judge:)*model:)\$([A-Za-z0-9_-]+)(,.*)?", re.DOTALL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A stage that a word names, and the text around it.
-
-    Example: ``Reference(before="model:", name="critic", behind=",how=letter")``
-    """
+    """A stage that a word names, and the text around it."""
 
     name: str
-    """The stage, or ``model`` for the pipeline's own."""
     before: str = ""
-    """What stands before it: who is asked how."""
     behind: str = ""
-    """Settings behind it."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether the word is the reference and no more."""
         return not self.before
 
     def word(self, path: str) -> str:
-        """The word with a path in place of the reference."""
         return f"{self.before}{path}{self.behind}"
 
 
@@ -102,10 +94,7 @@ def names_helper(word: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubNames:
-    """The commits that the words of a pipeline mean on the hub: those that it began with, and new ones.
-
-    Example: ``HubNames(recorded={"model org/base": "org/base@4f0c…"}).local_word("org/base", "model")``
-    """
+    """The commits that the words of a pipeline mean on the hub: those that it began with, and new ones."""
 
     recorded: Mapping[str, str] = field(default_factory=dict[str, str])
     """The names with commits that the pipeline's folder has, by kind and word."""
@@ -135,7 +124,7 @@ class Stage:
     name: str
     """What the others call it: ``$name``."""
     kind: StageKind
-    """The kind of stage: what it does and what it makes."""
+    """What it does and what it makes."""
     raw_settings: Mapping[str, Any]
     """Its settings as they were written, by their whole names."""
     values: Mapping[SettingPath, object]
@@ -166,10 +155,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """What a pipeline says beside its stages.
-
-    Example: ``PipelineSettings(name="valley", model="world", jobs=2, threads=1)``
-    """
+    """What a pipeline says beside its stages."""
 
     name: str = ""
     """What its folder is called; empty: as the file."""
@@ -200,7 +186,7 @@ class Pipeline(PipelineSettings):
     """The names with commits of what it takes from the hub, as `HubNames` has them."""
 
     def stage(self, name: str) -> Stage:
-        """The stage of that name."""
+        """The stage that the others call so."""
         return next(stage for stage in self.stages if stage.name == name)
 
     def with_dependents(self, names: set[str]) -> set[str]:

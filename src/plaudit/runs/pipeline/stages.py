@@ -73,7 +73,6 @@ def _train(config: Any, _: Path, stage: Stage, __: PipelineContext) -> StageResu
 
 
 def _run_sentences(run: Path, out: Path) -> list[str]:
-    """The last figures of a run, and its notes."""
     from plaudit.runs.report.words import with_minus
 
     summary = _read_json(run / "summary.json")
@@ -103,7 +102,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _training_cost(context: PipelineContext, stage: Stage) -> Iterator[str]:
-    """The arithmetic of ``plaudit plan``; nothing is measured."""
     if stage.kind.name not in preflight_methods():
         yield "it is made of other runs: plaudit plan tells the cost of each"
         return

@@ -69,7 +69,7 @@ class PipelineContext:
 
     @classmethod
     def of(cls, folder: PipelineFolder, pipeline: Pipeline) -> PipelineContext:
-        """The pipeline in this folder."""
+        """With the hashes that were computed in an earlier run."""
         stored = folder.path / "fingerprints.json"
         return cls(folder=folder, pipeline=pipeline, fingerprints=Fingerprints(stored))
 
@@ -121,7 +121,6 @@ class PipelineContext:
         return path.parent.name if path.name == "model" else path.name
 
     def _input_value(self, word: str, accepted: Sequence[str], setting: str) -> str:
-        """The path that a reference stands for; other words as they are written."""
         reference = reference_in(word)
         if reference is not None:
             return reference.word(self._referred_path(reference, accepted))
@@ -137,7 +136,7 @@ class PipelineContext:
         return str(self.folder.result(above.name, above.kind, "model" if is_model else "reward"))
 
     def earlier_seconds(self) -> dict[str, float]:
-        """How long each finished stage took."""
+        """By the name of each finished stage, how long it took."""
         names = [stage.name for stage in self.pipeline.stages]
         manifests = {name: read_manifest(self.folder.stage(name)) for name in names}
         return {
@@ -146,7 +145,6 @@ class PipelineContext:
 
 
 def _one_file(words: list[str], folder: Path, setting: str) -> str:
-    """One file with the rows of all sources, however many there are."""
     if len(words) == 1:
         return words[0]
     path = folder / f"{setting.replace('.', '-')}.jsonl"
@@ -158,10 +156,7 @@ def _one_file(words: list[str], folder: Path, setting: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageKey:
-    """The key of a stage's result: the same settings, inputs and kind give the same result.
-
-    Example: ``compute_stage_key(context, stage, {"sft": "9f86…"}).key``
-    """
+    """The key of a stage's result: the same settings, inputs and kind give the same result."""
 
     settings: Mapping[str, Any]
     """All settings, resolved; what names another stage is its reference."""
@@ -214,7 +209,6 @@ def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[s
 def _resolve_reference(
     context: PipelineContext, word: str, reference: Reference, result_hashes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Where the model or result of a reference is from and its hash."""
     hash_of = context.fingerprints.hash_of
     if reference.name == START_MODEL:
         path = word_path(context.pipeline.model or WORLD)
@@ -245,15 +239,10 @@ StageState = Literal["kept", "taken back", "goes on", "runs", "waits", "waits fo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStatus:
-    """The status of one stage: its state, the reason, and its result where there is one.
-
-    Example: ``StageStatus(state="runs", reason="never run", stage_key=key)``
-    """
+    """The status of one stage: its state, the reason, and its result where there is one."""
 
     state: StageState
-    """What is to be done about it."""
     reason: str
-    """The reason for the state, in words."""
     stage_key: StageKey | None
     """What decides its result; None while a stage above it has none."""
     result_hash: str | None = None
@@ -327,7 +316,6 @@ def can_resume(folder: PipelineFolder, stage: Stage, key: str) -> bool:
 
 
 def _describe_changes(manifest: Mapping[str, Any], stage_key: StageKey) -> str:
-    """What has changed since the stage was run, in words."""
     before, after = dict(flatten(manifest["settings"])), dict(flatten(stage_key.settings))
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     words = [f"{name}: {before.get(name)} → {after.get(name)}" for name in changed]
@@ -339,7 +327,6 @@ def _describe_changes(manifest: Mapping[str, Any], stage_key: StageKey) -> str:
 
 
 def refuse_unknown_stages(pipeline: Pipeline, names: Sequence[str], option: str) -> None:
-    """Complain about stages that there are not."""
     stage_names = [stage.name for stage in pipeline.stages]
     for name in names:
         if name not in stage_names:

@@ -50,7 +50,7 @@ class PipelineFolder:
         return self.path / LABELS_FILE
 
     def stage(self, name: str) -> Path:
-        """The folder of a stage."""
+        """The folder of a stage: ``stages/NAME``."""
         return self.path / "stages" / name
 
     def set_aside_path(self, name: str, key: str) -> Path:
@@ -101,7 +101,6 @@ def read_start_file(stage_folder: Path) -> dict[str, Any]:
 
 
 def output_hashes(stage_folder: Path) -> dict[str, str]:
-    """Every file that a stage has made, with the sha256 of its content."""
     files = _output_files(stage_folder)
     return {path.relative_to(stage_folder).as_posix(): hash_file(path) for path in files}
 
@@ -135,7 +134,6 @@ def _is_result(name: str, kind: StageKind) -> bool:
 def refuse_changed_outputs(
     stage_folder: Path, manifest: Mapping[str, Any], fingerprints: Fingerprints
 ) -> None:
-    """Complain about results that are not as the stage has left them."""
     for name, digest in manifest["outputs"].items():
         path = stage_folder / name
         if path.exists() and fingerprints.hash_file(path) == digest:
@@ -164,7 +162,6 @@ def set_aside(folder: PipelineFolder, name: str, key: str | None = None) -> None
 
 
 def restore_stage(folder: PipelineFolder, name: str, key: str) -> None:
-    """Put a result that was set aside back in its place."""
     set_aside(folder, name)
     atomic.make_folder(folder.stage(name).parent)
     folder.set_aside_path(name, key).rename(folder.stage(name))

@@ -109,19 +109,12 @@ def _utc_now() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOutcome:
-    """How a stage ended.
-
-    Example: ``StageOutcome(name="sft", status="done", detail="9f86…")``
-    """
-
     name: str
-    """The stage."""
     status: Literal["done", "fault", "stopped", "waits"]
     """Whether it ended, failed, was asked to stop, or waits for people."""
     detail: str
     """The hash of the result, or what went wrong, or what is missing."""
     waits: tuple[Wait, ...] = ()
-    """What it waits for."""
 
 
 class Workers:
@@ -137,11 +130,9 @@ class Workers:
 
     @property
     def free(self) -> bool:
-        """Whether another stage can be started."""
         return len(self._running) + len(self._outcomes) < self._jobs
 
     def start(self, name: str, stage_key: StageKey, *, fresh: bool) -> None:
-        """Run the stage; with one job it has ended when this returns."""
         if self._jobs == 1:
             self._outcomes.append(_run_one(self._folder, name, stage_key, fresh))
             return
@@ -164,7 +155,6 @@ class Workers:
             process.terminate()
 
     def close(self) -> None:
-        """End the process of every stage that still runs."""
         self.stop()
         for _, process in self._running.values():
             process.join()
@@ -187,7 +177,6 @@ class Workers:
 
 
 def _main(connection: Connection, folder: Path, name: str, stage_key: StageKey, fresh: bool) -> None:
-    """One stage in a process of its own."""
     # Ctrl-C reaches every process of a terminal; the one that was called asks the others to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -203,7 +192,6 @@ def _end_with_parent() -> None:
 
 
 def _run_one(folder: Path, name: str, stage_key: StageKey, fresh: bool) -> StageOutcome:
-    """Carry out a stage of the pipeline in a folder, in this process."""
     import torch
 
     from plaudit.engine.checkpoint.state import seed_everything

@@ -34,58 +34,37 @@ LIVE, CACHED, ADAPTER_OFF, NONE = "live", "kept", "beneath", "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSize:
-    """The number of weights of a model.
-
-    Example: ``model_size(policy).trained``
-    """
+    """The number of weights of a model."""
 
     trained: int
-    """Weights that are trained."""
     frozen: int
-    """Weights that are not."""
     bytes: int
-    """The bytes of all of them."""
 
     @property
     def total(self) -> int:
-        """The number of all weights."""
         return self.trained + self.frozen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScorerModel:
-    """A reward or judge with a model of its own, which is never trained.
-
-    Example: ``ScorerModel(name="reward", folder=Path("runs/rm/model"), size=size)``
-    """
+    """A reward or judge with a model of its own, which is never trained."""
 
     name: str
-    """What it is there for."""
     folder: Path
-    """The folder of the model."""
     size: ModelSize
-    """How large it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunModels:
-    """All models of a run.
-
-    Example: ``load_run_models("ppo", config, machine).policy``
-    """
+    """All models of a run."""
 
     trained_model: Policy | RewardModel
-    """What is trained, with its adapters."""
     critic: RewardModel | None
-    """What learns beside it."""
     reference_kind: str
-    """Where log-probs of a reference come from."""
     reference_model: Policy | None
     """The reference, where it has weights of its own."""
     scorers: tuple[ScorerModel, ...]
-    """Rewards and judges with models of their own."""
     numbers: Precision
-    """What weights and products are kept in."""
     unsized_rewards: tuple[str, ...]
     """Rewards whose memory cannot be known."""
 
@@ -186,7 +165,6 @@ def _meta_policy(config: RunConfig) -> Policy:
 
 
 def _meta_reward_model(config: RewardConfig) -> RewardModel:
-    """The reward model as ``prepare_reward_model`` makes it."""
     model = _meta_classifier(config.model, config)
     if config.lora.rank:
         with torch.device("meta"):

@@ -40,35 +40,23 @@ from plaudit.tokens.tokenizer import load_tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedLengths:
-    """Lengths that the user states, where no tokenizer can count tokens.
-
-    Example: ``StatedLengths(prompt=512, answer=256)``
-    """
+    """Lengths that the user states, where no tokenizer can count tokens."""
 
     prompt: int
-    """Tokens of a prompt."""
     answer: int
-    """Tokens of an answer."""
 
     def __post_init__(self) -> None:
-        """Refuse nothing to compute."""
         if self.prompt < 1 or self.answer < 1:
             raise UserError("--prompt-tokens and --answer-tokens are 1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRows:
-    """What is learnt from and what is held out, as far as cost is concerned; prompts alone have no answers.
-
-    Example: ``planned_rows("sft", config, None).train``
-    """
+    """What is learnt from and what is held out, as far as it costs; prompts alone have no answers."""
 
     train: Sequence[Example]
-    """Rows that are trained."""
     held_out: Sequence[Example]
-    """Rows that never are."""
     notes: tuple[str, ...]
-    """What was decided about them."""
 
 
 def planned_rows(method: str, config: RunConfig, stated: StatedLengths | None) -> PlannedRows:
@@ -164,67 +152,49 @@ Microbatch = tuple[Example, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundShape:
-    """The shape of a round, where completions are generated.
-
-    Example: ``RoundShape(answers=8, rivals=0, longest=64, epochs=2, minibatches=4)``
-    """
+    """The shape of a round, where completions are generated."""
 
     answers: int
-    """Completions of each prompt."""
     rivals: int
     """Further completions of each prompt that are only scored."""
     longest: int
     """Tokens that a completion is taken to have."""
     epochs: int
-    """How often the completions of a round are gone through."""
     minibatches: int
-    """Optimiser steps of one such epoch."""
 
     @property
     def updates_per_round(self) -> int:
-        """Optimiser steps of a round."""
         return self.epochs * self.minibatches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The counts of a run: rows, batches, steps, micro-batches and tokens.
-
-    Example: ``make_schedule("sft", config, rows, ranks=1).steps``
-    """
+    """The counts of a run: rows, batches, steps, micro-batches and tokens."""
 
     rows: int
     """Rows that are trained; prompts, where answers are drawn."""
     held_out: int
-    """Rows that never are."""
     batch_size: int
     """Rows of a batch, over all processes."""
     ranks: int
-    """Processes that share each batch."""
     steps: int
-    """Optimiser steps."""
     batches: int
     """Batches, or rounds, that are begun."""
     steps_an_epoch: int
     """Batches that see every row once."""
     passes: float
-    """How often the rows are gone through."""
     rounds: RoundShape | None
     """The shape of a round; None where no completions are generated."""
     microbatches: int
     """The most that one process computes one after another before an optimiser step (accumulation)."""
     largest: Microbatch
-    """The largest of them."""
     tokens: int
     """Tokens that are computed in all optimiser steps, a shared prompt once."""
     trained_tokens: int
-    """Tokens of these that are trained."""
     generated: int
-    """Completions that are generated in the whole run."""
 
     @property
     def updates_per_batch(self) -> int:
-        """Optimiser steps of a batch."""
         return 1 if self.rounds is None else self.rounds.updates_per_round
 
 
@@ -295,7 +265,6 @@ def _microbatch_tokens(piece: Sequence[Example]) -> int:
 def _step_examples(
     batch: Sequence[Example], number: int, rounds: RoundShape | None, seed: int
 ) -> Iterator[list[Example]]:
-    """The rows of each optimiser step that a batch is learnt from."""
     if rounds is None:
         yield list(batch)
         return
@@ -327,6 +296,5 @@ def _total_tokens(
 
 
 def _rows_in_batches(order: BatchOrder, batches: int) -> int:
-    """How many rows so many batches have."""
     epochs, further = divmod(batches, order.steps_per_epoch)
     return epochs * order.rows + min(further * order.batch_size, order.rows)

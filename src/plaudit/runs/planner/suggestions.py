@@ -19,30 +19,15 @@ MIN_TOKENS_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
-    """A changed setting.
-
-    Example: ``SettingChange(words="--memory.checkpointing", config=config, means="…")``
-    """
-
     words: str
-    """What is added to the command."""
     config: RunConfig
-    """The run with it."""
     means: str
-    """What the change does to the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Suggestion:
-    """A changed setting, and the cost of the run with it.
-
-    Example: ``suggest(found)[0].price.fits``
-    """
-
     change: SettingChange
-    """The settings that are changed."""
     cost: RunCost
-    """What that comes to."""
 
 
 def suggest(cost: RunCost) -> tuple[Suggestion, ...]:

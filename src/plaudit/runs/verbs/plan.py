@@ -38,7 +38,6 @@ docs/plan.md"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``plan`` and the methods that it knows."""
     plan = subparsers.add_parser(
         "plan",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -54,7 +53,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what the run will cost; 1 when it does not fit."""
     if args.method in everything("plans"):
         return import_module(everything("plans")[args.method].module).run(args)
     # --out has no default, and nothing is written: any name will do.
@@ -143,7 +141,6 @@ def _lengths(args: argparse.Namespace) -> StatedLengths | None:
 
 
 def _pace(args: argparse.Namespace, cost: RunCost) -> Throughput | None:
-    """What was said, or what is measured where the model is there and fits."""
     from plaudit.models.load import has_weights
     from plaudit.runs.planner.cost import estimated_throughput
     from plaudit.runs.planner.throughput import Throughput, measure_throughput

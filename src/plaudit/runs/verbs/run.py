@@ -47,13 +47,11 @@ def report_stopped(stop: StoppedError) -> int:
 
 
 def refuse_torchrun(verb: str) -> None:
-    """Complain about being started by torchrun."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError(f"plaudit {verb} is one process; give torchrun the training commands, one by one")
 
 
 def copy_config(config: Path, target: Path) -> None:
-    """Write a config that comes with plaudit to a new file."""
     if target.exists():
         raise UserError(f"{target}: something is there already; name a new file")
     try:
@@ -74,7 +72,6 @@ Pipelines that come with plaudit are named by a word, where no such file exists:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``run``."""
     run_parser = subparsers.add_parser(
         "run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -112,7 +109,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the pipeline, and print what came of it."""
     if args.show_default or args.write is not None:
         return _show_shipped(args.config, args.write)
     refuse_torchrun("run")
