@@ -16,8 +16,8 @@ from plaudit.collect.export import read_snapshot
 from plaudit.collect.store import open_store
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, Rating
+from tests.collect.stage.pipelines import PAIRS, rows_of, write_collecting
 from tests.methods.iterative.answering import let_answer
-from tests.runs.pipeline.collected import PAIRS, rows_of, write_collecting
 from tests.runs.pipeline.places import go, seal, states, well
 
 CROWD = {**PAIRS, "judges": "crowd", "overlap": 2}

@@ -12,9 +12,9 @@ import pytest
 
 from plaudit.collect.client import LabelClient
 from plaudit.collect.store import open_store
+from tests.collect.stage.pipelines import PAIRS, write_collecting
 from tests.engine.toy_command import Command
 from tests.methods.iterative.answering import fuller, let_answer
-from tests.runs.pipeline.collected import PAIRS, write_collecting
 
 SERVED = re.compile(r"(http://127\.0\.0\.1:\d+): people answer here for project (\S+); the invite (\S+) lets")
 
