@@ -23,6 +23,9 @@ check: .venv  ## format, lint, types, imports, budgets, duplication, words, docs
 site: .venv-docs  ## the docs as a site that works without a network: build/site/index.html
 	PYTHONPATH=src .venv-docs/bin/python -m tools.site.build
 
+release: .venv  ## what would be published, built and tried as a stranger gets it
+	.venv/bin/python -m tools.release
+
 bench-peer:  ## the environments with TRL (1.12 is the last line with PPO), crowd-kit and the OpenAI client
 	@tools/venv.sh .peers/trl "torch>=2.11,<2.14" trl==1.16.0 datasets peft
 	@tools/venv.sh .peers/trl-1.12 "torch>=2.11,<2.14" trl==1.12.0 datasets peft
@@ -49,4 +52,4 @@ clean:  ## remove what the targets above made, never a run
 .venv-docs:
 	@tools/venv.sh .venv-docs -r docs/site/requirements.txt
 
-.PHONY: help demo test check site bench-peer vllm-peer peer-values clean .venv .venv-demo .venv-docs
+.PHONY: help demo test check site release bench-peer vllm-peer peer-values clean .venv .venv-demo .venv-docs

@@ -29,7 +29,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from plaudit.collect.adding import add_tasks, set_project
 from plaudit.collect.log import by_key
+from plaudit.collect.people import make_invite
+from plaudit.collect.progress import project_status, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, open_store
 from tools.postgres import Cluster, postgres_programs
@@ -87,10 +90,10 @@ class Observed:
 
 def add_work(store: LabelStore, load: Load) -> str:
     """A project with tasks, and an invite for everybody."""
-    store.set_project(Project(name=PROJECT, overlap=load.overlap), actor="o1")
+    store.write(set_project, Project(name=PROJECT, overlap=load.overlap), actor="o1")
     bodies = (_body(number) for number in range(load.tasks))
-    store.add_tasks(PROJECT, bodies, actor="o1")
-    return store.invite(PROJECT, uses=load.people, actor="o1")
+    store.write(add_tasks, PROJECT, bodies, actor="o1")
+    return store.write(make_invite, PROJECT, uses=load.people, actor="o1")
 
 
 def _body(number: int) -> dict[str, Any]:
@@ -301,7 +304,7 @@ def load_under_kills(
 
 
 def _labels(store: LabelStore) -> int:
-    return store.status(PROJECT).labels
+    return store.read(project_status, PROJECT).labels
 
 
 def _words(load: Load, port: int) -> list[str]:
@@ -318,7 +321,7 @@ def _words(load: Load, port: int) -> list[str]:
 
 def refuse_losses(store: LabelStore, observed: Observed) -> None:
     """Complain about a lost, doubled or surplus label, a broken chain, or tables that are no replay."""
-    status, faults = store.status(PROJECT), store.check()
+    status, faults = store.read(project_status, PROJECT), store.read(store_faults)
     if status.surplus or status.labels != status.wanted or len(observed.receipts) != status.labels:
         faults.append(
             f"{len(observed.receipts)} labels were acknowledged; {status.labels} count, {status.wanted} are "

@@ -24,15 +24,16 @@ from plaudit.data.records import Comparison, Demonstration, Prompt, Record, assi
 from plaudit.data.write import write_records
 from plaudit.feedback.attack_run import attack, attack_rows, parties_of
 from plaudit.feedback.attacking import AttackSettings
+from plaudit.feedback.attacks.sources import attempts_of, harmless_rows
 from plaudit.feedback.attacks.summary import PolicyAttack, Rate
 from plaudit.feedback.judged_rows import drawn_tasks, judged_rows
 from plaudit.feedback.judges.constitution import read_constitution
 from plaudit.feedback.rounds import Draft, RevisionPlan, Revisions, revise_drafts
-from plaudit.lab.world.attacks import JUDGE, REFUSAL, world_rows
+from plaudit.lab.world.attacks import WORLD
 from plaudit.lab.world.making import demonstrations, prompts
-from plaudit.lab.world.revisions import helpful_only
 from plaudit.lab.world.sayings import REFUSALS
 from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world.teaching import helpful_only
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.supervised.run import sft
@@ -183,14 +184,16 @@ KINDS = ("harmful", "unanswerable", "false belief")
 def _attacked(lab: Lab, model: Path, seed: int, **settings: object) -> PolicyAttack:
     wanted = AttackSettings(
         targets=(str(model),),
-        judge=JUDGE,
-        refusal=REFUSAL,
+        judge=WORLD.judge,
+        refusal=WORLD.refusal,
         cache=lab.folder / "cache",
         device=lab.device,
         seed=seed,
         **settings,  # pyright: ignore[reportArgumentType]
     )
-    result = attack(wanted, attack_rows(wanted, *world_rows("test")), parties_of(wanted))
+    harmless = harmless_rows(WORLD.harmless("test"), "the world's twins")
+    rows = attack_rows(wanted, attempts_of(WORLD.tempting("test")), harmless)
+    result = attack(wanted, rows, parties_of(wanted))
     return result.report.policies[0]
 
 

@@ -34,8 +34,8 @@ from plaudit.lab.world.making import prompts
 from plaudit.lab.world.minds import read_question
 from plaudit.lab.world.prompts import question_of_prompt, questions
 from plaudit.lab.world.reading import read_answer
-from plaudit.lab.world.revisions import helpful_only, revisions
 from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world.teaching import helpful_only, revisions
 from plaudit.lab.world.twins import twins
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import preference_config_type

@@ -26,13 +26,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from plaudit.collect.adding import task_id
-from plaudit.collect.answering import GivenAnswer
+from plaudit.collect.adding import add_tasks, set_project, task_id
+from plaudit.collect.answering import GivenAnswer, submit_answer, take_in
 from plaudit.collect.app.server import serve_in_background
-from plaudit.collect.desk import Lease
-from plaudit.collect.kinds import check_task
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.project import Project
+from plaudit.collect.sessions import open_session
 from plaudit.collect.store import LabelStore, open_store
+from plaudit.collect.tasks import check_task
 
 SIZES = (1_000, 100_000)
 """How many tasks the stores have."""
@@ -63,18 +65,20 @@ class Labelled:
         self.tasks, self.labelled = tasks, 0
         self.store: LabelStore = open_store(path, create=True)
         # With two labels for each task, those that were labelled once stay open, and are to be passed by.
-        self.store.set_project(Project(name=_PROJECT, overlap=2, repeat=0.02), actor="o1")
-        self.store.add_tasks(_PROJECT, map(_body, range(tasks)), actor="o1")
-        invite = self.store.invite(_PROJECT, actor="o1")
-        self.person = self.store.join(invite, "Ada").pseudonym
+        self.store.write(set_project, Project(name=_PROJECT, overlap=2, repeat=0.02), actor="o1")
+        self.store.write(add_tasks, _PROJECT, map(_body, range(tasks)), actor="o1")
+        invite = self.store.write(make_invite, _PROJECT, actor="o1")
+        self.person = join_project(self.store, invite, "Ada").pseudonym
 
     def label(self) -> tuple[Call, Call]:
         """Ask for a task and answer it."""
         self.labelled += 1
-        lease, leased = _timed(lambda: self.store.next(_PROJECT, self.person, f"n{self.labelled}"))
+        lease, leased = _timed(
+            lambda: self.store.write(next_task, _PROJECT, self.person, f"n{self.labelled}")
+        )
         assert isinstance(lease, Lease), "there are more tasks than labels"
         words = (_PROJECT, self.person, lease.assignment, f"s{self.labelled}", {"strength": 1})
-        return leased, _timed(lambda: self.store.submit(*words))[1]
+        return leased, _timed(lambda: self.store.write(submit_answer, *words))[1]
 
 
 def _body(number: int) -> dict[str, Any]:
@@ -182,7 +186,7 @@ def measure_pages(sizes: Sequence[int], *, calls: int) -> list[list[str]]:
             own = Labelled(Path(folder) / f"{size}.db", tasks=size)
             stack.enter_context(closing(own.store))
             url = stack.enter_context(serve_in_background(own.store)).url
-            secret = own.store.open_session(_PROJECT, own.person).secret
+            secret = own.store.write(open_session, _PROJECT, own.person).secret
             browsers.append(stack.enter_context(closing(Browser(url, secret))))
         taken = [[_shown_and_sent(browser) for browser in browsers] for _ in range(calls)]
     rows = list[list[str]]()
@@ -250,7 +254,7 @@ def measure_quality(labels: int) -> list[list[str]]:
 
 def _label_many(store: LabelStore, labels: int) -> None:
     """Five labels a task by fifty people, all in one change: what is measured is the report."""
-    store.set_project(Project(name=_PROJECT, overlap=5), actor="o1")
+    store.write(set_project, Project(name=_PROJECT, overlap=5), actor="o1")
     bodies = [check_task(_body(number), store.project(_PROJECT)) for number in range(labels // 5)]
     given = [
         GivenAnswer(
@@ -263,7 +267,7 @@ def _label_many(store: LabelStore, labels: int) -> None:
         for number, body in enumerate(bodies)
         for place, sign in enumerate((1, -1, 2, -2, 1))
     ]
-    store.take_in(_PROJECT, bodies, given, actor="o1")
+    store.write(take_in, _PROJECT, bodies, given, actor="o1")
 
 
 TITLES = {

@@ -1,6 +1,8 @@
 """./check [part ...]: every check of the repository in one command; a part that looked at nothing fails.
 
 Without a part all of them run but those that wait to be asked for: they make environments, or take long.
+``./check --changed [commit]`` runs what a change needs while it is made: what reads the tree, types of the
+files that changed, and the quick tests whose imports reach them.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from tools.changed import Reach, reach
 from tools.tree import FOLDERS
 
 
@@ -119,6 +122,25 @@ def _readers(root: Path) -> tuple[Part, ...]:
     )
 
 
+def parts_of_change(root: Path, change: Reach) -> list[Part]:
+    """What reads the tree, and types and tests as far as a change reaches."""
+    typed = [path for path in change.changed if path.suffix == ".py" and (root / path).exists()]
+    typed = [str(path) for path in typed if path.parts[0] in ("src", "tools", "examples", "benchmarks")]
+    readers = [
+        replace(part, command=(*part.command, *typed)) if part.name == "types" else part
+        for part in _readers(root)
+        if typed or part.name != "types"
+    ]
+    if not change.tests:
+        return readers
+    quick = ("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal", "-m", "not slow")
+    command = (*quick, *map(str, change.tests))
+    tests = Part(
+        name="tests", command=command, evidence=r"[1-9]\d* (passed|skipped)|no tests ran", exclusive=True
+    )
+    return [*readers, tests]
+
+
 def run_part(part: Part, root: Path) -> Outcome:
     """Runs one part to its end."""
     started = time.perf_counter()
@@ -168,7 +190,12 @@ def tell(outcome: Outcome) -> None:
 
 def main(names: Sequence[str], root: Path) -> int:
     """Runs the parts, the quick ones side by side; returns the exit code."""
-    selected = chosen(names, parts(root))
+    if names and names[0] == "--changed":
+        change = reach(root, *names[1:2])
+        print(change.sentence(), flush=True)
+        selected = parts_of_change(root, change)
+    else:
+        selected = chosen(names, parts(root))
     outcomes: list[Outcome] = []
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for outcome in pool.map(lambda part: run_part(part, root), [p for p in selected if not p.exclusive]):

@@ -16,14 +16,21 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any, get_args
+from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from plaudit.collect import conversation
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import own_history, submit_answer
 from plaudit.collect.app.server import serve_in_background
-from plaudit.collect.desk import Lease
-from plaudit.collect.project import KindName, Project, guidelines_version
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.own import read_guidelines
+from plaudit.collect.people import issue_token, make_invite, set_standing
+from plaudit.collect.progress import project_tasks
+from plaudit.collect.project import Project, guidelines_version
+from plaudit.collect.sessions import open_session
 from plaudit.collect.store import LabelStore, open_store
 
 FOLDER = Path("docs/pictures/labelling")
@@ -86,7 +93,7 @@ class _Model(BaseHTTPRequestHandler):
         """Say nothing of each request."""
 
 
-def task_bodies(kind: KindName) -> list[dict[str, Any]]:
+def task_bodies(kind: str) -> list[dict[str, Any]]:
     """Tasks of a kind, with the questions above."""
     found = list[dict[str, Any]]()
     for question, good, poor in _QUESTIONS:
@@ -105,7 +112,7 @@ def task_bodies(kind: KindName) -> list[dict[str, Any]]:
     return found[:1] if kind == "steps" else found
 
 
-def kind_settings(stack: ExitStack, kind: KindName) -> dict[str, Any]:
+def kind_settings(stack: ExitStack, kind: str) -> dict[str, Any]:
     """What the project of a kind says beside its kind; a model to talk to lives as long as the stack."""
     if kind == "rate":
         return {"aspects": ("helpful", "polite"), "anchors": ((), ("rude", "neutral", "polite"))}
@@ -132,26 +139,28 @@ class Shop:
     """Pseudonyms by role."""
 
 
-def opened_shop(stack: ExitStack, folder: Path, kind: KindName) -> Shop:
+def opened_shop(stack: ExitStack, folder: Path, kind: str) -> Shop:
     """A project of a kind with tasks, some of them answered by people who disagree, until the stack ends."""
     # A clock that stands: two runs make the same pictures.
     opened = open_store(folder / f"{kind}.db", create=True, clock=lambda: _MORNING)
     store = stack.enter_context(closing(opened))
     settings = kind_settings(stack, kind)
     project = Project(name="helpful", ask=kind, overlap=2, most=2, guidelines=_GUIDELINES, **settings)
-    store.set_project(project, actor="owner")
-    store.add_tasks("helpful", task_bodies(kind), actor="owner")
+    store.write(set_project, project, actor="owner")
+    store.write(add_tasks, "helpful", task_bodies(kind), actor="owner")
     roles = {"annotator": "Ada", "reviewer": "Grace", "owner": "Olga", "second": "Ben"}
     people = {
-        role: store.token("helpful", "annotator" if role == "second" else role, name=name).pseudonym
+        role: store.write(
+            issue_token, "helpful", "annotator" if role == "second" else role, name=name
+        ).pseudonym
         for role, name in roles.items()
     }
     for person in people.values():
-        store.read_guidelines("helpful", person, guidelines_version(project))
+        store.write(read_guidelines, "helpful", person, guidelines_version(project))
     if kind == "pair":
         _disagree(store, people)
     if kind in ("talk", "attack"):
-        lease = store.next("helpful", people["annotator"])
+        lease = store.write(next_task, "helpful", people["annotator"])
         assert isinstance(lease, Lease)
         names = ("helpful", people["annotator"], lease.assignment)
         conversation.say(store, *names, key="k", message="My bread does not rise. Why?")
@@ -163,17 +172,27 @@ def _disagree(store: LabelStore, people: Mapping[str, str]) -> None:
     """Two people answer the same tasks, each for the answer that is shown first."""
     for person, many in ((people["annotator"], 2), (people["second"], 3)):
         for _ in range(many):
-            lease = store.next("helpful", person)
+            lease = store.write(next_task, "helpful", person)
             assert isinstance(lease, Lease)
             label = {"strength": -2, "why": "It says what to do."}
-            store.submit("helpful", person, lease.assignment, f"k{lease.assignment}", label, seconds=41.0)
-    store.set_standing("helpful", people["second"], "watch", reason="always the first one", actor="owner")
+            store.write(
+                submit_answer,
+                "helpful",
+                person,
+                lease.assignment,
+                f"k{lease.assignment}",
+                label,
+                seconds=41.0,
+            )
+    store.write(
+        set_standing, "helpful", people["second"], "watch", reason="always the first one", actor="owner"
+    )
 
 
 def pages_of(shop: Shop) -> Iterator[tuple[str, str, str]]:
     """The name of each picture, who looks, and at which address."""
-    answered = shop.store.history("helpful", shop.people["annotator"], 1)[0]["assignment"]
-    task = shop.store.tasks("helpful", None, 9, 0)[0]["id"]
+    answered = shop.store.read(own_history, "helpful", shop.people["annotator"], 1)[0]["assignment"]
+    task = shop.store.read(project_tasks, "helpful", None, 9, 0)[0]["id"]
     for name in ("guidelines", "history", "preferences", "keys", "account"):
         yield name, "annotator", f"/{name}"
     yield "change-an-answer", "annotator", f"/label/edit/{answered}"
@@ -194,14 +213,14 @@ def pages_of(shop: Shop) -> Iterator[tuple[str, str, str]]:
     yield "manage-task", "owner", f"/manage/tasks/{task}"
     yield "manage-person", "owner", f"/manage/people/{shop.people['second']}"
     yield "sign-in", "", "/enter"
-    yield "join", "", f"/join/{shop.store.invite('helpful', actor='owner')}"
+    yield "join", "", f"/join/{shop.store.write(make_invite, 'helpful', actor='owner')}"
 
 
 def window(browser: Browser, shop: Shop, role: str) -> Page:
     """A page of somebody who is signed in, or of nobody."""
     context = browser.new_context(locale="en")
     if role:
-        secret = shop.store.open_session("helpful", shop.people[role], by="password").secret
+        secret = shop.store.write(open_session, "helpful", shop.people[role], by="password").secret
         name = f"plaudit-{shop.url.rpartition(':')[2]}"
         context.add_cookies([{"name": name, "value": secret, "url": shop.url}])
     return context.new_page()
@@ -243,7 +262,7 @@ def write_pictures(folder: Path) -> list[Path]:
         driver = stack.enter_context(sync_playwright())
         browser = driver.chromium.launch(executable_path=program)
         stack.callback(browser.close)
-        for kind in get_args(KindName):
+        for kind in KINDS:
             shop = opened_shop(stack, home, kind)
             windows = {role: window(browser, shop, role) for role in ("annotator", "owner", "")}
             take(windows["annotator"], f"{shop.url}/label", f"label-{kind}", folder)

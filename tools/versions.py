@@ -59,6 +59,8 @@ CHAPTERS = (
     "plaudit eval policy $BASE dpo/model --prompts prompts.jsonl --n 8 --judge reward/model",
 )
 """Rows, looks before a run, a run of each chapter (with adapters, in half precision), and evaluations."""
+MOST_PACKAGES = 45
+"""How many packages `pip install plaudit` may bring, itself among them."""
 TESTS = ("tests/models", "tests/rollouts", "tests/tokens", "tests/test_releases.py")
 """What asks most of transformers, tokenizers and torch."""
 
@@ -92,7 +94,7 @@ def _lower_bound(requirement: Requirement) -> str:
 
 def build_wheel(root: Path, folder: Path) -> Path:
     """The wheel of this tree."""
-    _run(
+    run(
         ("pip", "wheel", "-q", "--no-deps", "-w", str(folder), "."),
         root,
         programs=Path(sys.executable).parent,
@@ -102,42 +104,64 @@ def build_wheel(root: Path, folder: Path) -> Path:
 
 
 def make_environment(
-    folder: Path, wheel: Path, *, extras: Sequence[str] = (), constraints: Sequence[str] = ()
+    folder: Path,
+    wheel: Path,
+    *,
+    extras: Sequence[str] = (),
+    constraints: Sequence[str] = (),
+    python: str = sys.executable,
 ) -> Path:
     """A new environment with the wheel and what it needs in it; returns the folder of its programs."""
     shutil.rmtree(folder, ignore_errors=True)
-    _run((sys.executable, "-m", "venv", str(folder)), folder.parent)
+    run((python, "-m", "venv", str(folder)), folder.parent)
     file = folder / "constraints.txt"
     file.write_text("\n".join(constraints) + "\n", encoding="utf-8")
     what = f"plaudit[{','.join(extras)}] @ {wheel.as_uri()}" if extras else str(wheel)
-    _run(("pip", "install", "-q", "-c", str(file), what), folder.parent, programs=folder / "bin")
+    run(
+        ("pip", "install", "-q", "--no-compile", "-c", str(file), what),
+        folder.parent,
+        programs=folder / "bin",
+    )
     return folder / "bin"
 
 
-def versions_in(programs: Path) -> str:
-    """What is installed there of what matters most, for the record of a run."""
-    listing = _run(("pip", "list", "--format=freeze"), programs.parent, programs=programs)
+def installed_in(programs: Path) -> dict[str, str]:
+    """The version of each package that is installed there, without pip, which installed them."""
+    listing = run(("pip", "list", "--format=freeze"), programs.parent, programs=programs)
     installed = dict(line.split("==") for line in listing.splitlines() if "==" in line)
-    return ", ".join(f"{name} {installed[name]}" for name in REPORTED if name in installed)
+    return {name: version for name, version in installed.items() if name != "pip"}
+
+
+def described(installed: Mapping[str, str], *, bare: bool) -> str:
+    """What there is of what matters most, for the record of a run; too many packages end the program.
+
+    >>> described({"torch": "2.13.0", "click": "8.5"}, bare=True)
+    '2 packages: torch 2.13.0'
+    """
+    if bare and len(installed) > MOST_PACKAGES:
+        names = ", ".join(sorted(installed))
+        sys.exit(f"pip install plaudit brings {len(installed)} packages, more than {MOST_PACKAGES}: {names}")
+    named = ", ".join(f"{name} {installed[name]}" for name in REPORTED if name in installed)
+    return f"{len(installed)} packages: {named}"
 
 
 def check_environment(root: Path, name: str, programs: Path, commands: Sequence[str]) -> None:
     """Run commands in an empty folder, with the installed package alone."""
     with tempfile.TemporaryDirectory() as place:
         variables = {"XDG_CACHE_HOME": f"{place}/cache"}
-        base = _run(("plaudit", "world", "base"), Path(place), programs=programs, **variables).strip()
+        base = run(("plaudit", "world", "base"), Path(place), programs=programs, **variables).strip()
         for command in commands:
             words = [base if word == "$BASE" else word for word in shlex.split(command)]
             # A test runs where the tests are; it finds the package that is installed, and not this tree's.
             here = root if words[0] == "python" else Path(place)
             began = time.monotonic()
-            output = _run(words, here, programs=programs, **variables)
+            output = run(words, here, programs=programs, **variables)
             print(f"{name:7} {time.monotonic() - began:6.1f} s  {command}", flush=True)
             for warning in sorted(set(re.findall(r".*(?:Deprecat|deprecated|FutureWarning).*", output))):
                 print(f"        says: {warning.strip()}", flush=True)
 
 
-def _run(words: Sequence[str], folder: Path, *, programs: Path | None = None, **variables: str) -> str:
+def run(words: Sequence[str], folder: Path, *, programs: Path | None = None, **variables: str) -> str:
     """What a command prints; one that fails ends the program with all of it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     if programs is not None:
@@ -187,10 +211,9 @@ def main(words: Sequence[str], root: Path) -> int:
                 extras=() if args.quick else EXTRAS,
                 constraints=oldest_constraints(project) if name == "oldest" else (),
             )
-            print(
-                f"{name:7} {time.monotonic() - began:6.1f} s  pip install: {versions_in(programs)}",
-                flush=True,
-            )
+            taken = time.monotonic() - began
+            packages = described(installed_in(programs), bare=args.quick)
+            print(f"{name:7} {taken:6.1f} s  pip install: {packages}", flush=True)
             check_environment(root, name, programs, tuple(plan(args.quick)))
     print("every command ended well")
     return 0

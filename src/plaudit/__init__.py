@@ -6,11 +6,10 @@ The public names stand in ``__init__.pyi``; each is fetched from its home when i
 
 from plaudit.index import attach as _attach
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, _names, __all__ = _attach(__name__, __file__)
 
 
 def __dir__() -> list[str]:
-    """The public names."""
     return [*_names(), "__version__"]

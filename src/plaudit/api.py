@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
@@ -23,7 +24,6 @@ from plaudit.methods.algorithm import algorithm as from_signature
 from plaudit.methods.preference.algorithms import OWN
 from plaudit.methods.registry import TABLES, config_type, config_types, run_method, with_local_inputs
 from plaudit.results import TrainingResult, is_reward, load_any_reward
-from plaudit.wings import load
 
 if TYPE_CHECKING:
     from plaudit.data.records import Record
@@ -49,7 +49,7 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     """
     method, record, settings = _resolve_algorithm(algorithm, dict(settings))
     own = settings.get("algorithm") if method == OWN else None
-    kind = load(_record_entry(record).config) if record is not None else config_type(method, own)
+    kind = _record_entry(record).config_type() if record is not None else config_type(method, own)
     folder = Path(out)
     # One word for all methods in Python: what a policy run calls prompts may be given as data.
     prompts = "prompts" in kind.__dataclass_fields__
@@ -61,14 +61,10 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     if "model" in settings:
         settings["model"] = model_word(settings["model"], settings.pop("tokenizer", None), folder)
     config = _make_config(kind, {**settings, "out": str(folder)}, method)
-    # Only now: this has torch loaded, and a bad setting is refused without it.
-    from plaudit.preflight.memory import memory_checked_first
-
-    with memory_checked_first():
-        if record is None:
-            run_method(method, config)
-        else:
-            load(_record_entry(record).function)(record, with_local_inputs(config))
+    if record is None:
+        run_method(method, config)
+    else:
+        _record_entry(record).run(record, with_local_inputs(config))
     return TrainingResult(folder)
 
 
@@ -79,6 +75,12 @@ class _RecordEntry:
     records: tuple[str, ...]
     config: str
     function: str
+
+    def config_type(self) -> type:
+        return _load(self.config)
+
+    def run(self, record: Any, config: Any) -> Any:
+        return _load(self.function)(record, config)
 
 
 RECORDS = (
@@ -94,6 +96,11 @@ RECORDS = (
     ),
 )
 """The records that an algorithm can be given as: of which config, and what trains by them."""
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _record_entry(record: object) -> _RecordEntry:

@@ -136,7 +136,6 @@ def is_switch(value_type: object) -> bool:
 
 
 def item_type(value_type: object) -> object | None:
-    """The type of the items, when a setting is a list of them."""
     tuples = [member for member in _union_members(value_type) if get_origin(member) is tuple]
     return get_args(tuples[0])[0] if tuples else None
 
@@ -356,7 +355,6 @@ def read_values(loaded: object, config_type: type, where: str) -> dict[SettingPa
 
 
 def to_yaml(config: Any) -> str:
-    """The config as YAML, in the order of its fields."""
     import yaml
 
     return yaml.safe_dump(to_plain_data(config), sort_keys=False, allow_unicode=True)
@@ -498,7 +496,6 @@ def resolve(config_type: type[ConfigT], file_values: SettingValues, command_line
 def _merge(
     file_values: SettingValues, command_line: SettingValues, config_type: type
 ) -> dict[SettingPath, object]:
-    """The file's values under those of the command line, where a setting turns its group on."""
     merged = {**file_values, **command_line}
     for setting in all_settings(config_type):
         depth = len(setting.path)

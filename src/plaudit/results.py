@@ -339,7 +339,6 @@ def is_reward(model: Any) -> bool:
 
 
 def load_any_reward(model: Any, device: str, dtype: str) -> Reward:
-    """A reward by its folder, by a word or as it is."""
     if not isinstance(model, str | os.PathLike):
         return model
     from plaudit.rewards.registry import resolve_reward

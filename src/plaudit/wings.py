@@ -28,7 +28,6 @@ class Verb:
     """
 
     module: str
-    """The module's dotted name."""
     purpose: str
     """What it is for, as ``plaudit --help`` lists it."""
 
@@ -46,12 +45,12 @@ class Wing:
     """What may follow ``plaudit plan``, beside the methods of training."""
     stages: Mapping[str, str] = field(default_factory=dict)
     """Kinds of stages, by what ``do:`` calls them in a pipeline: each a `plaudit.runs.StageKind`."""
-    before_training: Mapping[str, str] = field(default_factory=dict)
-    """What is asked whether a run can begin: each a `plaudit.preflight.memory.MemoryEstimate`."""
-    run_pages: Mapping[str, str] = field(default_factory=dict)
-    """What writes a page when a training run has ended: functions of its folder, and of ``command``."""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """Sets of prompts with the true worth of answers: each a `plaudit.evaluation.prompt_sets.PromptSet`."""
     offers: Mapping[str, str] = field(default_factory=dict)
-    """What other wings may call of it, by the name that it has there."""
+    """What the core and other wings may call of it, by the name that it has there."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Models that come along: each the `Path` of a Hugging Face folder."""
 
 
 @cache
@@ -88,11 +87,15 @@ def everything(kind: str) -> Mapping[str, Any]:
 
 
 def offered(name: str) -> Any:
-    """What some wing offers the others by this name."""
     offers = everything("offers")
     if name not in offers:
         raise UserError(f"this needs {name}, which no wing of plaudit that is installed here brings")
     return load(offers[name])
+
+
+def offered_if_any(name: str) -> Any:
+    """What some wing offers by this name, None where nobody does."""
+    return offered(name) if name in everything("offers") else None
 
 
 def load(reference: str) -> Any:

@@ -169,9 +169,7 @@ class Terminal:
     def __init__(self, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", INSIDE, *arguments],
-            stdin=theirs,
-            env=os.environ | {"TERM": "dumb"},
+            [sys.executable, "-c", INSIDE, *arguments], stdin=theirs, env=os.environ | {"TERM": "dumb"}
         )
         os.close(theirs)
         self.seen = ""

@@ -11,6 +11,7 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.collect.export import EmptyExportError, Filters, export
+from plaudit.collect.progress import store_faults
 from plaudit.collect.store import open_store
 from plaudit.data.judging import Task
 from plaudit.data.read import read_records
@@ -92,7 +93,7 @@ def test_judgements_are_events_once_for_each_judge_and_version_with_all_that_the
     assert f"no verdict on {40 - len(rows)}: {40 - len(rows)} refused" in text
     assert "0 judgements by shy@letter-1 in ai, 40 were there already" in run(capsys, *words)
     with closing(open_store("labels.db")) as store:
-        assert store.check() == []
+        assert store.read(store_faults) == []
         bodies = [event.body for event in store.events() if event.kind == "judged"]
     assert len(bodies) == 40
     [first, *_] = [body for body in bodies if body and body["reason"] is None]

@@ -10,8 +10,11 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
+from plaudit.collect.adding import add_tasks
 from plaudit.collect.app.pages import Site
 from plaudit.collect.app.server import make_app
+from plaudit.collect.people import join_project, make_invite
+from plaudit.collect.sessions import open_session
 from plaudit.collect.store import LabelStore
 from tests.collect.desks import Desk, MakeDesk
 
@@ -168,8 +171,10 @@ class Browser:
 def signed_in(store: LabelStore, name: str = "Ada", role: str = "annotator", language: str = "en") -> Browser:
     """The browser of somebody who has just joined."""
     project = store.projects()[0]
-    joined = store.join(store.invite(project, role=role, actor="o1"), name, password="a long way to go")
-    browser = Browser(store, store.open_session(project, joined.pseudonym).secret, language)
+    joined = join_project(
+        store, store.write(make_invite, project, role=role, actor="o1"), name, password="a long way to go"
+    )
+    browser = Browser(store, store.write(open_session, project, joined.pseudonym).secret, language)
     browser.pseudonym = joined.pseudonym
     return browser
 
@@ -191,7 +196,7 @@ def desk_of(make_desk: MakeDesk, folder: Path, kind: str, count: int = 1, **sett
     bodies = [{**TASKS[kind], "metadata": {"n": n}} for n in range(count)]
     if TASKS[kind]["prompt"]:
         bodies = [{**body, "prompt": f"{body['prompt']} ({n})"} for n, body in enumerate(bodies)]
-    desk.store.add_tasks("p", bodies, actor="o1")
+    desk.store.write(add_tasks, "p", bodies, actor="o1")
     return desk
 
 

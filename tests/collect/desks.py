@@ -9,7 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from plaudit.collect.desk import Lease
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import submit_answer
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, open_store
 from tools.postgres import Cluster, postgres_programs
@@ -53,22 +56,24 @@ class Desk:
     def __init__(self, where: str | Path, *, tasks: int = 4, **settings: Any) -> None:
         self.clock = Clock()
         self.store: LabelStore = open_store(where, clock=self.clock, create=True)
-        self.store.set_project(Project(name="p", **settings), actor="o1")
+        self.store.write(set_project, Project(name="p", **settings), actor="o1")
         if tasks:
-            self.store.add_tasks("p", [pair_body(number) for number in range(tasks)], actor="o1")
+            self.store.write(add_tasks, "p", [pair_body(number) for number in range(tasks)], actor="o1")
 
     def people(self, count: int) -> list[str]:
-        secret = self.store.invite("p", uses=count, actor="o1")
-        return [self.store.join(secret, f"person {number}").pseudonym for number in range(count)]
+        secret = self.store.write(make_invite, "p", uses=count, actor="o1")
+        return [join_project(self.store, secret, f"person {number}").pseudonym for number in range(count)]
 
     def lease(self, person: str, key: str | None = None) -> Lease:
-        found = self.store.next("p", person, key or secrets.token_hex(4))
+        found = self.store.write(next_task, "p", person, key or secrets.token_hex(4))
         assert isinstance(found, Lease), found
         return found
 
     def answer(self, person: str, strength: int = -1) -> Lease:
         lease = self.lease(person)
-        self.store.submit("p", person, lease.assignment, secrets.token_hex(4), {"strength": strength})
+        self.store.write(
+            submit_answer, "p", person, lease.assignment, secrets.token_hex(4), {"strength": strength}
+        )
         return lease
 
     def better(self, lease: Lease) -> int:

@@ -10,8 +10,10 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 
 from plaudit.collect import review
+from plaudit.collect.answering import add_note, submit_answer
 from plaudit.collect.app.server import make_app, site_of
-from plaudit.collect.desk import Lease
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.people import issue_token
 from plaudit.collect.quality.cache import Reports, read_report
 from plaudit.collect.quality.result import (
     AgreementRow,
@@ -23,6 +25,7 @@ from plaudit.collect.quality.result import (
     Proposal,
     Quality,
 )
+from plaudit.collect.sessions import open_session
 from tests.collect import desks
 
 HERE = "http://127.0.0.1:8080"
@@ -34,10 +37,10 @@ class Browser:
 
     def __init__(self, office: Office, role: str, project: str = "p") -> None:
         self.office = office
-        joined = office.store.token(project, role, name=f"{role} Name")
+        joined = office.store.write(issue_token, project, role, name=f"{role} Name")
         self.pseudonym = joined.pseudonym
         self.client = TestClient(office.app, base_url=HERE)
-        secret = office.store.open_session(project, joined.pseudonym).secret
+        secret = office.store.write(open_session, project, joined.pseudonym).secret
         self.client.cookies.set("plaudit-8080", secret)
         self.token = ""
 
@@ -71,15 +74,17 @@ class Office:
     def divide(self) -> list[str]:
         """Four people label all tasks: for A, for B, for neither, for A; gives the tasks' ids."""
         for number, person in enumerate(self.desk.people(4)):
-            while isinstance(lease := self.store.next("p", person), Lease):
+            while isinstance(lease := self.store.write(next_task, "p", person), Lease):
                 better = self.desk.better(lease)
                 label = {
                     "strength": (better, -better, 0, better)[number],
                     "why": f"Because of {number} <b>.",
                 }
                 key = f"{person}{lease.assignment}"
-                self.store.note("p", person, lease.assignment, f"n{key}", f"A note, number {number}.")
-                self.store.submit("p", person, lease.assignment, key, label, seconds=12.5)
+                self.store.write(
+                    add_note, "p", person, lease.assignment, f"n{key}", f"A note, number {number}."
+                )
+                self.store.write(submit_answer, "p", person, lease.assignment, key, label, seconds=12.5)
         found = review.search_tasks(self.store, "p", state="review").tasks
         return [task.id for task in found]
 

@@ -13,10 +13,14 @@ from pathlib import Path
 import pytest
 from starlette.routing import Route
 
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import own_history, submit_answer
 from plaudit.collect.app.api import PREFIX
 from plaudit.collect.app.server import make_app, serve_in_background
-from plaudit.collect.desk import Lease
-from plaudit.collect.people import SCOPES
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.people import SCOPES, issue_token
+from plaudit.collect.progress import project_tasks
+from plaudit.collect.sessions import find_session, list_sessions, open_session
 from tests.collect.desks import Desk, MakeDesk, pair_body
 from tests.collect.visitors import Reply, Visitor, forms_of
 
@@ -87,10 +91,10 @@ class Town:
 
     def __init__(self, desk: Desk, url: str) -> None:
         self.desk, self.url, self.store = desk, url, desk.store
-        self.store.set_project(replace(self.store.project("p"), name="q"), actor="o1")
-        self.store.add_tasks("q", [pair_body(70 + n) for n in range(3)], actor="o1")
+        self.store.write(set_project, replace(self.store.project("p"), name="q"), actor="o1")
+        self.store.write(add_tasks, "q", [pair_body(70 + n) for n in range(3)], actor="o1")
         self.joined = {
-            (project, role): self.store.token(project, role, name=f"{role}-of-{project}")
+            (project, role): self.store.write(issue_token, project, role, name=f"{role}-of-{project}")
             for project in ("p", "q")
             for role in ROLES
         }
@@ -282,11 +286,11 @@ def two(make_desk: MakeDesk, tmp_path: Path) -> Iterator[Town]:
         for project in ("p", "q"):
             name = town.joined[project, "annotator"].pseudonym
             for strength in (-1, None):
-                lease = town.store.next(project, name, f"{strength}")
+                lease = town.store.write(next_task, project, name, f"{strength}")
                 assert isinstance(lease, Lease)
                 if strength is not None:
                     label = {"strength": strength, "why": f"thoughts of {project}"}
-                    town.store.submit(project, name, lease.assignment, "k", label)
+                    town.store.write(submit_answer, project, name, lease.assignment, "k", label)
         yield town
 
 
@@ -298,8 +302,8 @@ def changes(town: Town, before: int) -> list[tuple[str, str]]:
 def test_nobody_reaches_what_is_anothers(two: Town) -> None:
     """Somebody else of the same project, and of another one, with every form that names an assignment."""
     name = two.joined["p", "annotator"].pseudonym
-    (answered,) = (row["assignment"] for row in two.store.history("p", name, 9))
-    held = two.store.next("p", name, "None")
+    (answered,) = (row["assignment"] for row in two.store.read(own_history, "p", name, 9))
+    held = two.store.write(next_task, "p", name, "None")
     assert isinstance(held, Lease)
     others = [two.visitor("reviewer"), two.visitor("annotator", "q"), two.visitor("owner", "q")]
     for other in others:
@@ -321,17 +325,19 @@ def test_nobody_reaches_what_is_anothers(two: Town) -> None:
             reply = other.post(f"/label/edit/{assignment}", {"key": "k3", "strength": "3"})
             assert reply.status in (403, 404)
         assert {kind for kind, _ in changes(two, before)} <= {"refused", "leased"}
-    assert [row["label"]["why"] for row in two.store.history("p", name, 9)] == ["thoughts of p"]
+    assert [row["label"]["why"] for row in two.store.read(own_history, "p", name, 9)] == ["thoughts of p"]
 
 
 def test_pages_of_one_project_show_nothing_of_another(two: Town) -> None:
     """An owner of one project with every address of another's tasks, people, invites and sessions."""
     store, foreign = two.store, two.joined["q", "annotator"].pseudonym
     # One more of them in q: a pseudonym that p has nobody of.
-    extra = [store.token("q", "annotator", name=f"extra-of-q-{n}").pseudonym for n in range(2)][-1]
-    task = next(row["id"] for row in store.tasks("q", None, 9, 0))
-    secret = store.open_session("q", foreign, by="password").secret
-    (session,) = store.sessions("q", foreign)
+    extra = [store.write(issue_token, "q", "annotator", name=f"extra-of-q-{n}").pseudonym for n in range(2)][
+        -1
+    ]
+    task = next(row["id"] for row in store.read(project_tasks, "q", None, 9, 0))
+    secret = store.write(open_session, "q", foreign, by="password").secret
+    (session,) = store.read(list_sessions, "q", foreign)
     owner = two.visitor("owner")
     for address in READS:
         path = address.partition(" ")[2]
@@ -350,7 +356,7 @@ def test_pages_of_one_project_show_nothing_of_another(two: Town) -> None:
             assert reply.status == 404, (address, reply.status)
     owner.post("/account/sessions", {"session": session.id})
     owner.get("/enter")
-    assert store.session(secret) is not None
+    assert find_session(store, secret) is not None
     assert [change for change in changes(two, before) if change[1] == "q"] == []
 
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import submit_answer
 from plaudit.collect.app.pages import Form
 from plaudit.collect.app.setting import settings_from_form
 from plaudit.collect.export import export
@@ -22,7 +24,7 @@ def test_ratings_go_out_with_the_words_of_their_levels(
 ) -> None:
     anchors = (("Poor", "Adequate", "Excellent"), ())
     desk = make_desk(where, tasks=0, ask="rate", aspects=("clear", "overall"), anchors=anchors)
-    desk.store.add_tasks("p", [TASK], actor="o1")
+    desk.store.write(add_tasks, "p", [TASK], actor="o1")
     (person,) = desk.people(1)
     lease = desk.lease(person)
     is_pear = [text == "Pear." for text in lease.shown["answers"]]
@@ -30,7 +32,7 @@ def test_ratings_go_out_with_the_words_of_their_levels(
         "clear": [3 if pear else 1 for pear in is_pear],
         "overall": [4 if pear else None for pear in is_pear],
     }
-    desk.store.submit("p", person, lease.assignment, "k", {"points": points})
+    desk.store.write(submit_answer, "p", person, lease.assignment, "k", {"points": points})
     export(desk.store, "p", tmp_path / "rows.jsonl")
     read = [replace(record, origin="") for record in read_records(tmp_path / "rows.jsonl").records]
     shared: dict[str, Any] = {"prompt": "Name a fruit.", "annotator": "a1", "group": "people"}
@@ -43,8 +45,8 @@ def test_ratings_go_out_with_the_words_of_their_levels(
         key=repr,
     )
     # The words are those of the settings that hold when rows are made.
-    desk.store.set_project(
-        replace(desk.store.project("p"), anchors=(("Bad", "Fair", "Good"), ())), actor="o1"
+    desk.store.write(
+        set_project, replace(desk.store.project("p"), anchors=(("Bad", "Fair", "Good"), ())), actor="o1"
     )
     export(desk.store, "p", tmp_path / "renamed.jsonl")
     assert {

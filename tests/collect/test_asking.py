@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from plaudit.collect.adding import add_tasks, adjudicate, close_task
+from plaudit.collect.answering import submit_answer
 from plaudit.collect.asking import People, task_body
+from plaudit.collect.progress import project_tasks, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.waiting import Wait, waiting_error
 from plaudit.data.judging import Task, first_probability, swapped
@@ -57,9 +60,9 @@ def test_a_task_of_another_prompt_or_answer_is_another(where: str | Path, make_d
 
 def test_tasks_whose_answer_is_known_are_not_what_was_asked(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where, tasks=0)
-    desk.store.add_tasks("p", [{**task_body(PAIRS[0]), "gold": {"better": 0}}], actor="o1")
+    desk.store.write(add_tasks, "p", [{**task_body(PAIRS[0]), "gold": {"better": 0}}], actor="o1")
     (own,) = people_of(desk).ask([task_body(PAIRS[0])])
-    assert [task["purpose"] for task in desk.store.tasks("p") if task["id"] == own] == ["work"]
+    assert [task["purpose"] for task in desk.store.read(project_tasks, "p") if task["id"] == own] == ["work"]
 
 
 def test_one_task_that_cannot_be_asked_refuses_all(where: str | Path, make_desk: MakeDesk) -> None:
@@ -68,7 +71,7 @@ def test_one_task_that_cannot_be_asked_refuses_all(where: str | Path, make_desk:
     bad["candidates"][1]["text"] = bad["candidates"][0]["text"]
     with pytest.raises(UserError, match=r"task 2, candidates\[1\].text: .*the same words"):
         people_of(desk).ask([task_body(PAIRS[0]), bad])
-    assert desk.store.tasks("p") == []
+    assert desk.store.read(project_tasks, "p") == []
 
 
 def test_what_was_drawn_under_a_name_is_remembered(where: str | Path, make_desk: MakeDesk) -> None:
@@ -81,7 +84,7 @@ def test_what_was_drawn_under_a_name_is_remembered(where: str | Path, make_desk:
     position = desk.store.position()
     assert people.ask([task_body(task) for task in PAIRS], draw="k1") == ids
     assert desk.store.position() == position
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_what_is_missing_is_counted_of_these_tasks_alone(where: str | Path, make_desk: MakeDesk) -> None:
@@ -94,11 +97,13 @@ def test_what_is_missing_is_counted_of_these_tasks_alone(where: str | Path, make
     for person in (a, b):
         for _ in range(5):
             lease = desk.lease(person)
-            desk.store.submit("p", person, lease.assignment, f"k-{lease.assignment}", {"strength": 1})
+            desk.store.write(
+                submit_answer, "p", person, lease.assignment, f"k-{lease.assignment}", {"strength": 1}
+            )
     assert missing(people, ids) == 4, "each said the right one of the screen, so all are divided"
     for _ in range(5):
         lease = desk.lease(c)
-        desk.store.submit("p", c, lease.assignment, f"k-{lease.assignment}", {"strength": 1})
+        desk.store.write(submit_answer, "p", c, lease.assignment, f"k-{lease.assignment}", {"strength": 1})
     assert missing(people, ids) == 0
 
 
@@ -108,13 +113,13 @@ def test_closed_decided_and_divided_tasks_are_waited_for_no_more(
     desk = make_desk(where, tasks=0, overlap=2, most=2)
     people = people_of(desk)
     ids = people.ask([task_body(task) for task in PAIRS[:3]])
-    desk.store.close_task("p", ids[0], reason="nobody can know", actor="o1")
+    desk.store.write(close_task, "p", ids[0], reason="nobody can know", actor="o1")
     assert missing(people, ids) == 4
-    desk.store.adjudicate("p", ids[1], {"strength": 1}, reason="taste", actor="r1", key="k")
+    desk.store.write(adjudicate, "p", ids[1], {"strength": 1}, reason="taste", actor="r1", key="k")
     assert missing(people, ids) == 2
     for person in desk.people(2):
         desk.answer(person, 1)
-    (third,) = [task for task in desk.store.tasks("p") if task["id"] == ids[2]]
+    (third,) = [task for task in desk.store.read(project_tasks, "p") if task["id"] == ids[2]]
     assert third["state"] == "review"
     assert missing(people, ids) == 0
 
@@ -129,7 +134,7 @@ def test_people_are_a_judge_whose_verdicts_take_days(where: str | Path, make_des
     for say in (None, 0, 2, 2):
         lease = desk.lease(ada)
         label: dict[str, Any] = {"none": True} if say is None else {"strength": say and desk.better(lease)}
-        desk.store.submit("p", ada, lease.assignment, f"k-{lease.assignment}", label)
+        desk.store.write(submit_answer, "p", ada, lease.assignment, f"k-{lease.assignment}", label)
     found = judge.verdicts(PAIRS, 0)
     said = sorted(-1.0 if verdict is None else first_probability(verdict) for verdict in found)
     assert said == [-1.0, 0.5, 1.0, 1.0], "the right answer was preferred, which is the first"
@@ -147,9 +152,9 @@ def test_several_labels_are_one_verdict_of_their_shares(where: str | Path, make_
     people.ask([task_body(PAIRS[0])])
     first, second = desk.people(2)
     lease = desk.lease(first)
-    desk.store.submit("p", first, lease.assignment, "k", {"strength": desk.better(lease)})
+    desk.store.write(submit_answer, "p", first, lease.assignment, "k", {"strength": desk.better(lease)})
     lease = desk.lease(second)
-    desk.store.submit("p", second, lease.assignment, "k", {"strength": 0})
+    desk.store.write(submit_answer, "p", second, lease.assignment, "k", {"strength": 0})
     (verdict,) = people.verdicts(PAIRS[:1], 0)
     assert verdict is not None
     assert (first_probability(verdict), verdict.annotator, verdict.group) == (0.75, "people", "people")

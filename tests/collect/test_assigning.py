@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, strategies as st
 from sqlalchemy import event
 
+from plaudit.collect.adding import add_tasks, close_task, set_project
+from plaudit.collect.answering import skip_task, submit_answer, undo_answer
 from plaudit.collect.assigning import (
     Annotator,
     Candidate,
@@ -22,7 +24,9 @@ from plaudit.collect.assigning import (
     uniform,
     wilson_lower,
 )
-from plaudit.collect.desk import Lease, Nothing
+from plaudit.collect.desk import Lease, Nothing, next_task
+from plaudit.collect.people import set_preferences
+from plaudit.collect.progress import project_status, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
 from tests.collect.desks import Desk, MakeDesk, pair_body
@@ -153,12 +157,14 @@ def test_the_database_says_the_same(
     for candidate_body, author in zip(body["candidates"], task.get("authors", ()), strict=False):
         candidate_body["source"] = {"annotator": author}
     twins = [{**pair_body(10 + n), "prompt": body["prompt"]} for n in range(task.get("prompt_visits", 0))]
-    desk.store.add_tasks("p", twins, actor="o1")
+    desk.store.write(add_tasks, "p", twins, actor="o1")
     for _ in twins:
         desk.answer(one)
-    desk.store.add_tasks("p", [body], actor="o1")
-    desk.store.prefer("p", one, declined=person.get("declined", ()), languages=person.get("languages", ()))
-    assert isinstance(desk.store.next("p", one), Lease) == expected
+    desk.store.write(add_tasks, "p", [body], actor="o1")
+    desk.store.write(
+        set_preferences, "p", one, declined=person.get("declined", ()), languages=person.get("languages", ())
+    )
+    assert isinstance(desk.store.write(next_task, "p", one), Lease) == expected
 
 
 def test_an_order_is_drawn_for_the_first_and_reversed_for_the_next() -> None:
@@ -200,15 +206,17 @@ def test_an_own_lease_that_ended_is_taken_up_again_while_its_place_is_free(
     one, other = desk.people(2)
     lease = desk.lease(one)
     desk.clock.advance(hours=1)
-    again = desk.store.next("p", one, "again")
+    again = desk.store.write(next_task, "p", one, "again")
     assert isinstance(again, Lease)
     assert (again.assignment, again.until) == (lease.assignment, "2026-03-01T13:30:00.000000Z")
-    assert desk.store.next("p", one, "again") == again
-    assert desk.store.next("p", other) == Nothing(reason="wait", until=again.until)
+    assert desk.store.write(next_task, "p", one, "again") == again
+    assert desk.store.write(next_task, "p", other) == Nothing(reason="wait", until=again.until)
     desk.clock.advance(hours=1)
     desk.lease(other)
-    assert desk.store.next("p", one) == Nothing(reason="wait", until="2026-03-01T14:30:00.000000Z")
-    assert desk.store.check() == []
+    assert desk.store.write(next_task, "p", one) == Nothing(
+        reason="wait", until="2026-03-01T14:30:00.000000Z"
+    )
+    assert desk.store.read(store_faults) == []
 
 
 def test_nobody_waits_for_what_was_done_already(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -216,7 +224,7 @@ def test_nobody_waits_for_what_was_done_already(make_desk: MakeDesk, tmp_path: P
     one, other = desk.people(2)
     desk.answer(one)
     desk.lease(other)
-    assert desk.store.next("p", one) == Nothing(reason="done")
+    assert desk.store.write(next_task, "p", one) == Nothing(reason="done")
 
 
 def test_whoever_comes_back_is_shown_what_is_still_held(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -230,14 +238,14 @@ def test_a_key_of_an_answer_asks_for_no_task(make_desk: MakeDesk, tmp_path: Path
     desk = make_desk(tmp_path / "labels.db")
     (one,) = desk.people(1)
     lease = desk.lease(one, "n")
-    desk.store.submit("p", one, lease.assignment, "s", {"strength": 1})
+    desk.store.write(submit_answer, "p", one, lease.assignment, "s", {"strength": 1})
     with pytest.raises(KeyConflictError):
-        desk.store.next("p", one, "s")
+        desk.store.write(next_task, "p", one, "s")
     for key in ("", " ", "a\0b", "\ud800", "x" * 201):
         with pytest.raises(FieldError, match="key"):
-            desk.store.next("p", one, key)
+            desk.store.write(next_task, "p", one, key)
         with pytest.raises(FieldError, match="key"):
-            desk.store.submit("p", one, lease.assignment, key, {"strength": 1})
+            desk.store.write(submit_answer, "p", one, lease.assignment, key, {"strength": 1})
 
 
 @pytest.mark.parametrize("word", ["", "w\0", "\ud800", "w1'--", "w" * 10_000, "nobody's"])
@@ -245,9 +253,9 @@ def test_what_can_be_no_id_is_not_there(make_desk: MakeDesk, where: str | Path, 
     desk = make_desk(where, tasks=1)
     (one,) = desk.people(1)
     with pytest.raises(NotYoursError, match="not given to you"):
-        desk.store.submit("p", one, word, "k", {"strength": 1})
+        desk.store.write(submit_answer, "p", one, word, "k", {"strength": 1})
     with pytest.raises(NotFoundError) as refused:
-        desk.store.close_task("p", word, reason="broken", actor="o1")
+        desk.store.write(close_task, "p", word, reason="broken", actor="o1")
     assert len(str(refused.value)) < 200
 
 
@@ -255,12 +263,12 @@ def test_whoever_skipped_too_many_items_to_qualify_has_not_failed(
     make_desk: MakeDesk, tmp_path: Path
 ) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=1, qualify_n=2, qualify_floor=0.1)
-    desk.store.add_tasks("p", [pair_body(9, gold={"better": 0}, qualify=True)], actor="o1")
+    desk.store.write(add_tasks, "p", [pair_body(9, gold={"better": 0}, qualify=True)], actor="o1")
     (one,) = desk.people(1)
-    desk.store.skip("p", one, desk.lease(one).assignment, "s", "unclear")
-    assert desk.store.next("p", one) == Nothing(reason="done")
-    desk.store.set_project(replace(desk.store.project("p"), qualify_n=0), actor="o1")
-    assert isinstance(desk.store.next("p", one), Lease)
+    desk.store.write(skip_task, "p", one, desk.lease(one).assignment, "s", "unclear")
+    assert desk.store.write(next_task, "p", one) == Nothing(reason="done")
+    desk.store.write(set_project, replace(desk.store.project("p"), qualify_n=0), actor="o1")
+    assert isinstance(desk.store.write(next_task, "p", one), Lease)
 
 
 def test_what_was_closed_or_declined_is_not_repeated(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -268,8 +276,8 @@ def test_what_was_closed_or_declined_is_not_repeated(make_desk: MakeDesk, tmp_pa
     (one,) = desk.people(1)
     leases = [desk.answer(one) for _ in range(55)]
     for lease in leases[:2]:
-        desk.store.close_task("p", lease.task, reason="private", actor="o1")
-    desk.store.set_project(replace(desk.store.project("p"), repeat=1.0), actor="o1")
+        desk.store.write(close_task, "p", lease.task, reason="private", actor="o1")
+    desk.store.write(set_project, replace(desk.store.project("p"), repeat=1.0), actor="o1")
     assert desk.lease(one).task == leases[2].task
 
 
@@ -281,12 +289,12 @@ def test_an_undone_answer_that_came_too_late_takes_nobodys_place(
     late = desk.lease(slow)
     desk.clock.advance(minutes=31)
     held = desk.lease(quick)
-    desk.store.submit("p", slow, late.assignment, "1", {"strength": 1})
-    desk.store.undo("p", slow, late.assignment, "2")
-    desk.store.submit("p", slow, late.assignment, "3", {"strength": 1})
-    desk.store.submit("p", quick, held.assignment, "1", {"strength": 1})
+    desk.store.write(submit_answer, "p", slow, late.assignment, "1", {"strength": 1})
+    desk.store.write(undo_answer, "p", slow, late.assignment, "2")
+    desk.store.write(submit_answer, "p", slow, late.assignment, "3", {"strength": 1})
+    desk.store.write(submit_answer, "p", quick, held.assignment, "1", {"strength": 1})
     assert [label["surplus"] for label in labels_of(desk)] == [True, False]
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def labels_of(desk: Desk) -> list[dict[str, Any]]:
@@ -298,16 +306,16 @@ def test_a_closed_task_counts_on(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=1, overlap=3)
     one, other = desk.people(2)
     answered, held = desk.answer(one), desk.lease(other)
-    desk.store.close_task("p", held.task, reason="broken", actor="o1")
-    status = desk.store.status("p")
+    desk.store.write(close_task, "p", held.task, reason="broken", actor="o1")
+    status = desk.store.read(project_status, "p")
     assert (status.wanted, status.labels, status.missing, status.leased) == (1, 1, 0, 1)
-    desk.store.undo("p", one, answered.assignment, "u")
-    desk.store.skip("p", other, held.assignment, "s", "broken")
-    status = desk.store.status("p")
+    desk.store.write(undo_answer, "p", one, answered.assignment, "u")
+    desk.store.write(skip_task, "p", other, held.assignment, "s", "broken")
+    status = desk.store.read(project_status, "p")
     assert (status.wanted, status.labels, status.leased) == (0, 0, 1)
-    desk.store.submit("p", one, answered.assignment, "again", {"strength": 1})
-    assert desk.store.status("p").surplus == 1
-    assert desk.store.check() == []
+    desk.store.write(submit_answer, "p", one, answered.assignment, "again", {"strength": 1})
+    assert desk.store.read(project_status, "p").surplus == 1
+    assert desk.store.read(store_faults) == []
 
 
 def steps_of_next(desk: Desk, person: str, times: int) -> list[int]:
@@ -324,7 +332,7 @@ def steps_of_next(desk: Desk, person: str, times: int) -> list[int]:
         steps[0] = 0
         lease = desk.lease(person, f"n{number}")
         taken.append(steps[0])
-        desk.store.submit("p", person, lease.assignment, f"s{number}", {"strength": 1})
+        desk.store.write(submit_answer, "p", person, lease.assignment, f"s{number}", {"strength": 1})
     return taken
 
 
@@ -334,9 +342,11 @@ def test_next_takes_no_more_steps_of_many_tasks_than_of_few(make_desk: MakeDesk,
     for tasks in (150, 3_000):
         desk = make_desk(tmp_path / f"{tasks}.db", tasks=0, overlap=2, gold_share=0.2, repeat=0.1)
         bodies = [pair_body(n, priority=5.0, category="grim") for n in range(tasks // 100)]
-        desk.store.add_tasks("p", [*bodies, *(pair_body(n + 10_000) for n in range(tasks))], actor="o1")
+        desk.store.write(
+            add_tasks, "p", [*bodies, *(pair_body(n + 10_000) for n in range(tasks))], actor="o1"
+        )
         (one,) = desk.people(1)
-        desk.store.prefer("p", one, declined=["grim"])
+        desk.store.write(set_preferences, "p", one, declined=["grim"])
         most.append(max(steps_of_next(desk, one, 80)))
     assert most[1] < 1.3 * most[0], most
 

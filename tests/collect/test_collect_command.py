@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.collect.desk import Lease
+from plaudit.collect.answering import submit_answer
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.store import open_store
 from tests.collect.desks import Cluster
 from tests.engine.toy import make_toy, write_rows
@@ -68,13 +70,21 @@ def refused(run: Run, *words: object) -> str:
 def answer_all(where: str = "labels.db", project: str = "helpful", most: int = 100) -> int:
     """One person who prefers what does not think; gives how many tasks there were."""
     with closing(open_store(where)) as store:
-        person = store.join(store.invite(project, actor="o1"), "Ada").pseudonym
+        person = join_project(store, store.write(make_invite, project, actor="o1"), "Ada").pseudonym
         for number in range(most):
-            lease = store.next(project, person, f"n{number}")
+            lease = store.write(next_task, project, person, f"n{number}")
             if not isinstance(lease, Lease):
                 return number
             strength = 2 if "I think" in lease.shown["answers"][0] else -2
-            store.submit(project, person, lease.assignment, f"s{number}", {"strength": strength}, seconds=4)
+            store.write(
+                submit_answer,
+                project,
+                person,
+                lease.assignment,
+                f"s{number}",
+                {"strength": strength},
+                seconds=4,
+            )
         return most
 
 
@@ -228,7 +238,7 @@ def test_an_invite_is_printed_once_with_how_to_use_it(run: Run) -> None:
     assert "It lets in as annotator of helpful, 2 times, for 3 days. Nothing shows it again." in how
     assert secret not in how
     with closing(open_store("labels.db")) as store:
-        assert [store.join(secret, name).role for name in ("Ada", "Ben")] == ["annotator"] * 2
+        assert [join_project(store, secret, name).role for name in ("Ada", "Ben")] == ["annotator"] * 2
     assert "days: expected a number above 0" in refused(run, "invite", "--days", "nan")
 
 

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from plaudit.collect.adding import add_tasks
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.client import LabelClient, RefusedError
 from plaudit.collect.export import export
+from plaudit.collect.people import issue_token
+from plaudit.collect.progress import store_faults
 from plaudit.collect.refusals import StoreUnavailableError
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Rating, plain_text
@@ -44,7 +47,7 @@ class Held:
 
     def __enter__(self) -> Held:
         url = self.server.__enter__().url
-        joined = self.desk.store.token("p", "annotator", name="Ada")
+        joined = self.desk.store.write(issue_token, "p", "annotator", name="Ada")
         self.person = LabelClient(url, joined.token, attempts=2, pause=0.01)
         return self
 
@@ -53,7 +56,7 @@ class Held:
         self.server.__exit__(*error)
 
     def begin(self, **body: Any) -> str:
-        self.desk.store.add_tasks("p", [{"prompt": "", **body}], actor="o1")
+        self.desk.store.write(add_tasks, "p", [{"prompt": "", **body}], actor="o1")
         return self.person.next()["task"]["assignment"]
 
 
@@ -89,7 +92,7 @@ def test_a_talk_goes_on_with_the_better_answer(make_desk: MakeDesk, tmp_path: Pa
         receipt = person.submit(task, {"why": "livelier"}, "s")
         assert person.submit(task, {"why": "livelier"}, "s") == receipt
         export(held.desk.store, "p", tmp_path / "rows.jsonl")
-        assert held.desk.store.check() == []
+        assert held.desk.store.read(store_faults) == []
     rows = [row for row in read_records(tmp_path / "rows.jsonl").records if isinstance(row, Comparison)]
     assert [plain_text(row.chosen) for row in rows] == [first["answers"][1], second["answers"][0]]
     assert [row.strength for row in rows] == [2.0, 1.0]
@@ -145,7 +148,9 @@ def test_a_server_that_is_down_costs_nothing(make_desk: MakeDesk, tmp_path: Path
 def test_a_conversation_is_its_persons_alone(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
     with Held(make_desk, tmp_path, model, "talk") as held:
         task = held.begin()
-        other = LabelClient(held.person.url, held.desk.store.token("p", "annotator", name="Bob").token)
+        other = LabelClient(
+            held.person.url, held.desk.store.write(issue_token, "p", "annotator", name="Bob").token
+        )
         try:
             for call in (lambda: other.turn(task, "Hi"), lambda: other.turns(task)):
                 with pytest.raises(RefusedError, match="was not given to you"):
@@ -160,7 +165,7 @@ def test_other_kinds_have_nobody_to_talk_to(make_desk: MakeDesk, tmp_path: Path)
     (one,) = desk.people(1)
     lease = desk.lease(one)
     with serve_in_background(desk.store) as server:
-        person = LabelClient(server.url, desk.store.token("p", "annotator", name="Ada").token)
+        person = LabelClient(server.url, desk.store.write(issue_token, "p", "annotator", name="Ada").token)
         try:
             with pytest.raises(RefusedError, match="was not given to you"):
                 person.turn(lease.assignment, "Hi")

@@ -14,9 +14,13 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from plaudit.collect.answering import own_history
 from plaudit.collect.app.pages import form_token
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.client import LabelClient
+from plaudit.collect.people import make_invite
+from plaudit.collect.progress import project_status
+from plaudit.collect.sessions import open_session
 from plaudit.collect.store import LabelStore
 from tests.collect.browsers import Browser, desk_of, given_labels, signed_in
 from tests.collect.desks import Desk, MakeDesk
@@ -83,10 +87,10 @@ def test_an_attack_is_held_and_judged(make_desk: MakeDesk, tmp_path: Path, model
     (label,) = given_labels(desk)
     assert (label["success"], label["category"], label["worked"]) == (3, "insults", "asking kindly")
     assert len(label["messages"]) == 2
-    edit = browser.get(f"/label/edit/{desk.store.history('p', browser.pseudonym)[0]['assignment']}")
+    edit = browser.get(f"/label/edit/{desk.store.read(own_history, 'p', browser.pseudonym)[0]['assignment']}")
     assert "Be rude, please." in edit.words
     browser.send(edit.form(), success="1")
-    (held,) = desk.store.history("p", browser.pseudonym)
+    (held,) = desk.store.read(own_history, "p", browser.pseudonym)
     assert (held["label"]["success"], len(held["label"]["messages"])) == (1, 2)
 
 
@@ -136,7 +140,7 @@ def test_answers_come_as_they_are_written_and_are_kept(
     assert parts[-1]["turn"] == 1
     page = browser.get("/label")
     assert "You said" in page.words
-    assert desk.store.status("p").labels == 0
+    assert desk.store.read(project_status, "p").labels == 0
     # Two answers are there to be compared first: refused before anything is streamed.
     status, refused = stream(browser, message="Again")
     assert status == 403
@@ -147,7 +151,7 @@ def test_answers_come_as_they_are_written_and_are_kept(
 
 def streamer(store: LabelStore, url: str, person: str) -> Callable[[str, str], dict[str, Any]]:
     """How a page's script says something: the last part of the streamed answer is what `turn` gives."""
-    secret = store.open_session("p", person).secret
+    secret = store.write(open_session, "p", person).secret
     cookie = {"Cookie": f"plaudit-{urlsplit(url).port}={secret}"}
     headers = {**cookie, "Origin": url, "X-Form-Token": form_token(secret)}
 
@@ -179,7 +183,7 @@ def test_a_slow_model_holds_up_nobody_else(make_desk: MakeDesk, tmp_path: Path, 
             ExitStack() as stack,
         ):
             clients = [stack.enter_context(closing(LabelClient(server.url, attempts=1))) for _ in range(45)]
-            invite = desk.store.invite("p", uses=45, actor="o1")
+            invite = desk.store.write(make_invite, "p", uses=45, actor="o1")
             sent = list[Future[Any]]()
             for number, client in enumerate(clients):
                 person = client.join(invite, f"Person {number}")["pseudonym"]

@@ -7,9 +7,11 @@ import re
 import pytest
 
 from plaudit.collect import review
-from plaudit.collect.people import Panel
+from plaudit.collect.people import Panel, identity_of, issue_token, look_at_invite, make_invite
+from plaudit.collect.progress import project_people, project_status, store_faults
 from plaudit.collect.quality.cache import keep_report
 from plaudit.collect.quality.result import quality_to_dict
+from plaudit.collect.sessions import list_sessions, open_session
 from tests.collect.offices import HERE, Office, a_report
 
 # People.
@@ -61,15 +63,15 @@ def test_nobody_decides_about_themselves_and_reviewers_not_about_owners(office: 
 
 def test_sessions_of_a_person_are_listed_and_ended(office: Office) -> None:
     person = office.annotator.pseudonym
-    (entry,) = office.store.sessions("p", person)
+    (entry,) = office.store.read(list_sessions, "p", person)
     assert entry.id in office.owner.get(f"/manage/people/{person}").text
     page = office.owner.post(f"/manage/people/{person}/sessions", session=entry.id)
     assert "Nowhere." in page.text
     assert office.annotator.get("/account").url.path == "/enter"
-    office.store.open_session("p", person)
-    token = office.store.token("p", "annotator", name="Bo")
+    office.store.write(open_session, "p", person)
+    token = office.store.write(issue_token, "p", "annotator", name="Bo")
     office.owner.post(f"/manage/people/{token.pseudonym}/sessions")
-    assert office.store.identity(token.token) is None
+    assert identity_of(office.store, token.token) is None
 
 
 def test_a_person_is_handed_out_as_a_file_and_erased_by_a_typed_word(office: Office) -> None:
@@ -86,7 +88,7 @@ def test_a_person_is_handed_out_as_a_file_and_erased_by_a_typed_word(office: Off
         assert "person 0" not in page.text
     assert 'name="confirm"' not in page.text
     assert "Because of 0" not in office.owner.get(f"/manage/tasks/{office_task(office)}").text
-    assert office.store.check() == []
+    assert office.store.read(store_faults) == []
     own = office.owner.pseudonym
     assert office.owner.post(f"/manage/people/{own}/erase", confirm=own).status_code == 403
 
@@ -108,7 +110,7 @@ def test_an_invite_is_made_once_and_its_secret_shown_once(office: Office) -> Non
         r'value="http://[^"]+/join/(i_[\w-]+)"', made.text
     )
     assert address
-    view = office.store.look_at_invite(address[1])
+    view = office.store.read(look_at_invite, address[1])
     assert (view.role, view.uses, view.expires) == ("reviewer", 3, "2026-03-02T00:00:00.000000Z")
     again = office.owner.post("/manage/invites", **form)
     assert (again.status_code, "shown only once" in again.text) == (409, True)
@@ -146,7 +148,7 @@ def test_a_panels_invite_has_a_code_and_is_ended(office: Office) -> None:
     assert [event.body for event in review.trail(office.store, "p", kinds=("revoked",))] == [
         {"invite": listed.id, "role": "annotator", "uses": 50}
     ]
-    office.store.invite("p", actor="o1", panel=Panel(code="C2"))
+    office.store.write(make_invite, "p", actor="o1", panel=Panel(code="C2"))
     assert "C2" not in office.owner.get("/manage/log").text
 
 
@@ -221,7 +223,7 @@ def test_a_decision_becomes_a_gold_item_once(office: Office) -> None:
     assert body["gold"] == {"better": 0}
     page = office.owner.post(f"/manage/tasks/{tasks[0]}/gold")
     assert "There is a gold item" in page.text
-    assert office.store.status("p").tasks["item"] == 1
+    assert office.store.read(project_status, "p").tasks["item"] == 1
     assert office.owner.post(f"/manage/tasks/{tasks[1]}/gold").status_code == 403
 
 
@@ -241,7 +243,7 @@ def test_the_quality_page_shows_the_report_and_proposals_are_decided_there(offic
     office.reviewer.post(
         "/manage/people/a2/standing", standing="suspended", reason="12 of 30", next="/manage/quality"
     )
-    rows = {row["pseudonym"]: row["standing"] for row in office.store.annotators("p")}
+    rows = {row["pseudonym"]: row["standing"] for row in office.store.read(project_people, "p")}
     assert rows["a2"] == "suspended"
 
 

@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.collect.desk import Lease, Nothing
+from plaudit.collect.adding import add_tasks, adjudicate, set_project
+from plaudit.collect.answering import (
+    add_note,
+    own_history,
+    revise_answer,
+    save_draft,
+    skip_task,
+    submit_answer,
+    undo_answer,
+)
+from plaudit.collect.desk import Lease, Nothing, next_task
+from plaudit.collect.people import set_preferences, set_standing
+from plaudit.collect.progress import project_people, project_status, review_queue, store_faults
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
 from tests.collect.desks import MakeDesk, pair_body
 
@@ -17,8 +29,10 @@ def test_a_task_goes_to_as_many_as_are_wanted_and_no_more(where: str | Path, mak
     first, second, third = desk.people(3)
     assert desk.lease(first).shown["prompt"] == "What is 0 + 0?"
     desk.lease(second)
-    assert desk.store.next("p", third) == Nothing(reason="wait", until="2026-03-01T12:30:00.000000Z")
-    assert desk.store.check() == []
+    assert desk.store.write(next_task, "p", third) == Nothing(
+        reason="wait", until="2026-03-01T12:30:00.000000Z"
+    )
+    assert desk.store.read(store_faults) == []
 
 
 def test_a_lease_ends_by_the_clock_and_late_work_is_surplus(where: str | Path, make_desk: MakeDesk) -> None:
@@ -27,10 +41,10 @@ def test_a_lease_ends_by_the_clock_and_late_work_is_surplus(where: str | Path, m
     late = desk.lease(slow)
     desk.clock.advance(minutes=31)
     desk.answer(quick)
-    desk.store.submit("p", slow, late.assignment, "k", {"strength": 1})
-    status = desk.store.status("p")
+    desk.store.write(submit_answer, "p", slow, late.assignment, "k", {"strength": 1})
+    status = desk.store.read(project_status, "p")
     assert (status.labels, status.surplus, status.missing) == (1, 1, 0)
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_late_work_takes_the_place_where_it_is_still_free(tmp_path: Path, make_desk: MakeDesk) -> None:
@@ -38,9 +52,9 @@ def test_late_work_takes_the_place_where_it_is_still_free(tmp_path: Path, make_d
     slow, other = desk.people(2)
     late = desk.lease(slow)
     desk.clock.advance(hours=3)
-    desk.store.submit("p", slow, late.assignment, "k", {"strength": 1})
-    assert desk.store.status("p").labels == 1
-    assert desk.store.next("p", other) == Nothing(reason="done")
+    desk.store.write(submit_answer, "p", slow, late.assignment, "k", {"strength": 1})
+    assert desk.store.read(project_status, "p").labels == 1
+    assert desk.store.write(next_task, "p", other) == Nothing(reason="done")
 
 
 def test_late_work_is_surplus_while_another_holds_the_only_place(tmp_path: Path, make_desk: MakeDesk) -> None:
@@ -49,9 +63,9 @@ def test_late_work_is_surplus_while_another_holds_the_only_place(tmp_path: Path,
     late = desk.lease(slow)
     desk.clock.advance(minutes=31)
     held = desk.lease(other)
-    desk.store.submit("p", slow, late.assignment, "k", {"strength": 1})
-    desk.store.submit("p", other, held.assignment, "k", {"strength": 1})
-    status = desk.store.status("p")
+    desk.store.write(submit_answer, "p", slow, late.assignment, "k", {"strength": 1})
+    desk.store.write(submit_answer, "p", other, held.assignment, "k", {"strength": 1})
+    status = desk.store.read(project_status, "p")
     assert (status.labels, status.surplus) == (1, 1)
 
 
@@ -60,11 +74,11 @@ def test_a_draft_prolongs_its_lease(tmp_path: Path, make_desk: MakeDesk) -> None
     one, other = desk.people(2)
     lease = desk.lease(one)
     desk.clock.advance(minutes=20)
-    until = desk.store.draft("p", one, lease.assignment, {"strength": 1, "why": "so far"})
+    until = desk.store.write(save_draft, "p", one, lease.assignment, {"strength": 1, "why": "so far"})
     assert until == "2026-03-01T12:50:00.000000Z"
     desk.clock.advance(minutes=20)
-    assert desk.store.next("p", other) == Nothing(reason="wait", until=until)
-    again = desk.store.next("p", one)
+    assert desk.store.write(next_task, "p", other) == Nothing(reason="wait", until=until)
+    again = desk.store.write(next_task, "p", one)
     assert isinstance(again, Lease)
     assert again.draft == {"strength": 1, "why": "so far"}
 
@@ -76,20 +90,20 @@ def test_the_same_words_under_the_same_key_give_the_first_receipt(
     (one,) = desk.people(1)
     lease = desk.lease(one, "lease-key")
     assert desk.lease(one, "lease-key") == lease
-    first = desk.store.submit("p", one, lease.assignment, "k", {"strength": 2})
+    first = desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 2})
     desk.clock.advance(days=3)
-    assert desk.store.submit("p", one, lease.assignment, "k", {"strength": 2}) == first
+    assert desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 2}) == first
     with pytest.raises(KeyConflictError):
-        desk.store.submit("p", one, lease.assignment, "k", {"strength": -2})
-    assert desk.store.status("p").labels == 1
+        desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": -2})
+    assert desk.store.read(project_status, "p").labels == 1
 
 
 def test_two_people_may_use_the_same_key(tmp_path: Path, make_desk: MakeDesk) -> None:
     desk = make_desk(tmp_path / "labels.db", overlap=2, tasks=1)
     for person in desk.people(2):
         lease = desk.lease(person, "1")
-        desk.store.submit("p", person, lease.assignment, "2", {"strength": -1})
-    assert desk.store.status("p").labels == 2
+        desk.store.write(submit_answer, "p", person, lease.assignment, "2", {"strength": -1})
+    assert desk.store.read(project_status, "p").labels == 2
 
 
 def test_the_next_person_sees_the_answers_in_reverse(tmp_path: Path, make_desk: MakeDesk) -> None:
@@ -114,41 +128,41 @@ def test_divided_people_are_joined_by_more_up_to_the_limit_and_then_a_reviewer(
     for person, better in ((one, True), (two, False)):
         lease = desk.lease(person)
         strength = desk.better(lease) * (1 if better else -1)
-        desk.store.submit("p", person, lease.assignment, "k", {"strength": strength})
-    assert desk.store.status("p").missing == 1
+        desk.store.write(submit_answer, "p", person, lease.assignment, "k", {"strength": strength})
+    assert desk.store.read(project_status, "p").missing == 1
     lease = desk.lease(three)
-    desk.store.submit("p", three, lease.assignment, "k", {"strength": 0})
-    assert desk.store.status("p").tasks == {"review": 1}
-    (waiting,) = desk.store.queue("p")
+    desk.store.write(submit_answer, "p", three, lease.assignment, "k", {"strength": 0})
+    assert desk.store.read(project_status, "p").tasks == {"review": 1}
+    (waiting,) = desk.store.read(review_queue, "p")
     words = str({key: value for key, value in waiting.items() if key != "body"})
     assert not any(person in words for person in (one, two, three))
-    desk.store.adjudicate("p", waiting["id"], {"strength": -1}, reason="taste", actor="r1", key="k")
-    assert desk.store.status("p").tasks == {"adjudicated": 1}
-    assert desk.store.check() == []
+    desk.store.write(adjudicate, "p", waiting["id"], {"strength": -1}, reason="taste", actor="r1", key="k")
+    assert desk.store.read(project_status, "p").tasks == {"adjudicated": 1}
+    assert desk.store.read(store_faults) == []
 
 
 def test_agreement_ends_a_task_at_the_overlap(tmp_path: Path, make_desk: MakeDesk) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=1, overlap=2, most=4)
     for person in desk.people(2):
         lease = desk.lease(person)
-        desk.store.submit("p", person, lease.assignment, "k", {"strength": desk.better(lease)})
-    assert desk.store.status("p").tasks == {"done": 1}
+        desk.store.write(submit_answer, "p", person, lease.assignment, "k", {"strength": desk.better(lease)})
+    assert desk.store.read(project_status, "p").tasks == {"done": 1}
 
 
 def test_undo_opens_the_lease_again_and_revise_replaces(tmp_path: Path, make_desk: MakeDesk) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=1)
     one, other = desk.people(2)
     lease = desk.answer(one)
-    desk.store.undo("p", one, lease.assignment, "u")
-    status = desk.store.status("p")
+    desk.store.write(undo_answer, "p", one, lease.assignment, "u")
+    status = desk.store.read(project_status, "p")
     assert (status.labels, status.missing, status.leased) == (0, 1, 1)
-    assert isinstance(desk.store.next("p", other), Nothing)
-    again = desk.store.next("p", one)
+    assert isinstance(desk.store.write(next_task, "p", other), Nothing)
+    again = desk.store.write(next_task, "p", one)
     assert isinstance(again, Lease)
     assert again.assignment == lease.assignment
-    desk.store.submit("p", one, lease.assignment, "second", {"strength": 3})
-    desk.store.revise("p", one, lease.assignment, "r", {"strength": -3, "why": "looked again"})
-    (label,) = desk.store.history("p", one)
+    desk.store.write(submit_answer, "p", one, lease.assignment, "second", {"strength": 3})
+    desk.store.write(revise_answer, "p", one, lease.assignment, "r", {"strength": -3, "why": "looked again"})
+    (label,) = desk.store.read(own_history, "p", one)
     assert label["label"]["strength"] == -3
     assert [event.kind for event in desk.store.events() if event.subject == lease.assignment] == [
         "leased",
@@ -157,7 +171,7 @@ def test_undo_opens_the_lease_again_and_revise_replaces(tmp_path: Path, make_des
         "answered",
         "revised",
     ]
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_a_skipped_task_goes_to_somebody_else(tmp_path: Path, make_desk: MakeDesk) -> None:
@@ -165,11 +179,11 @@ def test_a_skipped_task_goes_to_somebody_else(tmp_path: Path, make_desk: MakeDes
     one, other = desk.people(2)
     lease = desk.lease(one)
     with pytest.raises(FieldError, match="reason"):
-        desk.store.skip("p", one, lease.assignment, "s", "boring")
-    desk.store.skip("p", one, lease.assignment, "s", "unclear")
-    assert desk.store.next("p", one) == Nothing(reason="done")
+        desk.store.write(skip_task, "p", one, lease.assignment, "s", "boring")
+    desk.store.write(skip_task, "p", one, lease.assignment, "s", "unclear")
+    assert desk.store.write(next_task, "p", one) == Nothing(reason="done")
     assert desk.lease(other).task == lease.task
-    assert desk.store.status("p").skipped == 1
+    assert desk.store.read(project_status, "p").skipped == 1
 
 
 def test_a_person_holds_eight_leases_at_most(tmp_path: Path, make_desk: MakeDesk) -> None:
@@ -185,11 +199,11 @@ def test_a_label_on_anothers_lease_is_refused(tmp_path: Path, make_desk: MakeDes
     lease = desk.lease(one)
     before = desk.store.position()
     for use in (
-        lambda: desk.store.submit("p", other, lease.assignment, "k", {"strength": 1}),
-        lambda: desk.store.skip("p", other, lease.assignment, "k", "unclear"),
-        lambda: desk.store.undo("p", other, lease.assignment, "k"),
-        lambda: desk.store.draft("p", other, lease.assignment, {}),
-        lambda: desk.store.note("p", other, lease.assignment, "k", "?"),
+        lambda: desk.store.write(submit_answer, "p", other, lease.assignment, "k", {"strength": 1}),
+        lambda: desk.store.write(skip_task, "p", other, lease.assignment, "k", "unclear"),
+        lambda: desk.store.write(undo_answer, "p", other, lease.assignment, "k"),
+        lambda: desk.store.write(save_draft, "p", other, lease.assignment, {}),
+        lambda: desk.store.write(add_note, "p", other, lease.assignment, "k", "?"),
     ):
         with pytest.raises(NotYoursError):
             use()
@@ -203,26 +217,28 @@ def test_wrong_labels_are_refused_by_field_and_change_nothing(tmp_path: Path, ma
     before = desk.store.position()
     for label in ({"strength": 9}, {"strength": True}, {"streng": 1}, {"strength": float("nan")}, [], None):
         with pytest.raises(FieldError):
-            desk.store.submit("p", one, lease.assignment, "k", label)
+            desk.store.write(submit_answer, "p", one, lease.assignment, "k", label)
     with pytest.raises(FieldError, match="why"):
-        desk.store.submit("p", one, lease.assignment, "k", {"strength": 1, "why": "a\0b"})
+        desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1, "why": "a\0b"})
     with pytest.raises(FieldError):
-        desk.store.submit("p", one, lease.assignment, "k", {"strength": 1, "why": "\ud800"})
+        desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1, "why": "\ud800"})
     with pytest.raises(FieldError, match="seconds"):
-        desk.store.submit("p", one, lease.assignment, "k", {"strength": 1}, seconds=-1)
+        desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1}, seconds=-1)
     assert desk.store.position() == before
 
 
 def test_gold_comes_in_its_share_and_never_counts(tmp_path: Path, make_desk: MakeDesk) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=150, gold_rows="gold.jsonl", gold_share=0.3)
-    desk.store.add_tasks("p", [pair_body(1000 + n, gold={"better": 0}) for n in range(100)], actor="o1")
+    desk.store.write(
+        add_tasks, "p", [pair_body(1000 + n, gold={"better": 0}) for n in range(100)], actor="o1"
+    )
     (one,) = desk.people(1)
     for _ in range(120):
         desk.answer(one)
-    status = desk.store.status("p")
+    status = desk.store.read(project_status, "p")
     assert status.labels + status.items == 120
     assert 20 <= status.items <= 52
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_a_repeated_item_comes_after_fifty_answers_in_the_other_order(
@@ -240,26 +256,28 @@ def test_a_repeated_item_comes_after_fifty_answers_in_the_other_order(
     assert repeats
     assert all(gap >= 50 for gap, _, _ in repeats)
     assert all(lease.shown["answers"] == old.shown["answers"][::-1] for _, lease, old in repeats)
-    assert desk.store.status("p").items == len(repeats)
+    assert desk.store.read(project_status, "p").items == len(repeats)
 
 
 def test_whoever_qualifies_works_and_whoever_does_not_is_told(tmp_path: Path, make_desk: MakeDesk) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=3, qualify_n=25, qualify_rows="first.jsonl")
     items = [pair_body(500 + n, gold={"better": 0}, qualify=True) for n in range(25)]
-    desk.store.add_tasks("p", items, actor="o1")
+    desk.store.write(add_tasks, "p", items, actor="o1")
     good, bad = desk.people(2)
     for person, sign in ((good, 1), (bad, -1)):
         for number in range(25):
             lease = desk.lease(person)
             strength = sign * desk.better(lease)
-            desk.store.submit("p", person, lease.assignment, str(number), {"strength": strength})
-    assert isinstance(desk.store.next("p", good), Lease)
-    assert desk.store.next("p", bad) == Nothing(reason="failed")
-    standings = {row["pseudonym"]: row["standing"] for row in desk.store.annotators("p")}
+            desk.store.write(
+                submit_answer, "p", person, lease.assignment, str(number), {"strength": strength}
+            )
+    assert isinstance(desk.store.write(next_task, "p", good), Lease)
+    assert desk.store.write(next_task, "p", bad) == Nothing(reason="failed")
+    standings = {row["pseudonym"]: row["standing"] for row in desk.store.read(project_people, "p")}
     assert (standings[good], standings[bad]) == ("active", "failed")
     reasons = [event.body for event in desk.store.events() if event.kind == "standing-set"]
     assert all(body and "25 right" in body["reason"] for body in reasons)
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_a_suspended_person_is_given_nothing_and_may_send_nothing(
@@ -268,10 +286,10 @@ def test_a_suspended_person_is_given_nothing_and_may_send_nothing(
     desk = make_desk(tmp_path / "labels.db")
     (one,) = desk.people(1)
     lease = desk.lease(one)
-    desk.store.set_standing("p", one, "suspended", reason="clicks left", actor="r1")
-    assert desk.store.next("p", one) == Nothing(reason="suspended")
+    desk.store.write(set_standing, "p", one, "suspended", reason="clicks left", actor="r1")
+    assert desk.store.write(next_task, "p", one) == Nothing(reason="suspended")
     with pytest.raises(NotYoursError):
-        desk.store.submit("p", one, lease.assignment, "k", {"strength": 1})
+        desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
 
 
 def test_nobody_judges_own_text_or_a_declined_category_or_a_prompt_too_often(
@@ -282,16 +300,17 @@ def test_nobody_judges_own_text_or_a_declined_category_or_a_prompt_too_often(
     own = pair_body(1)
     own["candidates"][0]["source"] = {"annotator": one}
     twin = {**pair_body(2), "prompt": own["prompt"]}
-    desk.store.add_tasks("p", [own, pair_body(3, category="grim"), twin], actor="o1")
-    desk.store.prefer("p", one, declined=["grim"])
+    desk.store.write(add_tasks, "p", [own, pair_body(3, category="grim"), twin], actor="o1")
+    desk.store.write(set_preferences, "p", one, declined=["grim"])
     assert desk.answer(one).shown["answers"] != []
-    assert desk.store.next("p", one) == Nothing(reason="done")
+    assert desk.store.write(next_task, "p", one) == Nothing(reason="done")
     assert len({desk.answer(other).task for _ in range(2)}) == 2
 
 
 def test_what_an_annotator_is_given_tells_nothing_else(tmp_path: Path, make_desk: MakeDesk) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=0, gold_rows="gold.jsonl", gold_share=1.0)
-    desk.store.add_tasks(
+    desk.store.write(
+        add_tasks,
         "p",
         [pair_body(1, gold={"better": 0}, metadata={"x": "hidden"}, method="d-optimal", probability=0.25)],
         actor="o1",
@@ -305,10 +324,10 @@ def test_words_of_another_project_are_not_found(tmp_path: Path, make_desk: MakeD
     desk = make_desk(tmp_path / "labels.db")
     (one,) = desk.people(1)
     for use in (
-        lambda: desk.store.next("q", one),
-        lambda: desk.store.status("q"),
-        lambda: desk.store.add_tasks("q", [], actor="o1"),
-        lambda: desk.store.next("p", "a99"),
+        lambda: desk.store.write(next_task, "q", one),
+        lambda: desk.store.read(project_status, "q"),
+        lambda: desk.store.write(add_tasks, "q", [], actor="o1"),
+        lambda: desk.store.write(next_task, "p", "a99"),
     ):
         with pytest.raises(NotFoundError):
             use()
@@ -317,9 +336,9 @@ def test_words_of_another_project_are_not_found(tmp_path: Path, make_desk: MakeD
 def test_one_wrong_task_refuses_all_and_says_which(tmp_path: Path, make_desk: MakeDesk) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=0)
     with pytest.raises(FieldError, match="task 2"):
-        desk.store.add_tasks("p", [pair_body(1), {"kind": "rank"}, pair_body(2)], actor="o1")
-    assert desk.store.status("p").tasks == {}
-    added = desk.store.add_tasks("p", [pair_body(1), pair_body(1), pair_body(2)], actor="o1")
+        desk.store.write(add_tasks, "p", [pair_body(1), {"kind": "rank"}, pair_body(2)], actor="o1")
+    assert desk.store.read(project_status, "p").tasks == {}
+    added = desk.store.write(add_tasks, "p", [pair_body(1), pair_body(1), pair_body(2)], actor="o1")
     assert (added.added, added.repeated) == (2, 1)
 
 
@@ -328,6 +347,6 @@ def test_a_changed_overlap_asks_for_more(tmp_path: Path, make_desk: MakeDesk) ->
     (one,) = desk.people(1)
     desk.answer(one)
     settings = desk.store.project("p")
-    desk.store.set_project(replace(settings, overlap=2), actor="o1")
-    assert desk.store.status("p").missing == 3
-    assert desk.store.check() == []
+    desk.store.write(set_project, replace(settings, overlap=2), actor="o1")
+    assert desk.store.read(project_status, "p").missing == 3
+    assert desk.store.read(store_faults) == []

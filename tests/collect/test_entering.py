@@ -13,6 +13,8 @@ from starlette.testclient import TestClient
 
 from plaudit.collect.app.pages import OnceLink, Solo
 from plaudit.collect.app.server import make_app, site_of
+from plaudit.collect.people import issue_token, make_invite
+from plaudit.collect.progress import project_people
 from tests.collect import desks
 
 HERE = "http://127.0.0.1:8080"
@@ -49,7 +51,7 @@ def desk(tmp_path: Path) -> Iterator[desks.Desk]:
 
 
 def joined(desk: desks.Desk, name: str = "Ada", role: str = "annotator") -> Browser:
-    invite = desk.store.invite("p", role=role, actor="o1")
+    invite = desk.store.write(make_invite, "p", role=role, actor="o1")
     browser = Browser(desk)
     page = browser.get(f"/join/{invite}")
     key = re.search(r'name="key" value="([^"]+)"', page.text)
@@ -72,7 +74,7 @@ def test_an_invite_a_password_and_the_way_back(desk: desks.Desk) -> None:
 
 
 def test_a_join_that_is_sent_twice_lets_in_the_same_person(desk: desks.Desk) -> None:
-    invite, browser = desk.store.invite("p", actor="o1"), Browser(desk)
+    invite, browser = desk.store.write(make_invite, "p", actor="o1"), Browser(desk)
     page = browser.get(f"/join/{invite}")
     key = re.search(r'name="key" value="([^"]+)"', page.text)
     assert key
@@ -84,7 +86,7 @@ def test_a_join_that_is_sent_twice_lets_in_the_same_person(desk: desks.Desk) -> 
         browser.token = token
         found = browser.post(f"/join/{invite}", name="Ada", password="correct horse battery", key=key[1])
         assert (found.status_code, found.url.path) == (200, "/label")
-    assert len(desk.store.annotators("p")) == 1
+    assert len(desk.store.read(project_people, "p")) == 1
     browser.client.cookies.clear()
     assert browser.get(f"/join/{invite}").status_code == 403
 
@@ -138,7 +140,7 @@ def test_a_browser_that_keeps_no_cookie_is_told(desk: desks.Desk) -> None:
 
 def test_the_link_of_one_person_works_once(desk: desks.Desk) -> None:
     link = OnceLink("s3cret")
-    person = desk.store.token("p", "reviewer", name="you").pseudonym
+    person = desk.store.write(issue_token, "p", "reviewer", name="you").pseudonym
     browser = Browser(desk, solo=Solo(project="p", pseudonym=person, link=link))
     assert browser.get("/start/other").status_code == 403
     assert browser.get("/start/s3cret").url.path == "/label"
@@ -188,7 +190,7 @@ def test_every_answer_of_a_page_has_its_headers(desk: desks.Desk) -> None:
 
 
 def test_a_cookie_behind_a_proxy_is_for_https_alone(desk: desks.Desk) -> None:
-    invite = desk.store.invite("p", actor="o1")
+    invite = desk.store.write(make_invite, "p", actor="o1")
     app = make_app(desk.store, site_of(8080, behind="https://labels.example.org"))
     client = TestClient(app, base_url="https://labels.example.org")
     page = client.get(f"/join/{invite}")

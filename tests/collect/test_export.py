@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from plaudit.collect.adding import add_tasks, adjudicate, set_project
+from plaudit.collect.answering import add_note, revise_answer, skip_task, submit_answer
 from plaudit.collect.desk import Lease
 from plaudit.collect.export import (
     Filters,
@@ -21,7 +23,11 @@ from plaudit.collect.export import (
     trace_row,
 )
 from plaudit.collect.log import Entry
+from plaudit.collect.people import issue_token, set_preferences, set_standing
+from plaudit.collect.privacy import erase_person
+from plaudit.collect.progress import project_people, project_status, project_tasks, store_faults
 from plaudit.collect.refusals import NotFoundError
+from plaudit.collect.store import Transaction
 from plaudit.data.judging import Mark, Task, Verdict, to_comparison
 from plaudit.data.read import read_records
 from plaudit.data.records import (
@@ -195,14 +201,14 @@ def desk_of(
     make_desk: MakeDesk, where: str | Path, kind: str, body: dict[str, Any], **settings: Any
 ) -> tuple[Desk, str]:
     desk = make_desk(where, tasks=0, ask=kind, **settings)
-    desk.store.add_tasks("p", [body], actor="o1")
+    desk.store.write(add_tasks, "p", [body], actor="o1")
     (person,) = desk.people(1)
     return desk, person
 
 
 def say(desk: Desk, person: str, what: Say, key: str = "k") -> Lease:
     lease = desk.lease(person)
-    desk.store.submit("p", person, lease.assignment, key, what(lease.shown))
+    desk.store.write(submit_answer, "p", person, lease.assignment, key, what(lease.shown))
     return lease
 
 
@@ -230,17 +236,7 @@ def test_every_kind_becomes_rows_that_read_back(
     assert snapshot.events == (answered,) * len(expected)
     words = (tmp_path / "rows.jsonl").read_text() + snapshot_path(tmp_path / "rows.jsonl").read_text()
     assert not any(hint in words for hint in ("person 0", "secret", lease.assignment, "a car is none"))
-    assert desk.store.check() == []
-
-
-def test_rows_are_the_same_in_every_kind_of_file(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk, person = desk_of(make_desk, tmp_path / "labels.db", "pair", pair_body(1))
-    say(desk, person, lambda shown: {"strength": 1})
-    files = [tmp_path / f"rows{ending}" for ending in (".jsonl", ".jsonl.gz", ".parquet")]
-    for number, rows in enumerate(files):
-        export(desk.store, "p", tmp_path / str(number) / rows.name)
-    found = [read(tmp_path / str(number) / rows.name) for number, rows in enumerate(files)]
-    assert found[0] == found[1] == found[2]
+    assert desk.store.read(store_faults) == []
 
 
 def test_what_says_nothing_of_the_answers_is_counted_and_no_row(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -252,6 +248,10 @@ def test_what_says_nothing_of_the_answers_is_counted_and_no_row(make_desk: MakeD
     say(desk, person, lambda shown: {"strength": 0}, "2")
     snapshot = export(desk.store, "p", tmp_path / "rows.jsonl")
     assert (snapshot.rows, snapshot.left_out) == (1, {"that say nothing of the answers": 1})
+
+
+def give(desk: Desk, person: str, lease: Lease, key: str, strength: int) -> None:
+    desk.store.write(submit_answer, "p", person, lease.assignment, key, {"strength": strength})
 
 
 def crowded(make_desk: MakeDesk, where: str | Path) -> Desk:
@@ -268,29 +268,28 @@ def crowded(make_desk: MakeDesk, where: str | Path) -> Desk:
                 continue
             divided = person == two and number in (1, 2)
             strength = -desk.better(lease) if divided else desk.better(lease)
-            desk.store.submit("p", person, lease.assignment, f"k{number}", {"strength": strength})
+            give(desk, person, lease, f"k{number}", strength)
     # Of task 1 people stay divided; of task 2 a reviewer decides.
     tasks = {lease.task: number for (_, number), lease in held.items()}
     decided = next(name for name, number in tasks.items() if number == 2)
-    desk.store.adjudicate("p", decided, {"strength": -1}, reason="error", actor="r1", key="k")
+    desk.store.write(adjudicate, "p", decided, {"strength": -1}, reason="error", actor="r1", key="k")
     # Of task 3 a place is lost to somebody quicker, of task 4 somebody suspended has one, 5 stays open.
-    desk.store.skip("p", two, held[two, 4].assignment, "s", "unclear")
-    desk.store.skip("p", two, held[two, 5].assignment, "t", "unclear")
+    desk.store.write(skip_task, "p", two, held[two, 4].assignment, "s", "unclear")
+    desk.store.write(skip_task, "p", two, held[two, 5].assignment, "t", "unclear")
     desk.clock.advance(minutes=31)
     for person, wanted in ((late, 3), (bad, 4)):
         while tasks[(lease := desk.lease(person)).task] != wanted:
-            desk.store.skip("p", person, lease.assignment, lease.assignment, "unclear")
-        strength = desk.better(lease)
-        desk.store.submit("p", person, lease.assignment, "k", {"strength": strength})
-    lease = held[two, 3]
-    desk.store.submit("p", two, lease.assignment, "k3", {"strength": desk.better(lease)})
-    desk.store.add_tasks("p", [pair_body(50, gold={"better": 0})], actor="o1")
+            desk.store.write(skip_task, "p", person, lease.assignment, lease.assignment, "unclear")
+        give(desk, person, lease, "k", desk.better(lease))
+    give(desk, two, held[two, 3], "k3", desk.better(held[two, 3]))
+    desk.store.write(add_tasks, "p", [pair_body(50, gold={"better": 0})], actor="o1")
     settings = desk.store.project("p")
-    desk.store.set_project(replace(settings, gold_share=1.0, guidelines="Be fair."), actor="o1")
+    desk.store.write(set_project, replace(settings, gold_share=1.0, guidelines="Be fair."), actor="o1")
     desk.answer(one)
     body = {"label": {"strength": 1}, "order": [1, 0], "wording": "v1"}
-    desk.store.remember(Entry(project="p", actor="m@1", kind="judged", subject=decided, body=body))
-    desk.store.set_standing("p", bad, "suspended", reason="clicks left", actor="r1")
+    judged = Entry(project="p", actor="m@1", kind="judged", subject=decided, body=body)
+    desk.store.write(Transaction.record, judged)
+    desk.store.write(set_standing, "p", bad, "suspended", reason="clicks left", actor="r1")
     return desk
 
 
@@ -349,7 +348,7 @@ def test_a_snapshot_says_what_it_is_of(make_desk: MakeDesk, tmp_path: Path) -> N
     assert (snapshot.store, snapshot.project) == (str(tmp_path / "labels.db"), "p")
     assert (snapshot.seq, snapshot.link) == position
     assert snapshot.tasks == {"adjudicated": 1, "done": 3, "item": 1, "open": 1, "review": 1}
-    status = desk.store.status("p")
+    status = desk.store.read(project_status, "p")
     assert (snapshot.labels, snapshot.tasks) == (status.labels, status.tasks)
     assert snapshot.sha256 == file_hash(tmp_path / "out" / "rows.jsonl")
     assert len(snapshot.events) == snapshot.rows
@@ -388,29 +387,29 @@ def test_the_same_position_and_filters_are_the_same_bytes_and_remembered_once(
     assert exported(desk) == 1
     export(desk.store, "p", tmp_path / "4.jsonl", filters=Filters(surplus=True))
     assert exported(desk) == 2
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_an_export_at_a_position_is_the_one_that_was_made_then(
     make_desk: MakeDesk, where: str | Path, tmp_path: Path
 ) -> None:
     desk = make_desk(where, tasks=6, overlap=2)
-    desk.store.set_project(replace(desk.store.project("p"), name="q"), actor="o1")
+    desk.store.write(set_project, replace(desk.store.project("p"), name="q"), actor="o1")
     one, two = desk.people(2)
     made: list[tuple[Snapshot, bytes]] = []
     for number in range(6):
         for person in (one, two):
             lease = desk.lease(person)
             label = {"strength": 1, "why": f"my cousin wrote number {number}"}
-            desk.store.submit("p", person, lease.assignment, f"k{number}", label)
+            desk.store.write(submit_answer, "p", person, lease.assignment, f"k{number}", label)
             if number % 2:
-                desk.store.revise("p", person, lease.assignment, f"r{number}", {"strength": -3})
-        desk.store.add_tasks("q", [pair_body(number)], actor="o1")
+                desk.store.write(revise_answer, "p", person, lease.assignment, f"r{number}", {"strength": -3})
+        desk.store.write(add_tasks, "q", [pair_body(number)], actor="o1")
         rows = tmp_path / f"{number}.jsonl"
         made.append((export(desk.store, "p", rows), rows.read_bytes()))
-    desk.store.set_project(replace(desk.store.project("p"), most=2, overlap=2), actor="o1")
-    desk.store.set_standing("p", two, "suspended", reason="clicks left", actor="r1")
-    desk.store.erase("p", one, actor="o1")
+    desk.store.write(set_project, replace(desk.store.project("p"), most=2, overlap=2), actor="o1")
+    desk.store.write(set_standing, "p", two, "suspended", reason="clicks left", actor="r1")
+    erase_person(desk.store, "p", one, actor="o1")
     for number, (snapshot, content) in enumerate(made):
         rows = tmp_path / f"again{number}.jsonl"
         assert export(desk.store, "p", rows, position=snapshot.seq) == snapshot
@@ -440,15 +439,15 @@ def test_the_newest_position_is_read_from_the_tables(make_desk: MakeDesk, tmp_pa
 
 def test_a_decision_is_exported_once_however_often_it_was_made(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = crowded(make_desk, tmp_path / "labels.db")
-    (decided,) = [task["id"] for task in desk.store.tasks("p", "adjudicated")]
+    (decided,) = [task["id"] for task in desk.store.read(project_tasks, "p", "adjudicated")]
     for number, strength in enumerate((2, -3)):
-        desk.store.adjudicate(
-            "p", decided, {"strength": strength}, reason="taste", actor="r2", key=str(number)
+        desk.store.write(
+            adjudicate, "p", decided, {"strength": strength}, reason="taste", actor="r2", key=str(number)
         )
     export(desk.store, "p", tmp_path / "rows.jsonl")
     own = [r for r in read(tmp_path / "rows.jsonl") if isinstance(r, Comparison) and r.annotator == "r2"]
     assert [record.strength for record in own] == [3.0]
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_labels_of_somebody_erased_stay_as_clicks_and_excluded_ones_stay_out(
@@ -457,28 +456,28 @@ def test_labels_of_somebody_erased_stay_as_clicks_and_excluded_ones_stay_out(
     desk = crowded(make_desk, where)
     before = export(desk.store, "p", tmp_path / "before.jsonl")
     for person in ("a1", "a4"):
-        desk.store.erase("p", person, actor="o1")
+        erase_person(desk.store, "p", person, actor="o1")
     after = export(desk.store, "p", tmp_path / "after.jsonl")
     assert (tmp_path / "after.jsonl").read_bytes() == (tmp_path / "before.jsonl").read_bytes()
     assert after.left_out == before.left_out
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(
     make_desk: MakeDesk, where: str | Path, tmp_path: Path
 ) -> None:
     desk = make_desk(where, tasks=1)
-    reviewer = desk.store.token("p", "reviewer", name="Rita").pseudonym
+    reviewer = desk.store.write(issue_token, "p", "reviewer", name="Rita").pseudonym
     (one,) = desk.people(1)
     lease = desk.answer(one)
     label = {"strength": -1, "why": "my cousin wrote it"}
-    desk.store.adjudicate("p", lease.task, label, reason="taste", actor=reviewer, key="k")
+    desk.store.write(adjudicate, "p", lease.task, label, reason="taste", actor=reviewer, key="k")
     export(desk.store, "p", tmp_path / "before.jsonl")
-    desk.store.erase("p", reviewer, actor="o1")
+    erase_person(desk.store, "p", reviewer, actor="o1")
     assert "cousin" not in str(list(desk.store.events()))
     export(desk.store, "p", tmp_path / "after.jsonl")
     assert (tmp_path / "after.jsonl").read_bytes() == (tmp_path / "before.jsonl").read_bytes()
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(
@@ -490,13 +489,17 @@ def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(
     for number, strength in enumerate((1, -2, 3)):
         label, own = {"strength": strength, "why": "my cousin"}, ("p", one, lease.assignment, str(number))
         if number:
-            desk.store.revise(*own, label)
+            desk.store.write(revise_answer, *own, label)
         else:
-            desk.store.submit(*own, label)
-    desk.store.erase("p", one, actor="o1")
-    assert desk.store.status("p").labels == export(desk.store, "p", tmp_path / "rows.jsonl").rows == 1
+            desk.store.write(submit_answer, *own, label)
+    erase_person(desk.store, "p", one, actor="o1")
+    assert (
+        desk.store.read(project_status, "p").labels
+        == export(desk.store, "p", tmp_path / "rows.jsonl").rows
+        == 1
+    )
     assert '"strength": 3.0' in (tmp_path / "rows.jsonl").read_text()
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(
@@ -504,15 +507,15 @@ def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(
 ) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=1)
     (one,) = desk.people(1)
-    desk.store.prefer("p", one, declined=["war, since my home was bombed"])
+    desk.store.write(set_preferences, "p", one, declined=["war, since my home was bombed"])
     lease = desk.lease(one)
-    desk.store.submit("p", one, lease.assignment, "k", {"strength": 1, "why": "ada"})
-    desk.store.erase("p", one, actor="o1")
+    desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1, "why": "ada"})
+    erase_person(desk.store, "p", one, actor="o1")
     (erased,) = [event.body for event in desk.store.events() if event.kind == "erased"]
     assert erased is not None
     assert all("request" not in item["body"] for item in erased["remains"])
-    assert "bombed" not in str(list(desk.store.events())) + str(desk.store.annotators("p"))
-    assert desk.store.check() == []
+    assert "bombed" not in str(list(desk.store.events())) + str(desk.store.read(project_people, "p"))
+    assert desk.store.read(store_faults) == []
 
 
 def test_a_row_leads_to_its_events_and_an_event_to_its_rows(
@@ -527,8 +530,8 @@ def test_a_row_leads_to_its_events_and_an_event_to_its_rows(
     snapshot = export(desk.store, "p", rows)
     chosen = next(n for n, seq in enumerate(snapshot.events, 1) if at(desk, seq).actor == two)
     lease = at(desk, snapshot.events[chosen - 1]).subject
-    desk.store.note("p", two, lease, "n", "sure")
-    desk.store.revise("p", two, lease, "r", {"strength": 3})
+    desk.store.write(add_note, "p", two, lease, "n", "sure")
+    desk.store.write(revise_answer, "p", two, lease, "r", {"strength": 3})
     found = trace_row(desk.store, rows, chosen)
     kinds = ["project-set", "task-added", "leased", "answered", "exported", "noted", "revised"]
     assert [event.kind for event in found] == kinds

@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from plaudit.collect.answers import CONVERSATIONS, check_label
-from plaudit.collect.app.forms import draft_of, field_of_form, is_answer_field, label_from_form, values_of
-from plaudit.collect.kinds import check_task, shown_task
+from plaudit.collect.answers import (
+    check_label,
+    draft_of,
+    field_of_form,
+    is_answer_field,
+    label_from_form,
+    values_of,
+)
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError
+from plaudit.collect.tasks import check_task, shown_task
 
 FLAGS = ("harmful", "false")
 ASPECTS = ("helpful", "true: or not?")
@@ -153,9 +160,10 @@ def test_every_label_that_is_taken_survives_the_form(kind: str, data: st.DataObj
     values = values_of(shown(kind), label)
     assert all(isinstance(value, str) for given in values.values() for value in given)
     again = label_from_form(shown(kind), values)
-    if kind in CONVERSATIONS:
+    conversation = KINDS[kind].conversation
+    if conversation is not None:
         # The turns stay with the store, and no form has them.
-        label = {name: label[name] for name in CONVERSATIONS[kind] if name in label}
+        label = {name: label[name] for name in conversation.sent if name in label}
         assert again == said(label)
     else:
         assert check_label(again, body(kind), project(kind)) == said(label)

@@ -13,10 +13,15 @@ from urllib.parse import quote, urlsplit
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from plaudit.collect.adding import add_tasks
+from plaudit.collect.answering import own_history, submit_answer
 from plaudit.collect.app import pages
 from plaudit.collect.app.api import ENDPOINTS, PREFIX, Endpoint
 from plaudit.collect.app.pages import Page, form_token
 from plaudit.collect.app.server import PAGES
+from plaudit.collect.people import issue_token, make_invite, set_standing
+from plaudit.collect.progress import project_tasks, store_faults
+from plaudit.collect.sessions import open_session
 from tests.collect.browser.tasks import CONVERSATIONS, KINDS, LABELS, office
 from tests.collect.desks import Desk, MakeDesk, pair_body
 from tests.collect.test_http import served
@@ -118,20 +123,22 @@ class Everybody:
     def __init__(self, desk: Desk, url: str) -> None:
         self.store, self.url = desk.store, url
         roles = ("owner", "reviewer", "annotator")
-        self.people = {role: desk.store.token("p", role, name=role).pseudonym for role in roles}
+        self.people = {role: desk.store.write(issue_token, "p", role, name=role).pseudonym for role in roles}
         for person in (self.people["annotator"], self.people["reviewer"]):
             lease = desk.lease(person)
             kind = lease.shown["kind"]
             if kind not in CONVERSATIONS:
-                desk.store.submit("p", person, lease.assignment, "k", LABELS[kind])
+                desk.store.write(submit_answer, "p", person, lease.assignment, "k", LABELS[kind])
                 desk.lease(person)
-        assignments = [row["assignment"] for row in desk.store.history("p", self.people["annotator"], 9)]
+        assignments = [
+            row["assignment"] for row in desk.store.read(own_history, "p", self.people["annotator"], 9)
+        ]
         self.words = {
-            "task": [row["id"] for row in desk.store.tasks("p", None, 9, 0)],
+            "task": [row["id"] for row in desk.store.read(project_tasks, "p", None, 9, 0)],
             "assignment": [*assignments, "w2", "w3"],
             # Not those who ask: an owner that is erased asks nothing more.
-            "person": [desk.store.token("p", "annotator", name="Victim").pseudonym],
-            "invite": [desk.store.invite("p", uses=100, actor="o1")],
+            "person": [desk.store.write(issue_token, "p", "annotator", name="Victim").pseudonym],
+            "invite": [desk.store.write(make_invite, "p", uses=100, actor="o1")],
             "secret": ["x"],
         }
 
@@ -140,7 +147,7 @@ class Everybody:
         headers = {"Origin": self.url, "Sec-Fetch-Site": "same-origin"}
         if role is None:
             return headers, ""
-        secret = self.store.open_session("p", self.people[role], by="password").secret
+        secret = self.store.write(open_session, "p", self.people[role], by="password").secret
         token = form_token(secret)
         cookie = f"plaudit-{self.url.rpartition(':')[2]}={secret}"
         return {**headers, "Cookie": cookie, "X-Form-Token": token}, token
@@ -189,7 +196,7 @@ def test_no_request_to_a_page_is_a_fault_of_the_server(tmp_path: Path) -> None:
             assert wire.status(page.method, path, body, headers) < 500, (page.method, path, body)
 
         ask_for()
-        assert place.store.check() == []
+        assert place.store.read(store_faults) == []
 
 
 @pytest.mark.parametrize("ask", KINDS)
@@ -217,12 +224,12 @@ def test_no_form_is_a_fault_of_the_server(tmp_path: Path, ask: str) -> None:
             assert wire.status(form.method, path, body, headers) < 500, (path, pairs)
 
         send()
-        assert place.store.check() == []
+        assert place.store.read(store_faults) == []
 
 
 def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", overlap=3)
-    desk.store.add_tasks("p", [pair_body(9, gold={"better": 0})], actor="o1")
+    desk.store.write(add_tasks, "p", [pair_body(9, gold={"better": 0})], actor="o1")
     with served(desk) as api, Wire(api.url) as wire:
 
         @settings(max_examples=400, deadline=None)
@@ -231,7 +238,9 @@ def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk, tmp
             endpoint = data.draw(st.sampled_from(ENDPOINTS))
             client = data.draw(st.sampled_from((api.owner, api.reviewer, api.annotator)))
             if data.draw(st.booleans()):
-                desk.store.set_standing("p", api.pseudonyms["annotator"], "active", reason="r", actor="o1")
+                desk.store.write(
+                    set_standing, "p", api.pseudonyms["annotator"], "active", reason="r", actor="o1"
+                )
             method, path, body = data.draw(api_requests(endpoint))
             # Erased and revoked people answer nothing more, and the rest is to be asked too.
             if path.endswith(("/revoke", "/erase")) and any(name in path for name in api.pseudonyms.values()):
@@ -240,4 +249,4 @@ def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk, tmp
             assert wire.status(method, path, body, headers) < 500, (method, path, body)
 
         ask()
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []

@@ -13,7 +13,8 @@ import pytest
 from plaudit.collect.app.api import PREFIX
 from plaudit.collect.app.render import static
 from plaudit.collect.app.server import serve_in_background
-from plaudit.collect.store import LabelStore
+from plaudit.collect.database import Database
+from plaudit.collect.people import make_invite
 from tests.collect.desks import Desk, MakeDesk
 from tests.collect.visitors import Reply, Visitor
 
@@ -58,8 +59,7 @@ def fails(*_: object) -> None:
 
 def faults(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reply]:
     """Of a page and of the API."""
-    for name in ("session", "identity"):
-        monkeypatch.setattr(LabelStore, name, fails)
+    monkeypatch.setattr(Database, "ask", fails)
     yield visitor.get("/account")
     yield visitor.send("POST", f"{PREFIX}/next", b"{}", {"Authorization": "Bearer p_x"})
 
@@ -90,7 +90,7 @@ def test_every_answer_carries_the_headers(visitor: Visitor, monkeypatch: pytest.
 
 
 def test_cookies_are_of_this_host_and_no_script_reads_them(visitor: Visitor, desk: Desk) -> None:
-    invite = desk.store.invite("p", actor="o1")
+    invite = desk.store.write(make_invite, "p", actor="o1")
     guest = Visitor(visitor.url, behind=visitor.behind)
     page = guest.get(f"/join/{invite}")
     entered = guest.send_form(f"/join/{invite}", name="Ada", password="correct horse battery")

@@ -21,11 +21,29 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from plaudit.collect.desk import Lease, Nothing
+from plaudit.collect.adding import add_tasks, adjudicate, close_task, set_project
+from plaudit.collect.answering import (
+    add_note,
+    revise_answer,
+    save_draft,
+    skip_task,
+    submit_answer,
+    undo_answer,
+)
+from plaudit.collect.desk import Lease, Nothing, next_task
 from plaudit.collect.export import export
 from plaudit.collect.log import Entry, Event
+from plaudit.collect.people import set_standing
+from plaudit.collect.privacy import erase_person
+from plaudit.collect.progress import (
+    project_people,
+    project_status,
+    project_tasks,
+    rebuild_tables,
+    store_faults,
+)
 from plaudit.collect.refusals import KeyConflictError, NotYoursError
-from plaudit.collect.transaction import Receipt
+from plaudit.collect.store import Receipt, Transaction
 from plaudit.errors import UserError
 from tests.collect.desks import Cluster, Desk, pair_body
 
@@ -77,22 +95,24 @@ class History(RuleBasedStateMachine):
         self.store = self.desk.store
         items = [pair_body(100 + n, gold={"better": 0}) for n in range(2)]
         first = [pair_body(200 + n, gold={"better": 1}, qualify=True) for n in range(3)]
-        self.store.add_tasks("p", [*items, *first], actor="o1")
+        self.store.write(add_tasks, "p", [*items, *first], actor="o1")
         self.people = self.desk.people(3)
         if veteran:
             self.work_for_long(overlap)
 
     def work_for_long(self, overlap: int) -> None:
         """Enough answers of the first person that some of them are asked for once more."""
-        self.store.set_project(replace(self.store.project("p"), repeat=0.0), actor="o1")
-        self.store.add_tasks("p", [pair_body(300 + n) for n in range(54)], actor="o1")
+        self.store.write(set_project, replace(self.store.project("p"), repeat=0.0), actor="o1")
+        self.store.write(add_tasks, "p", [pair_body(300 + n) for n in range(54)], actor="o1")
         for number in range(54):
-            found = self.store.next("p", self.people[0], f"long{number}")
+            found = self.store.write(next_task, "p", self.people[0], f"long{number}")
             if isinstance(found, Lease):
                 self.given(self.people[0], found)
-                self.store.submit("p", self.people[0], found.assignment, f"l{number}", {"strength": 1})
+                self.store.write(
+                    submit_answer, "p", self.people[0], found.assignment, f"l{number}", {"strength": 1}
+                )
                 self.answered.add(found.assignment)
-        self.store.set_project(replace(self.store.project("p"), repeat=0.4), actor="o1")
+        self.store.write(set_project, replace(self.store.project("p"), repeat=0.4), actor="o1")
 
     # What is known.
 
@@ -106,11 +126,13 @@ class History(RuleBasedStateMachine):
         return name, self.leases[name][0]
 
     def task(self, pick: int) -> dict[str, Any]:
-        found = self.store.tasks("p", limit=500)
+        found = self.store.read(project_tasks, "p", limit=500)
         return found[pick % len(found)]
 
     def standing(self, person: str) -> str:
-        return next(row["standing"] for row in self.store.annotators("p") if row["pseudonym"] == person)
+        return next(
+            row["standing"] for row in self.store.read(project_people, "p") if row["pseudonym"] == person
+        )
 
     def key(self) -> str:
         self.keys += 1
@@ -134,7 +156,7 @@ class History(RuleBasedStateMachine):
 
     def take(self, person: str, key: str | None) -> Lease | None:
         before = self.store.position()[0]
-        found = self.store.next("p", person, key)
+        found = self.store.write(next_task, "p", person, key)
         if isinstance(found, Nothing):
             assert (found.reason in ("suspended", "failed")) == (self.standing(person) in ENDED_WORK)
             return None
@@ -142,13 +164,13 @@ class History(RuleBasedStateMachine):
         new = [event for event in self.store.events(before) if event.kind in ("leased", "prolonged")]
         if new:
             self.check_place(found)
-            assert key is None or self.store.next("p", person, key) == found
+            assert key is None or self.store.write(next_task, "p", person, key) == found
         assert found.assignment not in self.answered
         return found
 
     def check_place(self, lease: Lease) -> None:
         """A place that was given was there to be given."""
-        row = next(row for row in self.store.tasks("p", limit=500) if row["id"] == lease.task)
+        row = next(row for row in self.store.read(project_tasks, "p", limit=500) if row["id"] == lease.task)
         if row["purpose"] == "work" and row["state"] == "open":
             assert row["taken"] + row["done"] <= row["wanted"]
 
@@ -179,13 +201,13 @@ class History(RuleBasedStateMachine):
         name, person = self.lease(pick)
         if name in self.answered or self.standing(person) in ENDED_WORK:
             with pytest.raises(NotYoursError):
-                self.store.submit("p", person, name, self.key(), label)
+                self.store.write(submit_answer, "p", person, name, self.key(), label)
         else:
             self.answer(name, person, label)
 
     def answer(self, name: str, person: str, label: dict[str, Any]) -> None:
         def how(words: Any, key: str) -> Receipt:
-            return self.store.submit("p", person, name, key, words)
+            return self.store.write(submit_answer, "p", person, name, key, words)
 
         assert self.send(person, label, how).assignment == name
         self.answered.add(name)
@@ -197,7 +219,7 @@ class History(RuleBasedStateMachine):
         if self.person(other) != person:
             before = self.store.position()
             with pytest.raises(NotYoursError):
-                self.store.submit("p", self.person(other), name, self.key(), {"strength": 1})
+                self.store.write(submit_answer, "p", self.person(other), name, self.key(), {"strength": 1})
             assert self.store.position() == before
 
     @precondition(lambda self: self.sent)
@@ -225,18 +247,22 @@ class History(RuleBasedStateMachine):
         name, person = self.lease(pick)
         own = ("p", person, name)
         if what == "note":
-            self.send(person, "is this right?", lambda words, key: self.store.note(*own, key, words))
+            self.send(
+                person, "is this right?", lambda words, key: self.store.write(add_note, *own, key, words)
+            )
         elif what in ("skip", "draft") and name not in self.answered:
             if what == "draft":
-                self.store.draft(*own, {"strength": 1, "why": "so far"})
+                self.store.write(save_draft, *own, {"strength": 1, "why": "so far"})
             elif not self.was_skipped(name):
-                self.send(person, "unclear", lambda words, key: self.store.skip(*own, key, words))
+                self.send(person, "unclear", lambda words, key: self.store.write(skip_task, *own, key, words))
         elif name in self.answered and self.standing(person) not in ENDED_WORK:
             if what == "undo":
-                self.send(person, name, lambda words, key: self.store.undo("p", person, words, key))
+                self.send(
+                    person, name, lambda words, key: self.store.write(undo_answer, "p", person, words, key)
+                )
                 self.answered.remove(name)
             elif what == "revise":
-                self.send(person, label, lambda words, key: self.store.revise(*own, key, words))
+                self.send(person, label, lambda words, key: self.store.write(revise_answer, *own, key, words))
 
     def was_skipped(self, name: str) -> bool:
         own = [event for event in self.store.events() if event.subject == name]
@@ -265,18 +291,18 @@ class History(RuleBasedStateMachine):
         person = self.person(pick)
         if self.standing(person) != "qualifying":
             standing = ("suspended", "active", "watch")[n % 3]
-            self.store.set_standing("p", person, standing, reason="clicks left", actor="r1")
+            self.store.write(set_standing, "p", person, standing, reason="clicks left", actor="r1")
 
     def _erase(self, pick: int, n: int) -> None:
         if len(self.people) > 2:
             person = self.person(pick)
-            self.store.erase("p", person, actor="o1")
+            erase_person(self.store, "p", person, actor="o1")
             self.people.remove(person)
             # Words that are gone cannot be compared with those of a repeated send.
             self.sent = {key: sent for key, sent in self.sent.items() if not key.startswith(f"{person}/")}
 
     def _close(self, pick: int, n: int) -> None:
-        self.store.close_task("p", self.task(pick)["id"], reason="broken", actor="o1")
+        self.store.write(close_task, "p", self.task(pick)["id"], reason="broken", actor="o1")
 
     def _decide(self, pick: int, n: int) -> None:
         task, label = self.task(pick), {"strength": n % 7 - 3, "why": "my cousin wrote it"}
@@ -285,25 +311,27 @@ class History(RuleBasedStateMachine):
             self.send(
                 "r1",
                 label,
-                lambda words, key: self.store.adjudicate("p", task["id"], words, key=key, **named),
+                lambda words, key: self.store.write(adjudicate, "p", task["id"], words, key=key, **named),
             )
 
     def _judge(self, pick: int, n: int) -> None:
         body = {"label": {"strength": n % 7 - 3}, "order": [0, 1], "wording": "v1"}
         wanted = self.task(pick)["id"]
-        self.store.remember(Entry(project="p", actor="m@1", kind="judged", subject=wanted, body=body))
+        self.store.write(
+            Transaction.record, Entry(project="p", actor="m@1", kind="judged", subject=wanted, body=body)
+        )
 
     def _add(self, pick: int, n: int) -> None:
-        self.store.add_tasks("p", [pair_body(pick % 9)], actor="o1")
+        self.store.write(add_tasks, "p", [pair_body(pick % 9)], actor="o1")
 
     @rule(overlap=st.integers(1, 4), more=st.integers(0, 2))
     def change_overlap(self, overlap: int, more: int) -> None:
         project = replace(self.store.project("p"), overlap=overlap, most=overlap + more)
-        self.store.set_project(project, actor="o1")
+        self.store.write(set_project, project, actor="o1")
 
     @rule()
     def export(self) -> None:
-        if self.store.status("p").labels:
+        if self.store.read(project_status, "p").labels:
             rows = self.folder / "rows.jsonl"
             try:
                 snapshot = export(self.store, "p", rows)
@@ -319,8 +347,8 @@ class History(RuleBasedStateMachine):
     def the_figures_add_up(self) -> None:
         if not hasattr(self, "desk"):
             return
-        status, people = self.store.status("p"), self.store.annotators("p")
-        assert sum(status.tasks.values()) == len(self.store.tasks("p", limit=500))
+        status, people = self.store.read(project_status, "p"), self.store.read(project_people, "p")
+        assert sum(status.tasks.values()) == len(self.store.read(project_tasks, "p", limit=500))
         assert status.labels + status.missing == status.wanted
         assert status.labels + status.surplus + status.items == sum(row["labels"] for row in people)
         assert sum(status.people.values()) == len(people)
@@ -348,7 +376,7 @@ class History(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     def check_all(self) -> None:
-        assert self.store.check() == []
+        assert self.store.read(store_faults) == []
         events = list(self.store.events())
         check_orders(events)
         check_caps(events)
@@ -358,8 +386,8 @@ class History(RuleBasedStateMachine):
             rows = self.folder / f"again{place}.jsonl"
             assert export(self.store, "p", rows, position=seq).seq == seq
             assert rows.read_bytes() == content
-        self.store.rebuild()
-        assert self.store.check() == []
+        self.store.write(rebuild_tables)
+        assert self.store.read(store_faults) == []
 
 
 def check_orders(events: list[Event]) -> None:

@@ -15,11 +15,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from plaudit.collect.adding import add_tasks, set_project
 from plaudit.collect.app.api import ENDPOINTS, PREFIX
 from plaudit.collect.app.safety import MOST_BYTES, MOST_TASK_BYTES, MOST_TASKS
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.client import LabelClient, RefusedError
 from plaudit.collect.export import export
+from plaudit.collect.people import issue_token
+from plaudit.collect.progress import project_status, project_tasks, store_faults
 from plaudit.collect.refusals import StoreUnavailableError
 from tests.collect.desks import Desk, MakeDesk, pair_body
 
@@ -30,7 +33,10 @@ class Served:
     def __init__(self, desk: Desk, url: str) -> None:
         self.desk, self.url = desk, url
         self.clients = list[LabelClient]()
-        tokens = {role: desk.store.token("p", role, name=role) for role in ("owner", "reviewer", "annotator")}
+        tokens = {
+            role: desk.store.write(issue_token, "p", role, name=role)
+            for role in ("owner", "reviewer", "annotator")
+        }
         self.owner, self.reviewer, self.annotator = (
             self.client(tokens[role].token) for role in ("owner", "reviewer", "annotator")
         )
@@ -101,7 +107,7 @@ def test_from_an_invite_to_rows(make_desk: MakeDesk, where: str | Path, tmp_path
         assert (tmp_path / "over.jsonl").read_bytes() == (tmp_path / "own.jsonl").read_bytes()
         assert own.seq == snapshot["seq"]
         assert {row["labels"] for row in api.owner.people() if row["role"] == "annotator"} == {4, 0}
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_every_address_wants_its_scope_and_a_token(api: Served) -> None:
@@ -126,7 +132,7 @@ def test_every_address_wants_its_scope_and_a_token(api: Served) -> None:
 
 
 def test_a_token_with_less_than_its_role_may_do_less(api: Served) -> None:
-    reader = api.desk.store.token("p", "owner", name="dashboard", scopes=["read"])
+    reader = api.desk.store.write(issue_token, "p", "owner", name="dashboard", scopes=["read"])
     client = api.client(reader.token)
     assert client.status()["labels"] == 0
     with pytest.raises(RefusedError, match="may not do this"):
@@ -147,10 +153,10 @@ def test_a_token_that_was_revoked_or_erased_opens_nothing(api: Served) -> None:
 
 
 def test_projects_of_one_store_never_see_each_other(api: Served) -> None:
-    api.desk.store.set_project(replace(api.desk.store.project("p"), name="q"), actor="o1")
-    api.desk.store.add_tasks("q", [pair_body(70)], actor="o1")
+    api.desk.store.write(set_project, replace(api.desk.store.project("p"), name="q"), actor="o1")
+    api.desk.store.write(add_tasks, "q", [pair_body(70)], actor="o1")
     mine = api.person().next()["task"]
-    foreign = api.client(api.desk.store.token("q", "annotator", name="Eve").token)
+    foreign = api.client(api.desk.store.write(issue_token, "q", "annotator", name="Eve").token)
     theirs = foreign.next()["task"]
     assert theirs["shown"]["prompt"] == "What is 70 + 70?"
     before = api.desk.store.position()
@@ -163,10 +169,10 @@ def test_projects_of_one_store_never_see_each_other(api: Served) -> None:
         with pytest.raises(RefusedError, match="was not given to you") as caught:
             call()
         assert caught.value.status == 403
-    owner = api.client(api.desk.store.token("q", "owner", name="Q").token)
+    owner = api.client(api.desk.store.write(issue_token, "q", "owner", name="Q").token)
     assert owner.status()["project"] == "q"
     assert [row["pseudonym"] for row in owner.people()] == ["a1", "o1"]
-    task = api.desk.store.tasks("p")[0]["id"]
+    task = api.desk.store.read(project_tasks, "p")[0]["id"]
     with pytest.raises(RefusedError) as missing:
         owner.adjudicate(task, {"strength": 1}, "error")
     assert missing.value.status == 404
@@ -183,7 +189,7 @@ def test_what_an_annotator_receives_tells_no_secrets(make_desk: MakeDesk, tmp_pa
         for n in range(6)
     ]
     rows += [pair_body(n, gold={"better": 0}, method="uncertain-method", score=0.25) for n in range(20, 26)]
-    desk.store.add_tasks("p", rows, actor="o1")
+    desk.store.write(add_tasks, "p", rows, actor="o1")
     received = bytearray()
     with served(desk) as api:
         ada, bob = api.person("Ada"), api.person("Bob")
@@ -221,7 +227,7 @@ def test_a_repeated_send_is_one(api: Served) -> None:
     with pytest.raises(RefusedError, match="used before") as caught:
         person.submit(task["assignment"], {"strength": -1}, "k1")
     assert caught.value.status == 409
-    assert api.desk.store.status("p").labels == 1
+    assert api.desk.store.read(project_status, "p").labels == 1
 
 
 def test_a_lost_reply_to_a_join_costs_no_second_person(api: Served) -> None:
@@ -420,7 +426,9 @@ def test_an_owner_changes_settings_but_not_where_the_server_reaches(api: Served)
 
 
 def test_reviewers_decide_blind_and_owners_know_names(api: Served) -> None:
-    api.desk.store.add_tasks("p", [pair_body(50, reference_answer="hidden-fact", priority=9.0)], actor="o1")
+    api.desk.store.write(
+        add_tasks, "p", [pair_body(50, reference_answer="hidden-fact", priority=9.0)], actor="o1"
+    )
     ada, bob, cem, dan = (api.person(name) for name in ("Ada", "Bob", "Cem", "Dan"))
     for strength, client in zip((2, -2, 0, 0), (ada, bob, cem, dan), strict=True):
         for _ in range(5):
@@ -472,7 +480,7 @@ def test_many_people_at_once_stay_below_the_cap(make_desk: MakeDesk, where: str 
         for thread in threads:
             thread.join(120)
     assert faults == []
-    status = desk.store.status("p")
+    status = desk.store.read(project_status, "p")
     assert status.labels >= 60
     assert status.surplus == 0
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []

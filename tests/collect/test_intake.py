@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from plaudit.collect.answering import submit_answer, take_in
 from plaudit.collect.asking import People, task_body
 from plaudit.collect.export import export
 from plaudit.collect.intake import Intake, Known, read_intake
+from plaudit.collect.people import join_project, make_invite, set_standing
+from plaudit.collect.privacy import erase_person
+from plaudit.collect.progress import project_people, project_status, project_tasks, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotYoursError
 from plaudit.collect.store import LabelStore
@@ -339,10 +343,10 @@ FILLED = [
 ]
 
 
-def take_in(store: LabelStore, path: Path) -> tuple[int, int, int, int]:
+def take_file_in(store: LabelStore, path: Path) -> tuple[int, int, int, int]:
     """New tasks, and of the answers those taken, repeated and surplus."""
     found = read_intake(path, store.project("p"))
-    added, given = store.take_in("p", found.bodies, found.given, actor="o1")
+    added, given = store.write(take_in, "p", found.bodies, found.given, actor="o1")
     return added.added, given.taken, given.repeated, given.surplus
 
 
@@ -351,16 +355,16 @@ def test_a_half_filled_file_becomes_tasks_and_labels_once(
 ):
     store = make_desk(where, tasks=0).store
     path = written(tmp_path, FILLED)
-    assert take_in(store, path) == (5, 4, 0, 0)
+    assert take_file_in(store, path) == (5, 4, 0, 0)
     seq = store.position()
-    assert take_in(store, path) == (0, 0, 4, 0)
+    assert take_file_in(store, path) == (0, 0, 4, 0)
     assert store.position() == seq
     # More of it was filled in since.
     path = written(tmp_path, [*FILLED[:4], people_row(5, "first", annotator="Ada")])
-    assert take_in(store, path) == (0, 1, 4, 0)
-    assert store.check() == []
-    assert store.status("p").tasks == {"done": 5}
-    assert [row["person"] for row in store.annotators("p")] == ["Ada", "Ben", "people"]
+    assert take_file_in(store, path) == (0, 1, 4, 0)
+    assert store.read(store_faults) == []
+    assert store.read(project_status, "p").tasks == {"done": 5}
+    assert [row["person"] for row in store.read(project_people, "p")] == ["Ada", "Ben", "people"]
     out = tmp_path / "labels.jsonl"
     found = export(store, "p", out)
     rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
@@ -375,7 +379,7 @@ def test_a_half_filled_file_becomes_tasks_and_labels_once(
 
 def test_names_and_the_time_of_the_app_stay_out_of_the_log(tmp_path: Path, make_desk: MakeDesk):
     store = make_desk(tmp_path / "labels.db", tasks=0, guidelines="Be kind.").store
-    take_in(store, written(tmp_path, FILLED))
+    take_file_in(store, written(tmp_path, FILLED))
     said = json.dumps([event.body for event in store.events()])
     assert "Ada" not in said
     leases = [event for event in store.events() if event.kind == "leased"]
@@ -390,42 +394,42 @@ def test_names_and_the_time_of_the_app_stay_out_of_the_log(tmp_path: Path, make_
 def test_the_next_person_sees_the_other_order_and_the_cap_holds(tmp_path: Path, make_desk: MakeDesk):
     desk = make_desk(tmp_path / "labels.db", tasks=0, overlap=2)
     path = written(tmp_path, [people_row(1, "first", annotator="Ada")])
-    take_in(desk.store, path)
+    take_file_in(desk.store, path)
     (late,) = desk.people(1)
     lease = desk.lease(late)
     assert lease.shown["answers"] == ["No 1.", "Yes 1."]
     # The last place is held in the app, so a second file gets none.
     other = written(tmp_path, [people_row(1, "first", annotator="Ben")])
-    assert take_in(desk.store, other) == (0, 1, 0, 1)
-    desk.store.submit("p", late, lease.assignment, "k", {"strength": 1})
-    assert desk.store.status("p").labels == 2
-    assert desk.store.status("p").surplus == 1
-    assert desk.store.check() == []
+    assert take_file_in(desk.store, other) == (0, 1, 0, 1)
+    desk.store.write(submit_answer, "p", late, lease.assignment, "k", {"strength": 1})
+    assert desk.store.read(project_status, "p").labels == 2
+    assert desk.store.read(project_status, "p").surplus == 1
+    assert desk.store.read(store_faults) == []
 
 
 def test_two_copies_filled_in_by_two_people_are_two_labels(tmp_path: Path, make_desk: MakeDesk):
     store = make_desk(tmp_path / "labels.db", tasks=0, overlap=2).store
     for name in ("Ada", "Ben"):
         path = written(tmp_path, [people_row(1, "first", annotator=name)])
-        assert take_in(store, path)[1:] == (1, 0, 0)
-    assert store.status("p").tasks == {"done": 1}
+        assert take_file_in(store, path)[1:] == (1, 0, 0)
+    assert store.read(project_status, "p").tasks == {"done": 1}
 
 
 def test_another_answer_of_the_same_person_is_refused_and_nothing_changes(
     tmp_path: Path, make_desk: MakeDesk
 ):
     store = make_desk(tmp_path / "labels.db", tasks=0).store
-    take_in(store, written(tmp_path, FILLED))
+    take_file_in(store, written(tmp_path, FILLED))
     seq = store.position()
     changed = written(tmp_path, [people_row(9, "first"), people_row(1, "second", annotator="Ada")])
     with pytest.raises(KeyConflictError, match=r"rows.jsonl:2: another answer of a1 to the same task"):
-        take_in(store, changed)
+        take_file_in(store, changed)
     assert store.position() == seq
 
 
 def given_in_the_app(desk: Desk, folder: Path) -> tuple[str, Path]:
     """A task that a person of the app holds, and a file in which it is filled in under the same name."""
-    take_in(desk.store, written(folder, [people_row(1, None)]))
+    take_file_in(desk.store, written(folder, [people_row(1, None)]))
     (who,) = desk.people(1)
     desk.lease(who)
     return who, written(folder, [people_row(1, "first", annotator="person 0")])
@@ -435,28 +439,28 @@ def test_nobody_labels_a_task_twice(tmp_path: Path, make_desk: MakeDesk):
     desk = make_desk(tmp_path / "labels.db", tasks=0)
     who, path = given_in_the_app(desk, tmp_path)
     with pytest.raises(NotYoursError, match=f"rows.jsonl:1: {who} was given this task in the app"):
-        take_in(desk.store, path)
-    desk.store.set_standing("p", who, "suspended", reason="tired", actor="o1")
+        take_file_in(desk.store, path)
+    desk.store.write(set_standing, "p", who, "suspended", reason="tired", actor="o1")
     with pytest.raises(NotYoursError, match=f"{who} is suspended in project p"):
-        take_in(desk.store, path)
+        take_file_in(desk.store, path)
 
 
 def test_two_people_of_one_name_are_told_apart_by_nobody(tmp_path: Path, make_desk: MakeDesk):
     desk = make_desk(tmp_path / "labels.db", tasks=0)
-    secret = desk.store.invite("p", uses=2, actor="o1")
+    secret = desk.store.write(make_invite, "p", uses=2, actor="o1")
     for _ in range(2):
-        desk.store.join(secret, "Ada")
+        join_project(desk.store, secret, "Ada")
     with pytest.raises(FieldError, match=r"rows.jsonl:1, annotator: .*'Ada', as a1 and a2 are both called"):
-        take_in(desk.store, written(tmp_path, FILLED))
+        take_file_in(desk.store, written(tmp_path, FILLED))
 
 
 def test_an_erased_person_leaves_the_clicks_that_were_taken_in(tmp_path: Path, make_desk: MakeDesk):
     store = make_desk(tmp_path / "labels.db", tasks=0).store
-    take_in(store, written(tmp_path, FILLED))
-    store.erase("p", "a1", actor="o1")
-    assert store.check() == []
-    assert store.status("p").labels == 4
-    assert [row["person"] for row in store.annotators("p")] == [None, "Ben", "people"]
+    take_file_in(store, written(tmp_path, FILLED))
+    erase_person(store, "p", "a1", actor="o1")
+    assert store.read(store_faults) == []
+    assert store.read(project_status, "p").labels == 4
+    assert [row["person"] for row in store.read(project_people, "p")] == [None, "Ben", "people"]
 
 
 @pytest.mark.parametrize(
@@ -511,14 +515,14 @@ def test_a_file_of_an_earlier_round_answers_what_was_asked_already(
     verdicts = [{"better": "second"}, {"better": None}, {"better": "first"}]
     rows = [{**row, **verdict} for row, verdict in zip(rows, verdicts, strict=True)]
     intake = read_intake(written(tmp_path, rows), desk.store.project("p"))
-    added, taken = desk.store.take_in("p", intake.bodies, intake.given, actor="o1")
+    added, taken = desk.store.write(take_in, "p", intake.bodies, intake.given, actor="o1")
     assert (added.added, added.repeated, taken.taken) == (0, 3, 2)
-    assert len(desk.store.tasks("p")) == 3
+    assert len(desk.store.read(project_tasks, "p")) == 3
     assert people.wait(ids) is not None
     person = desk.people(1)[0]
     lease = desk.lease(person)
     assert lease.task == ids[1]
-    desk.store.submit("p", person, lease.assignment, "k", {"none": True})
+    desk.store.write(submit_answer, "p", person, lease.assignment, "k", {"none": True})
     found = people.verdicts(tasks, 0)
     assert [None if one is None else one.probability for one in found] == [1.0, None, 0.0]
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from plaudit.collect.answering import save_draft
 from plaudit.collect.answers import agreed_flags, agrees_with_gold, check_label, side, without_free_text
-from plaudit.collect.kinds import KINDS, check_task, shown_task
+from plaudit.collect.desk import next_task
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError
+from plaudit.collect.tasks import check_task, shown_task
 from tests.collect.desks import MakeDesk
 
 TEXTS = ("Pear.", "Fig.", "Oak.", "Car.")
@@ -499,9 +502,9 @@ def test_half_an_answer_is_plain_json_too(make_desk: MakeDesk, tmp_path: Path) -
         "x",
     ):
         with pytest.raises(FieldError, match="label"):
-            desk.store.draft("p", one, lease.assignment, draft)
-    desk.store.draft("p", one, lease.assignment, {"why": "Größe 東京 😀"})
-    again = desk.store.next("p", one)
+            desk.store.write(save_draft, "p", one, lease.assignment, draft)
+    desk.store.write(save_draft, "p", one, lease.assignment, {"why": "Größe 東京 😀"})
+    again = desk.store.write(next_task, "p", one)
     assert again.draft == {"why": "Größe 東京 😀"}  # type: ignore[union-attr]
 
 

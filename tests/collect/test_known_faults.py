@@ -10,9 +10,13 @@ from urllib.parse import quote
 
 import pytest
 
+from plaudit.collect.adding import add_tasks, set_project
 from plaudit.collect.app.api import PREFIX
 from plaudit.collect.app.pages import OnceLink, Solo
 from plaudit.collect.app.server import serve_in_background
+from plaudit.collect.people import identity_of, issue_token
+from plaudit.collect.progress import project_people, store_faults
+from plaudit.collect.sessions import find_session, open_session
 from plaudit.collect.store import LabelStore, open_store
 from tests.collect.desks import Desk, MakeDesk, pair_body
 from tests.collect.test_http import Served, served
@@ -54,11 +58,11 @@ def test_cve_2023_43791_no_store_knows_the_sessions_of_another(tmp_path: Path) -
     try:
         (ada,), (bob,) = first.people(1), second.people(1)
         assert ada == bob
-        secret = first.store.open_session("p", ada, by="password").secret
-        token = first.store.token("p", "owner", name="O").token
-        assert first.store.session(secret) is not None
-        assert second.store.session(secret) is None
-        assert second.store.identity(token) is None
+        secret = first.store.write(open_session, "p", ada, by="password").secret
+        token = first.store.write(issue_token, "p", "owner", name="O").token
+        assert find_session(first.store, secret) is not None
+        assert find_session(second.store, secret) is None
+        assert identity_of(second.store, token) is None
     finally:
         first.store.close()
         second.store.close()
@@ -125,7 +129,7 @@ def test_nobody_gives_themselves_more_by_a_field(api: Served) -> None:
         "scopes": "manage",
     }
     page.post(f"/join/{invite}", fields)
-    joined = [row for row in api.desk.store.annotators("p") if row["person"] == "Eve"]
+    joined = [row for row in api.desk.store.read(project_people, "p") if row["person"] == "Eve"]
     assert [row["role"] for row in joined] in ([], ["annotator"])
 
 
@@ -160,7 +164,7 @@ def test_words_of_sql_are_words(api: Served) -> None:
         assert found in ((200, {"tasks": []}), (422, found[1])), spell
         names = [row["person"] for row in api.owner.people()]
         assert spell in names
-    assert api.desk.store.check() == []
+    assert api.desk.store.read(store_faults) == []
 
 
 def test_no_text_forges_an_event(api: Served) -> None:
@@ -174,7 +178,7 @@ def test_no_text_forges_an_event(api: Served) -> None:
     assert [event.kind for event in events] == ["invited", "joined", "leased", "noted"]
     assert events[-1].body is not None
     assert events[-1].body["text"] == forged
-    assert api.desk.store.check() == []
+    assert api.desk.store.read(store_faults) == []
 
 
 def test_nobody_is_there_by_default(tmp_path: Path) -> None:
@@ -198,7 +202,7 @@ def test_a_token_in_an_address_opens_nothing(api: Served) -> None:
     token = api.owner.token
     for name in ("token", "access_token", "authorization", "session", "key"):
         assert api.send("GET", f"{PREFIX}/status?{name}={token}")[0] == 401
-    secret = api.desk.store.open_session("p", api.pseudonyms["owner"], by="password").secret
+    secret = api.desk.store.write(open_session, "p", api.pseudonyms["owner"], by="password").secret
     assert Visitor(api.url).get(f"/account?session={secret}").status == 303
 
 
@@ -209,8 +213,7 @@ def test_a_fault_of_the_server_tells_nothing_of_the_machine(
         raise ZeroDivisionError(f"/home/somebody/{api.desk.store.where} PGPASSWORD=hunter2")
 
     owner = Visitor(api.url).sign_in(api.desk.store, api.pseudonyms["owner"])
-    monkeypatch.setattr(LabelStore, "counts", fails)
-    monkeypatch.setattr(LabelStore, "sessions", fails)
+    monkeypatch.setattr(LabelStore, "read", fails)
     status, said = api.send("GET", f"{PREFIX}/me", token=api.owner.token)
     page = owner.get("/account")
     assert (status, page.status) == (500, 500)
@@ -222,7 +225,7 @@ def test_a_fault_of_the_server_tells_nothing_of_the_machine(
 
 def test_the_link_of_one_person_works_once(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db")
-    person = desk.store.token("p", "reviewer", name="you").pseudonym
+    person = desk.store.write(issue_token, "p", "reviewer", name="you").pseudonym
     link = OnceLink.new()
     assert len(link.secret) >= 32
     with serve_in_background(desk.store, solo=Solo(project="p", pseudonym=person, link=link)) as server:
@@ -235,8 +238,8 @@ def test_the_link_of_one_person_works_once(make_desk: MakeDesk, tmp_path: Path) 
 
 
 def test_projects_of_one_name_in_other_letters_are_apart(api: Served) -> None:
-    api.desk.store.set_project(replace(api.desk.store.project("p"), name="P"), actor="o1")
-    api.desk.store.add_tasks("P", [pair_body(80)], actor="o1")
-    other = api.client(api.desk.store.token("P", "owner", name="O").token)
+    api.desk.store.write(set_project, replace(api.desk.store.project("p"), name="P"), actor="o1")
+    api.desk.store.write(add_tasks, "P", [pair_body(80)], actor="o1")
+    other = api.client(api.desk.store.write(issue_token, "P", "owner", name="O").token)
     assert [row["role"] for row in other.people()] == ["owner"]
     assert other.status()["project"] == "P"

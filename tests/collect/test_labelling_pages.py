@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
-from plaudit.collect.answering import FLAG_REASONS, SKIP_REASONS
+from plaudit.collect.adding import add_tasks, close_task, set_project
+from plaudit.collect.answering import FLAG_REASONS, SKIP_REASONS, own_history
 from plaudit.collect.app.render import LANGUAGES, words
 from plaudit.collect.kinds import KINDS
+from plaudit.collect.own import own_preferences
+from plaudit.collect.people import set_standing
+from plaudit.collect.progress import project_status, project_tasks
 from plaudit.collect.project import Project, guidelines_version
+from plaudit.collect.sessions import sign_in
 from tests.collect.browsers import TASKS, Browser, HtmlPage, desk_of, given_labels, signed_in
 from tests.collect.desks import Desk, MakeDesk
 
@@ -92,7 +97,8 @@ def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(
 
 def test_no_page_tells_models_gold_or_others_labels(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=2, overlap=2, gold_share=0.5)
-    desk.store.add_tasks(
+    desk.store.write(
+        add_tasks,
         "p",
         [{**TASKS["pair"], "prompt": "Gold?", "gold": {"better": 1}, "metadata": {"secret": 1}}],
         actor="o1",
@@ -129,7 +135,7 @@ def test_undo_brings_the_answer_back_to_be_changed(pairs: Desk) -> None:
     again = browser.send(after.form("undo"))
     assert again.form().value("assignment") == page.form().value("assignment")
     browser.send(form, strength="-1")
-    assert [row["label"]["strength"] for row in pairs.store.history("p", browser.pseudonym)] == [-1]
+    assert [row["label"]["strength"] for row in pairs.store.read(own_history, "p", browser.pseudonym)] == [-1]
 
 
 def test_an_answer_is_changed_from_the_history(pairs: Desk) -> None:
@@ -210,7 +216,7 @@ def test_guidelines_are_read_before_the_first_task_and_again_when_they_change(
     page = browser.send(page.form("/guidelines/read"))
     assert page.path == "/label"
     changed = desk.store.project("p")
-    desk.store.set_project(type(changed)(name="p", guidelines="Be short."), actor="o1")
+    desk.store.write(set_project, type(changed)(name="p", guidelines="Be short."), actor="o1")
     # Changed meanwhile: the answer counts under what was read, and the next task waits.
     after = browser.send(page.form(), strength="1")
     assert after.path == "/guidelines"
@@ -227,7 +233,7 @@ def test_guidelines_are_read_before_the_first_task_and_again_when_they_change(
 def test_somebody_who_does_not_qualify_is_told_so_with_figures(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=1, qualify_n=2)
     items = [{**TASKS["pair"], "prompt": f"Q{n}?", "gold": {"better": 0}, "qualify": True} for n in range(2)]
-    desk.store.add_tasks("p", items, actor="o1")
+    desk.store.write(add_tasks, "p", items, actor="o1")
     browser = signed_in(desk.store)
     page = browser.get("/label")
     assert "Qualification: 0 of 2" in page.words
@@ -243,7 +249,7 @@ def test_somebody_who_does_not_qualify_is_told_so_with_figures(make_desk: MakeDe
 def test_somebody_who_qualifies_is_told_so(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=1, qualify_n=2, qualify_floor=0.2)
     items = [{**TASKS["pair"], "prompt": f"Q{n}?", "gold": {"better": 0}, "qualify": True} for n in range(2)]
-    desk.store.add_tasks("p", items, actor="o1")
+    desk.store.write(add_tasks, "p", items, actor="o1")
     browser = signed_in(desk.store)
     page = browser.get("/label")
     for _ in range(2):
@@ -266,7 +272,7 @@ def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(
     make_desk: MakeDesk, tmp_path: Path
 ) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=0, upsetting=("war",))
-    desk.store.add_tasks("p", [{**TASKS["pair"], "category": "war"}], actor="o1")
+    desk.store.write(add_tasks, "p", [{**TASKS["pair"], "category": "war"}], actor="o1")
     browser = signed_in(desk.store)
     page = browser.get("/label")
     assert '<details class="blur">' in page.html
@@ -279,20 +285,20 @@ def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(
         areas="law, , cooking،tea",
     )
     assert "Saved" in done.words
-    assert desk.store.preferences("p", browser.pseudonym) == {
+    assert desk.store.read(own_preferences, "p", browser.pseudonym) == {
         "declined": ["war"],
         "languages": ["en", "de"],
         "areas": ["law", "cooking", "tea"],
     }
     assert 'value="war" checked' in done.html
-    desk.store.add_tasks("p", [{**TASKS["pair"], "prompt": "Another?", "category": "war"}], actor="o1")
+    desk.store.write(add_tasks, "p", [{**TASKS["pair"], "prompt": "Another?", "category": "war"}], actor="o1")
     assert "Nothing left to do" in browser.get("/label").words
 
 
 def test_markdown_is_shown_where_the_project_says_so(make_desk: MakeDesk, tmp_path: Path) -> None:
     body = {"prompt": "**Why?**", "candidates": [{"text": "*a* <b>x</b>"}, {"text": "b"}]}
     desk = make_desk(tmp_path / "labels.db", tasks=0, text="markdown")
-    desk.store.add_tasks("p", [body], actor="o1")
+    desk.store.write(add_tasks, "p", [body], actor="o1")
     html = signed_in(desk.store).get("/label").html
     assert "<strong>Why?</strong>" in html
     assert "<em>a</em> &lt;b&gt;x" in html
@@ -328,7 +334,7 @@ def test_a_lease_that_ended_while_somebody_typed_takes_the_free_place(pairs: Des
     after = browser.send(page.form(), strength="1", why="Slow but sure")
     assert after.status == 200
     assert "came after the task was full" not in after.words
-    assert pairs.store.status("p").labels == 1
+    assert pairs.store.read(project_status, "p").labels == 1
 
 
 def test_late_work_is_kept_as_surplus_and_said_so(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -345,8 +351,8 @@ def test_late_work_is_kept_as_surplus_and_said_so(make_desk: MakeDesk, tmp_path:
 def test_a_task_that_was_closed_meanwhile_takes_the_answer_and_says_so(pairs: Desk) -> None:
     browser = signed_in(pairs.store)
     page = browser.get("/label")
-    for row in pairs.store.tasks("p"):
-        pairs.store.close_task("p", row["id"], reason="enough", actor="o1")
+    for row in pairs.store.read(project_tasks, "p"):
+        pairs.store.write(close_task, "p", row["id"], reason="enough", actor="o1")
     after = browser.send(page.form(), strength="1")
     assert "Your last answer is kept" in after.words
     assert len(given_labels(pairs)) == 1
@@ -361,7 +367,7 @@ def test_a_page_left_open_over_night_is_shown_again_with_all_that_was_typed(pair
     assert "Thought of all evening" in lost.html
     assert given_labels(pairs) == []
     # Signed in again in another tab, the same page can be sent once more.
-    opened = pairs.store.sign_in("p", "Ada", "a long way to go")
+    opened = sign_in(pairs.store, "p", "Ada", "a long way to go")
     again = Browser(pairs.store, opened.secret)
     form = lost.forms[0] if lost.forms[0].value("key") else next(f for f in lost.forms if f.value("key"))
     refused = again.send(form)
@@ -397,7 +403,7 @@ def test_two_tabs_with_the_same_task_lose_nothing(pairs: Desk) -> None:
     page = conflict(pairs, browser, browser.get("/label"), browser.get("/label"))
     form = next(form for form in page.forms if form.action.startswith("/label/edit/"))
     assert browser.send(form).path == "/history"
-    (held,) = pairs.store.history("p", browser.pseudonym)
+    (held,) = pairs.store.read(own_history, "p", browser.pseudonym)
     assert held["label"] == {"strength": -3, "why": "In the second tab"}
 
 
@@ -411,7 +417,7 @@ def test_going_back_and_sending_something_else_is_no_second_answer(pairs: Desk) 
 def test_who_was_suspended_meanwhile_sees_why_and_what_was_typed(pairs: Desk) -> None:
     browser = signed_in(pairs.store)
     page = browser.get("/label")
-    pairs.store.set_standing("p", browser.pseudonym, "suspended", reason="too quick", actor="o1")
+    pairs.store.write(set_standing, "p", browser.pseudonym, "suspended", reason="too quick", actor="o1")
     after = browser.send(page.form(), strength="1", why="A long text")
     # The sessions of a suspended person end; the words are shown all the same.
     assert after.status in (401, 403)

@@ -14,8 +14,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from plaudit.collect import review
+from plaudit.collect.adding import add_tasks, close_task, set_project
 from plaudit.collect.app.server import PAGES
 from plaudit.collect.export import read_snapshot, trace_row
+from plaudit.collect.people import join_project, look_at_invite, make_invite, record_refusal
+from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.quality.cache import keep_report
 from plaudit.collect.quality.result import quality_to_dict
@@ -68,7 +71,7 @@ def test_who_is_signed_out_is_led_to_the_sign_in(office: Office) -> None:
 
 
 def test_what_is_another_projects_is_not_there(office: Office) -> None:
-    office.store.set_project(Project(name="q"), actor="o1")
+    office.store.write(set_project, Project(name="q"), actor="o1")
     other = Browser(office, "owner", "q")
     task, person = office.divide()[0], office.annotator.pseudonym
     # In both projects people are called by the same pseudonyms: this one is not there in the other.
@@ -82,10 +85,10 @@ def test_what_is_another_projects_is_not_there(office: Office) -> None:
             f"/manage/people/{person}/{verb}", standing="suspended", reason="x", confirm=person
         )
         assert found.status_code == 404, verb
-    invite = office.store.invite("p", actor="o1")
+    invite = office.store.write(make_invite, "p", actor="o1")
     (listed,) = review.invites(office.store, "p")
     other.post("/manage/invites/end", invite=listed.id)
-    assert office.store.look_at_invite(invite).uses == 1
+    assert office.store.read(look_at_invite, invite).uses == 1
     assert "What is 1" not in other.get("/manage/tasks").text
 
 
@@ -134,8 +137,8 @@ def test_an_empty_project_says_so(tmp_path: Path) -> None:
     office = Office(tmp_path / "labels.db")
     try:
         for task in review.search_tasks(office.store, "p").tasks:
-            office.store.close_task("p", task.id, reason="none", actor="o1")
-        office.store.set_project(Project(name="empty"), actor="o1")
+            office.store.write(close_task, "p", task.id, reason="none", actor="o1")
+        office.store.write(set_project, Project(name="empty"), actor="o1")
         owner = Browser(office, "owner", "empty")
         assert "nothing to label yet" in owner.get("/manage").text
         assert "Nothing fits." in owner.get("/manage/tasks").text
@@ -149,8 +152,8 @@ def test_an_empty_project_says_so(tmp_path: Path) -> None:
 
 def test_tasks_are_found_by_words_in_any_order_case_and_alphabet(office: Office) -> None:
     prompts = ["Wie groß ist die ÜBERRASCHUNG?", 'Say "no" 100% of the time\\now', "لماذا السماء زرقاء؟"]
-    office.store.add_tasks(
-        "p", [pair_body(50 + at, prompt=text) for at, text in enumerate(prompts)], actor="o"
+    office.store.write(
+        add_tasks, "p", [pair_body(50 + at, prompt=text) for at, text in enumerate(prompts)], actor="o"
     )
 
     def found(words: str) -> list[str]:
@@ -172,7 +175,7 @@ def test_tasks_are_found_by_words_in_any_order_case_and_alphabet(office: Office)
 
 
 def test_pages_of_tasks_follow_one_another_without_gap_or_repeat(office: Office) -> None:
-    office.store.add_tasks("p", [pair_body(100 + number) for number in range(120)], actor="o1")
+    office.store.write(add_tasks, "p", [pair_body(100 + number) for number in range(120)], actor="o1")
     listed, path, pages = list[str](), "/manage/tasks?words=what", 0
     while True:
         page, pages = office.owner.get(path).text, pages + 1
@@ -201,7 +204,7 @@ def test_a_reviewer_sees_a_divided_task_without_people_and_models(office: Office
 
 
 def test_items_whose_answer_is_known_are_for_owners_alone(office: Office) -> None:
-    office.store.add_tasks("p", [pair_body(77, gold={"better": 0})], actor="o1")
+    office.store.write(add_tasks, "p", [pair_body(77, gold={"better": 0})], actor="o1")
     (item,) = review.search_tasks(office.store, "p", state="item", items=True).tasks
     assert item.id in office.owner.get("/manage/tasks").text
     assert "&#34;better&#34;: 0" in office.owner.get(f"/manage/tasks/{item.id}").text
@@ -229,12 +232,12 @@ def test_tasks_are_added_as_lines_and_a_wrong_line_is_named(office: Office) -> N
     assert re.findall(r'<th scope="row" class="number">(\d+)</th>', page.text) == ["3", "4"]
     assert "{not json" in page.text
     assert "2 lines are wrong" in page.text
-    assert office.store.status("p").tasks == {"open": 4}
+    assert office.store.read(project_status, "p").tasks == {"open": 4}
     page = office.owner.post("/manage/add", lines="\n".join(right))
     assert ("2 tasks were added." in page.text, "1 task was there already" in page.text) == (True, True)
     again = office.owner.post("/manage/add", lines="\n".join(right))
     assert "0 tasks were added." in again.text
-    assert office.store.status("p").tasks == {"open": 6}
+    assert office.store.read(project_status, "p").tasks == {"open": 6}
     assert office.owner.post("/manage/add", lines="\n").status_code == 422
     many = office.owner.post("/manage/add", lines="{}\n" * 20_001)
     assert (many.status_code, "at most 20,000" in many.text) == (413, True)
@@ -344,8 +347,8 @@ def test_an_export_is_a_zip_that_can_be_traced(office: Office, tmp_path: Path) -
 
 def test_the_pay_sheet_has_everybody_and_no_formula(office: Office) -> None:
     office.divide()
-    invite = office.store.invite("p", actor="o1")
-    office.store.join(invite, "=HYPERLINK(1)")
+    invite = office.store.write(make_invite, "p", actor="o1")
+    join_project(office.store, invite, "=HYPERLINK(1)")
     page = office.owner.get("/manage/pay.csv")
     assert "attachment" in page.headers["content-disposition"]
     rows = {row["pseudonym"]: row for row in csv.DictReader(io.StringIO(page.content.decode("utf-8-sig")))}
@@ -355,7 +358,7 @@ def test_the_pay_sheet_has_everybody_and_no_formula(office: Office) -> None:
 
 def test_the_audit_trail_is_read_page_by_page(office: Office) -> None:
     for number in range(70):
-        office.store.refused("p", "nobody", f"attempt {number} <b>")
+        office.store.write(record_refusal, "p", "nobody", f"attempt {number} <b>")
     first = office.owner.get("/manage/log?kind=refused")
     assert "attempt 69 &lt;b&gt;" in first.text
     onward = re.search(r'href="(/manage/log\?kind=refused&amp;before=\d+)"', first.text)

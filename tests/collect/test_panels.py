@@ -5,17 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.collect.desk import Lease
-from plaudit.collect.people import Panel
+from plaudit.collect.adding import add_tasks
+from plaudit.collect.answering import submit_answer
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.own import completion_code, guidelines_read, qualification, read_guidelines
+from plaudit.collect.people import Panel, join_project, look_at_invite, make_invite, set_standing
+from plaudit.collect.progress import rebuild_tables, store_faults
 from plaudit.collect.refusals import FieldError, NotYoursError
 from tests.collect.desks import Desk, MakeDesk, pair_body
 
 
 def _answer_all(desk: Desk, person: str, *, right: bool = True) -> int:
     answered = 0
-    while isinstance(found := desk.store.next("p", person, secrets.token_hex(4)), Lease):
+    while isinstance(found := desk.store.write(next_task, "p", person, secrets.token_hex(4)), Lease):
         strength = desk.better(found) * (1 if right else -1)
-        desk.store.submit("p", person, found.assignment, secrets.token_hex(4), {"strength": strength})
+        desk.store.write(
+            submit_answer, "p", person, found.assignment, secrets.token_hex(4), {"strength": strength}
+        )
         answered += 1
     return answered
 
@@ -24,46 +30,46 @@ def test_the_same_participant_is_the_same_person_and_costs_one_use(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
     desk = make_desk(where)
-    secret = desk.store.invite("p", uses=2, actor="o1", panel=Panel(code="C1X7"))
-    assert desk.store.look_at_invite(secret).panel
-    first = desk.store.join(secret, None, participant="5f0a")
-    again = desk.store.join(secret, "another name", participant=" 5f0a ")
-    other = desk.store.join(secret, "", participant="77bc")
+    secret = desk.store.write(make_invite, "p", uses=2, actor="o1", panel=Panel(code="C1X7"))
+    assert desk.store.read(look_at_invite, secret).panel
+    first = join_project(desk.store, secret, None, participant="5f0a")
+    again = join_project(desk.store, secret, "another name", participant=" 5f0a ")
+    other = join_project(desk.store, secret, "", participant="77bc")
     assert first.pseudonym == again.pseudonym == "a1"
     assert (first.person, again.person, other.pseudonym) == ("5f0a", "5f0a", "a2")
     with pytest.raises(NotYoursError, match="used already"):
-        desk.store.join(secret, None, participant="93e1")
+        join_project(desk.store, secret, None, participant="93e1")
     # Who joined before comes in again, also when all uses are gone.
-    assert desk.store.look_at_invite(secret).uses == 0
-    assert desk.store.join(secret, None, participant="77bc").pseudonym == "a2"
+    assert desk.store.read(look_at_invite, secret).uses == 0
+    assert join_project(desk.store, secret, None, participant="77bc").pseudonym == "a2"
 
 
 def test_an_invite_of_a_panel_wants_an_id_and_no_other_does(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where)
-    panel = desk.store.invite("p", actor="o1", panel=Panel(code="C1X7"))
-    plain = desk.store.invite("p", actor="o1")
+    panel = desk.store.write(make_invite, "p", actor="o1", panel=Panel(code="C1X7"))
+    plain = desk.store.write(make_invite, "p", actor="o1")
     for secret, participant in ((panel, None), (panel, " "), (plain, "5f0a")):
         with pytest.raises(FieldError, match="participant: "):
-            desk.store.join(secret, "Ada", participant=participant)
+            join_project(desk.store, secret, "Ada", participant=participant)
     with pytest.raises(FieldError, match="role: "):
-        desk.store.invite("p", role="owner", actor="o1", panel=Panel(code="C1X7"))
+        desk.store.write(make_invite, "p", role="owner", actor="o1", panel=Panel(code="C1X7"))
     with pytest.raises(FieldError, match="tasks: "):
-        desk.store.invite("p", actor="o1", panel=Panel(code="C1X7", tasks=0))
+        desk.store.write(make_invite, "p", actor="o1", panel=Panel(code="C1X7", tasks=0))
 
 
 def test_the_code_is_shown_once_there_is_nothing_left_to_do_and_stands_in_no_event(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
     desk = make_desk(where, tasks=3)
-    secret = desk.store.invite("p", actor="o1", panel=Panel(code="C1X7"))
-    person = desk.store.join(secret, None, participant="5f0a").pseudonym
-    assert desk.store.completion("p", person) is None
+    secret = desk.store.write(make_invite, "p", actor="o1", panel=Panel(code="C1X7"))
+    person = join_project(desk.store, secret, None, participant="5f0a").pseudonym
+    assert desk.store.read(completion_code, "p", person) is None
     held = desk.lease(person)
-    assert desk.store.completion("p", person) is None
-    desk.store.submit("p", person, held.assignment, "k", {"strength": 1})
-    assert desk.store.completion("p", person) is None
+    assert desk.store.read(completion_code, "p", person) is None
+    desk.store.write(submit_answer, "p", person, held.assignment, "k", {"strength": 1})
+    assert desk.store.read(completion_code, "p", person) is None
     _answer_all(desk, person)
-    assert desk.store.completion("p", person) == "C1X7"
+    assert desk.store.read(completion_code, "p", person) == "C1X7"
     words = str(list(desk.store.events()))
     assert "C1X7" not in words
     assert "5f0a" not in words
@@ -73,22 +79,22 @@ def test_the_code_is_shown_after_so_many_answers_where_the_invite_says_how_many(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
     desk = make_desk(where, tasks=3)
-    secret = desk.store.invite("p", actor="o1", panel=Panel(code="C1X7", tasks=2))
-    person = desk.store.join(secret, None, participant="5f0a").pseudonym
+    secret = desk.store.write(make_invite, "p", actor="o1", panel=Panel(code="C1X7", tasks=2))
+    person = join_project(desk.store, secret, None, participant="5f0a").pseudonym
     codes = []
     for _ in range(2):
         desk.answer(person)
-        codes.append(desk.store.completion("p", person))
+        codes.append(desk.store.read(completion_code, "p", person))
     assert codes == [None, "C1X7"]
-    desk.store.set_standing("p", person, "suspended", reason="at random", actor="o1")
-    assert desk.store.completion("p", person) is None
+    desk.store.write(set_standing, "p", person, "suspended", reason="at random", actor="o1")
+    assert desk.store.read(completion_code, "p", person) is None
 
 
 def test_who_came_by_no_panel_has_no_code(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where, tasks=1)
     (person,) = desk.people(1)
     desk.answer(person)
-    assert desk.store.completion("p", person) is None
+    assert desk.store.read(completion_code, "p", person) is None
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -97,17 +103,19 @@ def test_a_person_learns_how_qualifying_ended_and_nothing_before(
 ) -> None:
     desk = make_desk(where, tasks=1, qualify_n=8)
     items = [pair_body(100 + number, gold={"better": 0}, qualify=True) for number in range(8)]
-    desk.store.add_tasks("p", items, actor="o1")
+    desk.store.write(add_tasks, "p", items, actor="o1")
     (person,) = desk.people(1)
-    assert desk.store.qualification("p", person).state == "running"
+    assert desk.store.read(qualification, "p", person).state == "running"
     for _ in range(7):
         held = desk.lease(person)
         strength = desk.better(held) * (1 if right else -1)
-        desk.store.submit("p", person, held.assignment, secrets.token_hex(4), {"strength": strength})
-    found = desk.store.qualification("p", person)
+        desk.store.write(
+            submit_answer, "p", person, held.assignment, secrets.token_hex(4), {"strength": strength}
+        )
+    found = desk.store.read(qualification, "p", person)
     assert (found.state, found.answered, found.right, found.lower) == ("running", 7, 0, 0)
     _answer_all(desk, person, right=right)
-    found = desk.store.qualification("p", person)
+    found = desk.store.read(qualification, "p", person)
     assert (found.state, found.answered, found.needed) == ("passed" if right else "failed", 8, 8)
     assert found.right == (8 if right else 0)
     assert (found.lower >= found.floor) == right
@@ -118,7 +126,7 @@ def test_where_nobody_is_asked_to_qualify_there_is_nothing_to_report(
 ) -> None:
     desk = make_desk(where)
     (person,) = desk.people(1)
-    assert desk.store.qualification("p", person).state == "none"
+    assert desk.store.read(qualification, "p", person).state == "none"
 
 
 def test_which_guidelines_somebody_has_read_is_remembered_once_for_each_version(
@@ -126,14 +134,14 @@ def test_which_guidelines_somebody_has_read_is_remembered_once_for_each_version(
 ) -> None:
     desk = make_desk(where)
     (person,) = desk.people(1)
-    assert desk.store.guidelines_read("p", person) is None
+    assert desk.store.read(guidelines_read, "p", person) is None
     for version in ("5499befb38db", "5499befb38db", "0123456789ab"):
-        desk.store.read_guidelines("p", person, version)
-        assert desk.store.guidelines_read("p", person) == version
+        desk.store.write(read_guidelines, "p", person, version)
+        assert desk.store.read(guidelines_read, "p", person) == version
     with pytest.raises(FieldError, match="version: "):
-        desk.store.read_guidelines("p", person, "<script>")
+        desk.store.write(read_guidelines, "p", person, "<script>")
     read = [event.body for event in desk.store.events() if event.kind == "guidelines-read"]
     assert read == [{"version": "5499befb38db"}, {"version": "0123456789ab"}]
-    assert desk.store.check() == []
-    desk.store.rebuild()
-    assert desk.store.guidelines_read("p", person) == "0123456789ab"
+    assert desk.store.read(store_faults) == []
+    desk.store.write(rebuild_tables)
+    assert desk.store.read(guidelines_read, "p", person) == "0123456789ab"

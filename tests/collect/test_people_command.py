@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.collect.desk import Lease
+from plaudit.collect.adding import add_tasks
+from plaudit.collect.answering import submit_answer
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.own import completion_code
+from plaudit.collect.people import join_project
 from plaudit.collect.refusals import NotYoursError
+from plaudit.collect.sessions import find_session, sign_in
 from plaudit.collect.store import LabelStore, open_store
 from tests.collect.desks import pair_body
 
@@ -28,7 +33,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     Path("p.yaml").write_text("project: helpful\n")
     assert main(["collect", "project", "p.yaml"]) == 0
     with closing(open_store("labels.db")) as store:
-        store.add_tasks("helpful", [pair_body(number) for number in range(3)], actor="o1")
+        store.write(add_tasks, "helpful", [pair_body(number) for number in range(3)], actor="o1")
 
     def collect(*words: object, status: int = 0) -> str:
         capsys.readouterr()
@@ -40,7 +45,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     secret = collect("invite", "--uses", 3).strip()
     with closing(open_store("labels.db")) as store:
         for name in ("Ada", "Bob", "=cmd|' /C calc'!A1"):
-            store.join(secret, name, password=WORD)
+            join_project(store, secret, name, password=WORD)
     return collect
 
 
@@ -49,9 +54,17 @@ def _store() -> closing[LabelStore]:
 
 
 def _label(store: LabelStore, person: str) -> None:
-    lease = store.next("helpful", person, "k")
+    lease = store.write(next_task, "helpful", person, "k")
     assert isinstance(lease, Lease)
-    store.submit("helpful", person, lease.assignment, "k2", {"strength": 1, "why": "clearer"}, seconds=90)
+    store.write(
+        submit_answer,
+        "helpful",
+        person,
+        lease.assignment,
+        "k2",
+        {"strength": 1, "why": "clearer"},
+        seconds=90,
+    )
 
 
 def test_everybody_is_listed_with_what_they_did(run: Run) -> None:
@@ -71,7 +84,7 @@ def test_everybody_is_listed_with_what_they_did(run: Run) -> None:
 
 def test_a_person_is_shown_by_name_and_by_pseudonym(run: Run) -> None:
     with _store() as store:
-        store.sign_in("helpful", "Ada", WORD)
+        sign_in(store, "helpful", "Ada", WORD)
     shown = run("person", "Ada")
     assert run("person", "a1") == shown
     assert "signed in since " in shown
@@ -81,7 +94,7 @@ def test_a_person_is_shown_by_name_and_by_pseudonym(run: Run) -> None:
 def test_a_name_of_two_people_is_not_guessed(run: Run) -> None:
     secret = run("invite").strip()
     with _store() as store:
-        store.join(secret, "Ada")
+        join_project(store, secret, "Ada")
     assert "'Ada' may be a1 or a4 of helpful; say which" in run("person", "Ada", "--erase", status=2)
 
 
@@ -111,10 +124,10 @@ def test_erasing_leaves_the_click_and_no_word(run: Run) -> None:
 
 def test_sessions_and_tokens_end_together(run: Run) -> None:
     with _store() as store:
-        secret = store.sign_in("helpful", "Ada", WORD).secret
+        secret = sign_in(store, "helpful", "Ada", WORD).secret
     assert run("person", "Ada", "--end-sessions") == "a1 of helpful: 1 sessions and 1 tokens ended\n"
     with _store() as store:
-        assert store.session(secret) is None
+        assert find_session(store, secret) is None
 
 
 def test_suspending_wants_a_reason(run: Run) -> None:
@@ -131,9 +144,9 @@ def test_a_password_is_set_by_standard_input_and_a_usual_one_is_refused(
     monkeypatch.setattr("sys.stdin", io.StringIO("another horse in the rain\n"))
     assert "a1 of helpful has another password" in run("person", "Ada", "--password")
     with _store() as store:
-        assert store.sign_in("helpful", "Ada", "another horse in the rain")
+        assert sign_in(store, "helpful", "Ada", "another horse in the rain")
         with pytest.raises(NotYoursError):
-            store.sign_in("helpful", "Ada", WORD)
+            sign_in(store, "helpful", "Ada", WORD)
 
 
 def test_the_pay_sheet_has_no_formula_and_is_for_nobody_elses_eyes(run: Run) -> None:
@@ -150,9 +163,9 @@ def test_the_pay_sheet_has_no_formula_and_is_for_nobody_elses_eyes(run: Run) -> 
 def test_an_invite_of_a_panel_carries_its_code(run: Run) -> None:
     secret = run("invite", "--panel", "--code", "C1X7", "--tasks", 1, "--uses", 20).strip()
     with _store() as store:
-        person = store.join(secret, None, participant="5f0a").pseudonym
+        person = join_project(store, secret, None, participant="5f0a").pseudonym
         _label(store, person)
-        assert store.completion("helpful", person) == "C1X7"
+        assert store.read(completion_code, "helpful", person) == "C1X7"
 
 
 @pytest.mark.parametrize("words", [["--panel"], ["--code", "C1"], ["--tasks", 3]])

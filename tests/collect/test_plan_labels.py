@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.collect.answering import submit_answer
 from plaudit.collect.labelling_cost import SECONDS, LabellingRequest, labelling_cost
+from plaudit.collect.progress import project_status
 from tests.collect.desks import Desk, MakeDesk
 
 
@@ -67,7 +69,9 @@ def worked(desk: Desk, seconds: list[float]) -> Desk:
     (person,) = desk.people(1)
     for number, taken in enumerate(seconds):
         lease = desk.lease(person)
-        desk.store.submit("p", person, lease.assignment, f"k{number}", {"strength": -1}, seconds=taken)
+        desk.store.write(
+            submit_answer, "p", person, lease.assignment, f"k{number}", {"strength": -1}, seconds=taken
+        )
     return desk
 
 
@@ -91,7 +95,7 @@ def test_a_store_without_labels_says_that_nothing_was_measured(
     make_desk(tmp_path / "labels.db", tasks=2)
     assert "300 s each (assumed: nothing was measured)" in printed(capsys, "--store", tmp_path / "labels.db")
     done = worked(make_desk(tmp_path / "done.db", tasks=1), [5])
-    assert done.store.status("p").done
+    assert done.store.read(project_status, "p").done
     told = refused(capsys, "--store", tmp_path / "done.db")
     assert "no task is open, so nothing is left to plan; say --tasks N" in told
 

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.collect.pay import pay_csv
-from plaudit.collect.people import Panel
+from plaudit.collect.adding import add_tasks
+from plaudit.collect.answering import add_note, own_history, report_task, save_draft, skip_task, submit_answer
+from plaudit.collect.people import Panel, join_project, make_invite, set_preferences, set_standing
+from plaudit.collect.privacy import erase_person, export_person, group_sums, set_group
+from plaudit.collect.progress import pay_csv, pay_rows, rebuild_tables, store_faults
 from plaudit.collect.refusals import StoreUnavailableError
+from plaudit.collect.sessions import open_session
 from tests.collect.desks import Desk, MakeDesk, pair_body
 
 NAME = "Zerubbabel Quux"
@@ -20,17 +24,17 @@ GROUP = "people of Slaughter"
 
 def _somebody(desk: Desk) -> str:
     """A person of whom there is something in every table and every kind of event."""
-    secret = desk.store.invite("p", actor="o1", panel=Panel(code="C1X7"))
-    joined = desk.store.join(secret, NAME, participant="5f0a99panel")
+    secret = desk.store.write(make_invite, "p", actor="o1", panel=Panel(code="C1X7"))
+    joined = join_project(desk.store, secret, NAME, participant="5f0a99panel")
     person = joined.pseudonym
-    desk.store.open_session("p", person)
+    desk.store.write(open_session, "p", person)
     lease = desk.lease(person)
-    desk.store.submit("p", person, lease.assignment, "k1", {"strength": 2, "why": WROTE})
-    desk.store.note("p", person, lease.assignment, "k2", WROTE)
-    desk.store.flag("p", person, lease.assignment, "k3", "other", WROTE)
-    desk.store.prefer("p", person, declined=[WROTE])
-    desk.store.set_group("p", person, GROUP)
-    desk.store.draft("p", person, desk.lease(person).assignment, {"why": WROTE})
+    desk.store.write(submit_answer, "p", person, lease.assignment, "k1", {"strength": 2, "why": WROTE})
+    desk.store.write(add_note, "p", person, lease.assignment, "k2", WROTE)
+    desk.store.write(report_task, "p", person, lease.assignment, "k3", "other", WROTE)
+    desk.store.write(set_preferences, "p", person, declined=[WROTE])
+    desk.store.write(set_group, "p", person, GROUP)
+    desk.store.write(save_draft, "p", person, desk.lease(person).assignment, {"why": WROTE})
     return person
 
 
@@ -38,12 +42,14 @@ def test_everything_about_a_person_is_handed_out_without_secrets_and_checks(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
     desk = make_desk(where, gold_share=1.0)
-    desk.store.add_tasks("p", [pair_body(77, gold={"better": 0})], actor="o1")
-    other = desk.store.join(desk.store.invite("p", actor="o1"), "Somebody Else").pseudonym
+    desk.store.write(add_tasks, "p", [pair_body(77, gold={"better": 0})], actor="o1")
+    other = join_project(
+        desk.store, desk.store.write(make_invite, "p", actor="o1"), "Somebody Else"
+    ).pseudonym
     desk.answer(other)
     person = _somebody(desk)
-    desk.store.set_standing("p", person, "watch", reason="quick", actor="o1")
-    found = desk.store.export_person("p", person)
+    desk.store.write(set_standing, "p", person, "watch", reason="quick", actor="o1")
+    found = desk.store.read(export_person, "p", person)
     text = json.dumps(found)
     assert (found["name"], found["group"], found["participant"]) == (NAME, GROUP, "5f0a99panel")
     assert found["standing"] == "watch"
@@ -62,16 +68,16 @@ def test_what_somebody_wrote_is_gone_and_what_was_clicked_stays(
 ) -> None:
     desk = make_desk(where)
     person = _somebody(desk)
-    assert len(desk.store.history("p", person)) == 1
-    desk.store.erase("p", person, actor="o1")
-    assert desk.store.check() == []
-    found = desk.store.export_person("p", person)
+    assert len(desk.store.read(own_history, "p", person)) == 1
+    erase_person(desk.store, "p", person, actor="o1")
+    assert desk.store.read(store_faults) == []
+    found = desk.store.read(export_person, "p", person)
     text = json.dumps(found)
     assert not any(word in text for word in (NAME, WROTE, GROUP, "5f0a99panel"))
     assert not any(found[name] for name in ("name", "group", "participant", "sessions", "tokens", "drafts"))
-    assert [answer["label"] for answer in desk.store.history("p", person)] == [{"strength": 2}]
-    desk.store.rebuild()
-    assert [answer["label"] for answer in desk.store.history("p", person)] == [{"strength": 2}]
+    assert [answer["label"] for answer in desk.store.read(own_history, "p", person)] == [{"strength": 2}]
+    desk.store.write(rebuild_tables)
+    assert [answer["label"] for answer in desk.store.read(own_history, "p", person)] == [{"strength": 2}]
 
 
 def test_no_byte_of_an_erased_person_is_left_in_the_files(tmp_path: Path, make_desk: MakeDesk) -> None:
@@ -85,7 +91,7 @@ def test_no_byte_of_an_erased_person_is_left_in_the_files(tmp_path: Path, make_d
         return {word for word in (NAME, WROTE, GROUP, "5f0a99panel") if word.encode() in content}
 
     assert found() == {NAME, WROTE, GROUP, "5f0a99panel"}
-    desk.store.erase("p", person, actor="o1")
+    erase_person(desk.store, "p", person, actor="o1")
     # While the store is open: its own file, the -wal and the -shm.
     assert len(list(tmp_path.iterdir())) == 3
     assert found() == set()
@@ -102,8 +108,8 @@ def test_where_somebody_reads_on_it_is_reported_that_words_are_still_in_a_file(
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM log").fetchone()
     with pytest.raises(StoreUnavailableError, match="still reading the store"):
-        desk.store.erase("p", person, actor="o1")
-    assert desk.store.export_person("p", person)["standing"] == "erased"
+        erase_person(desk.store, "p", person, actor="o1")
+    assert desk.store.read(export_person, "p", person)["standing"] == "erased"
     reader.close()
 
 
@@ -113,30 +119,32 @@ def test_groups_are_shown_from_five_people_on_and_the_rest_in_one_sum(
     desk = make_desk(where, tasks=12)
     people = desk.people(12)
     for person in people[:5]:
-        desk.store.set_group("p", person, "nurses")
+        desk.store.write(set_group, "p", person, "nurses")
     for person in people[5:9]:
-        desk.store.set_group("p", person, "  sailors ")
+        desk.store.write(set_group, "p", person, "  sailors ")
     for person in (people[0], people[0], people[6]):
         desk.answer(person)
-    sums = desk.store.groups("p")
+    sums = desk.store.read(group_sums, "p")
     assert [(entry.group, entry.people, entry.labels) for entry in sums] == [("nurses", 5, 2), (None, 7, 1)]
-    desk.store.set_group("p", people[4], "")
-    assert [entry.group for entry in desk.store.groups("p")] == [None]
+    desk.store.write(set_group, "p", people[4], "")
+    assert [entry.group for entry in desk.store.read(group_sums, "p")] == [None]
     assert "nurses" not in str(list(desk.store.events()))
 
 
 def test_the_pay_sheet_counts_all_work_and_computes_nothing(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where, tasks=5, gold_share=0.5)
-    desk.store.add_tasks("p", [pair_body(77, gold={"better": 0})], actor="o1")
-    secret = desk.store.invite("p", uses=2, actor="o1")
+    desk.store.write(add_tasks, "p", [pair_body(77, gold={"better": 0})], actor="o1")
+    secret = desk.store.write(make_invite, "p", uses=2, actor="o1")
     evil = '=HYPERLINK("http://evil.example","click")'
-    first, second = (desk.store.join(secret, name).pseudonym for name in (evil, "Ada, B."))
+    first, second = (join_project(desk.store, secret, name).pseudonym for name in (evil, "Ada, B."))
     late = desk.lease(second)
     for _ in range(3):
         lease = desk.lease(first)
-        desk.store.submit("p", first, lease.assignment, lease.assignment, {"strength": 1}, seconds=20.5)
-    desk.store.skip("p", second, late.assignment, "k", "unclear")
-    rows = desk.store.pay("p")
+        desk.store.write(
+            submit_answer, "p", first, lease.assignment, lease.assignment, {"strength": 1}, seconds=20.5
+        )
+    desk.store.write(skip_task, "p", second, late.assignment, "k", "unclear")
+    rows = desk.store.read(pay_rows, "p")
     one, two = rows
     assert one.labels + one.gold == 3
     assert one.seconds == 61.5
@@ -145,8 +153,8 @@ def test_the_pay_sheet_counts_all_work_and_computes_nothing(where: str | Path, m
     assert sheet[0][:3] == ["pseudonym", "name", "participant"]
     assert sheet[1][1] == f"'{evil}"
     assert not any(cell.startswith(("=", "+", "-", "@")) for line in sheet for cell in line)
-    desk.store.erase("p", first, actor="o1")
-    assert desk.store.pay("p")[0].name is None
+    erase_person(desk.store, "p", first, actor="o1")
+    assert desk.store.read(pay_rows, "p")[0].name is None
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1", " =1", "＝1", "\u00a0+1"])
@@ -154,6 +162,6 @@ def test_a_cell_that_could_be_a_formula_stands_behind_an_apostrophe(
     tmp_path: Path, make_desk: MakeDesk, cell: str
 ) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=0)
-    desk.store.join(desk.store.invite("p", actor="o1"), f"{cell}x")
-    (_, line) = csv.reader(io.StringIO(pay_csv(desk.store.pay("p")), newline=""))
+    join_project(desk.store, desk.store.write(make_invite, "p", actor="o1"), f"{cell}x")
+    (_, line) = csv.reader(io.StringIO(pay_csv(desk.store.read(pay_rows, "p")), newline=""))
     assert line[1] == f"'{cell}x"

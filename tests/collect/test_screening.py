@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.collect.desk import Lease
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import submit_answer
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.people import join_project, make_invite, set_preferences, set_standing
+from plaudit.collect.progress import project_people, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.screening import (
     CutOffs,
@@ -36,10 +40,10 @@ def trial(make_desk: MakeDesk, where: Path, rights: dict[str, int], **settings: 
     """People who answered so many of the qualifying questions rightly, and flagged as well."""
     asked = {"qualify_n": QUESTIONS, "qualify_floor": 0.0, **settings}
     desk = make_desk(where, tasks=0, **asked)
-    desk.store.add_tasks("p", [qualifying(number) for number in range(QUESTIONS)], actor="o1")
-    secret = desk.store.invite("p", uses=len(rights), actor="o1")
+    desk.store.write(add_tasks, "p", [qualifying(number) for number in range(QUESTIONS)], actor="o1")
+    secret = desk.store.write(make_invite, "p", uses=len(rights), actor="o1")
     for name, right in rights.items():
-        person = desk.store.join(secret, name).pseudonym
+        person = join_project(desk.store, secret, name).pseudonym
         for number in range(QUESTIONS):
             lease = desk.lease(person)
             first_is_right = "I think" not in lease.shown["answers"][0]
@@ -50,7 +54,7 @@ def trial(make_desk: MakeDesk, where: Path, rights: dict[str, int], **settings: 
                     ["harmful"] if shown == (first_is_right == good) else [] for shown in (True, False)
                 ],
             }
-            desk.store.submit("p", person, lease.assignment, f"k{number}", label)
+            desk.store.write(submit_answer, "p", person, lease.assignment, f"k{number}", label)
     return desk
 
 
@@ -106,14 +110,14 @@ def test_a_decision_is_written_for_those_alone_whose_standing_changes(
     ]
     # Who was suspended is decided about, and no rule looks at them again.
     assert [one.person for one in screen(desk.store, "p").people] == ["Bo", "Ada"]
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_who_failed_the_floor_may_be_among_the_best_and_who_is_watched_stays_so(
     make_desk: MakeDesk, tmp_path: Path
 ) -> None:
     desk = trial(make_desk, tmp_path / "labels.db", {"Ada": 17, "Bo": 20, "Cy": 8}, qualify_floor=0.7)
-    desk.store.set_standing("p", "a2", "watch", reason="odd hours", actor="r1")
+    desk.store.write(set_standing, "p", "a2", "watch", reason="odd hours", actor="r1")
     found = by_name(screen(desk.store, "p"))
     assert (found["Ada"].standing, found["Ada"].proposed) == ("failed", "active")
     assert (found["Bo"].standing, found["Bo"].proposed) == ("watch", "watch")
@@ -133,7 +137,7 @@ def test_who_is_still_qualifying_or_did_nothing_known_is_not_ranked(
     assert found.decisions == ()
     assert [note.partition(" ")[0] for note in found.notes] == ["comparisons", "flags", "demonstrations"]
     asked = make_desk(tmp_path / "more.db", tasks=0, qualify_n=2)
-    asked.store.add_tasks("p", [qualifying(1), qualifying(2)], actor="o1")
+    asked.store.write(add_tasks, "p", [qualifying(1), qualifying(2)], actor="o1")
     (person,) = asked.people(1)
     asked.answer(person)
     (halfway,) = screen(asked.store, "p").people
@@ -144,15 +148,22 @@ def test_who_is_still_qualifying_or_did_nothing_known_is_not_ranked(
 def written(desk: Desk) -> dict[str, str]:
     """A project in which Ada and Bo write, and what they wrote, rated from 1 to 5 by a reviewer."""
     store = desk.store
-    store.set_project(Project(name="w", ask="write", overlap=2), actor="o1")
-    store.add_tasks("w", [{"prompt": f"Greet me {n}."} for n in range(3)], actor="o1")
-    secret = store.invite("w", uses=2, actor="o1")
-    authors = {name: store.join(secret, name).pseudonym for name in ("Bo", "Ada")}
+    store.write(set_project, Project(name="w", ask="write", overlap=2), actor="o1")
+    store.write(add_tasks, "w", [{"prompt": f"Greet me {n}."} for n in range(3)], actor="o1")
+    secret = store.write(make_invite, "w", uses=2, actor="o1")
+    authors = {name: join_project(store, secret, name).pseudonym for name in ("Bo", "Ada")}
     for name, person in authors.items():
         for number in range(3):
-            lease = store.next("w", person, f"{name}{number}")
+            lease = store.write(next_task, "w", person, f"{name}{number}")
             assert isinstance(lease, Lease)
-            store.submit("w", person, lease.assignment, f"k{name}{number}", {"answer": f"Hi from {name}"})
+            store.write(
+                submit_answer,
+                "w",
+                person,
+                lease.assignment,
+                f"k{name}{number}",
+                {"answer": f"Hi from {name}"},
+            )
     return authors
 
 
@@ -163,16 +174,16 @@ def test_demonstrations_are_rated_without_their_author_and_counted_for_them(
     authors, store = written(desk), desk.store
     tasks = demonstration_tasks(store, "w")
     assert len(tasks) == 6
-    store.set_project(Project(name="r", ask="rate"), actor="o1")
-    store.add_tasks("r", tasks, actor="o1")
-    rater = store.join(store.invite("r", actor="o1"), "Rae").pseudonym
+    store.write(set_project, Project(name="r", ask="rate"), actor="o1")
+    store.write(add_tasks, "r", tasks, actor="o1")
+    rater = join_project(store, store.write(make_invite, "r", actor="o1"), "Rae").pseudonym
     for number in range(6):
-        lease = store.next("r", rater, f"n{number}")
+        lease = store.write(next_task, "r", rater, f"n{number}")
         assert isinstance(lease, Lease)
         (text,) = lease.shown["answers"]
         assert not any(pseudonym in json.dumps(lease.shown) for pseudonym in ('"a1"', '"a2"'))
         points = {"overall": [5 if "Ada" in text else 1 + number % 2]}
-        store.submit("r", rater, lease.assignment, f"k{number}", {"points": points})
+        store.write(submit_answer, "r", rater, lease.assignment, f"k{number}", {"points": points})
     own = {one.annotator: one for one in screen(store, "w").people}
     ada = own[authors["Ada"]].demonstrations
     assert ada is not None
@@ -188,11 +199,11 @@ def test_demonstrations_are_rated_without_their_author_and_counted_for_them(
 
 def test_areas_that_somebody_says_to_know_are_told_and_stay(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = trial(make_desk, tmp_path / "labels.db", {"Ada": 20})
-    desk.store.prefer("p", "a1", areas=("law", "cooking"))
-    desk.store.prefer("p", "a1", languages=("en",))
+    desk.store.write(set_preferences, "p", "a1", areas=("law", "cooking"))
+    desk.store.write(set_preferences, "p", "a1", languages=("en",))
     (ada,) = screen(desk.store, "p").people
     assert ada.areas == ("law", "cooking")
-    desk.store.prefer("p", "a1", areas=())
+    desk.store.write(set_preferences, "p", "a1", areas=())
     assert screen(desk.store, "p").people[0].areas == ()
 
 
@@ -229,7 +240,7 @@ def test_the_command_prints_a_ranking_and_decides_on_demand(
     )
     assert main([*words, "--apply"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "decisions written to the log, each with its reason: 1"
-    assert {one["pseudonym"]: one["standing"] for one in desk.store.annotators("p")} == {
+    assert {one["pseudonym"]: one["standing"] for one in desk.store.read(project_people, "p")} == {
         "a1": "active",
         "a2": "active",
         "a3": "suspended",
@@ -245,6 +256,6 @@ def test_the_command_writes_what_was_written_as_tasks(
     words = ["collect", "screen", "--store", str(tmp_path / "labels.db"), "--project", "w"]
     assert main([*words, "--demonstrations", str(out)]) == 0
     assert "6 tasks; add them to a project that asks for rate" in capsys.readouterr().out
-    desk.store.set_project(Project(name="r", ask="rate"), actor="o1")
+    desk.store.write(set_project, Project(name="r", ask="rate"), actor="o1")
     assert main(["collect", "add", str(out), "--store", str(tmp_path / "labels.db"), "--project", "r"]) == 0
     assert "6 tasks added to r" in capsys.readouterr().out

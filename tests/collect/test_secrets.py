@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from plaudit.collect.adding import add_tasks
+from plaudit.collect.answering import add_note, own_history, submit_answer
 from plaudit.collect.app.render import static, static_version
 from plaudit.collect.app.server import PAGES, serve_in_background
-from plaudit.collect.people import SCOPES
+from plaudit.collect.people import SCOPES, issue_token
 from tests.collect.desks import Desk, MakeDesk, pair_body
 from tests.collect.visitors import Visitor, forms_of
 
@@ -29,14 +31,14 @@ class Place:
             for n in range(8)
         ]
         gold = [pair_body(n, gold={"better": 0}, method="uncertain-method") for n in range(20, 30)]
-        self.store.add_tasks("p", [*rows, *gold], actor="o1")
-        self.bob = self.store.token("p", "annotator", name="Bob").pseudonym
+        self.store.write(add_tasks, "p", [*rows, *gold], actor="o1")
+        self.bob = self.store.write(issue_token, "p", "annotator", name="Bob").pseudonym
         for _ in range(5):
             lease = desk.lease(self.bob)
             label = {"strength": 3, "why": "said by Bob", "flags": [["harmful"], []]}
-            self.store.submit("p", self.bob, lease.assignment, lease.assignment, label)
-            self.store.note("p", self.bob, lease.assignment, f"n{lease.assignment}", "said by Bob")
-        self.ada = self.store.token("p", "annotator", name="Ada").pseudonym
+            self.store.write(submit_answer, "p", self.bob, lease.assignment, lease.assignment, label)
+            self.store.write(add_note, "p", self.bob, lease.assignment, f"n{lease.assignment}", "said by Bob")
+        self.ada = self.store.write(issue_token, "p", "annotator", name="Ada").pseudonym
         self.visitor = Visitor(url).sign_in(self.store, self.ada)
 
     def work(self) -> Iterator[tuple[str, str]]:
@@ -65,7 +67,7 @@ def test_what_an_annotators_pages_hold_tells_no_secrets(place: Place) -> None:
     for purpose, page in place.work():
         purposes.add(purpose)
         received.append(page)
-    answered = [row["assignment"] for row in place.store.history("p", place.ada, 99)]
+    answered = [row["assignment"] for row in place.store.read(own_history, "p", place.ada, 99)]
     for page in PAGES:
         if page.method == "GET" and page.scope in ("any", "open", *SCOPES["annotator"]):
             path = page.path.replace("{assignment}", answered[0]).replace("{secret}", "x")

@@ -4,7 +4,27 @@ from pathlib import Path
 
 import pytest
 
+from plaudit.collect.people import (
+    identity_of,
+    join_project,
+    look_at_invite,
+    make_invite,
+    record_refusal,
+    revoke,
+    set_standing,
+)
+from plaudit.collect.privacy import erase_person
+from plaudit.collect.progress import store_faults
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError
+from plaudit.collect.sessions import (
+    change_password,
+    end_session,
+    end_sessions,
+    find_session,
+    list_sessions,
+    open_session,
+    sign_in,
+)
 from plaudit.collect.store import open_store
 from tests.collect.desks import Desk, MakeDesk
 
@@ -12,7 +32,9 @@ WORD = "a horse in the rain"
 
 
 def _joined(desk: Desk, name: str = "Ada", word: str = WORD) -> str:
-    return desk.store.join(desk.store.invite("p", actor="o1"), name, password=word).pseudonym
+    return join_project(
+        desk.store, desk.store.write(make_invite, "p", actor="o1"), name, password=word
+    ).pseudonym
 
 
 def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(
@@ -20,8 +42,8 @@ def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(
 ) -> None:
     desk = make_desk(where)
     ada = _joined(desk)
-    opened = desk.store.sign_in("p", "  ADA ", WORD)
-    found = desk.store.session(opened.secret)
+    opened = sign_in(desk.store, "p", "  ADA ", WORD)
+    found = find_session(desk.store, opened.secret)
     assert found is not None
     assert found.identity == opened.identity
     assert (found.identity.pseudonym, found.identity.person, found.identity.scopes) == (
@@ -36,35 +58,35 @@ def test_a_session_that_was_not_used_for_twelve_hours_has_ended(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
     desk = make_desk(where)
-    secret = desk.store.open_session("p", _joined(desk)).secret
+    secret = desk.store.write(open_session, "p", _joined(desk)).secret
     for _ in range(3):
         desk.clock.advance(hours=11)
-        assert desk.store.session(secret) is not None
+        assert find_session(desk.store, secret) is not None
     desk.clock.advance(hours=12, minutes=1)
-    assert desk.store.session(secret) is None
+    assert find_session(desk.store, secret) is None
 
 
 def test_after_seven_days_a_session_ends_however_often_it_is_used(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
     desk = make_desk(where)
-    secret = desk.store.open_session("p", _joined(desk)).secret
+    secret = desk.store.write(open_session, "p", _joined(desk)).secret
     for _ in range(16):
         desk.clock.advance(hours=10)
-        assert desk.store.session(secret) is not None
+        assert find_session(desk.store, secret) is not None
     desk.clock.advance(hours=10)
-    assert desk.store.session(secret) is None
+    assert find_session(desk.store, secret) is None
 
 
 def test_a_stretch_of_work_goes_on_over_short_pauses_and_ends_with_a_long_one(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
     desk = make_desk(where)
-    secret = desk.store.open_session("p", _joined(desk)).secret
+    secret = desk.store.write(open_session, "p", _joined(desk)).secret
     stretches = []
     for minutes in (9, 9, 0.5, 11, 5):
         desk.clock.advance(minutes=minutes)
-        found = desk.store.session(secret)
+        found = find_session(desk.store, secret)
         assert found is not None
         stretches.append(found.stretch_minutes)
     assert stretches == [9, 18, 18.5, 0, 5]
@@ -75,20 +97,20 @@ def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(
 ) -> None:
     desk = make_desk(where)
     ada, bob = _joined(desk), _joined(desk, "Bob")
-    first, second = (desk.store.open_session("p", ada).secret for _ in range(2))
-    others = desk.store.open_session("p", bob)
-    listed = desk.store.sessions("p", ada)
+    first, second = (desk.store.write(open_session, "p", ada).secret for _ in range(2))
+    others = desk.store.write(open_session, "p", bob)
+    listed = desk.store.read(list_sessions, "p", ada)
     assert len(listed) == 2
     assert not any(entry.id in secret for entry in listed for secret in (first, second))
     # Another's id ends nothing, nor does a part of one's own.
-    assert desk.store.end_sessions("p", bob, listed[0].id) == 0
-    assert desk.store.end_sessions("p", ada, listed[0].id[:5]) == 0
-    assert desk.store.end_sessions("p", ada, listed[0].id) == 1
-    assert len(desk.store.sessions("p", ada)) == 1
-    desk.store.end_session(first)
-    desk.store.end_session(second)
-    assert desk.store.sessions("p", ada) == []
-    assert desk.store.session(others.secret) is not None
+    assert desk.store.write(end_sessions, "p", bob, listed[0].id) == 0
+    assert desk.store.write(end_sessions, "p", ada, listed[0].id[:5]) == 0
+    assert desk.store.write(end_sessions, "p", ada, listed[0].id) == 1
+    assert len(desk.store.read(list_sessions, "p", ada)) == 1
+    desk.store.write(end_session, first)
+    desk.store.write(end_session, second)
+    assert desk.store.read(list_sessions, "p", ada) == []
+    assert find_session(desk.store, others.secret) is not None
 
 
 @pytest.mark.parametrize("end", ["revoke", "suspend", "erase", "password"])
@@ -97,18 +119,18 @@ def test_what_takes_somebodys_access_ends_all_sessions(
 ) -> None:
     desk = make_desk(where)
     ada = _joined(desk)
-    secret = desk.store.open_session("p", ada).secret
+    secret = desk.store.write(open_session, "p", ada).secret
     if end == "revoke":
-        desk.store.revoke("p", ada, actor="o1")
+        desk.store.write(revoke, "p", ada, actor="o1")
     elif end == "suspend":
-        desk.store.set_standing("p", ada, "suspended", reason="clicks at random", actor="o1")
+        desk.store.write(set_standing, "p", ada, "suspended", reason="clicks at random", actor="o1")
     elif end == "erase":
-        desk.store.erase("p", ada, actor="o1")
+        erase_person(desk.store, "p", ada, actor="o1")
     else:
-        fresh = desk.store.change_password("p", ada, WORD, "another horse in the rain")
-        assert desk.store.session(fresh.secret) is not None
-        assert desk.store.sign_in("p", "Ada", "another horse in the rain")
-    assert desk.store.session(secret) is None
+        fresh = change_password(desk.store, "p", ada, WORD, "another horse in the rain")
+        assert find_session(desk.store, fresh.secret) is not None
+        assert sign_in(desk.store, "p", "Ada", "another horse in the rain")
+    assert find_session(desk.store, secret) is None
 
 
 def test_the_session_of_before_ends_when_the_same_browser_signs_in(
@@ -116,10 +138,10 @@ def test_the_session_of_before_ends_when_the_same_browser_signs_in(
 ) -> None:
     desk = make_desk(where)
     _joined(desk)
-    before = desk.store.sign_in("p", "Ada", WORD)
-    after = desk.store.sign_in("p", "Ada", WORD, replacing=before.secret)
-    assert desk.store.session(before.secret) is None
-    assert desk.store.session(after.secret) is not None
+    before = sign_in(desk.store, "p", "Ada", WORD)
+    after = sign_in(desk.store, "p", "Ada", WORD, replacing=before.secret)
+    assert find_session(desk.store, before.secret) is None
+    assert find_session(desk.store, after.secret) is not None
 
 
 def test_a_name_that_somebody_signs_in_with_already_is_refused_and_costs_no_use(
@@ -127,34 +149,34 @@ def test_a_name_that_somebody_signs_in_with_already_is_refused_and_costs_no_use(
 ) -> None:
     desk = make_desk(where)
     _joined(desk)
-    secret = desk.store.invite("p", actor="o1")
+    secret = desk.store.write(make_invite, "p", actor="o1")
     with pytest.raises(FieldError, match="name: expected a name that nobody in this project signs in with"):
-        desk.store.join(secret, "ada", password=WORD)
-    assert desk.store.join(secret, "ada the second", password=WORD).pseudonym == "a2"
+        join_project(desk.store, secret, "ada", password=WORD)
+    assert join_project(desk.store, secret, "ada the second", password=WORD).pseudonym == "a2"
 
 
 def test_the_same_join_again_is_the_same_person_with_the_password_of_the_later(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
     desk = make_desk(where)
-    secret = desk.store.invite("p", actor="o1")
-    first = desk.store.join(secret, "Ada", "key", password=WORD)
-    again = desk.store.join(secret, "Ada", "key", password="another word of mine")
+    secret = desk.store.write(make_invite, "p", actor="o1")
+    first = join_project(desk.store, secret, "Ada", "key", password=WORD)
+    again = join_project(desk.store, secret, "Ada", "key", password="another word of mine")
     assert first.pseudonym == again.pseudonym
-    assert desk.store.sign_in("p", "Ada", "another word of mine").identity.pseudonym == first.pseudonym
+    assert sign_in(desk.store, "p", "Ada", "another word of mine").identity.pseudonym == first.pseudonym
 
 
 def test_an_invite_is_looked_at_without_being_used(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where)
-    secret = desk.store.invite("p", role="reviewer", actor="o1")
-    view = desk.store.look_at_invite(secret)
+    secret = desk.store.write(make_invite, "p", role="reviewer", actor="o1")
+    view = desk.store.read(look_at_invite, secret)
     assert (view.project, view.role, view.uses, view.panel) == ("p", "reviewer", 1, False)
-    assert desk.store.look_at_invite(secret) == view
-    desk.store.join(secret, "Ada")
+    assert desk.store.read(look_at_invite, secret) == view
+    join_project(desk.store, secret, "Ada")
     with pytest.raises(NotYoursError, match="used already"):
-        desk.store.look_at_invite(secret)
+        desk.store.read(look_at_invite, secret)
     with pytest.raises(NotFoundError, match="does not exist"):
-        desk.store.look_at_invite("i_wrong")
+        desk.store.read(look_at_invite, "i_wrong")
 
 
 @pytest.mark.cases(quick=("sqlite",))
@@ -167,19 +189,19 @@ def test_ten_failures_of_a_name_stop_it_for_a_while_whether_or_not_somebody_has_
     for name in ("Ada", "Nobody At All"):
         for _ in range(10):
             with pytest.raises(NotYoursError) as wrong:
-                desk.store.sign_in("p", name, "wrong")
+                sign_in(desk.store, "p", name, "wrong")
             words.setdefault(name, []).append(str(wrong.value))
         with pytest.raises(TooOftenError) as stopped:
-            desk.store.sign_in("p", name, WORD)
+            sign_in(desk.store, "p", name, WORD)
         words[name].append(str(stopped.value))
     assert words["Ada"] == words["Nobody At All"]
     # Of another process, as after a restart: the log is what counts.
     other = open_store(where, clock=desk.clock)
     with pytest.raises(TooOftenError, match="come back after 12:15 UTC"):
-        other.sign_in("p", "ada", WORD)
+        sign_in(other, "p", "ada", WORD)
     other.close()
     desk.clock.advance(minutes=15)
-    assert desk.store.sign_in("p", "Ada", WORD)
+    assert sign_in(desk.store, "p", "Ada", WORD)
     assert "Nobody" not in "".join(f"{event}" for event in desk.store.events())
 
 
@@ -191,21 +213,21 @@ def test_signing_in_ends_the_counting_of_the_persons_failures(where: str | Path,
         desk.clock.advance(seconds=1)
         for _ in range(9):
             with pytest.raises(NotYoursError):
-                desk.store.sign_in("p", "Ada", "wrong")
+                sign_in(desk.store, "p", "Ada", "wrong")
         desk.clock.advance(seconds=1)
-        assert desk.store.sign_in("p", "Ada", WORD)
+        assert sign_in(desk.store, "p", "Ada", WORD)
 
 
 def test_a_hundred_failures_of_a_project_stop_all_sign_ins_but_no_session(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
     desk = make_desk(where)
-    secret = desk.store.open_session("p", _joined(desk)).secret
+    secret = desk.store.write(open_session, "p", _joined(desk)).secret
     for _ in range(100):
-        desk.store.refused("p", "nobody", "sign-in")
+        desk.store.write(record_refusal, "p", "nobody", "sign-in")
     with pytest.raises(TooOftenError):
-        desk.store.sign_in("p", "Ada", WORD)
-    assert desk.store.session(secret) is not None
+        sign_in(desk.store, "p", "Ada", WORD)
+    assert find_session(desk.store, secret) is not None
 
 
 def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_too(
@@ -215,9 +237,9 @@ def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_to
     _joined(desk)
     for project, name in (("q", "Ada"), ("p", "Bob"), ("\0", "\ud800"), ("p", "Ada")):
         with pytest.raises(NotYoursError, match="the name or the password is wrong"):
-            desk.store.sign_in(project, name, "wrong")
+            sign_in(desk.store, project, name, "wrong")
     assert [event.project for event in desk.store.events() if event.kind == "refused"] == ["", "p", "", "p"]
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_changing_a_password_wants_the_old_one_and_counts_its_failures(
@@ -227,28 +249,30 @@ def test_changing_a_password_wants_the_old_one_and_counts_its_failures(
     ada = _joined(desk)
     for _ in range(10):
         with pytest.raises(NotYoursError, match="wrong"):
-            desk.store.change_password("p", ada, "guess", "another horse in the rain")
+            change_password(desk.store, "p", ada, "guess", "another horse in the rain")
     with pytest.raises(TooOftenError):
-        desk.store.change_password("p", ada, WORD, "another horse in the rain")
+        change_password(desk.store, "p", ada, WORD, "another horse in the rain")
 
 
 def test_a_suspended_reviewer_may_neither_review_nor_read(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where)
-    joined = desk.store.join(desk.store.invite("p", role="reviewer", actor="o1"), "Rue", password=WORD)
-    desk.store.set_standing("p", joined.pseudonym, "suspended", reason="left", actor="o1")
-    by_token = desk.store.identity(joined.token)
+    joined = join_project(
+        desk.store, desk.store.write(make_invite, "p", role="reviewer", actor="o1"), "Rue", password=WORD
+    )
+    desk.store.write(set_standing, "p", joined.pseudonym, "suspended", reason="left", actor="o1")
+    by_token = identity_of(desk.store, joined.token)
     assert by_token is not None
-    assert by_token.scopes == desk.store.sign_in("p", "Rue", WORD).identity.scopes == ("label",)
+    assert by_token.scopes == sign_in(desk.store, "p", "Rue", WORD).identity.scopes == ("label",)
 
 
 def test_a_reviewer_decides_about_annotators_only(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where)
     reviewer, owner = (
-        desk.store.join(desk.store.invite("p", role=role, actor="o1"), role).pseudonym
+        join_project(desk.store, desk.store.write(make_invite, "p", role=role, actor="o1"), role).pseudonym
         for role in ("reviewer", "owner")
     )
     for other in (reviewer, owner):
         with pytest.raises(NotYoursError, match="only an owner decides about reviewers and owners"):
-            desk.store.set_standing("p", other, "suspended", reason="mine alone", actor=reviewer)
-    desk.store.set_standing("p", _joined(desk), "suspended", reason="at random", actor=reviewer)
-    desk.store.set_standing("p", reviewer, "suspended", reason="left", actor=owner)
+            desk.store.write(set_standing, "p", other, "suspended", reason="mine alone", actor=reviewer)
+    desk.store.write(set_standing, "p", _joined(desk), "suspended", reason="at random", actor=reviewer)
+    desk.store.write(set_standing, "p", reviewer, "suspended", reason="left", actor=owner)

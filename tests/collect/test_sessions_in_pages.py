@@ -15,7 +15,10 @@ from pathlib import Path
 import pytest
 
 from plaudit.collect.app.server import serve_in_background
-from plaudit.collect.people import hash_secret
+from plaudit.collect.people import hash_secret, issue_token, make_invite, revoke, set_standing
+from plaudit.collect.privacy import erase_person
+from plaudit.collect.progress import project_people
+from plaudit.collect.sessions import change_password, list_sessions, open_session
 from tests.collect.desks import Desk, MakeDesk
 from tests.collect.visitors import Visitor
 
@@ -30,11 +33,16 @@ class Served:
 
     def joined(self, name: str = "Ada", role: str = "annotator") -> tuple[Visitor, str]:
         """Somebody who came by an invite, with a password; and the pseudonym."""
-        visitor, path = Visitor(self.url), f"/join/{self.store.invite('p', role=role, actor='o1')}"
+        visitor, path = (
+            Visitor(self.url),
+            f"/join/{self.store.write(make_invite, 'p', role=role, actor='o1')}",
+        )
         visitor.get(path)
         entered = visitor.send_form(path, name=name, password=PASSWORD)
         assert entered.status == 303, entered.text
-        return visitor, next(row["pseudonym"] for row in self.store.annotators("p") if row["person"] == name)
+        return visitor, next(
+            row["pseudonym"] for row in self.store.read(project_people, "p") if row["person"] == name
+        )
 
     def again(self, name: str = "Ada", password: str = PASSWORD) -> Visitor:
         """The same person at another browser."""
@@ -80,7 +88,7 @@ def test_a_forged_session_opens_nothing(served: Served) -> None:
         assert not is_in(visitor), value
     # Nor does a token of the API in the cookie, or a session's secret at the API.
     visitor = Visitor(served.url)
-    visitor.cookies[visitor.cookie] = served.store.token("p", "owner", name="program").token
+    visitor.cookies[visitor.cookie] = served.store.write(issue_token, "p", "owner", name="program").token
     assert not is_in(visitor)
     bearer = {"Authorization": f"Bearer {secret}"}
     assert Visitor(served.url).send("GET", "/api/v1/me", headers=bearer).status == 401
@@ -110,7 +118,7 @@ def test_a_session_from_outside_is_never_taken_up(served: Served) -> None:
     assert other.cookies[other.cookie] != first
     assert not is_in(visitor)
     assert is_in(other)
-    secrets = {served.store.open_session("p", "a1", by="password").secret for _ in range(50)}
+    secrets = {served.store.write(open_session, "p", "a1", by="password").secret for _ in range(50)}
     assert len(secrets) == 50
 
 
@@ -130,19 +138,19 @@ def test_a_session_is_over_after_signing_out(served: Served) -> None:
 
 
 def erased(served: Served, pseudonym: str) -> None:
-    served.store.erase("p", pseudonym, actor="o1")
+    erase_person(served.store, "p", pseudonym, actor="o1")
 
 
 def suspended(served: Served, pseudonym: str) -> None:
-    served.store.set_standing("p", pseudonym, "suspended", reason="clicks left", actor="o1")
+    served.store.write(set_standing, "p", pseudonym, "suspended", reason="clicks left", actor="o1")
 
 
 def revoked(served: Served, pseudonym: str) -> None:
-    served.store.revoke("p", pseudonym, actor="o1")
+    served.store.write(revoke, "p", pseudonym, actor="o1")
 
 
 def given_another_password(served: Served, pseudonym: str) -> None:
-    served.store.change_password("p", pseudonym, PASSWORD, "another good password")
+    change_password(served.store, "p", pseudonym, PASSWORD, "another good password")
 
 
 @pytest.mark.parametrize("happens", [erased, suspended, revoked, given_another_password])
@@ -163,7 +171,7 @@ def test_people_see_and_end_their_own_sessions_alone(served: Served) -> None:
     ada, _ = served.joined()
     elsewhere = served.again()
     bob, pseudonym = served.joined("Bob")
-    (theirs,) = served.store.sessions("p", pseudonym)
+    (theirs,) = served.store.read(list_sessions, "p", pseudonym)
     listed = ada.get("/account").text
     assert theirs.id not in listed
     assert hash_secret(ada.cookies[ada.cookie])[:20] not in listed
@@ -211,7 +219,7 @@ def test_a_password_stands_in_no_page_and_in_no_file(served: Served) -> None:
 def test_passwords_are_masked_and_may_be_pasted(served: Served) -> None:
     visitor, _ = served.joined()
     guest = Visitor(served.url)
-    invite = served.store.invite("p", actor="o1")
+    invite = served.store.write(make_invite, "p", actor="o1")
     pages = [guest.get("/enter"), guest.get(f"/join/{invite}"), visitor.get("/account")]
     fields = [field for page in pages for field in re.findall(r"<input[^>]*password[^>]*>", page.text)]
     assert len(fields) == 4
@@ -224,7 +232,7 @@ def test_passwords_are_masked_and_may_be_pasted(served: Served) -> None:
 
 
 def test_a_browser_that_keeps_no_cookies_is_told_so_at_the_first_form(served: Served) -> None:
-    path = f"/join/{served.store.invite('p', actor='o1')}"
+    path = f"/join/{served.store.write(make_invite, 'p', actor='o1')}"
     visitor = Visitor(served.url)
     visitor.get(path)
     visitor.cookies.clear()

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.collect.progress import project_status
 from plaudit.collect.store import open_store
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, plain_text
@@ -130,13 +131,16 @@ def test_a_model_answers_first_and_only_once(tmp_path: Path) -> None:
     assert isinstance(row, Ranking)
     assert len({plain_text(answer) for answer in row.completions}) == 3
     with labelling(tmp_path, *words, *more), closing(open_store(tmp_path / "labels.db")) as store:
-        assert store.status("solo").wanted == 2
+        assert store.read(project_status, "solo").wanted == 2
     # Another draw is other tasks; what was labelled stays.
     with (
         labelling(tmp_path, *words, *more, "--seed", "1"),
         closing(open_store(tmp_path / "labels.db")) as store,
     ):
-        assert (store.status("solo").wanted, store.status("solo").labels) == (4, 1)
+        assert (store.read(project_status, "solo").wanted, store.read(project_status, "solo").labels) == (
+            4,
+            1,
+        )
 
 
 @pytest.mark.parametrize(

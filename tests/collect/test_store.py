@@ -12,10 +12,15 @@ import pytest
 from sqlalchemy import text
 
 from plaudit.collect import tables
-from plaudit.collect.copying import copy_store
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import add_note, own_history, submit_answer
+from plaudit.collect.desk import next_task
+from plaudit.collect.people import identity_of, issue_token, join_project, make_invite, revoke
+from plaudit.collect.privacy import erase_person
+from plaudit.collect.progress import project_status, rebuild_tables, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, StoreUnavailableError
-from plaudit.collect.store import open_store
+from plaudit.collect.store import copy_store, open_store
 from plaudit.errors import UserError
 from tests.collect.desks import NOON, Cluster, Desk, MakeDesk, pair_body
 from tools.postgres import postgres_programs
@@ -29,21 +34,23 @@ def worked(make_desk: MakeDesk, where: str | Path) -> tuple[Desk, list[str]]:
         for _ in range(3):
             desk.answer(person)
     lease = desk.lease(people[2])
-    desk.store.submit("p", people[2], lease.assignment, "k", {"strength": 1, "why": "my cousin wrote it"})
-    desk.store.note("p", people[2], lease.assignment, "n", "I live next to the author")
+    desk.store.write(
+        submit_answer, "p", people[2], lease.assignment, "k", {"strength": 1, "why": "my cousin wrote it"}
+    )
+    desk.store.write(add_note, "p", people[2], lease.assignment, "n", "I live next to the author")
     return desk, people
 
 
 def test_an_older_store_is_replayed_and_a_newer_one_refused(make_desk: MakeDesk, where: str | Path) -> None:
     desk, _ = worked(make_desk, where)
-    before = desk.store.status("p")
+    before = desk.store.read(project_status, "p")
     with desk.store.database.writing() as connection:
         connection.execute(text("UPDATE meta SET value = '0' WHERE name = 'views'"))
         connection.execute(text("UPDATE task SET wanted = 77"))
     again = open_store(where)
     try:
-        assert again.status("p") == before
-        assert again.check() == []
+        assert again.read(project_status, "p") == before
+        assert again.read(store_faults) == []
     finally:
         again.close()
     for name, words in (("views", "newer plaudit works on"), ("log", "is of a newer plaudit")):
@@ -58,8 +65,8 @@ def test_the_store_of_the_first_version_is_still_read(tmp_path: Path) -> None:
     there.write_bytes(Path(__file__).with_name("first.db").read_bytes())
     store = open_store(there)
     try:
-        assert store.check() == []
-        assert store.status("p").labels == 7
+        assert store.read(store_faults) == []
+        assert store.read(project_status, "p").labels == 7
     finally:
         store.close()
 
@@ -80,18 +87,18 @@ def test_what_was_altered_is_found(
     make_desk: MakeDesk, where: str | Path, statement: str, words: str
 ) -> None:
     desk, _ = worked(make_desk, where)
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
     with desk.store.database.writing() as connection:
         connection.execute(text(statement))
-    assert any(words in fault for fault in desk.store.check())
+    assert any(words in fault for fault in desk.store.read(store_faults))
 
 
 def test_altered_tables_are_made_anew_from_the_log(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk, _ = worked(make_desk, tmp_path / "labels.db")
     with desk.store.database.writing() as connection:
         connection.execute(text("DELETE FROM label"))
-    desk.store.rebuild()
-    assert desk.store.check() == []
+    desk.store.write(rebuild_tables)
+    assert desk.store.read(store_faults) == []
 
 
 def test_a_backup_made_at_work_is_restored_in_either_database(
@@ -111,20 +118,20 @@ def test_a_backup_made_at_work_is_restored_in_either_database(
         backup.close()
     restored = open_store(address, clock=desk.clock)
     try:
-        assert restored.check() == []
+        assert restored.read(store_faults) == []
         assert restored.position() == desk.store.position()
-        assert restored.status("p") == desk.store.status("p")
-        assert restored.history("p", people[0]) == desk.store.history("p", people[0])
+        assert restored.read(project_status, "p") == desk.store.read(project_status, "p")
+        assert restored.read(own_history, "p", people[0]) == desk.store.read(own_history, "p", people[0])
     finally:
         restored.close()
 
 
 def test_an_erased_person_leaves_clicks_and_no_words(make_desk: MakeDesk, where: str | Path) -> None:
     desk, people = worked(make_desk, where)
-    before = desk.store.status("p")
-    desk.store.erase("p", people[2], actor="o1")
-    assert desk.store.status("p").labels == before.labels
-    assert desk.store.check() == []
+    before = desk.store.read(project_status, "p")
+    erase_person(desk.store, "p", people[2], actor="o1")
+    assert desk.store.read(project_status, "p").labels == before.labels
+    assert desk.store.read(store_faults) == []
     with desk.store.looking() as look:
         for table in (*tables.FOLDS, *tables.PERSONAL):
             rows = str(look.connection.execute(table.select()).all())
@@ -133,25 +140,25 @@ def test_an_erased_person_leaves_clicks_and_no_words(make_desk: MakeDesk, where:
     assert "cousin" not in str(list(desk.store.events()))
     assert "next to the author" not in str(list(desk.store.events()))
     with pytest.raises(NotYoursError, match="erased before"):
-        desk.store.erase("p", people[2], actor="o1")
+        erase_person(desk.store, "p", people[2], actor="o1")
 
 
 def test_an_erased_file_holds_the_words_no_more(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk, people = worked(make_desk, tmp_path / "labels.db")
-    desk.store.erase("p", people[2], actor="o1")
+    erase_person(desk.store, "p", people[2], actor="o1")
     desk.store.close()
     assert not any(b"cousin" in path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_a_written_answer_goes_with_its_author(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=0, ask="write")
-    desk.store.add_tasks("p", [{"kind": "write", "prompt": "Greet me."}], actor="o1")
+    desk.store.write(add_tasks, "p", [{"kind": "write", "prompt": "Greet me."}], actor="o1")
     (one,) = desk.people(1)
     lease = desk.lease(one)
-    desk.store.submit("p", one, lease.assignment, "k", {"answer": "Good morning from Ada"})
-    desk.store.erase("p", one, actor="o1")
-    assert desk.store.check() == []
-    assert desk.store.status("p").labels == 0
+    desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"answer": "Good morning from Ada"})
+    erase_person(desk.store, "p", one, actor="o1")
+    assert desk.store.read(store_faults) == []
+    assert desk.store.read(project_status, "p").labels == 0
     assert "from Ada" not in str(list(desk.store.events()))
 
 
@@ -159,19 +166,19 @@ def test_invites_work_once_and_expire_and_secrets_are_not_stored(
     make_desk: MakeDesk, where: str | Path
 ) -> None:
     desk = make_desk(where)
-    secret = desk.store.invite("p", actor="o1")
-    joined = desk.store.join(secret, "Ada")
+    secret = desk.store.write(make_invite, "p", actor="o1")
+    joined = join_project(desk.store, secret, "Ada")
     with pytest.raises(NotYoursError, match="used already"):
-        desk.store.join(secret, "Bob")
-    late = desk.store.invite("p", days=1, actor="o1")
+        join_project(desk.store, secret, "Bob")
+    late = desk.store.write(make_invite, "p", days=1, actor="o1")
     desk.clock.advance(days=2)
     with pytest.raises(NotYoursError, match="expired"):
-        desk.store.join(late, "Bob")
+        join_project(desk.store, late, "Bob")
     with pytest.raises(NotFoundError):
-        desk.store.join("i_nothing", "Bob")
+        join_project(desk.store, "i_nothing", "Bob")
     with pytest.raises(FieldError, match="name"):
-        desk.store.join(desk.store.invite("p", actor="o1"), "  ")
-    identity = desk.store.identity(joined.token)
+        join_project(desk.store, desk.store.write(make_invite, "p", actor="o1"), "  ")
+    identity = identity_of(desk.store, joined.token)
     assert identity is not None
     assert (identity.pseudonym, identity.role, identity.scopes) == (joined.pseudonym, "annotator", ("label",))
     with desk.store.looking() as look:
@@ -180,18 +187,18 @@ def test_invites_work_once_and_expire_and_secrets_are_not_stored(
             assert secret not in rows
             assert joined.token not in rows
     assert "Ada" not in str(list(desk.store.events()))
-    desk.store.revoke("p", joined.pseudonym, actor="o1")
-    assert desk.store.identity(joined.token) is None
+    desk.store.write(revoke, "p", joined.pseudonym, actor="o1")
+    assert identity_of(desk.store, joined.token) is None
 
 
 def test_a_token_ends_and_is_given_no_more_than_its_role(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db")
-    owner = desk.store.token("p", "owner", name="Olga", days=1)
-    assert desk.store.identity(owner.token) is not None
+    owner = desk.store.write(issue_token, "p", "owner", name="Olga", days=1)
+    assert identity_of(desk.store, owner.token) is not None
     desk.clock.advance(days=2)
-    assert desk.store.identity(owner.token) is None
+    assert identity_of(desk.store, owner.token) is None
     with pytest.raises(FieldError, match="scopes"):
-        desk.store.token("p", "annotator", name="Ann", scopes=["manage"])
+        desk.store.write(issue_token, "p", "annotator", name="Ann", scopes=["manage"])
 
 
 def test_a_clock_that_was_set_back_makes_no_event_older(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -200,10 +207,10 @@ def test_a_clock_that_was_set_back_makes_no_event_older(make_desk: MakeDesk, tmp
     desk.clock.now = NOON - timedelta(days=2)
     lease = desk.lease(one)
     assert lease.until > "2026-03-01T12:29"
-    desk.store.submit("p", one, lease.assignment, "k", {"strength": 1})
+    desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
     times = [event.at for event in desk.store.events()]
     assert times == sorted(times)
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_a_full_disk_is_said_and_loses_nothing(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -216,11 +223,11 @@ def test_a_full_disk_is_said_and_loses_nothing(make_desk: MakeDesk, tmp_path: Pa
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     big = [pair_body(n, metadata={"text": "x" * 50_000}) for n in range(50, 60)]
     with pytest.raises(StoreUnavailableError, match="the disk is full"):
-        desk.store.add_tasks("p", big, actor="o1")
+        desk.store.write(add_tasks, "p", big, actor="o1")
     assert desk.store.position() == before
     desk.store.database.close()
-    assert desk.store.add_tasks("p", big, actor="o1").added == 10
-    assert desk.store.check() == []
+    assert desk.store.write(add_tasks, "p", big, actor="o1").added == 10
+    assert desk.store.read(store_faults) == []
 
 
 def _hold_lock(
@@ -247,7 +254,7 @@ def test_a_store_that_another_program_locks_is_said(
     try:
         assert held.wait(60)
         with pytest.raises(StoreUnavailableError, match="another program holds"):
-            desk.store.next("p", one)
+            desk.store.write(next_task, "p", one)
     finally:
         done.set()
         other.join()
@@ -261,15 +268,15 @@ def test_a_database_that_is_gone_for_a_while_is_said_and_comes_back(
     desk = make_desk(cluster.database())
     (one,) = desk.people(1)
     lease = desk.lease(one)
-    first = desk.store.submit("p", one, lease.assignment, "k", {"strength": 1})
+    first = desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
     cluster.stop("immediate")
     try:
         with pytest.raises(StoreUnavailableError, match="send it again"):
-            desk.store.next("p", one)
+            desk.store.write(next_task, "p", one)
     finally:
         cluster.start()
-    assert desk.store.submit("p", one, lease.assignment, "k", {"strength": 1}) == first
-    assert desk.store.check() == []
+    assert desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1}) == first
+    assert desk.store.read(store_faults) == []
 
 
 def test_a_password_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
@@ -321,24 +328,24 @@ def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk: MakeDes
     desk = make_desk(tmp_path / "labels.db", guidelines="Be kind.")
     (one,) = desk.people(1)
     first = desk.lease(one)
-    desk.store.set_project(replace(desk.store.project("p"), guidelines="Be brief."), actor="o1")
+    desk.store.write(set_project, replace(desk.store.project("p"), guidelines="Be brief."), actor="o1")
     second = desk.lease(one)
     assert first.guidelines != second.guidelines
     with pytest.raises(UserError, match="make another project"):
-        desk.store.set_project(Project(name="p", ask="rank"), actor="o1")
+        desk.store.write(set_project, Project(name="p", ask="rank"), actor="o1")
 
 
 def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=1)
     settings = desk.store.project("p")
     two_degrees = replace(settings, scale=("a bit", "much"))
-    desk.store.set_project(two_degrees, actor="o1")
+    desk.store.write(set_project, two_degrees, actor="o1")
     (one,) = desk.people(1)
     desk.answer(one)
-    desk.store.set_project(replace(two_degrees, scale=("somewhat", "far")), actor="o1")
+    desk.store.write(set_project, replace(two_degrees, scale=("somewhat", "far")), actor="o1")
     for other in (settings, replace(two_degrees, points=7)):
         with pytest.raises(UserError, match="make another project"):
-            desk.store.set_project(other, actor="o1")
+            desk.store.write(set_project, other, actor="o1")
 
 
 def test_an_aspect_keeps_its_levels_while_there_are_labels(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -347,13 +354,15 @@ def test_an_aspect_keeps_its_levels_while_there_are_labels(make_desk: MakeDesk, 
     )
     settings = desk.store.project("p")
     three = replace(settings, anchors=(("Bad", "Fair", "Good"),))
-    desk.store.set_project(three, actor="o1")
-    desk.store.add_tasks("p", [{"prompt": "?", "candidates": [{"text": "a"}]}], actor="o1")
+    desk.store.write(set_project, three, actor="o1")
+    desk.store.write(add_tasks, "p", [{"prompt": "?", "candidates": [{"text": "a"}]}], actor="o1")
     (one,) = desk.people(1)
-    desk.store.submit("p", one, desk.lease(one).assignment, "k", {"points": {"tone": [3]}})
-    desk.store.set_project(replace(three, anchors=(("Rude", "Plain", "Kind"),)), actor="o1")
-    desk.store.set_project(
-        replace(three, aspects=("tone", "form"), anchors=(*three.anchors, ("Bad", "Good"))), actor="o1"
+    desk.store.write(submit_answer, "p", one, desk.lease(one).assignment, "k", {"points": {"tone": [3]}})
+    desk.store.write(set_project, replace(three, anchors=(("Rude", "Plain", "Kind"),)), actor="o1")
+    desk.store.write(
+        set_project,
+        replace(three, aspects=("tone", "form"), anchors=(*three.anchors, ("Bad", "Good"))),
+        actor="o1",
     )
     with pytest.raises(UserError, match="labels of tone on 3 levels, which 2 levels would change"):
-        desk.store.set_project(settings, actor="o1")
+        desk.store.write(set_project, settings, actor="o1")

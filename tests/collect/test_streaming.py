@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from plaudit.collect.streaming import in_step, words_of_stream
+from plaudit.collect.conversation import in_step, words_of_stream
 from plaudit.errors import UserError
 from plaudit.files.posting import RetryPolicy, TransientError, post_in_pieces
 from tests.feedback.judges.judges import completion

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from urllib.parse import urlencode, urlsplit
 
+from plaudit.collect.sessions import open_session
 from plaudit.collect.store import LabelStore
 
 
@@ -125,7 +126,7 @@ class Visitor:
 
     def sign_in(self, store: LabelStore, pseudonym: str, project: str = "p") -> Visitor:
         """Hold a session of a person, as if the sign-in page had just been passed."""
-        self.cookies[self.cookie] = store.open_session(project, pseudonym, by="password").secret
+        self.cookies[self.cookie] = store.write(open_session, project, pseudonym, by="password").secret
         return self
 
     def send(

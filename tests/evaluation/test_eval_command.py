@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.data.records import Comparison, Demonstration, plain_text
 from plaudit.data.write import write_records
+from plaudit.evaluation import prompt_sets
 from plaudit.lab.world import exam
 from plaudit.lab.world.annotators import agreement, annotator_pool
 from plaudit.lab.world.making import comparisons, rankings
@@ -173,19 +176,22 @@ def test_options_that_say_nothing_are_refused(capsys, pairs):
     assert "--bootstrap 1" in complaint(capsys, "gold", "--data", pairs, "--bootstrap", 1)
 
 
-def test_help_does_not_import_torch_nor_statsmodels():
-    import subprocess
-    import sys
-
+@pytest.mark.parametrize(("verb", "shown"), [("reward", "ceiling"), ("policy", "win rate")])
+def test_help_does_not_import_torch_nor_statsmodels(verb, shown):
     code = (
         "import sys; from plaudit.cli.main import main\n"
-        "try: main(['eval', 'reward', '--help'])\n"
+        f"try: main(['eval', {verb!r}, '--help'])\n"
         "except SystemExit: pass\n"
-        "assert not {'torch', 'statsmodels', 'scipy', 'pandas'} & {*sys.modules}"
+        "assert not {'torch', 'statsmodels', 'scipy', 'pandas', 'numpy'} & {*sys.modules}"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "ceiling" in done.stdout
+    assert shown in done.stdout
+
+
+def test_without_the_wing_that_knows_the_world_it_is_said_what_is_missing(capsys, pairs, monkeypatch):
+    monkeypatch.setattr(prompt_sets, "everything", lambda kind: {})
+    assert "come with a wing of plaudit that is not installed" in complaint(capsys, "gold", "--data", pairs)
 
 
 OWLS = [

@@ -24,7 +24,14 @@ LONG = {
                 "constitutional",
                 "control",
             ),
-            *("evaluating-policies", "judging-rewards", "lab", "red-teaming", "troubleshooting"),
+            *(
+                "evaluating-policies",
+                "first-model",
+                "judging-rewards",
+                "lab",
+                "red-teaming",
+                "troubleshooting",
+            ),
             *("loops", "parallel", "plan", "policy", "preference", "proof", "python", "report", "resume"),
             *("reward-models", "run", "supervised", "talking", "ten-minutes", "world"),
         )

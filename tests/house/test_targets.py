@@ -54,8 +54,8 @@ def test_a_name_of_more_than_three_files_is_found_unless_every_chapter_has_it():
     ("value", "status", "words"), [(3, 0, "reached"), (5, 0, "target 4"), (7, 1, "WORSE than 6")]
 )
 def test_only_what_leaves_its_bound_fails(tmp_path, monkeypatch, capsys, value, status, words):
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "a.py").write_text('"""A module."""\n', "utf-8")
+    (tmp_path / "src" / "plaudit").mkdir(parents=True)
+    (tmp_path / "src" / "plaudit" / "a.py").write_text('"""A module."""\n', "utf-8")
     figure = Figure(name="files", value=value, target=4, bound=6)
     monkeypatch.setattr(targets, "source_figures", lambda files: iter([figure]))
     monkeypatch.setattr(targets, "run_figures", lambda root: iter(()))

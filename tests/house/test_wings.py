@@ -1,76 +1,193 @@
-"""Wings are found by entry points; what they name is there, and a wing that cannot be used is told of."""
+"""Wings plug in: the core stands without those that it does not know, and a stranger's is heard."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from plaudit import wings
 from plaudit.errors import UserError
-from plaudit.wings import Verb, Wing
+from plaudit.wings import Verb, Wing, everything, load, offered, wings
+from tests.engine.toy import Toy, make_toy
+from tools.changed import imports, module_of
+from tools.targets import WINGS
+from tools.tree import sources
 
-Install = Callable[[str, str, str], None]
-
-
-@pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Puts a distribution with a wing on the path: its name, its module, what its entry point names."""
-    cached = (wings.wings, wings.everything)
-
-    def put(name: str, text: str, point: str) -> None:
-        (tmp_path / f"{name}_wing.py").write_text(text, "utf-8")
-        about = tmp_path / f"{name}-1.0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n", "utf-8")
-        (about / "entry_points.txt").write_text(f"[{wings.GROUP}]\n{name} = {name}_wing:{point}\n", "utf-8")
-        for function in cached:
-            function.cache_clear()
-
-    monkeypatch.syspath_prepend(tmp_path)
-    yield put
-    for function in cached:
-        function.cache_clear()
-    for module in [module for module in sys.modules if module.endswith("_wing")]:
-        del sys.modules[module]
+ROOT = Path(__file__).resolve().parents[2]
+OF_PIPELINES = ("collect.attending", "collect.stage", "feedback.stages")
+"""Modules of other wings that pipelines alone load: they are made of what `plaudit.runs` lists for stages."""
+APART = ("lab", "runs")
+"""Wings of which other files know names alone; pyproject.toml lists what still knows the others."""
 
 
-def test_everything_that_the_wings_name_is_there() -> None:
+def without(folder: Path, *gone: str) -> Path:
+    """A copy of the package in which these wings are neither there nor named; what is to be on the path."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
+    shutil.copytree(ROOT / "src" / "plaudit", folder / "plaudit", ignore=ignore)
+    for wing in gone:
+        shutil.rmtree(folder / "plaudit" / wing)
+    named = [f"{wing} = plaudit.{wing}.wing:WING" for wing in sorted(WINGS - {*gone})]
+    install(folder, "plaudit", "\n".join(["[plaudit.wings]", *named]))
+    return folder
+
+
+def install(folder: Path, name: str, entry_points: str) -> None:
+    """What pip would write of a distribution that has these."""
+    place = folder / f"{name}-1.0.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (place / "entry_points.txt").write_text(entry_points + "\n")
+
+
+def run(path: Path, *words: object, program: str = "plaudit") -> str:
+    """What a command says that finds the package there and not where it is installed."""
+    done = subprocess.run(
+        [sys.executable, "-m", program, *map(str, words)],
+        env=os.environ | {"PYTHONPATH": str(path)},
+        cwd=path.parent,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    return make_toy(tmp_path_factory.mktemp("toy"))
+
+
+def test_the_four_wings_are_there_and_named():
+    assert {*wings()} == WINGS == {path.parent.name for path in (ROOT / "src/plaudit").glob("*/wing.py")}
+
+
+def test_everything_that_the_wings_name_is_there():
     for kind in (field.name for field in fields(Wing)):
-        for thing in wings.everything(kind).values():
+        for thing in everything(kind).values():
             if isinstance(thing, Verb):
-                assert callable(wings.load(f"{thing.module}:add_parser"))
+                assert callable(load(f"{thing.module}:add_parser"))
             else:
-                assert wings.load(thing) is not None
+                assert load(thing) is not None
 
 
-def test_a_wing_of_another_package_is_found(install: Install) -> None:
-    text = "from plaudit.wings import Wing\nWING = Wing(offers={'hello': 'builtins:str'})\n"
-    install("polite", text, "WING")
-    assert wings.offered("hello") is str
+def test_what_no_wing_offers_is_refused_by_its_name():
     with pytest.raises(UserError, match="goodbye"):
-        wings.offered("goodbye")
+        offered("goodbye")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("import nowhere_at_all\n", r"polite 1\.0 .* cannot be loaded .*nowhere_at_all"),
-        ("", r"polite 1\.0 .* cannot be loaded"),
-        ("WING = 3\n", "polite_wing:WING is no plaudit.wings.Wing"),
-    ],
-)
-def test_a_wing_that_cannot_be_used_is_told_by_its_package(install: Install, text: str, words: str) -> None:
-    install("polite", text, "WING")
-    with pytest.raises(UserError, match=words):
-        wings.wings()
+def test_without_them_a_model_trains_and_answers(tmp_path, toy):
+    path = without(tmp_path / "core", *APART)
+    listed = run(path, "--help")
+    assert "train" in listed
+    assert not [verb for wing in APART for verb in wings()[wing].verbs if f"    {verb} " in listed]
+    run(path, "data", "inspect", toy.data)
+    out = tmp_path / "run"
+    run(path, "train", "sft", "--model", toy.model, "--data", toy.data, "--out", out, "--steps", 2)
+    assert (out / "model" / "config.json").exists()
+    run(path, "sample", "--model", out / "model", "--prompt", "the cat", "--max-tokens", 4)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "the cat"}\n{"prompt": "two old dogs"}\n')
+    words = ("--prompts", prompts, "--reward", "length:1-5", "--draw.max-tokens", 4, "--rounds", 1)
+    run(path, "train", "grpo", "--model", out / "model", *words, "--out", tmp_path / "grpo")
 
 
-def test_two_of_one_name_are_refused(install: Install) -> None:
-    text = "from plaudit.wings import Wing\nWING = Wing(stages={'rows': 'builtins:str'})\n"
-    install("polite", text, "WING")
-    with pytest.raises(UserError, match=r"polite and runs both bring 'rows' among their stages"):
-        wings.everything("stages")
+def test_without_them_every_module_is_imported(tmp_path):
+    path = without(tmp_path / "core", *APART)
+    files = sources(path, ("plaudit",))
+    modules = {".".join(source.path.with_suffix("").parts) for source in files}
+    modules -= {f"plaudit.{name}" for name in OF_PIPELINES}
+    script = "\n".join(
+        f"import {name.removesuffix('.__init__')}" for name in sorted(modules) if "__main__" not in name
+    )
+    (tmp_path / "everything.py").write_text(script)
+    environment = os.environ | {"PYTHONPATH": str(path)}
+    subprocess.run([sys.executable, tmp_path / "everything.py"], env=environment, check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wing", APART)
+def test_the_quick_tests_that_do_not_name_a_wing_pass_without_it(wing, tmp_path):
+    path = without(tmp_path / "src", wing)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (
+        "tools",
+        "docs",
+        "examples",
+        "benchmarks",
+        "pyproject.toml",
+        "README.md",
+        "constraints.txt",
+    ):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    chosen = files_without(wing)
+    assert len(chosen) > 100
+    words = ("-q", "-m", "not slow", "-p", "no:cacheprovider", "-n", "2", *chosen)
+    assert " passed" in run(path, *words, program="pytest")
+
+
+def files_without(wing: str) -> list[str]:
+    """Files of tests that reach no module of a wing, whether they import it or start its verbs."""
+    files = sources(ROOT, ("src", "tests"))
+    texts = {module_of(source.path): source for source in files}
+    reached = {name: {*imports(source.tree, {*texts})} & {*texts} for name, source in texts.items()}
+    verbs = [f'"{verb}"' for verb in wings()[wing].verbs]
+    chosen = []
+    for name, source in texts.items():
+        if not source.path.name.startswith("test_") or source.path.parts[1] in {wing, "house"}:
+            continue
+        waiting, found = [name], {name}
+        while waiting:
+            waiting += (more := reached[waiting.pop()] - found)
+            found |= more
+        names = [other for other in found if other.startswith("tests.")]
+        started = any(verb in texts[other].text for other in names for verb in verbs)
+        if not started and not any(other.startswith(f"plaudit.{wing}") for other in found):
+            chosen.append(source.path.as_posix())
+    return chosen
+
+
+def test_a_wing_of_another_package_brings_a_verb(tmp_path):
+    package = tmp_path / "site" / "polite"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "wing.py").write_text(
+        "from plaudit.wings import Verb, Wing\n"
+        'WING = Wing(verbs={"thanks": Verb(module="polite.verb", purpose="count the thanks")})\n'
+    )
+    (package / "verb.py").write_text(
+        "def add_parser(subparsers):\n"
+        '    subparsers.add_parser("thanks").add_argument("text")\n\n\n'
+        "def run(args):\n"
+        '    print(args.text.count("thank"), "thanks")\n'
+        "    return 0\n"
+    )
+    install(tmp_path / "site", "polite", "[plaudit.wings]\npolite = polite.wing:WING")
+    path = os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])
+    environment = os.environ | {"PYTHONPATH": path}
+
+    def said(*words: str) -> str:
+        command = [sys.executable, "-m", "plaudit", *words]
+        done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+        return done.stdout + done.stderr
+
+    assert "count the thanks" in said("--help")
+    assert said("thanks", "thank you, thank you") == "2 thanks\n"
+    (package / "wing.py").write_text("from plaudit.wings import NoSuchName\n")
+    refused = said("--help")
+    assert "polite 1.0" in refused
+    assert "polite.wing:WING" in refused
+    (package / "wing.py").write_text("WING = 3\n")
+    assert "polite.wing:WING is no plaudit.wings.Wing" in said("--help")
+    (package / "wing.py").write_text(
+        'from plaudit.wings import Verb, Wing\nWING = Wing(verbs={"world": Verb(module="a", purpose="b")})\n'
+    )
+    refused = said("--help")
+    assert "lab and polite" in refused
+    assert "'world'" in refused

@@ -39,11 +39,9 @@ COMMANDS = {
     "/help": "show this",
     "/quit": "leave (or end the input, with Ctrl-D)",
 }
-"""What may be typed in place of a question, and what it does."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``chat``."""
     text = "hold a conversation with one model, or the same one with several"
     chat = subparsers.add_parser("chat", help=text, description=text.capitalize())
     chat.add_argument("--system", metavar="TEXT", help="what every conversation begins with")
@@ -110,7 +108,6 @@ def _read_typed_line(console: Console) -> str | None:
 
 
 def _read_piped_line(console: Console) -> str | None:
-    """A line of piped input, echoed as if it had been typed."""
     line = _read_line("")
     if line is not None:
         console.print(f"> {escape_terminal(line)}", style="bold")

@@ -42,13 +42,12 @@ def run(args: argparse.Namespace) -> int:
     from rich.text import Text
 
     from plaudit.methods.named_runs import preflight_findings
-    from plaudit.preflight.memory import memory_checked_first
     from plaudit.preflight.report import as_dict, failures_text, finding_table, not_applicable_text
 
     selected = _selected_checks(args.only or ())
     console = make_console()
     findings: list[Finding] = []
-    with console.status("") as status, memory_checked_first():
+    with console.status("") as status:
         for finding in preflight_findings(args.method, config, selected):
             findings.append(finding)
             status.update(f"{len(findings)} of {len(selected)} checks")

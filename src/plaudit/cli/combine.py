@@ -10,9 +10,7 @@ from plaudit.cli.parser import Subparsers, model_path
 from plaudit.errors import UserError
 
 AGGREGATIONS = ("mean", "min", "cautious", "weighted", "gated")
-"""How several rewards become one."""
 STEP_REDUCTIONS = ("product", "min", "last")
-"""How the scores of steps become one number."""
 _AGGREGATIONS_HELP = """\
 mean      1/M sum of r
 min       the sternest reward decides (Coste et al. 2023)
@@ -22,13 +20,11 @@ gated     the gate's own score where that is below a threshold, the other reward
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``combine rewards``, ``implicit``, ``steps`` and ``group``."""
     combine = subparsers.add_parser("combine")
     verbs = combine.add_subparsers(dest="combine_verb", required=True, metavar="rewards|implicit|steps|group")
     _add_rewards_verb(verbs)
     implicit = verbs.add_parser(
-        "implicit",
-        help="the reward that a policy has learned: beta (log pi - log pi_ref), or beta log pi",
+        "implicit", help="the reward that a policy has learned: beta (log pi - log pi_ref), or beta log pi"
     )
     implicit.add_argument(
         "--policy", type=model_path, required=True, metavar="DIR", help="the trained policy"
@@ -61,7 +57,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb that was asked for."""
     verbs: Mapping[str, Callable[[argparse.Namespace], str]] = {
         "rewards": _combine_rewards,
         "implicit": _combine_implicit,
@@ -133,7 +128,6 @@ def _combine_rewards(args: argparse.Namespace) -> str:
 
 
 def _gate_index(gate: Path, rewards: Sequence[Path]) -> int:
-    """The index of the gate among the rewards."""
     indices = [index for index, reward in enumerate(rewards) if reward.resolve() == gate.resolve()]
     if not indices:
         raise UserError(f"--gate {gate}: is none of the rewards; it is {' or '.join(map(str, rewards))}")

@@ -30,7 +30,6 @@ compdef _plaudit plaudit
 complete -c plaudit -a '(plaudit completion words -- (commandline -opc)[2..] 2>/dev/null)'
 """,
 }
-"""What each shell runs at its start."""
 _EPILOG = """\
 bash:  plaudit completion bash > ~/.local/share/bash-completion/completions/plaudit
 zsh:   plaudit completion zsh > a folder of $fpath, as _plaudit
@@ -38,7 +37,6 @@ fish:  plaudit completion fish > ~/.config/fish/completions/plaudit.fish"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``completion``."""
     parser = subparsers.add_parser(
         "completion", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
@@ -49,7 +47,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script, or the words that may come next."""
     if args.shell in SCRIPTS:
         print(SCRIPTS[args.shell], end="")
         return 0

@@ -67,7 +67,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb that was asked for."""
     hub.refuse_address(args.file)
     return {"inspect": _inspect, "convert": _convert, "folds": _folds}[args.data_verb](args)
 

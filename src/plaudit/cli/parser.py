@@ -218,7 +218,6 @@ class RefusedOption(argparse.Action):
     """Says why a setting of other algorithms has no meaning here."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, why: str, **settings: Any) -> None:
-        """Remember why the option is refused."""
         super().__init__(option_strings, dest, default=argparse.SUPPRESS, **settings)
         self.why = why
 
@@ -233,7 +232,6 @@ class JoinedWords(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any
     ) -> None:
-        """Store what stands for all of them."""
         if "" in values:
             parser.error(f"argument {self.option_strings[0]}: expected rows, got ''")
         setattr(namespace, self.dest, Path(joined(values)))
@@ -296,7 +294,6 @@ class HelpAll(argparse.Action):
     def __init__(
         self, option_strings: Sequence[str], dest: str, hidden: list[tuple[argparse.Action, str]], help: str
     ) -> None:
-        """Remember what is hidden."""
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
         self.hidden = hidden
 
@@ -311,7 +308,6 @@ class HelpAll(argparse.Action):
 def _add_option(
     group: argparse._ActionsContainer, setting: Setting, text: str | None = None
 ) -> argparse.Action:
-    """An option for a setting."""
     text = text or _help_text(setting)
     dest = _DEST_PREFIX + setting.key
     if setting.optional_group or is_switch(setting.value_type):

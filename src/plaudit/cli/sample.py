@@ -23,9 +23,9 @@ from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
-from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
 from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_reasons
 from plaudit.rollouts.sampler import Answer, SamplingSettings
+from plaudit.wings import everything, load
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +72,6 @@ def _add_sampling_options(parser: argparse.ArgumentParser, max_tokens: int) -> N
 
 
 def sampling_settings(args: argparse.Namespace) -> SamplingSettings:
-    """The sampling settings of the parsed options."""
     return SamplingSettings(
         temperature=args.temperature,
         top_k=args.top_k,
@@ -105,13 +104,9 @@ def short_names(folders: Sequence[str | Path]) -> list[str]:
     (['first', 'second'], ['first'])
     """
     resolved = [Path(folder).resolve() for folder in folders]
+    shipped = {load(reference).resolve(): name for name, reference in everything("models").items()}
     for depth in range(1, min(len(folder.parts) for folder in resolved)):
-        names = [
-            "base"
-            if folder == SHIPPED_MODEL_FOLDER.resolve()
-            else hub.short_name(folder) or folder.parts[-depth]
-            for folder in resolved
-        ]
+        names = [shipped.get(folder) or hub.short_name(folder) or folder.parts[-depth] for folder in resolved]
         if len(set(names)) == len(names):
             return names
     return [str(folder) for folder in folders]
@@ -161,7 +156,6 @@ def stream_answer(console: Console, pieces: Generator[str, None, Answer], receiv
 
 
 def add_best_of_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options by which a reward chooses among several answers."""
     add = parser.add_argument
     add("--best-of", type=integer, metavar="N", help="of N answers --reward takes the best, with its score")
     reward_help = "who chooses: a reward's folder, a rule, module:function, http://… (as in training)"
@@ -170,35 +164,24 @@ def add_best_of_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The answer that a reward scores highest of several.
-
-    Example: ``Choice(answer=answer, score=0.8, note="score 0.8, the best of 4")``
-    """
+    """The answer that a reward scores highest of several."""
 
     answer: Answer | None
     """The answer, the first drawn of equals; None where none has a score."""
     score: float | None
-    """Its score."""
     note: str
-    """The score in words, with ties and answers without a verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOf:
-    """Best-of-n: the one of ``n`` answers that a reward scores highest (Stiennon et al. 2020).
-
-    Example: ``BestOf(n=8, reward=resolve_reward("length:1-20"))``
-    """
+    """Best-of-n: the one of ``n`` answers that a reward scores highest (Stiennon et al. 2020)."""
 
     n: int
-    """The number of answers that are drawn to each prompt."""
     reward: Reward
-    """What chooses among them."""
 
     def choose(
         self, questions: Sequence[EvaluationPrompt], groups: Sequence[Sequence[Answer]]
     ) -> list[Choice]:
-        """The choice among the answers to each question."""
         tasks = [
             question.task((answer.text, answer.ended) for answer in group)
             for question, group in zip(questions, groups, strict=True)
@@ -250,7 +233,6 @@ MAX_BATCH_ANSWERS = 64
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``sample``."""
     text = "let models answer prompts"
     sample = subparsers.add_parser("sample", help=text, description=f"{text}, side by side".capitalize())
     sample.add_argument(
@@ -273,17 +255,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptAnswers:
-    """The answers of one model to one prompt.
-
-    Example: ``PromptAnswers(prompt="Name a fruit.", model="runs/first/model", answers=(answer,))``
-    """
+    """The answers of one model to one prompt."""
 
     prompt: Text
-    """What it was asked."""
     model: str
-    """The folder, as it was given."""
     answers: tuple[Answer, ...]
-    """Its answers."""
     choice: Choice | None = None
     """Which of several a reward chose, where one chooses; ``answers`` has it alone, or nothing."""
 
@@ -334,7 +310,6 @@ def _answers_per_prompt(args: argparse.Namespace) -> int:
 
 
 def _prompts(args: argparse.Namespace) -> dict[Text, str]:
-    """Every different prompt, and where it comes from."""
     prompts: dict[Text, str] = {prompt: "--prompt" for prompt in args.prompt}
     if args.data is not None:
         reading = read_records(args.data, format=args.format, options=row_options(args))

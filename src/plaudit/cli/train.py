@@ -131,11 +131,9 @@ def run(args: argparse.Namespace) -> int:
     config: Any = read_config(args.config_type, args)
     refuse_missing_inputs(config)
     from plaudit.engine.distributed import InterruptedRunError, is_first_process
-    from plaudit.preflight.memory import memory_checked_first
 
     try:
-        with memory_checked_first():
-            summary = run_method(args.method, config)
+        summary = run_method(args.method, config)
     except InterruptedRunError as stop:
         if is_first_process():
             print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)

@@ -12,12 +12,13 @@ from sqlalchemy import Connection, bindparam, select
 from plaudit.collect import log, views
 from plaudit.collect.answers import check_label, known_answer
 from plaudit.collect.desk import key_of, task_of
-from plaudit.collect.kinds import check_task
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry, canonical, digest
 from plaudit.collect.project import Project, guidelines_version, project_to_dict
 from plaudit.collect.refusals import ChangedMeanwhileError, FieldError, NotYoursError, checked_text
+from plaudit.collect.store import Receipt, Transaction, receipt_of
 from plaudit.collect.tables import label as labels, project as projects, task
-from plaudit.collect.transaction import Receipt, Transaction, receipt_of
+from plaudit.collect.tasks import check_task
 from plaudit.errors import UserError
 
 _BATCH = 500
@@ -38,13 +39,9 @@ _ANY_LABEL = select(labels.c.seq).where(labels.c.project == bindparam("p")).limi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What came of tasks that were sent.
-
-    Example: ``Added(added=998, repeated=2, first=12)``
-    """
+    """What came of tasks that were sent."""
 
     added: int
-    """How many are new."""
     repeated: int
     """How many were there before, word for word."""
     first: int | None = None
@@ -146,7 +143,8 @@ def _unknown(change: Transaction, name: str, bodies: Sequence[dict[str, Any]]) -
 def content_key(body: Mapping[str, Any]) -> str:
     """What is asked, whoever asks it for whatever reason, and whichever answer stands first."""
     answers = sorted(canonical(candidate["text"]) for candidate in body.get("candidates", ()))
-    return digest([body["prompt"], answers, body.get("steps"), body.get("draft")])
+    own = [body.get(name) for name in KINDS[body["kind"]].own]
+    return digest([body["prompt"], answers, own])
 
 
 def ids_by_content(change: Transaction, name: str) -> dict[str, str]:

@@ -9,14 +9,14 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from plaudit.collect.adding import content_key, ids_by_content, task_id
-from plaudit.collect.answers import CONVERSATIONS, check_label, whole_label
+from plaudit.collect.adding import Added, add_tasks, content_key, ids_by_content, task_id
+from plaudit.collect.answers import check_label, whole_label
 from plaudit.collect.desk import key_of, own_assignment, person_row, prolong, task_of
-from plaudit.collect.kinds import check_task, plain_object, shown_task
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry
+from plaudit.collect.own import conclude_qualification
 from plaudit.collect.people import annotator_named
 from plaudit.collect.project import Project
-from plaudit.collect.qualifying import conclude_qualification
 from plaudit.collect.refusals import (
     MOST_CHARACTERS,
     FieldError,
@@ -24,8 +24,9 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
+from plaudit.collect.store import Receipt, Transaction, later, parsed, receipt_of, request_digest
 from plaudit.collect.tables import assignment, draft, label, task
-from plaudit.collect.transaction import Receipt, Transaction, later, parsed, receipt_of, request_digest
+from plaudit.collect.tasks import check_task, plain_object, shown_task
 from plaudit.data.fields import Node
 
 SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")
@@ -80,8 +81,16 @@ _DRAFT_SET = {
 }
 
 
-def submit(
-    change: Transaction, name: str, person: str, wanted: str, *, key: str, label: Any, timing: dict[str, Any]
+def submit_answer(
+    change: Transaction,
+    name: str,
+    person: str,
+    wanted: str,
+    key: str,
+    label: Any,
+    *,
+    seconds: object = None,
+    pasted: object = None,
 ) -> Receipt:
     """Take an answer; the same words under the same key give the first receipt again."""
     row = own_assignment(change, name, person, wanted)
@@ -103,7 +112,7 @@ def submit(
         "label": check_label(whole, json.loads(task_row.body), settings),
         "guidelines": row.guidelines,
         "surplus": _is_surplus(change, row, task_row, holds=row.state == "open"),
-        **_checked_timing(timing),
+        **_checked_timing(seconds=seconds, pasted=pasted),
         "request": request_digest(request),
     }
     receipt = receipt_of(change.record(replace(entry, body=body)))
@@ -116,13 +125,11 @@ def submit(
 
 def _with_conversation(change: Transaction, row: Any, settings: Project, label: Any) -> Any:
     """The label with the turns that were kept, where it is of a conversation that the store has held."""
-    if settings.ask not in CONVERSATIONS:
+    if KINDS[settings.ask].conversation is None:
         return label
-    saved = change.connection.execute(_DRAFT, {"a": row.id}).first()
-    saved_conversation = None if saved is None else parsed(saved.conversation)
-    return (
-        label if saved_conversation is None else whole_label(settings.ask, label, saved_conversation["turns"])
-    )
+    draft = change.connection.execute(_DRAFT, {"a": row.id}).first()
+    saved = None if draft is None else parsed(draft.conversation)
+    return label if saved is None else whole_label(settings.ask, label, saved["turns"])
 
 
 def _refuse_ended_work(change: Transaction, name: str, person: str) -> None:
@@ -146,15 +153,13 @@ def _is_surplus(change: Transaction, row: Any, task_row: Any, *, holds: bool) ->
     return counted + held >= task_row.wanted
 
 
-def _checked_timing(timing: dict[str, Any]) -> dict[str, Any]:
-    """Active seconds, and the share of an answer that was pasted."""
+def _checked_timing(**timing: object) -> dict[str, Any]:
     checked = dict[str, Any]()
     for name, most in (("seconds", 86_400.0), ("pasted", 1.0)):
         value = timing.get(name)
         if value is None:
             continue
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 <= value <= most:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
             raise FieldError(field=name, found=repr(value), expected=f"a number from 0 to {most:g}")
         checked[name] = float(value)
     return checked
@@ -162,14 +167,9 @@ def _checked_timing(timing: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenAnswer:
-    """An answer that a person gave outside of the app.
-
-    Example: ``GivenAnswer(task="t5c…", order=(0, 1), label={"strength": -2}, person="Ada",
-    origin="comparisons.jsonl:3")``
-    """
+    """An answer that a person gave outside of the app."""
 
     task: str
-    """The id of the task."""
     order: tuple[int, ...]
     """Which candidate was shown at which place."""
     label: dict[str, Any]
@@ -184,22 +184,17 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenIn:
-    """What came of answers that people gave outside of the app.
-
-    Example: ``TakenIn(taken=38, repeated=2, surplus=1, people=("a1", "a2"))``
-    """
+    """What came of answers that people gave outside of the app."""
 
     taken: int = 0
-    """How many are new."""
     repeated: int = 0
     """How many were taken in before, word for word."""
     surplus: int = 0
     """How many of the new ones do not count, since their tasks want no more labels."""
     people: tuple[str, ...] = ()
-    """Whose they are."""
 
 
-def put_on_known_tasks(
+def _put_on_known_tasks(
     change: Transaction, name: str, bodies: Sequence[Any], given: Iterable[GivenAnswer]
 ) -> tuple[list[Any], list[GivenAnswer]]:
     """The tasks that nobody asked yet, and the answers put on those that are there already.
@@ -229,7 +224,18 @@ def put_on_known_tasks(
     return fresh, moved
 
 
-def take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> TakenIn:
+def take_in(
+    change: Transaction, name: str, bodies: Sequence[Any], given: Iterable[GivenAnswer], *, actor: str
+) -> tuple[Added, TakenIn]:
+    """Add tasks with answers that people gave outside of the app."""
+    # Before tasks are added: afterwards these very ones would be found as known.
+    fresh, given = _put_on_known_tasks(change, name, bodies, given)
+    added = add_tasks(change, name, fresh, actor=actor)
+    repeated = added.repeated + len(bodies) - len(fresh)
+    return replace(added, repeated=repeated), _take_in(change, name, given)
+
+
+def _take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> TakenIn:
     """Answers of a file as leases that were answered at once, each taken in a single time."""
     pseudonyms, surpluses, repeated = dict[str, str](), list[bool](), 0
     for answer in given:
@@ -294,7 +300,7 @@ def _refuse_given_before(change: Transaction, row: Any, person: str, answer: Giv
         )
 
 
-def skip(change: Transaction, name: str, person: str, wanted: str, *, key: str, reason: str) -> Receipt:
+def skip_task(change: Transaction, name: str, person: str, wanted: str, key: str, reason: str) -> Receipt:
     """Give a task back, and say why; somebody else is given the place."""
     if reason not in SKIP_REASONS:
         raise FieldError(field="reason", found=repr(reason), expected=f"one of {', '.join(SKIP_REASONS)}")
@@ -316,7 +322,7 @@ def skip(change: Transaction, name: str, person: str, wanted: str, *, key: str, 
     return receipt
 
 
-def undo(change: Transaction, name: str, person: str, wanted: str, *, key: str) -> Receipt:
+def undo_answer(change: Transaction, name: str, person: str, wanted: str, key: str) -> Receipt:
     """Take an answer back: its place is the person's again for the time of a lease.
 
     An answer that came too late to count had no place; sent anew it takes a free one, as late work does.
@@ -329,14 +335,24 @@ def undo(change: Transaction, name: str, person: str, wanted: str, *, key: str) 
     return _revise(change, name, person, wanted, key=key, body=body, request={"undo": wanted})
 
 
-def revise(
-    change: Transaction, name: str, person: str, wanted: str, *, key: str, label: Any, timing: dict[str, Any]
+def revise_answer(
+    change: Transaction,
+    name: str,
+    person: str,
+    wanted: str,
+    key: str,
+    label: Any,
+    *,
+    seconds: object = None,
 ) -> Receipt:
     """Another answer in place of the first; the first one stays in the log."""
 
     def body(row: Any) -> dict[str, Any]:
         task_body = json.loads(task_of(change, name, row.task).body)
-        return {"label": check_label(label, task_body, change.settings(name)), **_checked_timing(timing)}
+        return {
+            "label": check_label(label, task_body, change.settings(name)),
+            **_checked_timing(seconds=seconds),
+        }
 
     request = {"assignment": wanted, "label": label}
     return _revise(change, name, person, wanted, key=key, body=body, request=request)
@@ -400,7 +416,7 @@ def _prolong(change: Transaction, row: Any) -> str:
     return prolong(change, row)
 
 
-def conversation(change: Transaction, name: str, person: str, wanted: str) -> dict[str, Any] | None:
+def saved_conversation(change: Transaction, name: str, person: str, wanted: str) -> dict[str, Any] | None:
     """The turns of a conversation in progress."""
     own_assignment(change, name, person, wanted)
     saved = change.connection.execute(_DRAFT, {"a": wanted}).first()
@@ -410,7 +426,6 @@ def conversation(change: Transaction, name: str, person: str, wanted: str) -> di
 def save_conversation(
     change: Transaction, name: str, person: str, wanted: str, turns: dict[str, Any]
 ) -> None:
-    """Remember the turns of a conversation."""
     row = own_assignment(change, name, person, wanted)
     if row.state == "answered":
         raise NotYoursError("this conversation is over: its answer was sent")
@@ -418,7 +433,7 @@ def save_conversation(
     _prolong(change, row)
 
 
-def note(change: Transaction, name: str, person: str, wanted: str, *, key: str, text: object) -> Receipt:
+def add_note(change: Transaction, name: str, person: str, wanted: str, key: str, text: object) -> Receipt:
     """A note on a task that the person was given."""
     row = own_assignment(change, name, person, wanted)
     request = {"assignment": wanted, "text": checked_text("text", text)}
@@ -428,8 +443,8 @@ def note(change: Transaction, name: str, person: str, wanted: str, *, key: str, 
     return change.record_once(entry, request)
 
 
-def flag(
-    change: Transaction, name: str, person: str, wanted: str, *, key: str, reason: str, text: object = ""
+def report_task(
+    change: Transaction, name: str, person: str, wanted: str, key: str, reason: str, text: object = ""
 ) -> Receipt:
     """A report of a task to the owner."""
     if reason not in FLAG_REASONS:
@@ -442,19 +457,18 @@ def flag(
     return change.record_once(entry, request)
 
 
-def counts(change: Transaction, name: str, person: str) -> dict[str, int]:
-    """A person's own progress."""
+def own_counts(change: Transaction, name: str, person: str) -> dict[str, int]:
     row = person_row(change, name, person)
     holding = change.connection.execute(_HOLDING, {"p": name, "n": person}).scalar_one()
     own = {field: getattr(row, field) for field in ("assigned", "answered", "skipped")}
     return {**own, "holding": holding}
 
 
-def history(
-    change: Transaction, name: str, person: str, *, most: int, before: int | None
+def own_history(
+    change: Transaction, name: str, person: str, limit: int = 50, before: int | None = None
 ) -> list[dict[str, Any]]:
     """A person's own answers that hold, the newest first; nothing tells why a task was asked."""
-    names = {"p": name, "n": person, "most": most, "before": before or 2**62}
+    names = {"p": name, "n": person, "most": limit, "before": before or 2**62}
     settings = change.settings(name)
     return [
         {

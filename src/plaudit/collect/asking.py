@@ -16,14 +16,14 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from plaudit.collect import adding, log, views
-from plaudit.collect.answers import preferred_place
 from plaudit.collect.export import Filters, Snapshot, export, selected_labels
+from plaudit.collect.kinds import USUAL
+from plaudit.collect.kinds.pair import preferred_place
 from plaudit.collect.log import Entry
+from plaudit.collect.own import PLAUDIT
 from plaudit.collect.project import Project
-from plaudit.collect.qualifying import PLAUDIT
-from plaudit.collect.store import LabelStore
+from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import task
-from plaudit.collect.transaction import Transaction
 from plaudit.collect.waiting import Wait, waiting_error
 from plaudit.data.judging import Task, Verdict, probable_verdict
 from plaudit.data.records import text_to_json
@@ -36,15 +36,10 @@ _STANDING = select(task.c.id, task.c.state, task.c.wanted, task.c.done).where(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class People:
-    """Whoever answers in a project of a store.
-
-    Example: ``People(store=open_store("labels.db"), project="helpful").verdicts(tasks, seed=0)``
-    """
+    """Whoever answers in a project of a store."""
 
     store: LabelStore
-    """Where they answer."""
     project: str
-    """What they are asked in."""
 
     @property
     def name(self) -> str:
@@ -153,7 +148,7 @@ class People:
 
 
 def task_body(
-    task: Task, *, kind: str = "pair", source: Mapping[str, Any] | None = None, **metadata: Any
+    task: Task, *, kind: str = USUAL, source: Mapping[str, Any] | None = None, **metadata: Any
 ) -> dict[str, Any]:
     """What a store asks of a task's answers, with what finds the task again; nobody is shown more than texts.
 

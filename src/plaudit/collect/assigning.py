@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from plaudit.collect.answers import reverse
 from plaudit.collect.project import Project
 
 Purpose = Literal["qualify", "gold", "repeat", "work"]
@@ -22,13 +21,9 @@ MOST_OPEN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotator:
-    """What the choice needs to know of a person.
-
-    Example: ``Annotator(name="a3", standing="active", assigned=12)``
-    """
+    """What the choice needs to know of a person."""
 
     name: str
-    """The pseudonym."""
     standing: str
     """Qualifying, active, watch, suspended, failed or erased."""
     assigned: int = 0
@@ -41,25 +36,18 @@ class Annotator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A task with a free place.
-
-    Example: ``Candidate(task="t1", started=True, lacking=1, priority=0.0, prompt_visits=0)``
-    """
+    """A task with a free place."""
 
     task: str
-    """Its id."""
     started: bool
     """Whether somebody holds or labelled it."""
     lacking: int
     """How many labels nobody has given or is about to give."""
     priority: float
-    """What the owner wants first."""
     prompt_visits: int
     """How many tasks of the same prompt the person was given."""
     category: str | None = None
-    """The kind of question."""
     language: str | None = None
-    """The language of its texts."""
     authors: tuple[str, ...] = ()
     """The people who wrote one of its answers."""
 
@@ -115,7 +103,7 @@ def draw_order(count: int, before: Sequence[int] | None, *words: object) -> list
     [0, 1]
     """
     if before is not None:
-        return reverse(before)
+        return [*reversed(before)]
     order = list(range(count))
     random.Random(_digest(*words)).shuffle(order)
     return order

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.asking import People
+from plaudit.collect.people import make_invite
 from plaudit.collect.stage import store_of
 from plaudit.collect.store import LabelStore, open_store
 from plaudit.collect.waiting import Wait
@@ -52,7 +53,7 @@ class StoreAttendant:
             # Once for a project: stages come back to wait, and an invite is a secret to be passed on once.
             if (address, project) not in self._invited:
                 self._invited.add((address, project))
-                secret = store.invite(project, uses=INVITED, actor="plaudit")
+                secret = store.write(make_invite, project, uses=INVITED, actor="plaudit")
                 self._say(
                     f"{url}: people answer here for project {project}; the invite {secret} lets {INVITED} in"
                 )

@@ -39,10 +39,7 @@ class RefusedError(UserError):
 
 
 class LabelClient:
-    """One person's way to a label store.
-
-    Example: ``LabelClient("http://127.0.0.1:8080").join("i_…", "Ada")``
-    """
+    """One person's way to a label store."""
 
     def __init__(
         self,
@@ -63,7 +60,6 @@ class LabelClient:
         self.url, self.token = url, token
 
     def close(self) -> None:
-        """Give the connection back."""
         self._connection.close()
 
     # Annotators.
@@ -77,7 +73,6 @@ class LabelClient:
         return joined
 
     def me(self) -> dict[str, Any]:
-        """Who the token belongs to."""
         return self._send("GET", "/me")
 
     def next(self, key: str | None = None) -> dict[str, Any]:
@@ -109,19 +104,15 @@ class LabelClient:
         return self._change("/revise", assignment, key, label=label)
 
     def skip(self, assignment: str, reason: str, key: str | None = None) -> dict[str, Any]:
-        """Give a task back."""
         return self._change("/skip", assignment, key, reason=reason)
 
     def undo(self, assignment: str, key: str | None = None) -> dict[str, Any]:
-        """Take an answer back."""
         return self._change("/undo", assignment, key)
 
     def note(self, assignment: str, text: str, key: str | None = None) -> dict[str, Any]:
-        """A note on a task."""
         return self._change("/note", assignment, key, text=text)
 
     def flag(self, assignment: str, reason: str, text: str = "", key: str | None = None) -> dict[str, Any]:
-        """Report a task to the owner."""
         return self._change("/flag", assignment, key, reason=reason, text=text)
 
     def turn(self, assignment: str, message: str, key: str | None = None) -> dict[str, Any]:
@@ -133,7 +124,6 @@ class LabelClient:
         return self._send("POST", "/choose", {"assignment": assignment, "turn": turn, "strength": strength})
 
     def turns(self, assignment: str) -> list[dict[str, Any]]:
-        """The conversation so far."""
         return self._send("GET", f"/turns?{urlencode({'assignment': assignment})}")["turns"]
 
     def history(self, limit: int = 50, before: int | None = None) -> list[dict[str, Any]]:
@@ -142,7 +132,6 @@ class LabelClient:
         return self._send("GET", f"/history?{urlencode(query)}")["answers"]
 
     def guidelines(self) -> dict[str, Any]:
-        """The guidelines and their version."""
         return self._send("GET", "/guidelines")
 
     def prefer(
@@ -157,11 +146,9 @@ class LabelClient:
     # Owners and reviewers.
 
     def project(self) -> dict[str, Any]:
-        """The project's settings."""
         return self._send("GET", "/project")
 
     def set_project(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Other settings for the project."""
         return self._send("PUT", "/project", {"settings": settings})
 
     def add_tasks(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -174,11 +161,9 @@ class LabelClient:
         return counts
 
     def status(self) -> dict[str, Any]:
-        """The project in figures."""
         return self._send("GET", "/status")
 
     def people(self) -> list[dict[str, Any]]:
-        """Everybody, with counts."""
         return self._send("GET", "/people")["people"]
 
     def set_standing(self, person: str, standing: str, reason: str) -> dict[str, Any]:
@@ -187,11 +172,9 @@ class LabelClient:
         return self._send("POST", f"/people/{quote(person, safe='')}/standing", body)
 
     def invite(self, role: str = "annotator", uses: int = 1, days: float = 14) -> str:
-        """An invite's secret."""
         return self._send("POST", "/invites", {"role": role, "uses": uses, "days": days})["invite"]
 
     def queue(self) -> list[dict[str, Any]]:
-        """What people stay divided on."""
         return self._send("GET", "/queue")["tasks"]
 
     def adjudicate(

@@ -1,4 +1,4 @@
-"""Live conversations of talk and attack: a person's message goes to the project's server, once for a key.
+"""Live conversations: a person's message goes to the project's server, once for a key.
 
 The answers are kept by the store as they come, and a label is made of what the store has kept: nobody can
 send a conversation that was never held.
@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plaudit.collect import answering
-from plaudit.collect.answers import attack_messages, check_strength
+from plaudit.collect.answering import save_conversation, saved_conversation
 from plaudit.collect.assigning import uniform
 from plaudit.collect.desk import own_assignment, task_of
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import Conversation, check_strength, text_of
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import (
     FieldError,
@@ -26,20 +27,17 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
-from plaudit.collect.rows import text_of
-from plaudit.collect.store import LabelStore
-from plaudit.collect.streaming import in_step, words_of_stream
-from plaudit.collect.transaction import Transaction
+from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.views import body_of
-from plaudit.data.labels import ComparedTurn, conversation_before
-from plaudit.data.records import Message, Text, plain_text, turns_of
+from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.feedback.judges.replies import parse_chat_completion
-from plaudit.feedback.judges.words import parse_judge_address
+from plaudit.files import exact_json
+from plaudit.files.chat import parse_server, read_completion
 from plaudit.files.posting import (
     RetryPolicy,
     TransientError,
     UnreachableError,
+    excerpt_of,
     post,
     post_in_pieces,
     with_retries,
@@ -51,8 +49,6 @@ MOST_OF_A_MESSAGE = 20_000
 """The longest message of a person, in characters."""
 MOST_TOKENS = 512
 """The longest answer of the server, in tokens."""
-ANSWERS = {"talk": 2, "attack": 1}
-"""How many answers each kind shows for a message."""
 _TRIES = 3
 _RETRIES = RetryPolicy(seconds=60, attempts=2)
 _MOST_SECONDS = 120
@@ -61,19 +57,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where a conversation stands.
+    """Where a conversation stands."""
 
-    Example: ``_Place(kind="talk", opening="", turns=[], settings=settings)``
-    """
-
-    kind: str
-    """Talk or attack."""
+    rules: Conversation
     opening: Text
     """What the task begins with; empty where the person opens."""
     turns: list[dict[str, Any]]
-    """The turns so far."""
     settings: Project
-    """The project's settings."""
 
 
 def say(
@@ -115,7 +105,7 @@ def _parts(
     store: LabelStore, whose: tuple[str, str, str], place: _Place, turn: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     message, assignment = turn["message"], whose[2]
-    conversation, answers = _messages(place, message), [""] * ANSWERS[place.kind]
+    conversation, answers = _messages(place, message), [""] * place.rules.answers
     try:
         streams = [
             _stream(place.settings, conversation, seed=_seed(place, assignment, draw))
@@ -146,7 +136,7 @@ def _save(
                 raise NotYoursError("this conversation went on meanwhile; read it again before you write")
             turns.append(turn)
             known = len(turns) - 1
-            answering.save_conversation(change, *whose, {"turns": turns})
+            save_conversation(change, *whose, {"turns": turns})
         return _shown(turns, known)
 
 
@@ -156,15 +146,15 @@ def choose(
     """Say which answer of the newest turn is better; the conversation goes on with it."""
     with store.changing() as change:
         place = _place(change, project, person, assignment)
-        if place.kind != "talk":
-            raise FieldError(field="turn", found="a turn of an attack", expected="a turn with two answers")
+        if place.rules.answers == 1:
+            raise FieldError(field="turn", found="a turn with one answer", expected="a turn with two answers")
         # True equals 1, and would pass for the first turn.
         if isinstance(turn, bool) or turn != len(place.turns) or not place.turns:
             raise FieldError(
                 field="turn", found=repr(turn), expected=f"the number of the newest turn, {len(place.turns)}"
             )
         place.turns[-1]["strength"] = check_strength("strength", strength, place.settings)
-        answering.save_conversation(change, project, person, assignment, {"turns": place.turns})
+        save_conversation(change, project, person, assignment, {"turns": place.turns})
         return {"turn": turn, "strength": place.turns[-1]["strength"]}
 
 
@@ -178,12 +168,13 @@ def shown_conversation(store: LabelStore, project: str, person: str, assignment:
 def _place(change: Transaction, project: str, person: str, assignment: str) -> _Place:
     settings = change.settings(project)
     row = own_assignment(change, project, person, assignment)
-    if settings.ask not in ANSWERS:
+    rules = KINDS[settings.ask].conversation
+    if rules is None:
         raise NotYoursError(f"project {project} asks for {settings.ask}: there is nobody to talk to")
     body = body_of(task_of(change, project, row.task))
-    saved = answering.conversation(change, project, person, assignment)
+    saved = saved_conversation(change, project, person, assignment)
     opening = "" if body["prompt"] == "" else text_of(body["prompt"])
-    return _Place(kind=settings.ask, opening=opening, turns=(saved or {}).get("turns", []), settings=settings)
+    return _Place(rules=rules, opening=opening, turns=(saved or {}).get("turns", []), settings=settings)
 
 
 def _earlier(turns: Sequence[Mapping[str, Any]], key: str, message: str) -> int | None:
@@ -199,7 +190,7 @@ def _earlier(turns: Sequence[Mapping[str, Any]], key: str, message: str) -> int 
 def _refuse_early(place: _Place) -> None:
     if len(place.turns) >= MOST_TURNS:
         raise NotYoursError(f"a conversation has {MOST_TURNS} turns at most; send what you say of it")
-    if place.kind == "talk" and place.turns and place.turns[-1]["strength"] is None:
+    if place.rules.answers > 1 and place.turns and place.turns[-1]["strength"] is None:
         raise NotYoursError("say first which of the last two answers is better; the talk goes on with it")
 
 
@@ -211,15 +202,15 @@ def _ask(place: _Place, assignment: str, message: str) -> list[str]:
     """The server's answers; two that read the same are asked for again, a few times."""
     conversation, answers = _messages(place, message), list[str]()
     until = time.monotonic() + _MOST_SECONDS
-    for draw in range(ANSWERS[place.kind] - 1 + _TRIES):
+    for draw in range(place.rules.answers - 1 + _TRIES):
         if time.monotonic() > until:
             raise _unavailable(place.settings, f"{len(answers)} answers after {_MOST_SECONDS} seconds")
         answer = _answer(place.settings, conversation, seed=_seed(place, assignment, draw))
         # The last draw is taken as it is: a model that always says the same must not end the talk.
-        is_last = draw == ANSWERS[place.kind] - 2 + _TRIES
+        is_last = draw == place.rules.answers - 2 + _TRIES
         if is_last or answer.strip() not in {other.strip() for other in answers}:
             answers.append(answer)
-        if len(answers) == ANSWERS[place.kind]:
+        if len(answers) == place.rules.answers:
             break
     return answers
 
@@ -230,22 +221,12 @@ def _seed(place: _Place, assignment: str, draw: int) -> int:
 
 
 def _messages(place: _Place, message: str) -> list[dict[str, str]]:
-    if place.kind == "talk":
-        turns = tuple(
-            ComparedTurn(message=t["message"], answers=tuple(t["answers"]), strength=t["strength"])
-            for t in place.turns
-        )
-        whole = conversation_before(place.opening, turns, message)
-    else:
-        messages = [Message(**turn) for turn in attack_messages(place.turns)]
-        begin = () if place.opening == "" else turns_of(place.opening)
-        whole = (*begin, *messages, Message(role="user", content=message))
+    whole = place.rules.messages(place.opening, place.turns, message)
     return [{"role": turn.role, "content": plain_text((turn,))} for turn in whole]
 
 
 def _request(settings: Project, messages: Sequence[Mapping[str, str]], **more: Any) -> tuple[str, bytes]:
-    """The address and the body of a question to the project's server."""
-    address, model = parse_judge_address(settings.talks_to or "")
+    address, model = parse_server(settings.talks_to or "")
     url = f"{address.rstrip('/')}/chat/completions"
     body = {"model": model, "messages": [*messages], "max_tokens": MOST_TOKENS, **more}
     return url, json.dumps(body).encode()
@@ -259,7 +240,7 @@ def _stream(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: i
 def _answer(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: int) -> str:
     url, body = _request(settings, messages, seed=seed)
     try:
-        reply = with_retries("it", _RETRIES, lambda: parse_chat_completion(url, post(url, _RETRIES, body)))
+        reply = with_retries("it", _RETRIES, lambda: read_completion(url, post(url, _RETRIES, body)))
     except (UserError, UnreachableError) as error:
         raise _unavailable(settings, str(error)) from error
     return _with_words(reply.text)
@@ -279,3 +260,68 @@ def _with_words(text: str) -> str:
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     # An empty answer is one that a person may judge; a label must hold words.
     return whole if whole.strip() else "(no words)"
+
+
+# Answers as they are written.
+
+
+Piece = tuple[int, str]
+"""Which of the answers goes on, and with which words."""
+
+
+def in_step(answers: Sequence[Iterator[str]]) -> Iterator[Piece]:
+    """The pieces of several answers in rounds: one of each that has not ended, and none before all are there.
+
+    >>> [*in_step([iter(["a", "b"]), iter(["x"])])]
+    [(0, 'a'), (1, 'x'), (0, 'b')]
+    """
+    going = dict(enumerate(answers))
+    while going:
+        pieces = {place: next(answer, None) for place, answer in going.items()}
+        for place, words in pieces.items():
+            if words is None:
+                del going[place]
+            else:
+                yield place, words
+
+
+def words_of_stream(url: str, pieces: Iterator[bytes]) -> Iterator[str]:
+    """The words of a streamed chat completion; of a server that does not stream, all of them at once."""
+    rest, has_ended = b"", False
+    for piece in pieces:
+        rest += piece
+        # One object and no events: it is whole when the last piece is there.
+        if rest.lstrip().startswith(b"{"):
+            continue
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            words, is_end = _event(url, line)
+            has_ended = has_ended or is_end
+            if words:
+                yield words
+    if rest.lstrip().startswith(b"{"):
+        yield read_completion(url, rest).text
+    elif not has_ended:
+        raise TransientError("the answer was cut off")
+
+
+def _event(url: str, line: bytes) -> tuple[str, bool]:
+    """The words of a line of events, and whether it ends the answer."""
+    content = line.strip().removeprefix(b"data:").strip()
+    # Comments that keep the connection open, names of events, and the empty lines between them.
+    if not line.startswith(b"data:") or not content:
+        return "", False
+    if content == b"[DONE]":
+        return "", True
+    try:
+        choices: Any = exact_json.loads_foreign(content)["choices"]
+        # A last event may hold nothing but the usage.
+        choice = choices[0] if choices else {"delta": {}}
+        words = choice["delta"].get("content") or ""
+        if not isinstance(words, str):
+            raise ValueError(f"its content is {words!r:.40}, not text")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{url} streams {excerpt_of(content)}; expected events of a chat completion"
+        ) from error
+    return words, choice.get("finish_reason") is not None

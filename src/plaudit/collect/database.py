@@ -52,10 +52,7 @@ _CLOSED_CODES = ("28", "3D")
 
 
 class Database:
-    """A store's database.
-
-    Example: ``Database("labels.db")``, ``Database("postgresql+pg8000://me@127.0.0.1/labels")``
-    """
+    """A store's database."""
 
     def __init__(self, where: str | Path) -> None:
         """Open it; a file that is not there yet is made at the first write."""
@@ -137,7 +134,6 @@ class Database:
         return self.engine.connect().execution_options(**{CACHE: dict[Any, Any]()})
 
     def close(self) -> None:
-        """Give back all connections."""
         self.engine.dispose()
 
     @contextmanager

@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import Boolean, and_, bindparam, case, exists, func, or_, select
 
 from plaudit.collect import log
-from plaudit.collect.answers import reverse
 from plaudit.collect.assigning import (
     MOST_OPEN,
     REPEAT_AFTER,
@@ -22,10 +21,10 @@ from plaudit.collect.assigning import (
     select_task,
     uniform,
 )
-from plaudit.collect.kinds import shown_task
 from plaudit.collect.log import Entry
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import KeyConflictError, NotFoundError, NotYoursError, checked_text
+from plaudit.collect.store import Transaction, later, parsed
 from plaudit.collect.tables import (
     annotator,
     assignment,
@@ -37,7 +36,7 @@ from plaudit.collect.tables import (
     project,
     task,
 )
-from plaudit.collect.transaction import Transaction, later, parsed
+from plaudit.collect.tasks import shown_task
 from plaudit.data.fields import shorten
 
 MOST_OF_A_KEY = 200
@@ -50,10 +49,7 @@ _STARTED_WINDOW = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A task that is given to a person for some time.
-
-    Example: ``Lease(assignment="w7", task="t5c…", shown={"kind": "pair"}, until="2026-03-01T12:30:00Z", …)``
-    """
+    """A task that is given to a person for some time."""
 
     assignment: str
     """What the answer is sent for."""
@@ -71,10 +67,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """There is no task for a person now.
-
-    Example: ``Nothing(reason="wait", until="2026-03-01T12:30:00.000000Z")``
-    """
+    """There is no task for a person now."""
 
     reason: str
     """Done: nothing will come; wait: others hold the rest; suspended or failed: no work for this person."""
@@ -311,7 +304,6 @@ def _nothing(change: Transaction, name: str, person: str) -> Nothing:
 
 
 def person_row(change: Transaction, name: str, person: str) -> Any:
-    """The row of an annotator."""
     row = change.connection.execute(_PERSON, {"p": name, "n": person}).first()
     if row is None:
         raise NotFoundError(f"{person} is nobody in project {name}")
@@ -328,7 +320,6 @@ def own_assignment(change: Transaction, name: str, person: str, wanted: str) -> 
 
 
 def task_of(change: Transaction, name: str, wanted: str) -> Any:
-    """The row of a task."""
     row = change.connection.execute(_TASK, {"p": name, "t": wanted}).first() if _is_id(wanted) else None
     if row is None:
         raise NotFoundError(f"project {name} has no task {shorten(wanted)}")
@@ -449,7 +440,6 @@ def _find_work(change: Transaction, name: str, person: Annotator, settings: Proj
 
 
 def _names(name: str, person: Annotator, settings: Project) -> dict[str, Any]:
-    """What the statements that look for a task are given."""
     limit = settings.prompt_limit
     return {
         "p": name,
@@ -500,7 +490,7 @@ def _find_repeat(change: Transaction, name: str, person: Annotator, settings: Pr
     answered = person_row(change, name, person.name).answered
     names = {**_names(name, person, settings), "newest": answered - REPEAT_AFTER}
     row = change.connection.execute(_REPEATABLE, names).first()
-    return None if row is None else (task_of(change, name, row.task), reverse(json.loads(row.shown)))
+    return None if row is None else (task_of(change, name, row.task), [*reversed(json.loads(row.shown))])
 
 
 _FINDERS: dict[Purpose, Any] = {

@@ -8,20 +8,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from plaudit.collect import log, progress, views
+from plaudit.collect import log, views
+from plaudit.collect.answers import rows_of
 from plaudit.collect.database import Database
+from plaudit.collect.kinds.pair import preferred_place
 from plaudit.collect.log import METADATA, Entry, Event
+from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import NotFoundError
-from plaudit.collect.rows import rows_of
-from plaudit.collect.store import LabelStore
+from plaudit.collect.store import LabelStore, Transaction, open_store, parsed
 from plaudit.collect.tables import annotator, label, task
 from plaudit.data.records import Record
 from plaudit.data.write import write_records
@@ -39,10 +41,7 @@ class EmptyExportError(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """What of a project is exported; the defaults are what is safe to train on.
-
-    Example: ``Filters(surplus=True)``
-    """
+    """What of a project is exported; the defaults are what is safe to train on."""
 
     surplus: bool = False
     """Also labels that came too late to count."""
@@ -60,32 +59,23 @@ class Filters:
     """Only labels of this person or judge; None is everybody of the group."""
 
     def __post_init__(self) -> None:
-        """Refuse an unknown group."""
         if self.group not in ("people", "ai"):
             raise UserError(f"group {self.group!r}: expected people or ai")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What an export is of.
-
-    Example: ``Snapshot(store="labels.db", project="helpful", seq=812, link="9c…", rows=140, …)``
-    """
+    """What an export is of."""
 
     store: str
     """Where the labels lie; never with a password."""
     project: str
-    """The project."""
     seq: int
-    """The position of the log."""
     link: str
     """The chain's value there: with it the log proves that it is the one that was exported."""
     filters: dict[str, Any]
-    """What was exported of it."""
     rows: int
-    """How many rows there are."""
     sha256: str
-    """Of the rows' file."""
     tasks: dict[str, int]
     """Tasks by state at that position."""
     labels: int
@@ -99,7 +89,6 @@ class Snapshot:
     votes: tuple[tuple[int, ...], ...] = ()
     """Of soft rows, the numbers of all events that each row's chance comes from; empty for other rows."""
     version: int = SNAPSHOT_VERSION
-    """The shape of this file."""
 
     @property
     def heard(self) -> set[int]:
@@ -143,7 +132,7 @@ def export(
     chosen = Filters() if filters is None else filters
     with _moment(store, project, position) as (connection, seq, link):
         settings = _settings(store, connection, project, position)
-        status = progress.status(connection, project)
+        status = project_status(Transaction(connection, store.now), project)
         found, left_out = selected_labels(connection, project, chosen, tasks)
     rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen.group)
     left_out |= _silent(len(found) - len({*events}.union(*votes)))
@@ -210,7 +199,7 @@ def _soft_rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
             "soft rows are of people: how sure a model is, it says itself, so export without soft"
         )
     # Here and not above: a server exports too, and need not load what computes.
-    from plaudit.collect.quality.soft import soft_rows
+    from plaudit.collect.quality.gathering import soft_rows
 
     return soft_rows(found, settings)
 
@@ -227,7 +216,6 @@ def _rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
 
 
 def _export_body(snapshot: Snapshot) -> dict[str, Any]:
-    """What the log remembers of an export."""
     return {
         "sha256": snapshot.sha256,
         "seq": snapshot.seq,
@@ -296,7 +284,6 @@ def last_of_labels(connection: Connection, project: str, position: int) -> tuple
 
 
 def _replay(source: Connection, target: Connection, project: str, position: int) -> None:
-    """Fold a project's events up to a position into other tables."""
     remains = dict(_remains(source, project, position))
     for event in log.events(source):
         if event.seq > position:
@@ -352,7 +339,6 @@ def _reason_left_out(row: Any, filters: Filters, decided: set[str]) -> str | Non
 
 
 def file_hash(path: Path) -> str:
-    """The sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -429,7 +415,6 @@ def _history(connection: Connection, project: str, seq: int) -> list[Event]:
 
 
 def _task_subjects(connection: Connection, event: Event) -> Iterable[str]:
-    """The task of an assignment, found by its lease."""
     seqs = connection.execute(_SUBJECTS, {"p": event.project, "s": [event.subject]})
     events = (log.by_seq(connection, row.seq) for row in seqs)
     return {found.body["task"] for found in events if found and found.kind == "leased" and found.body}
@@ -440,3 +425,24 @@ def _settings_before(connection: Connection, project: str, seq: int) -> list[Eve
     events = [log.by_seq(connection, number) for number in seqs if number < seq]
     settings = [event for event in events if event is not None and event.kind == "project-set"]
     return settings[-1:]
+
+
+def places_preferred(rows: Path) -> list[tuple[str, int]] | None:
+    """The task of each label behind exported rows and which of two answers, as shown, it prefers.
+
+    None where no label store lies behind the rows any more.
+    """
+    if not snapshot_path(rows).is_file():
+        return None
+    snapshot = read_snapshot(rows)
+    if not Path(snapshot.store).is_file():
+        return None
+    with closing(open_store(snapshot.store)) as store, store.looking() as look:
+        found = look.connection.execute(
+            select(label.c.task, label.c.label).where(
+                label.c.project == snapshot.project, label.c.seq.in_({*snapshot.events})
+            )
+        ).all()
+    # In the order shown: the place among what was seen, and not among the task's own answers.
+    places = [(row.task, preferred_place(parsed(row.label) or {}, (0, 1))) for row in found]
+    return [(task, place) for task, place in places if place is not None]

@@ -7,7 +7,7 @@ become a task refuses its file, by row and field.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,15 +17,16 @@ from typing import Any, Literal
 from plaudit.collect.adding import task_id
 from plaudit.collect.answering import GivenAnswer
 from plaudit.collect.answers import check_label
-from plaudit.collect.kinds import KINDS, check_task
+from plaudit.collect.kinds import KINDS, USUAL
+from plaudit.collect.kinds.kind import UNKNOWN, Words, refuse_unknown, words_of
 from plaudit.collect.log import digest
-from plaudit.collect.project import KindName, Project
+from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError
-from plaudit.config import did_you_mean
+from plaudit.collect.tasks import check_task
 from plaudit.data.fields import BadRowError, Node, RawRow, describe_value, read_text_or_messages
 from plaudit.data.files import raw_rows, source_name
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.labels import STEP_SCORES, answer_to
+from plaudit.data.labels import answer_to
 from plaudit.data.read import DEFAULT_OPTIONS, DETECTION_ROWS, open_rows
 from plaudit.data.records import (
     Comparison,
@@ -36,12 +37,9 @@ from plaudit.data.records import (
     Record,
     Steps,
     Text,
-    pictures,
-    plain_text,
     record_kind,
     text_to_json,
 )
-from plaudit.data.transforms import preference_probability
 from plaudit.errors import UserError
 
 Known = Literal["gold", "qualify"]
@@ -55,17 +53,11 @@ _MOST_LISTED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """What a file holds for a project.
-
-    Example: ``Intake(sentence="pairs.jsonl: read as TRL preference …", bodies=({"kind": "pair", …},))``
-    """
+    """What a file holds for a project."""
 
     sentence: str
-    """How the file was read."""
     bodies: tuple[Body, ...]
-    """Its tasks."""
     given: tuple[GivenAnswer, ...] = ()
-    """What people filled in."""
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many sound rows held no record, by reason."""
 
@@ -97,7 +89,6 @@ class _Tasks:
         self._faults.append(words)
 
     def add(self, body: Mapping[str, Any], origin: str) -> Body:
-        """Check a task, and keep it."""
         if self.known == "qualify":
             body = {**body, "qualify": True}
         checked = check_task(body, self.project)
@@ -149,7 +140,7 @@ def read_intake(
     With ``known`` what a row says of its answers becomes the known answer of its task.
     """
     tasks = _Tasks(source_name(source), project, known)
-    if known is not None and project.ask not in _GOLD:
+    if known is not None and KINDS[project.ask].check_gold is None:
         raise UserError(
             f"{tasks.name}: project {project.name} asks for {project.ask}, of which nothing is known to be "
             f"right; add the rows without --{known}"
@@ -164,21 +155,22 @@ def read_intake(
     return _read_rows(source, tasks, format, options)
 
 
-def kind_of_rows(source: Path, format: str | None = None, options: ReadOptions = DEFAULT_OPTIONS) -> KindName:
+def kind_of_rows(source: Path, format: str | None = None, options: ReadOptions = DEFAULT_OPTIONS) -> str:
     """What people can be asked about the rows of a file, by the first of them that can be read."""
     shape = "rows" if format is not None or options != DEFAULT_OPTIONS else _shape_of(source)
     if shape == "people":
-        return "pair"
+        return USUAL
     if shape == "tasks":
         first = next(row for row in raw_rows(source) if row.problem is None)
         value = first.value if isinstance(first.value, Mapping) else {}
         named: Any = value.get("kind")
         if named in KINDS:
             return named
-        return "pair" if len(value.get("candidates") or ()) == 2 else "rank"
+        count = len(value.get("candidates") or ())
+        return USUAL if count == 2 else next(kind.name for kind in KINDS.values() if kind.answers[0] > 2)
     for row in open_rows(source, format=format, options=options).rows:
         for record in row.records:
-            return next(ask for ask, kinds in _KIND_OF_RECORD.items() if isinstance(record, kinds))
+            return next(kind.name for kind in KINDS.values() if isinstance(record, kind.usual_of))
     raise UserError(f"{source_name(source)}: no row of it can be read; `plaudit data inspect` says why")
 
 
@@ -189,7 +181,7 @@ def _shape_of(source: Path) -> Literal["tasks", "people", "rows"]:
         return "rows"
     names, kind = {*first.value}, first.value.get("kind")
     # Steps with labels are a row of training, without they are a task.
-    is_task = isinstance(kind, str) and kind in KINDS and not (kind == "steps" and "labels" in names)
+    is_task = isinstance(kind, str) and kind in KINDS and "labels" not in names
     if "candidates" in names or is_task:
         return "tasks"
     return "people" if {"pair", "first", "second"} <= names else "rows"
@@ -230,7 +222,7 @@ def _read_people(source: Path, tasks: _Tasks) -> Intake:
     for row, value in _values(source, tasks):
         with tasks.row(row.origin):
             node = Node(value=value)
-            _refuse_unknown(node)
+            refuse_unknown(node, (*_PAIR_FIELDS, *_FILLED_IN), "pair")
             _refuse_repeated(node.get("pair"), numbers)
             body = tasks.add(_pair_body(node, tasks.known), row.origin)
             answer = None if tasks.known else _given_answer(node, body, row.origin, tasks.project)
@@ -238,16 +230,6 @@ def _read_people(source: Path, tasks: _Tasks) -> Intake:
     tasks.refuse_faults()
     sentence = f"{tasks.name}: read as pairs that people compare, {len(given)} of {tasks.rows} filled in"
     return Intake(sentence=sentence, bodies=(*tasks.bodies,), given=(*given,))
-
-
-def _refuse_unknown(node: Node) -> None:
-    known = (*_PAIR_FIELDS, *_FILLED_IN)
-    for name in node.fields():
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise FieldError(
-                field=name, found=f"an unknown field of a pair{hint}", expected=f"one of {', '.join(known)}"
-            )
 
 
 def _refuse_repeated(node: Node, numbers: set[int]) -> None:
@@ -265,7 +247,7 @@ def _pair_body(node: Node, known: Known | None) -> Body:
     answers = [answer_to(prompt, node.get(name).text()) for name in _PLACES]
     origin = node.optional("origin")
     body: Body = {
-        "kind": "pair",
+        "kind": USUAL,
         "prompt": text_to_json(prompt),
         "candidates": [{"text": text_to_json(answer)} for answer in answers],
         # The same words may have been drawn twice, and are two pairs.
@@ -275,7 +257,7 @@ def _pair_body(node: Node, known: Known | None) -> Body:
         return body
     better = node.get("better")
     if better.value not in _PLACES:
-        raise better.wrong_type_error(f'"first" or "second" (leave the row out, or add it {_UNKNOWN})')
+        raise better.wrong_type_error(f'"first" or "second" (leave the row out, or add it {UNKNOWN})')
     return {**body, "gold": {"better": _PLACES[str(better.value)]}}
 
 
@@ -316,28 +298,6 @@ def _label(better: str, strength: Node | None, project: Project) -> Body:
 
 # Rows of training.
 
-_COMPARED = (Comparison, Ranking, Rating)
-_TAKEN: Mapping[str, tuple[type[Record], ...]] = {
-    "pair": _COMPARED,
-    "rank": _COMPARED,
-    "rate": (*_COMPARED, Demonstration),
-    "write": (Prompt, Demonstration),
-    "steps": (Steps,),
-    "talk": (Prompt,),
-    "attack": (Prompt,),
-}
-"""Which records become a task of each kind."""
-_KIND_OF_RECORD: Mapping[KindName, tuple[type[Record], ...]] = {
-    "pair": (Comparison,),
-    "rank": (Ranking,),
-    "rate": (Rating,),
-    "steps": (Steps,),
-    "write": (Prompt, Demonstration),
-}
-"""What a record is asked as where nobody says."""
-_UNKNOWN = "without --gold and --qualify"
-_STEP_LABELS = {score: label for label, score in STEP_SCORES.items()}
-
 
 def _read_rows(source: Path, tasks: _Tasks, format: str | None, options: ReadOptions) -> Intake:
     stream = open_rows(source, format=format, options=options)
@@ -362,9 +322,9 @@ def _read_rows(source: Path, tasks: _Tasks, format: str | None, options: ReadOpt
 
 def _groups(records: Sequence[Record], project: Project) -> Iterable[Sequence[Record]]:
     """The records of a row, those of one task together: judgements of the same answers to the same prompt."""
-    taken = [record for record in records if isinstance(record, _TAKEN[project.ask])]
+    taken = [record for record in records if isinstance(record, KINDS[project.ask].records)]
     if records and not taken:
-        wanted = [kind.__name__.lower() for kind in _TAKEN[project.ask]]
+        wanted = [kind.__name__.lower() for kind in KINDS[project.ask].records]
         raise FieldError(
             field="kind",
             found=record_kind(records[0]),
@@ -372,11 +332,11 @@ def _groups(records: Sequence[Record], project: Project) -> Iterable[Sequence[Re
         )
     groups = dict[object, list[Record]]()
     for number, record in enumerate(taken):
-        own = frozenset(_words(text) for text in _answers_of(record).values())
+        own = frozenset(words_of(text) for text in _answers_of(record).values())
         # Where no answers are judged, each record is a task by itself.
         if KINDS[project.ask].answers == (0, 0):
             groups[number] = [record]
-        elif project.ask == "pair" and len(own) > 1:
+        elif KINDS[project.ask].answers[1] == 2 and len(own) > 1:
             # A row of many pairs is many tasks, of which each may have several judges.
             groups.setdefault((record.prompt, own), []).append(record)
         else:
@@ -386,18 +346,17 @@ def _groups(records: Sequence[Record], project: Project) -> Iterable[Sequence[Re
 
 
 def _body_of(records: Sequence[Record], project: Project, known: Known | None) -> Body:
-    first, kind = records[0], project.ask
-    body: Body = {"kind": kind, "prompt": text_to_json(first.prompt), **_carried(first)}
-    if isinstance(first, Steps):
-        body |= {"steps": [*first.steps]}
-    elif kind == "write" and isinstance(first, Demonstration):
-        body |= {"draft": text_to_json(first.completion)}
-    elif KINDS[kind].answers != (0, 0):
+    first, kind, answers = records[0], KINDS[project.ask], dict[Words, Text]()
+    body: Body = {"kind": kind.name, "prompt": text_to_json(first.prompt), **_carried(first)}
+    if kind.answers != (0, 0):
         answers = _drawn_order(records)
         _refuse_count(len(answers), project)
         body |= {"candidates": [{"text": text_to_json(text)} for text in answers.values()]}
-        return body if known is None else {**body, "gold": _GOLD[kind](records, [*answers], project)}
-    return body if known is None else {**body, "gold": _GOLD[kind](records, (), project)}
+    body |= kind.own_of_record(first)
+    if known is None:
+        return body
+    assert kind.gold_of_records is not None
+    return {**body, "gold": kind.gold_of_records(records, [*answers], project)}
 
 
 def _carried(record: Record) -> Body:
@@ -414,7 +373,6 @@ def _carried(record: Record) -> Body:
 
 
 def _answers_of(record: Record) -> dict[str, Text]:
-    """The answers of a record by the names of their fields."""
     match record:
         case Comparison():
             return {"chosen": record.chosen, "rejected": record.rejected}
@@ -426,21 +384,13 @@ def _answers_of(record: Record) -> dict[str, Text]:
             return {}
 
 
-_Words = tuple[str, ...]
-
-
-def _words(text: Text) -> _Words:
-    """What two answers share that nobody could tell apart: blanks at the ends make no difference."""
-    return (plain_text(text).strip(), *pictures(text))
-
-
-def _drawn_order(records: Sequence[Record]) -> dict[_Words, Text]:
+def _drawn_order(records: Sequence[Record]) -> dict[Words, Text]:
     """The different answers, in an order that hangs on their words alone."""
-    answers = dict[_Words, Text]()
+    answers = dict[Words, Text]()
     for record in records:
-        fields = dict[_Words, str]()
+        fields = dict[Words, str]()
         for name, text in _answers_of(record).items():
-            words = _words(text)
+            words = words_of(text)
             if words in fields:
                 raise FieldError(
                     field=name,
@@ -464,116 +414,3 @@ def _refuse_count(count: int, project: Project) -> None:
             found=f"{count} of them",
             expected=f"{wanted}, as the project asks for {project.ask}",
         )
-
-
-# Known answers.
-
-
-def _best(records: Sequence[Record], answers: Sequence[_Words]) -> int:
-    """The place of the answer that all records of a row prefer."""
-    whole = [record for record in records if isinstance(record, Rating) and record.aspect is None]
-    compared = [record for record in records if not isinstance(record, Rating)]
-    winners = {_winner(record) for record in compared}
-    # Points of single aspects say nothing beside a ranking, and are not enough alone.
-    winners |= {_best_rated(whole, answers)} if whole or not compared else set()
-    if len(winners) > 1:
-        raise FieldError(
-            field="preference",
-            found="judges who disagree",
-            expected=f"one answer that is better (leave the row out, or add it {_UNKNOWN})",
-        )
-    return answers.index(winners.pop())
-
-
-def _winner(record: Record) -> _Words:
-    if isinstance(record, Comparison):
-        probability = preference_probability(record)
-        if probability == 0.5:
-            raise _tie("probability")
-        return _words(record.chosen if probability > 0.5 else record.rejected)
-    assert isinstance(record, Ranking)
-    best = min(record.ranks)
-    if record.ranks.count(best) > 1:
-        raise _tie("ranks")
-    return _words(record.completions[record.ranks.index(best)])
-
-
-def _best_rated(ratings: Sequence[Rating], answers: Sequence[_Words]) -> _Words:
-    means = [sum(scores) / len(scores) for scores in _scores(ratings, answers)]
-    if means.count(max(means)) > 1:
-        raise _tie("score")
-    return answers[means.index(max(means))]
-
-
-def _scores(ratings: Sequence[Rating], answers: Sequence[_Words]) -> list[list[float]]:
-    """The scores of each answer as a whole."""
-    scores: dict[_Words, list[float]] = {words: [] for words in answers}
-    for rating in ratings:
-        if rating.aspect is None:
-            scores[_words(rating.completion)].append(rating.score)
-    if not all(scores.values()):
-        raise FieldError(
-            field="score",
-            found="none of at least one answer",
-            expected=f"a score of each answer as a whole, of no single aspect (or add the row {_UNKNOWN})",
-        )
-    return [*scores.values()]
-
-
-def _tie(name: str) -> FieldError:
-    return FieldError(
-        field=name,
-        found="a tie",
-        expected=f"one answer that is better (leave the row out, or add it {_UNKNOWN})",
-    )
-
-
-def _gold_pair(records: Sequence[Record], answers: Sequence[_Words], project: Project) -> Body:
-    del project
-    return {"better": _best(records, answers)}
-
-
-def _gold_rank(records: Sequence[Record], answers: Sequence[_Words], project: Project) -> Body:
-    del project
-    return {"best": _best(records, answers)}
-
-
-def _gold_rate(records: Sequence[Record], answers: Sequence[_Words], project: Project) -> Body:
-    """Points that count as right: a quarter of the scale around those that the row gives."""
-    ratings, most = [record for record in records if isinstance(record, Rating)], project.levels("overall")
-    for rating in ratings:
-        # Single aspects may be on any scale: nothing is made of them here.
-        if rating.thumb or (rating.aspect is None and not 1 <= rating.score <= most):
-            raise FieldError(
-                field="score",
-                found="a thumb" if rating.thumb else f"{rating.score:g}",
-                expected=f"points from 1 to {most}, as the project has them (or add the row {_UNKNOWN})",
-            )
-    spread = most // 4
-    return {
-        "overall": [
-            [max(1, min(scores) - spread), min(most, max(scores) + spread)]
-            for scores in _scores(ratings, answers)
-        ]
-    }
-
-
-def _gold_steps(records: Sequence[Record], answers: Sequence[_Words], project: Project) -> Body:
-    del answers, project
-    record = records[0]
-    assert isinstance(record, Steps)
-    for place, score in enumerate(record.labels):
-        if score not in _STEP_LABELS:
-            raise FieldError(
-                field=f"labels[{place}]", found=f"{score:g}", expected="1 (right), 0.5 (neutral) or 0 (wrong)"
-            )
-    return {"labels": [_STEP_LABELS[score] for score in record.labels]}
-
-
-_GOLD: Mapping[str, Callable[[Sequence[Record], Sequence[_Words], Project], Body]] = {
-    "pair": _gold_pair,
-    "rank": _gold_rank,
-    "rate": _gold_rate,
-    "steps": _gold_steps,
-}
-"""What is right of each kind of task, by the row that it is made of."""

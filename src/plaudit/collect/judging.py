@@ -19,13 +19,10 @@ from plaudit.collect.asking import People, task_body
 from plaudit.collect.export import Filters, Snapshot, export
 from plaudit.collect.log import Entry
 from plaudit.collect.project import Project
-from plaudit.collect.store import LabelStore
+from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import task as task_table
-from plaudit.collect.transaction import Transaction
-from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability
+from plaudit.data.judging import PASSING, Judging, NoVerdict, Task, Verdict, first_probability
 from plaudit.data.records import text_to_json
-from plaudit.feedback.judges.chat import PASSING
-from plaudit.feedback.judges.identity import Judging
 
 _BATCH = 500
 _TASK = select(task_table.c.body).where(
@@ -35,13 +32,9 @@ _TASK = select(task_table.c.body).where(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A task with what a judge says of it.
-
-    Example: ``Judged(task=task, outcome=verdict, cost={"tokens": 212, "price": 0.0001})``
-    """
+    """A task with what a judge says of it."""
 
     task: Task
-    """The pair."""
     outcome: Verdict | NoVerdict
     """What was said, or why nothing was."""
     cost: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -50,15 +43,11 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What was written into a store.
-
-    Example: ``Recorded(tasks=("t1", "t2"), added=2, repeated=0, passing=0)``
-    """
+    """What was written into a store."""
 
     tasks: tuple[str, ...]
     """The ids of the tasks, in order."""
     added: int
-    """Judgements that are new."""
     repeated: int
     """Judgements by the same judge and version that were there already."""
     passing: int

@@ -6,21 +6,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from plaudit.collect.project import KindName
+from plaudit.collect.kinds import KINDS
 from plaudit.errors import UserError
 
 if TYPE_CHECKING:
     from plaudit.collect.timing import Timing
 
-SECONDS: dict[KindName, int] = {
-    "pair": 300,
-    "rank": 600,
-    "rate": 180,
-    "write": 900,
-    "steps": 300,
-    "talk": 900,
-    "attack": 900,
-}
+SECONDS = {kind.name: kind.seconds for kind in KINDS.values()}
 """How long a label takes where nobody has measured: of a pair the five minutes that InstructGPT's comparisons
 are reckoned with, of the others guesses in proportion to what is read and written."""
 PAY = 20.0
@@ -29,7 +21,7 @@ PAY = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabellingRequest:
-    ask: KindName
+    ask: str
     tasks: int
     overlap: int = 1
     most: int | None = None
@@ -76,7 +68,6 @@ class LabellingRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabellingCost:
     labels: int
-    """Labels that make rows."""
     answers: int
     """All that people answer: checks and what qualifies them too."""
     seconds: float
@@ -118,7 +109,6 @@ def _answers(labels: int, request: LabellingRequest) -> int:
 
 
 def labelling_sentences(request: LabellingRequest, cost: LabellingCost) -> Iterator[str]:
-    """The cost in words, with all that is assumed."""
     if request.missing is None:
         yield f"labels: {request.tasks:,} tasks × {_people(request.overlap)} = {cost.labels:,}"
     else:

@@ -104,22 +104,16 @@ TRAIL = Index(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened.
-
-    Example: ``Event(seq=7, at="2026-03-01T12:00:00.000000Z", project="helpful", actor="a3", kind="answered",
-    subject="w5", key="a3/4f…", body={"label": {"strength": 2}}, link="9c…")``
-    """
+    """One thing that happened."""
 
     seq: int
     """Its number; dense, from 1."""
     at: str
     """When, in UTC."""
     project: str
-    """The project."""
     actor: str
     """Who, by pseudonym; of a model its name and version."""
     kind: str
-    """What happened."""
     subject: str
     """The task, assignment or person that it happened to."""
     key: str | None
@@ -127,26 +121,18 @@ class Event:
     body: dict[str, Any] | None
     """What was shown, answered or set; None once it is erased."""
     link: str
-    """The chain's value after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An event to be written.
-
-    Example: ``Entry(project="helpful", actor="a3", kind="noted", subject="t9", body={"text": "unclear"})``
-    """
+    """An event to be written."""
 
     project: str
-    """The project."""
     actor: str
-    """Who."""
     kind: str
-    """What happens."""
     subject: str
     """What it happens to; a `{seq}` in it becomes the event's own number."""
     body: dict[str, Any]
-    """What is to be remembered."""
     key: str | None = None
     """The sender's own key, if there is one."""
 
@@ -262,7 +248,6 @@ def by_key(connection: Connection, project: str, key: str) -> Event | None:
 
 
 def by_seq(connection: Connection, seq: int) -> Event | None:
-    """The event of a number."""
     row = connection.execute(_BY_SEQ, {"s": seq}).mappings().first()
     return None if row is None else event_of_row(row)
 

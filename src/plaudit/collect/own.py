@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import bindparam, func, select
 
-from plaudit.collect.desk import Lease, lease_of, left_for, own_assignment, person_row, task_of
-from plaudit.collect.kinds import shown_task
-from plaudit.collect.tables import assignment as assignment_table, label
-from plaudit.collect.transaction import Transaction
+from plaudit.collect.answers import agrees_with_gold
+from plaudit.collect.assigning import wilson_lower
+from plaudit.collect.desk import Lease, is_through, lease_of, left_for, own_assignment, person_row, task_of
+from plaudit.collect.log import Entry
+from plaudit.collect.refusals import FieldError, checked_text
+from plaudit.collect.store import Transaction
+from plaudit.collect.tables import assignment as assignment_table, label, panel, participant, task
+from plaudit.collect.tasks import shown_task
 
 _RECENT = 100
 _OWN = (label.c.project == bindparam("p"), label.c.annotator == bindparam("n"))
@@ -34,13 +39,9 @@ _HOLDING = select(func.count()).where(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnProgress:
-    """A person's own figures.
-
-    Example: ``OwnProgress(answered=12, median_seconds=41.5, left=88, more=False, last="w17")``
-    """
+    """A person's own figures."""
 
     answered: int
-    """How many tasks were answered."""
     median_seconds: float | None
     """The median of the active seconds of the newest answers; None where none was timed."""
     left: int
@@ -53,25 +54,18 @@ class OwnProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnAnswer:
-    """An answer that holds, with the task as it was shown.
-
-    Example: ``OwnAnswer(assignment="w7", shown={"kind": "pair"}, label={"strength": 1}, surplus=False, …)``
-    """
+    """An answer that holds, with the task as it was shown."""
 
     assignment: str
-    """What it was given for."""
     shown: dict[str, Any]
-    """What the person saw."""
     label: dict[str, Any]
-    """What the person said."""
     surplus: bool
     """Whether it came too late to count."""
     guidelines: str
     """The version of the guidelines that it was given under."""
 
 
-def progress(look: Transaction, name: str, person: str) -> OwnProgress:
-    """A person's own figures."""
+def own_progress(look: Transaction, name: str, person: str) -> OwnProgress:
     row = person_row(look, name, person)
     newest = look.connection.execute(_NEWEST, {"p": name, "n": person}).all()
     seconds = [answer.seconds for answer in newest if answer.seconds is not None]
@@ -86,13 +80,13 @@ def progress(look: Transaction, name: str, person: str) -> OwnProgress:
     )
 
 
-def lease(look: Transaction, name: str, person: str, assignment: str) -> Lease | None:
+def own_lease(look: Transaction, name: str, person: str, assignment: str) -> Lease | None:
     """A task that the person was given and has not answered; its time may be over."""
     row = own_assignment(look, name, person, assignment)
     return None if row.state == "answered" else lease_of(look, row)
 
 
-def answer(look: Transaction, name: str, person: str, assignment: str) -> OwnAnswer | None:
+def own_answer(look: Transaction, name: str, person: str, assignment: str) -> OwnAnswer | None:
     """The person's answer to a task that the person was given."""
     given = own_assignment(look, name, person, assignment)
     row = look.connection.execute(_LABEL, {"p": name, "n": person, "a": assignment}).first()
@@ -108,7 +102,140 @@ def answer(look: Transaction, name: str, person: str, assignment: str) -> OwnAns
     )
 
 
-def preferences(look: Transaction, name: str, person: str) -> dict[str, list[str]]:
+def own_preferences(look: Transaction, name: str, person: str) -> dict[str, list[str]]:
     """Which categories a person declined, which languages the person reads, and which areas they know."""
     found = json.loads(person_row(look, name, person).preferences)
     return {word: [*found.get(word, ())] for word in ("declined", "languages", "areas")}
+
+
+# What a person shows before the work.
+
+
+PLAUDIT = "plaudit"
+"""The actor of what follows from a rule and not from a person."""
+State = Literal["none", "running", "passed", "failed"]
+"""Where a person is with qualifying; none, where it was not asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qualification:
+    """How far a person is with qualifying, and how it ended."""
+
+    answered: int
+    """Items that the person has answered."""
+    right: int
+    """How many were right; 0 while it is running, or the number would give each item away."""
+    needed: int
+    floor: float
+    """The share that has to be reached for certain."""
+    state: State
+    """None, running, passed or failed."""
+    lower: float
+    """What is reached for certain: the low end of Wilson's interval; 0 while it is running."""
+
+
+_QUALIFYING = (
+    select(label.c.label, label.c.shown, task.c.body)
+    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .where(
+        label.c.project == bindparam("p"),
+        label.c.annotator == bindparam("n"),
+        label.c.purpose == "qualify",
+    )
+)
+_VERSION = re.compile(r"[0-9a-f]{12}")
+
+
+def _verdicts(look: Transaction, name: str, person: str) -> list[bool | None]:
+    """Whether each answer to a qualifying item is right; None for one that says nothing can be said."""
+    rows = look.connection.execute(_QUALIFYING, {"p": name, "n": person})
+    return [
+        agrees_with_gold(json.loads(row.label), json.loads(row.body), json.loads(row.shown)) for row in rows
+    ]
+
+
+def qualification(look: Transaction, name: str, person: str) -> Qualification:
+    """A person's own qualification, without what is right."""
+    settings, row = look.settings(name), person_row(look, name, person)
+    # Pages ask on every task: where nobody has to qualify, a person's labels are not read for it.
+    verdicts = _verdicts(look, name, person) if settings.qualify_n else []
+    counted = [verdict for verdict in verdicts if verdict is not None]
+    lower = wilson_lower(sum(counted), len(counted))
+    state = _state(row, needed=settings.qualify_n, answered=len(verdicts))
+    is_over = state in ("passed", "failed")
+    return Qualification(
+        answered=len(verdicts),
+        right=sum(counted) if is_over else 0,
+        needed=settings.qualify_n,
+        floor=settings.qualify_floor,
+        state=state,
+        lower=lower if is_over else 0.0,
+    )
+
+
+def _state(row: Any, *, needed: int, answered: int) -> State:
+    if row.standing == "failed":
+        return "failed"
+    if row.role != "annotator" or needed == 0:
+        return "none"
+    if row.standing == "qualifying":
+        return "running"
+    # A reviewer may have let the person in before the end.
+    return "passed" if answered >= needed else "none"
+
+
+def conclude_qualification(change: Transaction, name: str, person: str) -> None:
+    """After enough items: active where even the low end of the interval is good enough, else failed."""
+    settings = change.settings(name)
+    verdicts = _verdicts(change, name, person)
+    if len(verdicts) < settings.qualify_n:
+        return
+    # Who said that nothing can be said was neither right nor wrong.
+    counted = [verdict for verdict in verdicts if verdict is not None]
+    low = wilson_lower(sum(counted), len(counted))
+    standing = "active" if low >= settings.qualify_floor else "failed"
+    reason = f"{sum(counted)} of {len(counted)} right: at least {low:.2f}, wanted {settings.qualify_floor:g}"
+    body = {"standing": standing, "reason": reason}
+    # A reviewer may have decided meanwhile, and no rule overrules a person.
+    if person_row(change, name, person).standing == "qualifying":
+        change.record(Entry(project=name, actor=PLAUDIT, kind="standing-set", subject=person, body=body))
+
+
+def read_guidelines(change: Transaction, name: str, person: str, version: object) -> None:
+    """Remember that a person has read a version of the guidelines; once is enough."""
+    words = checked_text("version", version, most=200)
+    if not _VERSION.fullmatch(words):
+        raise FieldError(field="version", found=repr(words), expected="the version that the page shows")
+    if person_row(change, name, person).guidelines != words:
+        body = {"version": words}
+        change.record(Entry(project=name, actor=person, kind="guidelines-read", subject=person, body=body))
+
+
+def guidelines_read(look: Transaction, name: str, person: str) -> str | None:
+    """The version that a person has read last; None for none."""
+    return person_row(look, name, person).guidelines or None
+
+
+# People whom a panel sent.
+
+
+_PANEL = (
+    select(panel.c.code, panel.c.tasks)
+    .join(participant, participant.c.panel == panel.c.hash)
+    .where(participant.c.project == bindparam("p"), participant.c.pseudonym == bindparam("n"))
+)
+
+
+def completion_code(look: Transaction, name: str, person: str) -> str | None:
+    """The code of a person's panel, once the person is through; None before, and for everybody else.
+
+    Through is who answered as many as the invite says, or else whoever answered something and would be given
+    nothing more: others who hold the last tasks are not waited for. The suspended and those who did not
+    qualify are shown none.
+    """
+    found = look.connection.execute(_PANEL, {"p": name, "n": person}).first()
+    row = person_row(look, name, person)
+    if found is None or row.answered == 0 or row.standing in ("suspended", "failed"):
+        return None
+    is_enough = is_through(look, name, row) if found.tasks is None else row.answered >= found.tasks
+    return found.code if is_enough else None

@@ -124,7 +124,6 @@ def _common_words() -> frozenset[str]:
 
 
 def hash_password(password: str) -> str:
-    """What is stored of a password."""
     return _HASHER.hash(_one_spelling(password))
 
 

@@ -16,10 +16,9 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.collect import log
-from plaudit.collect.database import Database
 from plaudit.collect.desk import key_of, person_row
 from plaudit.collect.log import Entry
-from plaudit.collect.passwords import name_key
+from plaudit.collect.passwords import GATE, checked_password, hash_password, name_key
 from plaudit.collect.refusals import (
     FieldError,
     KeyConflictError,
@@ -27,6 +26,7 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
+from plaudit.collect.store import LabelStore, Transaction, later
 from plaudit.collect.tables import (
     annotator,
     draft,
@@ -39,7 +39,6 @@ from plaudit.collect.tables import (
     session,
     token,
 )
-from plaudit.collect.transaction import Transaction, later
 
 SCOPES = {
     "annotator": ("label",),
@@ -57,10 +56,7 @@ TOKEN_DAYS = 90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """What a person gets for an invite.
-
-    Example: ``Joined(token="p_…", person="Ada", pseudonym="a3", project="helpful", role="annotator", …)``
-    """
+    """What a person gets for an invite."""
 
     token: str
     """The secret that every later request carries; it is shown here and never again."""
@@ -69,19 +65,13 @@ class Joined:
     pseudonym: str
     """What the log, exports and reports call the person."""
     project: str
-    """The project."""
     role: str
-    """Owner, reviewer or annotator."""
     expires: str
-    """When the token ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who holds a token.
-
-    Example: ``Identity(person="Ada", pseudonym="a3", project="p", role="annotator", …)``
-    """
+    """Who holds a token."""
 
     person: str
     """The name, where it was given."""
@@ -90,7 +80,6 @@ class Identity:
     project: str
     """The only project that the token opens."""
     role: str
-    """Owner, reviewer or annotator."""
     scopes: tuple[str, ...]
     """What the token may do: label, review, read, manage."""
     standing: str
@@ -99,10 +88,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """What an invite for the people of a panel has beyond any other.
-
-    Example: ``Panel(code="C1X7Q2", tasks=20)``
-    """
+    """What an invite for the people of a panel has beyond any other."""
 
     code: str
     """The completion code, which the panel asks its people for at the end."""
@@ -112,19 +98,14 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InviteView:
-    """What an invite is for, without using it up.
-
-    Example: ``InviteView(project="helpful", role="annotator", uses=1, expires="2026-03-15T…", panel=False)``
-    """
+    """What an invite is for, without using it up."""
 
     project: str
     """The project that it lets into."""
     role: str
-    """As what."""
     uses: int
     """How many may still join by it."""
     expires: str
-    """When it ends."""
     panel: bool
     """Whether it is for a panel, whose participants come with an id of the panel."""
 
@@ -191,9 +172,9 @@ def make_invite(
     change: Transaction,
     project: str,
     *,
-    role: str,
-    uses: int,
-    days: float,
+    role: str = "annotator",
+    uses: int = 1,
+    days: float = 14,
     actor: str,
     panel: Panel | None = None,
     key: str | None = None,
@@ -251,7 +232,31 @@ def _refuse_unknown_role(role: str) -> None:
         raise FieldError(field="role", found=repr(role), expected=f"one of {', '.join(SCOPES)}")
 
 
-def join(
+def join_project(
+    store: LabelStore,
+    secret: str,
+    name: object,
+    key: object = None,
+    *,
+    password: object = None,
+    participant: object = None,
+) -> Joined:
+    """Use an invite; with the same key again the same person, with a fresh token.
+
+    With a password the person can sign in by name; a panel's invite wants its participant's id.
+    """
+    stored = None
+    if password is not None:
+        # Whoever holds no invite makes nobody hash; and never under the writer's lock, as it takes long.
+        project = store.read(_invite_row, secret).project
+        words = checked_password(password, str(name), project)
+        # One at a time: many who join at once would take 64 MiB each.
+        with GATE:
+            stored = hash_password(words)
+    return store.write(_join, secret, name, key, password_hash=stored, participant=participant)
+
+
+def _join(
     change: Transaction,
     secret: str,
     name: object,
@@ -265,7 +270,7 @@ def join(
     The same invite with the same key is the same person, with a fresh token: a reply that was lost costs
     neither a use of the invite nor a second pseudonym. By a panel's invite it is the panel's id that counts.
     """
-    row = invite_row(change, secret)
+    row = _invite_row(change, secret)
     if change.connection.execute(_PANEL, {"h": row.hash}).first() is not None:
         return _join_panel(change, row, name, participant)
     if participant is not None:
@@ -280,7 +285,7 @@ def join(
     else:
         joined = _admitted(change, row, earlier.subject, words)
     if password_hash is not None:
-        set_password(change, row.project, joined.pseudonym, name=words, password_hash=password_hash)
+        keep_password(change, row.project, joined.pseudonym, name=words, password_hash=password_hash)
     return joined
 
 
@@ -288,7 +293,7 @@ def _use(change: Transaction, row: Any, name: str, *, key: str | None = None) ->
     _refuse_used(row)
     change.connection.execute(_USE, {"h": row.hash})
     scopes = SCOPES[row.role]
-    return enter(change, row.project, row.role, name=name, scopes=scopes, days=TOKEN_DAYS, key=key)
+    return _enter(change, row.project, row.role, name=name, scopes=scopes, days=TOKEN_DAYS, key=key)
 
 
 def _admitted(change: Transaction, row: Any, pseudonym: str, name: str) -> Joined:
@@ -311,7 +316,7 @@ def _join_panel(change: Transaction, row: Any, name: object, participant: object
     return joined
 
 
-def invite_row(change: Transaction, secret: str) -> Any:
+def _invite_row(change: Transaction, secret: str) -> Any:
     """The row of an invite that has not expired."""
     row = change.connection.execute(_INVITE, {"h": hash_secret(secret)}).first()
     if row is None:
@@ -328,7 +333,7 @@ def _refuse_used(row: Any) -> None:
 
 def look_at_invite(look: Transaction, secret: str, key: str | None = None) -> InviteView:
     """What an invite is for; refused as a join by it, with that key, would be."""
-    row = invite_row(look, secret)
+    row = _invite_row(look, secret)
     is_panel = look.connection.execute(_PANEL, {"h": row.hash}).first() is not None
     joined = None if not key else log.by_key(look.connection, row.project, _joining_key(secret, key))
     # By a panel's invite those who joined before come in again, as does who sends the same join twice.
@@ -337,7 +342,9 @@ def look_at_invite(look: Transaction, secret: str, key: str | None = None) -> In
     return InviteView(project=row.project, role=row.role, uses=row.uses, expires=row.expires, panel=is_panel)
 
 
-def set_password(change: Transaction, project: str, pseudonym: str, *, name: str, password_hash: str) -> None:
+def keep_password(
+    change: Transaction, project: str, pseudonym: str, *, name: str, password_hash: str
+) -> None:
     """Keep what is stored of a password, under the name by which the person signs in; sessions end."""
     names = {"p": project, "n": pseudonym, "k": name_key(name)}
     taken = change.connection.execute(_NAME_TAKEN, names).scalar_one_or_none()
@@ -359,7 +366,21 @@ def _joining_key(secret: str, key: object) -> str:
     return f"join/{hash_secret(f'{secret} {words}')}"
 
 
-def enter(
+def issue_token(
+    change: Transaction,
+    project: str,
+    role: str,
+    *,
+    name: str,
+    scopes: Sequence[str] | None = None,
+    days: float = TOKEN_DAYS,
+) -> Joined:
+    """A token without an invite: how the first owner comes in, by the command line."""
+    granted = SCOPES.get(role, ()) if scopes is None else scopes
+    return _enter(change, project, role, name=name, scopes=granted, days=days)
+
+
+def _enter(
     change: Transaction,
     project: str,
     role: str,
@@ -369,7 +390,6 @@ def enter(
     days: float,
     key: str | None = None,
 ) -> Joined:
-    """Give a new pseudonym and a token of a role."""
     change.settings(project)
     _refuse_unknown_role(role)
     if unknown := set(scopes) - set(SCOPES[role]):
@@ -381,7 +401,6 @@ def enter(
 
 
 def _admit(change: Transaction, project: str, role: str, *, name: str, key: str | None) -> str:
-    """A new pseudonym, whose name lies in a table of its own."""
     # Rows of erased people stay and are counted, so no pseudonym ever comes to mean two people.
     number = change.connection.execute(_COUNT, {"p": project, "r": role}).scalar_one() + 1
     # The three roles begin with different letters, or their numbers would meet.
@@ -426,10 +445,10 @@ def _with_token(
     return Joined(token=secret, person=name, pseudonym=pseudonym, project=project, role=role, expires=expires)
 
 
-def identity(database: Database, secret: str, now: str) -> Identity | None:
+def identity_of(store: LabelStore, secret: str) -> Identity | None:
     """Who holds a token; None for an unknown, expired or revoked one."""
     # Every request asks this: a single question needs no transaction around it.
-    row = database.ask(_TOKEN, {"h": hash_secret(secret), "now": now})
+    row = store.database.ask(_TOKEN, {"h": hash_secret(secret), "now": store.now})
     if row is None or row.standing == "erased":
         return None
     return Identity(
@@ -485,8 +504,8 @@ def set_preferences(
     project: str,
     name: str,
     *,
-    declined: Sequence[str],
-    languages: Sequence[str],
+    declined: Sequence[str] = (),
+    languages: Sequence[str] = (),
     areas: Sequence[str] | None = None,
 ) -> int:
     """What a person does not want to read, which languages the person reads, and which areas they know.
@@ -512,7 +531,7 @@ def take_out_rows(change: Transaction, project: str, pseudonym: str) -> None:
         change.connection.execute(statement, {"p": project, "n": pseudonym})
 
 
-def refuse(change: Transaction, project: str, actor: str, what: str) -> None:
+def record_refusal(change: Transaction, project: str, actor: str, what: str) -> None:
     """Remember a refused request: the audit trail, and what a limit of failures counts."""
     # Cut: what stands in the log stands there for ever.
     body = {"what": what[:500]}

@@ -16,6 +16,7 @@ from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry
 from plaudit.collect.people import take_out_rows
 from plaudit.collect.refusals import NotYoursError, checked_text
+from plaudit.collect.store import LabelStore, Transaction, columns, parsed
 from plaudit.collect.tables import (
     annotator,
     draft,
@@ -27,7 +28,6 @@ from plaudit.collect.tables import (
     session,
     token,
 )
-from plaudit.collect.transaction import Transaction, columns, parsed
 
 FEWEST_OF_A_GROUP = 5
 """A group that people say they belong to is shown from so many on: fewer could be recognised."""
@@ -35,17 +35,13 @@ FEWEST_OF_A_GROUP = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSum:
-    """What the people of a group did together.
-
-    Example: ``GroupSum(group="nurses", people=7, labels=840)``
-    """
+    """What the people of a group did together."""
 
     group: str | None
     """What they call themselves; None for everybody else, whether asked or not."""
     people: int
     """How many they are; never fewer than five."""
     labels: int
-    """Labels of theirs that count."""
 
 
 _LABELS = select(label).where(label.c.project == bindparam("p"), label.c.author == bindparam("n"))
@@ -129,6 +125,7 @@ def set_group(change: Transaction, project: str, pseudonym: str, value: object) 
 
 def group_sums(look: Transaction, project: str) -> list[GroupSum]:
     """Groups of five people or more, the largest first, and everybody else in one sum of five or more."""
+    look.settings(project)
     found = dict[str | None, list[int]]()
     for row in look.connection.execute(_BY_GROUP, {"p": project}):
         found.setdefault(row.value, []).append(row.labels)
@@ -141,7 +138,14 @@ def group_sums(look: Transaction, project: str) -> list[GroupSum]:
     return [GroupSum(group=value, people=len(labels), labels=sum(labels)) for value, labels in sums]
 
 
-def erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
+def erase_person(store: LabelStore, project: str, name: str, *, actor: str) -> int:
+    """Delete what is personal of somebody, and what a database's own files still hold of it."""
+    seq = store.write(_erase, project, name, actor=actor)
+    store.database.clear_traces()
+    return seq
+
+
+def _erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
     """Delete what is personal of somebody; what was clicked stays, without a name and without words.
 
     The hashes of what was taken out stand in the event, so that the chain still proves that it was there.

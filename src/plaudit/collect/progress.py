@@ -2,51 +2,44 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, Integer, bindparam, cast, func, select
+from sqlalchemy import ColumnElement, Connection, Integer, bindparam, case, cast, func, select
 
 from plaudit.collect import log, tables, views
 from plaudit.collect.database import Database
 from plaudit.collect.project import project_from_dict
-from plaudit.collect.tables import annotator, assignment, label, person, task
-from plaudit.collect.transaction import columns
+from plaudit.collect.store import Transaction, columns
+from plaudit.collect.tables import annotator, assignment, label, participant, person, task
 
 _PAGE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """A project in figures.
-
-    Example: ``Status(project="helpful", tasks={"open": 40, "done": 60}, wanted=200, labels=140, …)``
-    """
+    """A project in figures."""
 
     project: str
-    """Its name."""
     tasks: dict[str, int]
     """Tasks by state: open, done, review, adjudicated, closed, and item for those whose answer is known."""
     wanted: int
     """Labels that are wanted of the tasks so far; more where people are divided."""
     labels: int
-    """Labels that count."""
     missing: int
     """Labels that open tasks still want."""
     leased: int
-    """Tasks that somebody holds now."""
     surplus: int
     """Labels that came too late to count."""
     items: int
     """Answers to gold, qualifying and repeated items."""
     skipped: int
-    """Tasks that were given back."""
     people: dict[str, int]
-    """Annotators by standing."""
     seq: int
-    """The log's position."""
 
     @property
     def done(self) -> bool:
@@ -109,9 +102,9 @@ _LABELS_OF_TASK = (
 )
 
 
-def status(connection: Connection, project: str) -> Status:
-    """The figures of a project."""
-    names = {"p": project}
+def project_status(look: Transaction, project: str) -> Status:
+    look.settings(project)
+    connection, names = look.connection, {"p": project}
     rows = connection.execute(_BY_STATE, names).all()
     return Status(
         project=project,
@@ -132,8 +125,10 @@ def _counts(connection: Connection, statement: Any, names: dict[str, Any]) -> di
     return {row[0]: row[1] for row in sorted(connection.execute(statement, names))}
 
 
-def people(connection: Connection, project: str) -> list[dict[str, Any]]:
+def project_people(look: Transaction, project: str) -> list[dict[str, Any]]:
     """Everybody of a project, with counts; names are for owners and reviewers."""
+    look.settings(project)
+    connection = look.connection
     counts = {row.annotator: row for row in connection.execute(_LABEL_COUNTS, {"p": project})}
     rows = connection.execute(_PEOPLE, {"p": project})
     return [_person_entry(row, counts.get(row.name)) for row in rows]
@@ -162,37 +157,42 @@ def _person_entry(row: Any, own: Any) -> dict[str, Any]:
     }
 
 
-def tasks(
-    connection: Connection, project: str, *, state: str | None, limit: int, after: int
+def project_tasks(
+    look: Transaction, project: str, state: str | None = None, limit: int = 100, after: int = 0
 ) -> list[dict[str, Any]]:
     """Tasks of a project in the order in which they were added, a page at a time."""
+    look.settings(project)
     names: dict[str, Any] = {"p": project, "after": after, "most": min(limit, _PAGE)}
     statement = _TASKS if state is None else _TASKS_IN_STATE
-    found = connection.execute(statement, names if state is None else {**names, "s": state})
+    found = look.connection.execute(statement, names if state is None else {**names, "s": state})
     shown = ("id", "seq", "purpose", "state", "wanted", "taken", "done", "priority", "category")
     return [{name: getattr(row, name) for name in shown} | {"body": json.loads(row.body)} for row in found]
 
 
-def queue(connection: Connection, project: str) -> list[dict[str, Any]]:
+def review_queue(look: Transaction, project: str) -> list[dict[str, Any]]:
     """What needs a reviewer: blind, so without names and sources, with labels in the task's order."""
     found = list[dict[str, Any]]()
-    for item in tasks(connection, project, state="review", limit=_PAGE, after=0):
-        rows = connection.execute(_LABELS_OF_TASK, {"p": project, "t": item["id"]})
+    for item in project_tasks(look, project, "review", _PAGE):
+        rows = look.connection.execute(_LABELS_OF_TASK, {"p": project, "t": item["id"]})
         labels = [{"label": json.loads(row.label), "order": json.loads(row.shown)} for row in rows]
         found.append({"id": item["id"], "body": item["body"], "labels": labels})
     return found
 
 
-def faults(database: Database) -> Iterator[str]:
+def store_faults(look: Transaction) -> list[str]:
     """What is wrong with a store: nothing for a sound one. Looks at the whole of it."""
-    with database.reading() as connection:
-        damaged = list(log.chain_faults(connection))
-        yield from damaged
-        # A log that was altered cannot be replayed, and says nothing about the tables.
-        if not damaged:
-            yield from log.time_faults(connection)
-            yield from _cap_faults(connection)
-            yield from _replay_faults(connection)
+    connection = look.connection
+    # A log that was altered cannot be replayed, and says nothing about the tables.
+    return [*log.chain_faults(connection)] or [
+        *log.time_faults(connection),
+        *_cap_faults(connection),
+        *_replay_faults(connection),
+    ]
+
+
+def rebuild_tables(change: Transaction) -> None:
+    """Make all folds anew from the log."""
+    views.rebuild(change.connection, log.events(change.connection))
 
 
 _COUNTED = (
@@ -230,7 +230,6 @@ def _cap_faults(connection: Connection) -> Iterator[str]:
 
 
 def _replay_faults(connection: Connection) -> Iterator[str]:
-    """Where the tables differ from what a replay of the log makes."""
     # Beside the store: a check must not change what it checks.
     replayed = Database(":memory:")
     try:
@@ -254,3 +253,102 @@ def _replay_faults(connection: Connection) -> Iterator[str]:
 def _contents(connection: Connection, table: Any) -> list[str]:
     # Sorted by their text: neither database promises an order of rows.
     return sorted(log.canonical(row) for row in columns(connection.execute(select(table)).all()))
+
+
+# What people are paid by.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pay:
+    """What somebody did."""
+
+    pseudonym: str
+    """What the log calls the person."""
+    name: str | None
+    """The name; None of somebody who was erased."""
+    participant: str | None
+    """What the panel calls a person whom it sent."""
+    labels: int
+    surplus: int
+    """Answers that came too late to count: work all the same."""
+    gold: int
+    """Answers to items whose answer is known."""
+    qualifying: int
+    """Answers to items by which the person qualified."""
+    repeats: int
+    """Answers to tasks that were shown a second time."""
+    skipped: int
+    seconds: float
+    """Active time, as far as it was measured."""
+
+
+def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.sum(case((condition, 1), else_=0))
+
+
+_PURPOSES = {"gold": "gold", "qualifying": "qualify", "repeats": "repeat"}
+_OWN = (label.c.project == annotator.c.project) & (label.c.annotator == annotator.c.name)
+_PAY = (
+    select(
+        annotator.c.name.label("pseudonym"),
+        person.c.name,
+        participant.c.participant,
+        annotator.c.skipped,
+        _count((label.c.purpose == "work") & (label.c.surplus == 0)).label("labels"),
+        _count((label.c.purpose == "work") & (label.c.surplus == 1)).label("surplus"),
+        *(_count(label.c.purpose == purpose).label(name) for name, purpose in _PURPOSES.items()),
+        func.coalesce(func.sum(label.c.seconds), 0.0).label("seconds"),
+    )
+    .outerjoin(label, _OWN)
+    .outerjoin(person, (person.c.project == annotator.c.project) & (person.c.pseudonym == annotator.c.name))
+    .outerjoin(
+        participant,
+        (participant.c.project == annotator.c.project) & (participant.c.pseudonym == annotator.c.name),
+    )
+    .where(annotator.c.project == bindparam("p"), annotator.c.role != "owner")
+    .group_by(
+        annotator.c.seq, annotator.c.name, person.c.name, participant.c.participant, annotator.c.skipped
+    )
+    .order_by(annotator.c.seq)
+)
+_BEGINS_FORMULA = tuple("=+-@\t\r\n|%＝＋－＠")
+
+
+def pay_rows(look: Transaction, project: str) -> list[Pay]:
+    """What everybody of a project did, in the order in which they joined."""
+    look.settings(project)
+    rows = columns(look.connection.execute(_PAY, {"p": project}).all())
+    counts = ("labels", "surplus", *_PURPOSES)
+    # PostgreSQL sums whole numbers into its own kind of number.
+    for row in rows:
+        row.update({name: int(row[name]) for name in counts})
+    return [Pay(**row) for row in rows]
+
+
+def pay_csv(rows: Iterable[Pay]) -> str:
+    """The sheet as CSV; a name that a spreadsheet would take for a formula stands behind an apostrophe.
+
+    >>> row = Pay(pseudonym="a1", name="=1+1", participant=None, labels=2, surplus=0, gold=0, qualifying=0,
+    ...           repeats=0, skipped=0, seconds=61.25)
+    >>> pay_csv([row]).splitlines()[1]
+    "a1,'=1+1,,2,0,0,0,0,0,61.2"
+    """
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [field.name for field in fields(Pay)], lineterminator="\r\n")
+    writer.writeheader()
+    for row in rows:
+        cells = {**asdict(row), "seconds": f"{row.seconds:.1f}"}
+        writer.writerow({name: plain_cell(value) for name, value in cells.items()})
+    return out.getvalue()
+
+
+def plain_cell(value: object) -> object:
+    """A cell that no spreadsheet computes.
+
+    >>> plain_cell(" @SUM(A1)"), plain_cell("Ada"), plain_cell(None)
+    ("' @SUM(A1)", 'Ada', None)
+    """
+    # Behind spaces too: some programs drop them as they read.
+    if isinstance(value, str) and value.lstrip(" \u00a0").startswith(_BEGINS_FORMULA):
+        return f"'{value}"
+    return value

@@ -6,14 +6,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from plaudit.collect.kinds import KINDS, USUAL
 from plaudit.collect.refusals import MOST_CHARACTERS, MOST_OF_A_NOTE, checked_text
 from plaudit.config import did_you_mean, load_yaml, read_values, resolve, to_plain_data
 from plaudit.errors import UserError
 
-KindName = Literal["pair", "rank", "rate", "write", "steps", "talk", "attack"]
-"""The seven kinds of task."""
 MOST_ANCHORS = 20
 """How many levels an aspect may have words for."""
 
@@ -27,8 +26,8 @@ class Project:
 
     name: str
     """What the project is called in commands and addresses."""
-    ask: KindName = "pair"
-    """The kind of task: pair, rank, rate, write, steps, talk or attack."""
+    ask: str = USUAL
+    """The kind of task, by its name in `plaudit.collect.kinds`."""
     question: str = "Which answer is better?"
     """What stands above every task."""
     guidelines: str = ""
@@ -70,7 +69,7 @@ class Project:
     upsetting: tuple[str, ...] = ()
     """Categories of tasks that are shown only after a click, and that a person may decline."""
     talks_to: str | None = None
-    """The server that talk and attack speak with: ``http://127.0.0.1:8000/v1#model``."""
+    """The server that conversations are held with: ``http://127.0.0.1:8000/v1#model``."""
     seed: int = 0
     """What orders and draws begin with."""
 
@@ -102,7 +101,7 @@ def _faults(project: Project) -> list[str]:
     shares = (project.gold_share, project.repeat, project.qualify_floor)
     conditions = {
         "a name is letters, digits, '-', '_' or '.', at most 60 of them": not _is_name(project.name),
-        f"ask is one of {', '.join(get_args(KindName))}": project.ask not in get_args(KindName),
+        _kinds_for(project.ask): project.ask not in KINDS,
         "scale has 1 to 10 words, each once": not 0 < len(set(project.scale)) == len(project.scale) <= 10,
         "flags, aspects and upsetting categories are named once each": any(
             len(set(names)) < len(names) for names in (project.flags, project.aspects, project.upsetting)
@@ -119,7 +118,7 @@ def _faults(project: Project) -> list[str]:
         "qualify_n is 0 to 1000": not 0 <= project.qualify_n <= 1000,
         "prompt_limit is at least 1": project.prompt_limit is not None and project.prompt_limit < 1,
         "lease_minutes is 1 to 1440": not 1 <= project.lease_minutes <= 1440,
-        "talk and attack need talks_to, a server": _lacks_server(project),
+        f"{' and '.join(_TALKING)} need talks_to, a server": _lacks_server(project),
     }
     return [words for words, broken in conditions.items() if broken]
 
@@ -148,10 +147,15 @@ def _is_name(name: str) -> bool:
     return 0 < len(name) <= 60 and all(letter.isalnum() or letter in "-_." for letter in name)
 
 
+def _kinds_for(ask: str) -> str:
+    return f"ask is one of {', '.join(KINDS)}, got {ask!r}{did_you_mean(ask, KINDS)}"
+
+
+_TALKING = tuple(kind.name for kind in KINDS.values() if kind.conversation is not None)
+
+
 def _lacks_server(project: Project) -> bool:
-    return project.ask in ("talk", "attack") and not (project.talks_to or "").startswith(
-        ("http://", "https://")
-    )
+    return project.ask in _TALKING and not (project.talks_to or "").startswith(("http://", "https://"))
 
 
 _GROUPS = {

@@ -30,10 +30,7 @@ class ChangedMeanwhileError(UserError):
 
 
 class NotYoursError(UserError):
-    """Something that this person may not do, or not any more.
-
-    Example: ``NotYoursError("this invite was used already; ask for another one", tried_in="helpful")``
-    """
+    """Something that this person may not do, or not any more."""
 
     def __init__(self, message: str, *, tried_in: str | None = None) -> None:
         """``tried_in`` is the project whose log is to remember it: somebody tried what is another's."""
@@ -42,10 +39,7 @@ class NotYoursError(UserError):
 
 
 class TooOftenError(UserError):
-    """Something that failed so often that it is not looked at again for some time.
-
-    Example: ``TooOftenError("too many sign-ins failed; …", until="2026-03-01T12:15:00.000000Z")``
-    """
+    """Something that failed so often that it is not looked at again for some time."""
 
     def __init__(self, message: str, *, until: str) -> None:
         super().__init__(message)
@@ -57,10 +51,7 @@ class NotFoundError(UserError):
 
 
 class FieldError(UserError):
-    """A field that holds something else than it should.
-
-    Example: ``FieldError(field="strength", found="9", expected="a whole number from -3 to 3")``
-    """
+    """A field that holds something else than it should."""
 
     def __init__(self, *, field: str, found: str, expected: str) -> None:
         super().__init__(f"{field}: expected {expected}, found {found}")

@@ -16,14 +16,13 @@ from sqlalchemy import Connection, bindparam, func, select
 from plaudit.collect import log, progress
 from plaudit.collect.answers import side
 from plaudit.collect.desk import task_of
+from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import Event
 from plaudit.collect.people import INVITE_LETTERS
 from plaudit.collect.project import project_from_dict, project_to_dict
 from plaudit.collect.refusals import FieldError, NotFoundError
-from plaudit.collect.rows import text_of
-from plaudit.collect.store import LabelStore
+from plaudit.collect.store import LabelStore, Transaction, later, parsed
 from plaudit.collect.tables import assignment, invite, label, panel, task
-from plaudit.collect.transaction import Transaction, later, parsed
 from plaudit.data.records import plain_text
 
 TASK_STATES = ("open", "done", "review", "adjudicated", "closed", "item")
@@ -36,35 +35,25 @@ _DAYS = 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEntry:
-    """A task in a list.
-
-    Example: ``TaskEntry(id="t9", seq=12, state="open", purpose="work", wanted=2, done=1, …)``
-    """
+    """A task in a list."""
 
     id: str
-    """Its id."""
     seq: int
     """The number of the event that added it: what pages go on from."""
     state: str
     """One of `TASK_STATES`."""
     purpose: str
-    """work, gold or qualify."""
     wanted: int
-    """How many labels it wants."""
     done: int
     """How many of them it has."""
     category: str | None
     """Its category, where it has one."""
     prompt: str
-    """The words of the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPage:
-    """A page of tasks.
-
-    Example: ``TaskPage(tasks=(entry,), after=812)``
-    """
+    """A page of tasks."""
 
     tasks: tuple[TaskEntry, ...]
     """The tasks, in the order in which they were added."""
@@ -74,15 +63,10 @@ class TaskPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenLabel:
-    """A label of a task, with who gave it.
-
-    Example: ``GivenLabel(seq=40, at="2026-03-01T…", annotator="a3", purpose="work", …)``
-    """
+    """A label of a task, with who gave it."""
 
     seq: int
-    """The number of its event."""
     at: str
-    """When it was given."""
     annotator: str
     """Who, by pseudonym; of a model its name."""
     purpose: str
@@ -103,48 +87,33 @@ class GivenLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comment:
-    """A note, a report or a skip of a task.
-
-    Example: ``Comment(at="2026-03-01T…", actor="a3", kind="flagged", reason="private", text="My address.")``
-    """
+    """A note, a report or a skip of a task."""
 
     at: str
-    """When."""
     actor: str
-    """Who, by pseudonym."""
     kind: str
     """noted, flagged or released (given back)."""
     reason: str = ""
-    """The reason that was chosen."""
     text: str = ""
     """The words, where there are some; they are gone once their writer is erased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDetails:
-    """One task with all that people gave on it.
-
-    Example: ``TaskDetails(id="t9", state="review", purpose="work", wanted=4, taken=0, done=4, body={…}, …)``
-    """
+    """One task with all that people gave on it."""
 
     id: str
-    """Its id."""
     seq: int
     """The number of the event that added it."""
     state: str
     """One of `TASK_STATES`."""
     purpose: str
-    """work, gold or qualify."""
     wanted: int
-    """How many labels it wants."""
     taken: int
     """How many people hold it now."""
     done: int
-    """How many labels count."""
     body: dict[str, Any]
-    """The task itself."""
     labels: tuple[GivenLabel, ...] = ()
-    """Its labels, the oldest first."""
     comments: tuple[Comment, ...] = ()
     """Notes, reports and skips, the oldest first."""
 
@@ -156,7 +125,6 @@ class TaskDetails:
 
     @property
     def decision(self) -> GivenLabel | None:
-        """The reviewer's decision that holds."""
         return next((given for given in self.labels if given.purpose == "adjudicated"), None)
 
 
@@ -390,15 +358,10 @@ def trail(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsChange:
-    """A change of a project's settings.
-
-    Example: ``SettingsChange(at="2026-03-01T…", actor="o1", guidelines="5499…", changed=("overlap",))``
-    """
+    """A change of a project's settings."""
 
     at: str
-    """When."""
     actor: str
-    """Who."""
     guidelines: str
     """The version of the guidelines from then on."""
     changed: tuple[str, ...]
@@ -423,15 +386,10 @@ def settings_history(store: LabelStore, name: str) -> list[SettingsChange]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A reviewer's decision, as a hint at what the guidelines leave open.
-
-    Example: ``Decision(task="t9", at="2026-03-01T…", reason="guideline-gap", words="Is a joke harmful?")``
-    """
+    """A reviewer's decision, as a hint at what the guidelines leave open."""
 
     task: str
-    """The task."""
     at: str
-    """When."""
     reason: str
     """One of the reasons of adjudication."""
     words: str
@@ -440,10 +398,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
-    """What people were divided by under one version of the guidelines.
-
-    Example: ``Gaps(version="5499befb38db", since="2026-03-01T…", reasons={"taste": 3}, …)``
-    """
+    """What people were divided by under one version of the guidelines."""
 
     version: str
     """The version of the guidelines; empty where there were none."""
@@ -504,19 +459,14 @@ _INVITES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InviteEntry:
-    """An invite that still works.
-
-    Example: ``InviteEntry(id="9f2c01…", role="annotator", uses=20, expires="2026-03-15T…", …)``
-    """
+    """An invite that still works."""
 
     id: str
     """By what it is ended; it opens nothing."""
     role: str
-    """As what it lets in."""
     uses: int
     """How many may still join by it."""
     expires: str
-    """When it ends."""
     code: str | None
     """The completion code, of a panel's."""
     tasks: int | None

@@ -18,16 +18,18 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from plaudit.collect import progress, views
+from plaudit.collect import views
 from plaudit.collect.answers import agreed_flags, agrees_with_gold
 from plaudit.collect.assigning import wilson_lower
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import text_of
+from plaudit.collect.people import set_standing
+from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project
-from plaudit.collect.rows import text_of
-from plaudit.collect.store import LabelStore
+from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import label, project as projects, task
-from plaudit.collect.transaction import Transaction
 from plaudit.data.labels import answer_to
-from plaudit.data.records import text_to_json
+from plaudit.data.records import Demonstration, text_to_json
 from plaudit.errors import UserError
 
 TOP_MARK = 7
@@ -60,10 +62,7 @@ _NAMES = select(projects.c.name).order_by(projects.c.name)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutOffs:
-    """What somebody should reach; soft, since only who is below for certain is held back.
-
-    Example: ``CutOffs(comparisons=0.8)``
-    """
+    """What somebody should reach; soft, since only who is below for certain is held back."""
 
     comparisons: float = 0.75
     """The share of known answers that are agreed with."""
@@ -73,7 +72,6 @@ class CutOffs:
     """The mean score of what the person wrote, from 1 to 7."""
 
     def __post_init__(self) -> None:
-        """Refuse what nobody can reach."""
         if not (0 <= self.comparisons <= 1 and 0 <= self.flags <= 1):
             raise UserError(
                 f"cut-offs of agreement are shares from 0 to 1, not {self.comparisons:g} and {self.flags:g}"
@@ -86,34 +84,24 @@ class CutOffs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One criterion of one person.
-
-    Example: ``Measure(value=0.88, low=0.7, high=0.96, n=25)``
-    """
+    """One criterion of one person."""
 
     value: float
     """The share, or the mean score."""
     low: float
     """The lower end of its 95 % interval."""
     high: float
-    """The upper end."""
     n: int
     """What it rests on: known answers, answers with known flags, or ratings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """One person by all criteria; what was not measured is None.
-
-    Example: ``Screened(annotator="a3", person="Ada", standing="active", comparisons=Measure(…), rank=1, …)``
-    """
+    """One person by all criteria; what was not measured is None."""
 
     annotator: str
-    """The pseudonym."""
     person: str | None
-    """The name."""
     standing: str
-    """What holds now."""
     comparisons: Measure | None
     """Agreement with known answers, by Wilson's interval."""
     flags: Measure | None
@@ -132,22 +120,16 @@ class Screened:
     """The standing as it is for the best of whom nothing is below for certain, active where it was failed;
     suspended for the others."""
     reason: str
-    """Why, with the figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
-    """Everybody who tried, the best first.
-
-    Example: ``screen(store, "helpful", keep=16).people[0].annotator``
-    """
+    """Everybody who tried, the best first."""
 
     project: str
-    """The project."""
     keep: int
     """How many are proposed at most."""
     cut_offs: CutOffs
-    """What they should reach."""
     people: tuple[Screened, ...]
     """The best first; those of whom nothing was measured last."""
     notes: tuple[str, ...]
@@ -178,7 +160,7 @@ def screen(
     wanted = CutOffs() if cut_offs is None else cut_offs
     with store.looking() as look:
         settings = look.settings(project)
-        everybody = progress.people(look.connection, project)
+        everybody = project_people(look, project)
         authors = _authors(look, everybody, project, written_in or project)
         measures = _measured(look.connection, project, authors)
     people = [
@@ -208,11 +190,10 @@ def screen(
 def _authors(
     look: Transaction, everybody: Sequence[Mapping[str, Any]], project: str, written_in: str
 ) -> dict[tuple[str, str], str]:
-    """Whom a project and a pseudonym of it mean here."""
     if written_in == project:
         return {(project, member["pseudonym"]): member["pseudonym"] for member in everybody}
     look.settings(written_in)
-    there = progress.people(look.connection, written_in)
+    there = project_people(look, written_in)
     names = {member["person"]: member["pseudonym"] for member in everybody}
     # A name that two people of either project have says nobody; those who were erased have none.
     unclear = {
@@ -231,7 +212,6 @@ def _authors(
 def _measured(
     connection: Connection, project: str, authors: Mapping[tuple[str, str], str]
 ) -> dict[str, _Measures]:
-    """The criteria by person."""
     right, flags = dict[str, list[int]](), dict[str, list[int]]()
     for row in connection.execute(_KNOWN, {"p": project}):
         answer, order, body = (json.loads(text) for text in (row.label, row.shown, row.body))
@@ -258,7 +238,7 @@ def _marks(connection: Connection, authors: Mapping[tuple[str, str], str]) -> di
     marks = dict[str, list[float]]()
     for (name,) in connection.execute(_NAMES):
         settings = views.settings_of(connection, name)
-        if settings is None or settings.ask != "rate":
+        if settings is None or KINDS[settings.ask].marks is None:
             continue
         for row in connection.execute(_RATED, {"p": name}):
             answer, order, body = (json.loads(text) for text in (row.label, row.shown, row.body))
@@ -272,12 +252,12 @@ def _marks_of_label(
     answer: Mapping[str, Any], order: Sequence[int], body: Mapping[str, Any], settings: Project
 ) -> Iterable[tuple[tuple[str, str], float]]:
     """The mark of each answer, by the project and the pseudonym of who wrote it."""
+    marks = KINDS[settings.ask].marks
+    assert marks is not None
     for place, candidate in enumerate(order):
         source = body["candidates"][candidate].get("source") or {}
         given = [
-            1 + (TOP_MARK - 1) * (points[place] - 1) / (settings.levels(aspect) - 1)
-            for aspect, points in answer.get("points", {}).items()
-            if points[place] is not None
+            1 + (TOP_MARK - 1) * (points - 1) / (most - 1) for points, most in marks(answer, place, settings)
         ]
         if given:
             yield (str(source.get("project")), str(source.get("annotator"))), fmean(given)
@@ -381,7 +361,7 @@ def _notes(settings: Project, measures: Mapping[str, _Measures]) -> Iterable[str
     there = {what for own in measures.values() for what in own}
     for what, words in _UNMEASURED.items():
         # What nobody can have done in such a project needs no word.
-        possible = what == "demonstrations" or settings.ask not in ("write", "talk", "attack")
+        possible = what == "demonstrations" or KINDS[settings.ask].check_gold is not None
         if what not in there and possible:
             yield words
 
@@ -390,24 +370,24 @@ def decide(store: LabelStore, screening: Screening, *, actor: str) -> tuple[Scre
     """Set the standing of everybody whose proposal differs from it, with the reason; gives those."""
     for member in screening.decisions:
         standing, reason = member.proposed, member.reason
-        store.set_standing(screening.project, member.annotator, standing, reason=reason, actor=actor)
+        store.write(set_standing, screening.project, member.annotator, standing, reason=reason, actor=actor)
     return screening.decisions
 
 
 def demonstration_tasks(store: LabelStore, project: str) -> list[dict[str, Any]]:
     """What people wrote, as tasks for a project that asks for rate; reviewers see no author in them."""
     with store.looking() as look:
-        if look.settings(project).ask != "write":
-            raise UserError(
-                f"project {project} asks for {look.settings(project).ask}, and nobody writes in it"
-            )
+        ask = look.settings(project).ask
+        if Demonstration not in KINDS[ask].usual_of:
+            raise UserError(f"project {project} asks for {ask}, and nobody writes in it")
         rows = look.connection.execute(_WRITTEN, {"p": project}).all()
+    rated = next(kind.name for kind in KINDS.values() if kind.marks is not None)
     tasks = list[dict[str, Any]]()
     for row in rows:
         prompt, answer = json.loads(row.body)["prompt"], json.loads(row.label)["answer"]
         text = text_to_json(answer_to(text_of(prompt), answer))
         source = {"annotator": row.annotator, "project": project}
-        tasks.append({"kind": "rate", "prompt": prompt, "candidates": [{"text": text, "source": source}]})
+        tasks.append({"kind": rated, "prompt": prompt, "candidates": [{"text": text, "source": source}]})
     return tasks
 
 

@@ -15,14 +15,13 @@ from datetime import datetime
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.collect import log, views
-from plaudit.collect.database import Database
 from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry
-from plaudit.collect.passwords import name_key
-from plaudit.collect.people import Identity, hash_secret, usable_scopes
+from plaudit.collect.passwords import GATE, checked_password, fits, hash_password, name_key
+from plaudit.collect.people import Identity, hash_secret, keep_password, usable_scopes
 from plaudit.collect.refusals import NotYoursError, TooOftenError
+from plaudit.collect.store import LabelStore, Transaction, later
 from plaudit.collect.tables import annotator, password, person, salt, session
-from plaudit.collect.transaction import Transaction, later
 
 IDLE_HOURS = 12
 """A session that was not used for so long has ended."""
@@ -42,32 +41,23 @@ FAILED = {"what": "sign-in"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A session that was just opened.
-
-    Example: ``Opened(secret="s_…", identity=identity, expires="2026-03-08T12:00:00.000000Z")``
-    """
+    """A session that was just opened."""
 
     secret: str
     """What the browser's cookie carries; it is shown here and never again."""
     identity: Identity
-    """Who is signed in."""
     expires: str
     """When the session ends, however often it is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The session of a request.
-
-    Example: ``Session(id="9f2c…", identity=identity, started="2026-03-01T12:00:00.000000Z", …)``
-    """
+    """The session of a request."""
 
     id: str
     """By what it is listed and ended: a part of the hash, which opens nothing."""
     identity: Identity
-    """Who is signed in."""
     started: str
-    """When it was opened."""
     used: str
     """When it was last used, to the minute."""
     stretch_minutes: float
@@ -78,27 +68,19 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEntry:
-    """A session in a list of somebody's sessions.
-
-    Example: ``SessionEntry(id="9f2c01…", started="2026-03-01T12:00:00.000000Z", used="…", expires="…")``
-    """
+    """A session in a list of somebody's sessions."""
 
     id: str
     """By what it is ended; it opens nothing."""
     started: str
-    """When it was opened."""
     used: str
     """When it was last used, to the minute."""
     expires: str
-    """When it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignIn:
-    """What is known of whoever tries to sign in, before the password is looked at.
-
-    Example: ``SignIn(project="p", typed="p/ada", subject="a3", pseudonym="a3", stored="$…")``
-    """
+    """What is known of whoever tries to sign in, before the password is looked at."""
 
     project: str
     """The project; empty where there is none of that name."""
@@ -155,7 +137,7 @@ _LAST_SIGN_IN = select(func.max(log.log.c.at)).where(
 )
 
 
-def open_session(change: Transaction, project: str, pseudonym: str, *, by: str) -> Opened:
+def open_session(change: Transaction, project: str, pseudonym: str, *, by: str = "invite") -> Opened:
     """A new session of a person, and the event of the sign-in; ``by`` says how: password, invite or link."""
     row = person_row(change, project, pseudonym)
     if row.standing == "erased":
@@ -189,9 +171,10 @@ def _identity(project: str, pseudonym: str, *, name: str, role: str, standing: s
     )
 
 
-def find_session(database: Database, secret: str, now: str) -> Session | None:
+def find_session(store: LabelStore, secret: str) -> Session | None:
     """The session of a secret; None for one that is unknown, has ended or was ended."""
     # Every page asks this: a single question needs no transaction around it.
+    now, database = store.now, store.database
     row = database.ask(_SESSION, {"h": hash_secret(secret), **_moments(now)})
     if row is None or row.standing == "erased":
         return None
@@ -232,7 +215,7 @@ def list_sessions(look: Transaction, project: str, pseudonym: str) -> list[Sessi
 
 
 def end_sessions(
-    change: Transaction, project: str, pseudonym: str, wanted: str | None = None, *, actor: str
+    change: Transaction, project: str, pseudonym: str, wanted: str | None = None, *, actor: str | None = None
 ) -> int:
     """Sign somebody out everywhere, or of the session of an id; gives how many sessions ended."""
     person_row(change, project, pseudonym)
@@ -245,11 +228,53 @@ def end_sessions(
         ended = 0
     if ended:
         body = {"tokens": 0, "sessions": ended}
-        change.record(Entry(project=project, actor=actor, kind="revoked", subject=pseudonym, body=body))
+        by = actor or pseudonym
+        change.record(Entry(project=project, actor=by, kind="revoked", subject=pseudonym, body=body))
     return ended
 
 
-def look_up(look: Transaction, project: str, name: str) -> SignIn:
+def sign_in(
+    store: LabelStore, project: str, name: str, password: str, *, replacing: str | None = None
+) -> Opened:
+    """A session for a name and its password; the browser's session of before, if it had one, ends."""
+    with GATE:
+        attempt = store.read(_look_up, project, name)
+        _refuse_wrong(store, attempt, password)
+    with store.changing() as change:
+        if replacing is not None:
+            end_session(change, replacing)
+        assert attempt.pseudonym is not None
+        return open_session(change, attempt.project, attempt.pseudonym, by="password")
+
+
+def _refuse_wrong(store: LabelStore, attempt: SignIn, password: str) -> None:
+    if not fits(attempt.stored, password):
+        # In a change of its own, or the failure would be rolled back and never counted.
+        raise store.write(_record_failure, attempt)
+
+
+def change_password(store: LabelStore, project: str, pseudonym: str, old: str, new: object) -> Opened:
+    """Another password; all sessions end, and the returned one takes the place of the browser's."""
+    with GATE:
+        attempt = store.read(_own_sign_in, project, pseudonym)
+        words = checked_password(new, project, attempt.typed.partition("/")[2])
+        _refuse_wrong(store, attempt, old)
+        stored = hash_password(words)
+    with store.changing() as change:
+        _replace_password(change, project, pseudonym, stored)
+        return open_session(change, project, pseudonym, by="password")
+
+
+def set_password(store: LabelStore, project: str, pseudonym: str, new: object, *, actor: str) -> None:
+    """A password for somebody, without the old one: by whoever works on the store itself."""
+    name = store.read(_name_of, project, pseudonym)
+    stored = hash_password(checked_password(new, name, project))
+    with store.changing() as change:
+        keep_password(change, project, pseudonym, name=name, password_hash=stored)
+        _record_password(change, project, pseudonym, actor=actor)
+
+
+def _look_up(look: Transaction, project: str, name: str) -> SignIn:
     """Who wants to sign in; refused where too many have failed."""
     place, key = _storable(project), name_key(_storable(name))
     found = look.connection.execute(_BY_NAME, {"p": place, "k": key}).first()
@@ -265,7 +290,7 @@ def look_up(look: Transaction, project: str, name: str) -> SignIn:
     return attempt
 
 
-def own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
+def _own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
     """The same for somebody who is signed in and is to show the password once more."""
     found = look.connection.execute(_BY_PERSON, {"p": project, "n": pseudonym}).first()
     if found is None:
@@ -281,20 +306,20 @@ def own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
     return attempt
 
 
-def replace_password(change: Transaction, project: str, pseudonym: str, stored: str) -> None:
+def _replace_password(change: Transaction, project: str, pseudonym: str, stored: str) -> None:
     """Another password in place of one; all sessions of the person end."""
     names = {"p": project, "n": pseudonym}
     change.connection.execute(_PASSWORD_SET, {**names, "stored": stored})
     change.connection.execute(_ALL_OUT, names)
-    record_password(change, project, pseudonym, actor=pseudonym)
+    _record_password(change, project, pseudonym, actor=pseudonym)
 
 
-def record_password(change: Transaction, project: str, pseudonym: str, *, actor: str) -> None:
+def _record_password(change: Transaction, project: str, pseudonym: str, *, actor: str) -> None:
     """Write the event of a password that was set; nothing of the password is in it."""
     change.record(Entry(project=project, actor=actor, kind="password-set", subject=pseudonym, body={}))
 
 
-def name_of(look: Transaction, project: str, pseudonym: str) -> str:
+def _name_of(look: Transaction, project: str, pseudonym: str) -> str:
     """The name of somebody who was not erased."""
     person_row(look, project, pseudonym)
     found = look.connection.execute(_NAME, {"p": project, "n": pseudonym}).scalar_one_or_none()
@@ -339,7 +364,7 @@ def _refuse_until(oldest: str) -> None:
     )
 
 
-def record_failure(change: Transaction, attempt: SignIn) -> NotYoursError:
+def _record_failure(change: Transaction, attempt: SignIn) -> NotYoursError:
     """Write the event of a failed sign-in; gives the refusal, the same for a wrong name and a wrong word."""
     if not attempt.subject and change.connection.execute(_SALT).first() is None:
         change.connection.execute(_SALT_IN, {"name": "sign-in", "value": secrets.token_hex(16)})

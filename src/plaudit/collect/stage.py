@@ -106,7 +106,6 @@ class CollectSettings:
 
     @property
     def sampling(self) -> SamplingSettings:
-        """How answers are drawn."""
         return SamplingSettings(temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed)
 
     @property
@@ -124,7 +123,6 @@ class CollectSettings:
         return count
 
     def settings_of_project(self, name: str) -> Project:
-        """The settings of the project that asks."""
         project = (
             Project(name=name, ask=self.ask or "pair") if self.project is None else read_project(self.project)
         )
@@ -195,7 +193,9 @@ def _begin(people: People, wanted: Project, settings: CollectSettings) -> Projec
     if settings.overlap is not None:
         named = replace(named, overlap=settings.overlap)
     if named != there:
-        people.store.set_project(named, actor=_ACTOR)
+        from plaudit.collect.adding import set_project
+
+        people.store.write(set_project, named, actor=_ACTOR)
     if settings.project is not None:
         _add_items(people, named)
     return named
@@ -206,10 +206,11 @@ def _add_items(people: People, project: Project) -> None:
     items: Mapping[Known, str | None] = {"gold": project.gold_rows, "qualify": project.qualify_rows}
     for purpose, rows in items.items():
         if rows is not None:
+            from plaudit.collect.adding import add_tasks
             from plaudit.collect.intake import read_intake
 
             bodies = read_intake(Path(rows), project, purpose).bodies
-            people.store.add_tasks(project.name, bodies, actor=_ACTOR)
+            people.store.write(add_tasks, project.name, bodies, actor=_ACTOR)
 
 
 def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:
@@ -307,8 +308,10 @@ def _own_invite(store: LabelStore, project: str, pool: str, invites: Path) -> st
     path = invites / f"{project}.{pool}"
     if path.exists():
         return path.read_text("utf-8").strip()
+    from plaudit.collect.people import make_invite
+
     uses = len(_pools()[pool]())
-    secret = store.invite(project, uses=uses, days=_INVITE_DAYS, actor="plaudit")
+    secret = store.write(make_invite, project, uses=uses, days=_INVITE_DAYS, actor="plaudit")
     atomic.make_folder(invites)
     # Whoever reads a secret could answer as one of the pool.
     invites.chmod(0o700)

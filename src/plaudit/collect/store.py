@@ -1,262 +1,193 @@
-"""The label store: what the API, the commands and pipelines use, and nothing beneath it.
+"""The label store: a database, its moments, and transactions, by which everything in it is read and changed.
 
-Every method is one transaction. What it returns is on the disk; where it raises, nothing was changed.
+What can be asked and done stands in modules of their own, as functions of a transaction:
+``store.write(answering.submit, …)``, ``store.read(own.own_lease, …)``, or several of them within one
+``store.changing()``. What is written is on the disk when that ends; where it raises, nothing was changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from datetime import datetime
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import insert, inspect, select, update
+from sqlalchemy import Connection, Table, insert, inspect, select, update
 
-from plaudit.collect import (
-    adding,
-    answering,
-    desk,
-    log,
-    own,
-    people,
-    progress,
-    tables,
-    views,
-)
-from plaudit.collect.adding import Added
-from plaudit.collect.answering import GivenAnswer, TakenIn
+from plaudit.collect import log, tables, views
 from plaudit.collect.database import Database, refuse_other_encoding
-from plaudit.collect.desk import Lease, Nothing
-from plaudit.collect.log import Event, meta
-from plaudit.collect.people_store import PeopleStore
-from plaudit.collect.progress import Status
+from plaudit.collect.log import METADATA, Entry, Event, digest, meta
 from plaudit.collect.project import Project
-from plaudit.collect.refusals import NotFoundError
-from plaudit.collect.transaction import Receipt, utc_now
+from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError
 from plaudit.errors import UserError
 
 _VERSIONS = select(meta.c.name, meta.c.value)
 _PROJECTS = select(tables.project.c.name).order_by(tables.project.c.name)
+_ROWS = 1_000
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
 
 
-class LabelStore(PeopleStore):
-    """Projects, their tasks, people and labels, in one database.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a sender gets for a word that is on the disk."""
 
-    Example: ``open_store("labels.db", create=True).set_project(Project(name="helpful"), actor="o1")``
+    receipt: int
+    assignment: str
+    at: str
+    """When, in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A change that is being made."""
+
+    connection: Connection
+    now: str
+    """The moment of the change, never before that of the last one."""
+
+    def record(self, entry: Entry) -> Event:
+        (event,) = log.append(self.connection, self.now, [entry])
+        views.apply(self.connection, event)
+        return event
+
+    def settings(self, project: str) -> Project:
+        settings = views.settings_of(self.connection, project)
+        if settings is None:
+            raise NotFoundError(f"there is no project {project!r} in this store")
+        return settings
+
+    def earlier(self, entry: Entry, request: dict[str, Any]) -> Event | None:
+        """The event that these words made when they were sent before; a key of other words is refused."""
+        assert entry.key is not None
+        event = log.by_key(self.connection, entry.project, entry.key)
+        if event is None:
+            return None
+        same = event.kind == entry.kind and event.body is not None
+        if not same or (event.body or {}).get("request") != request_digest(request):
+            raise KeyConflictError(
+                "this key was used before for something else; use a fresh one for every new answer"
+            )
+        return event
+
+    def record_once(self, entry: Entry, request: dict[str, Any]) -> Receipt:
+        """Write an event, or find the one that the same words under the same key made before."""
+        event = self.earlier(entry, request)
+        if event is None:
+            event = self.record(replace(entry, body={**entry.body, "request": request_digest(request)}))
+        return receipt_of(event)
+
+
+def request_digest(request: dict[str, Any]) -> str:
+    """What two sends must share to be one."""
+    try:
+        return digest(request)
+    except (ValueError, TypeError):
+        raise FieldError(
+            field="label", found="a number or text that JSON cannot hold", expected="plain JSON in UTF-8"
+        ) from None
+
+
+def receipt_of(event: Event) -> Receipt:
+    """The receipt of an event: the same one, however often it is asked for."""
+    return Receipt(receipt=event.seq, assignment=event.subject, at=event.at)
+
+
+def utc_now() -> datetime:
+    """The clock of a store, unless a test has another."""
+    return datetime.now(UTC)
+
+
+def stamp(moment: datetime) -> str:
+    """A moment as the log writes it, so that texts sort like times.
+
+    >>> stamp(datetime(2026, 3, 1, 12, tzinfo=UTC))
+    '2026-03-01T12:00:00.000000Z'
     """
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-    # Projects and tasks.
+
+def later(moment: str, **duration: float) -> str:
+    """A moment some time after another.
+
+    >>> later("2026-03-01T12:00:00.000000Z", minutes=30)
+    '2026-03-01T12:30:00.000000Z'
+    """
+    return stamp(datetime.fromisoformat(moment) + timedelta(**duration))
+
+
+def parsed(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def columns(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Rows of a statement as plain objects."""
+    return [dict(row._mapping) for row in rows]
+
+
+class LabelStore:
+    """Projects, their tasks, people and labels, in one database."""
+
+    def __init__(self, database: Database, clock: Callable[[], datetime]) -> None:
+        self.database = database
+        self._clock = clock
+
+    @property
+    def where(self) -> str:
+        """The file or address, without a password."""
+        return self.database.where
+
+    @property
+    def now(self) -> str:
+        """This moment, as the log writes it."""
+        return stamp(self._clock())
+
+    def close(self) -> None:
+        self.database.close()
+
+    @contextmanager
+    def changing(self) -> Iterator[Transaction]:
+        """One change: all of it or nothing."""
+        with self.database.writing() as connection:
+            # Never before the last event: leases are compared with this moment, and clocks are set back.
+            yield Transaction(connection, max(self.now, log.last(connection)[2]))
+
+    @contextmanager
+    def looking(self) -> Iterator[Transaction]:
+        """One moment of the store, in which nothing can be written."""
+        with self.database.reading() as connection:
+            yield Transaction(connection, self.now)
+
+    def write(
+        self,
+        function: Callable[Concatenate[Transaction, _Given], _Found],
+        *given: _Given.args,
+        **named: _Given.kwargs,
+    ) -> _Found:
+        """What a function gives in a change of its own."""
+        with self.changing() as change:
+            return function(change, *given, **named)
+
+    def read(
+        self,
+        function: Callable[Concatenate[Transaction, _Given], _Found],
+        *given: _Given.args,
+        **named: _Given.kwargs,
+    ) -> _Found:
+        """What a function gives in a moment of its own."""
+        with self.looking() as look:
+            return function(look, *given, **named)
 
     def project(self, name: str) -> Project:
-        """The settings of a project."""
         with self.looking() as look:
             return look.settings(name)
 
     def projects(self) -> list[str]:
-        """The names of all projects."""
         with self.looking() as look:
             return [row.name for row in look.connection.execute(_PROJECTS)]
-
-    def set_project(self, project: Project, *, actor: str, replacing: int | None = None) -> int:
-        """Make a project or change its settings (where they are still those of a number); gives the event."""
-        with self.changing() as change:
-            return adding.set_project(change, project, actor=actor, replacing=replacing)
-
-    def settings(self, name: str) -> tuple[Project, int]:
-        """The settings of a project, and the number of the event that set them."""
-        with self.looking() as look:
-            seq = adding.settings_seq(look.connection, name)
-            return look.settings(name), seq or 0
-
-    def add_tasks(self, project: str, bodies: Iterable[object], *, actor: str) -> Added:
-        """Add tasks, all of them or none; one that is there already is counted and left."""
-        with self.changing() as change:
-            return adding.add_tasks(change, project, bodies, actor=actor)
-
-    def take_in(
-        self, project: str, bodies: Sequence[Any], given: Sequence[GivenAnswer], *, actor: str
-    ) -> tuple[Added, TakenIn]:
-        """Add tasks with answers that people gave outside of the app; all of it or nothing."""
-        with self.changing() as change:
-            # Before tasks are added: afterwards these very ones would be found as known.
-            fresh, given = answering.put_on_known_tasks(change, project, bodies, given)
-            added = adding.add_tasks(change, project, fresh, actor=actor)
-            known = len(bodies) - len(fresh)
-            return replace(added, repeated=added.repeated + known), answering.take_in(change, project, given)
-
-    def close_task(self, project: str, task: str, *, reason: str, actor: str) -> int:
-        """Give a task out no more."""
-        with self.changing() as change:
-            return adding.close_task(change, project, task, reason=reason, actor=actor)
-
-    # The desk.
-
-    def next(self, project: str, annotator: str, key: str | None = None) -> Lease | Nothing:
-        """Work for a person; the same for the same key."""
-        with self.changing() as change:
-            return desk.next_task(change, project, annotator, key)
-
-    def draft(self, project: str, annotator: str, assignment: str, label: object) -> str:
-        """Remember half an answer; gives the lease's end."""
-        with self.changing() as change:
-            return answering.save_draft(change, project, annotator, assignment, label)
-
-    def submit(
-        self,
-        project: str,
-        annotator: str,
-        assignment: str,
-        key: str,
-        label: object,
-        *,
-        seconds: object = None,
-        pasted: object = None,
-    ) -> Receipt:
-        """Take an answer, once for a key."""
-        timing = {"seconds": seconds, "pasted": pasted}
-        with self.changing() as change:
-            return answering.submit(
-                change, project, annotator, assignment, key=key, label=label, timing=timing
-            )
-
-    def skip(self, project: str, annotator: str, assignment: str, key: str, reason: str) -> Receipt:
-        """Give a task back."""
-        with self.changing() as change:
-            return answering.skip(change, project, annotator, assignment, key=key, reason=reason)
-
-    def undo(self, project: str, annotator: str, assignment: str, key: str) -> Receipt:
-        """Take an answer back; its lease is open again."""
-        with self.changing() as change:
-            return answering.undo(change, project, annotator, assignment, key=key)
-
-    def revise(
-        self,
-        project: str,
-        annotator: str,
-        assignment: str,
-        key: str,
-        label: object,
-        *,
-        seconds: object = None,
-    ) -> Receipt:
-        """Another answer in place of the first."""
-        timing = {"seconds": seconds}
-        with self.changing() as change:
-            return answering.revise(
-                change, project, annotator, assignment, key=key, label=label, timing=timing
-            )
-
-    def note(self, project: str, annotator: str, assignment: str, key: str, text: object) -> Receipt:
-        """A note on a task that the person was given."""
-        with self.changing() as change:
-            return answering.note(change, project, annotator, assignment, key=key, text=text)
-
-    def flag(
-        self, project: str, annotator: str, assignment: str, key: str, reason: str, text: object = ""
-    ) -> Receipt:
-        """A report of a task to the owner."""
-        with self.changing() as change:
-            return answering.flag(change, project, annotator, assignment, key=key, reason=reason, text=text)
-
-    def history(
-        self, project: str, annotator: str, limit: int = 50, before: int | None = None
-    ) -> list[dict[str, Any]]:
-        """A person's own answers, the newest first."""
-        with self.looking() as look:
-            return answering.history(look, project, annotator, most=limit, before=before)
-
-    def lease(self, project: str, annotator: str, assignment: str) -> Lease | None:
-        """A task that the person was given, whether or not its time is over; None where it is answered."""
-        with self.looking() as look:
-            return own.lease(look, project, annotator, assignment)
-
-    def answer(self, project: str, annotator: str, assignment: str) -> own.OwnAnswer | None:
-        """The person's answer to a task that the person was given; None where there is none."""
-        with self.looking() as look:
-            return own.answer(look, project, annotator, assignment)
-
-    def preferences(self, project: str, annotator: str) -> dict[str, list[str]]:
-        """Which categories a person declined, which languages they read, which areas they know."""
-        with self.looking() as look:
-            return own.preferences(look, project, annotator)
-
-    def own_progress(self, project: str, annotator: str) -> own.OwnProgress:
-        """A person's own figures: how many were answered, how long each took, what is left."""
-        with self.looking() as look:
-            return own.progress(look, project, annotator)
-
-    def counts(self, project: str, annotator: str) -> dict[str, int]:
-        """How many tasks a person was given, answered and gave back so far, and holds now."""
-        with self.looking() as look:
-            return answering.counts(look, project, annotator)
-
-    def conversation(self, project: str, annotator: str, assignment: str) -> dict[str, Any] | None:
-        """A conversation in progress."""
-        with self.looking() as look:
-            return answering.conversation(look, project, annotator, assignment)
-
-    def save_conversation(self, project: str, annotator: str, assignment: str, turns: dict[str, Any]) -> None:
-        """Remember a conversation in progress."""
-        with self.changing() as change:
-            answering.save_conversation(change, project, annotator, assignment, turns)
-
-    # Reviewers.
-
-    def queue(self, project: str) -> list[dict[str, Any]]:
-        """The tasks on which people stay divided."""
-        with self.looking() as look:
-            look.settings(project)
-            return progress.queue(look.connection, project)
-
-    def adjudicate(
-        self,
-        project: str,
-        task: str,
-        label: object,
-        *,
-        reason: str,
-        actor: str,
-        key: str,
-        first: bool = False,
-    ) -> Receipt:
-        """A reviewer's decision, in the task's own order; ``first``: refused where another has decided it."""
-        with self.changing() as change:
-            return adding.adjudicate(
-                change, project, task, label, reason=reason, actor=actor, key=key, first=first
-            )
-
-    def make_gold(self, project: str, task: str, *, actor: str) -> Added:
-        """A gold item from a task that a reviewer decided; a second time it is there already."""
-        with self.changing() as change:
-            return adding.make_gold(change, project, task, actor=actor)
-
-    def set_standing(self, project: str, annotator: str, standing: str, *, reason: str, actor: str) -> int:
-        """Active, watch or suspended, with a reason."""
-        with self.changing() as change:
-            return people.set_standing(change, project, annotator, standing, reason=reason, actor=actor)
-
-    # Owners.
-
-    def status(self, project: str) -> Status:
-        """A project in figures."""
-        with self.looking() as look:
-            look.settings(project)
-            return progress.status(look.connection, project)
-
-    def tasks(
-        self, project: str, state: str | None = None, limit: int = 100, after: int = 0
-    ) -> list[dict[str, Any]]:
-        """Tasks in the order in which they were added, a page at a time."""
-        with self.looking() as look:
-            look.settings(project)
-            return progress.tasks(look.connection, project, state=state, limit=limit, after=after)
-
-    def annotators(self, project: str) -> list[dict[str, Any]]:
-        """Everybody of a project, with counts."""
-        with self.looking() as look:
-            look.settings(project)
-            return progress.people(look.connection, project)
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """The log behind a number."""
@@ -265,23 +196,8 @@ class LabelStore(PeopleStore):
             yield from log.events(look.connection, after)
 
     def position(self) -> tuple[int, str]:
-        """The log's last number and link."""
         with self.looking() as look:
             return log.last(look.connection)[:2]
-
-    def check(self) -> list[str]:
-        """What is wrong with the store; empty for a sound one."""
-        return list(progress.faults(self.database))
-
-    def rebuild(self) -> None:
-        """Make all folds anew from the log."""
-        with self.changing() as change:
-            views.rebuild(change.connection, log.events(change.connection))
-
-    def remember(self, entry: log.Entry) -> Event:
-        """Write an event that only the log remembers: an export, a judgement of a model, a sign-in."""
-        with self.changing() as change:
-            return change.record(entry)
 
 
 def open_store(
@@ -347,3 +263,44 @@ def _write_versions(connection: Any) -> None:
             connection.execute(update(meta).where(meta.c.name == name).values(**value))
         else:
             connection.execute(insert(meta).values(name=name, **value))
+
+
+def copy_store(store: LabelStore, target: str | Path) -> int:
+    """Copy everything to a new file or an empty database, as of one moment; gives the log's position.
+
+    The folds are made anew from the log, so that what is copied is proven to be whole.
+    """
+    database = Database(target)
+    if database.is_file and Path(target).exists():
+        raise UserError(f"{target}: there is a file already; a backup never overwrites one")
+    try:
+        with database.writing() as there, store.database.reading() as here:
+            refuse_other_encoding(database, there)
+            METADATA.create_all(there)
+            if log.last(there)[0]:
+                raise UserError(f"{database.where}: there is a store already; name an empty database")
+            for table in (meta, log.log, *tables.PERSONAL):
+                _copy_table(here, there, table)
+            # The rows came past the log's own way of writing.
+            log.cache_of(there).clear()
+            faults = list(log.chain_faults(there))
+            if faults:
+                raise UserError(f"{store.where}: the store is damaged, so it was not copied: {faults[0]}")
+            views.rebuild(there, log.events(there))
+            return log.last(there)[0]
+    # Ctrl-C too: half a copy would pass for a backup.
+    except BaseException:
+        database.close()
+        # Closed before: SQLite then clears away the files that it keeps beside its own.
+        if database.is_file:
+            Path(target).unlink(missing_ok=True)
+        raise
+    finally:
+        database.close()
+
+
+def _copy_table(here: Connection, there: Connection, table: Table) -> None:
+    # In parts: the log of a large project may not fit into memory.
+    rows = here.execution_options(yield_per=_ROWS).execute(select(table)).mappings()
+    for part in rows.partitions(_ROWS):
+        there.execute(insert(table), [dict(row) for row in part])

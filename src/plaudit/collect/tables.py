@@ -66,7 +66,6 @@ def has_place(rows: FromClause) -> ColumnElement[bool]:
 
 
 def is_item(rows: FromClause) -> ColumnElement[bool]:
-    """Whether a task's answer is known."""
     return rows.c.purpose != _WORK
 
 

@@ -7,8 +7,7 @@ from statistics import median
 
 from sqlalchemy import bindparam, select
 
-from plaudit.collect import progress
-from plaudit.collect.project import KindName
+from plaudit.collect.progress import project_status
 from plaudit.collect.store import LabelStore
 from plaudit.collect.tables import label, task
 
@@ -20,21 +19,14 @@ _ITEMS = select(task.c.id).where(task.c.project == bindparam("p"), task.c.purpos
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """A project as a plan needs it.
+    """A project as a plan needs it."""
 
-    Example: ``Timing(ask="pair", overlap=2, most=4, open_tasks=900, missing=1800, checks=0.05, …)``
-    """
-
-    ask: KindName
-    """The kind of task."""
+    ask: str
     overlap: int
-    """How many people label each."""
     most: int
     """Up to how many where they are divided."""
     open_tasks: int
-    """Tasks that want labels."""
     missing: int
-    """Labels that they want."""
     checks: float
     """The share of gold and of repeated items among what is given out."""
     timed: int
@@ -47,7 +39,7 @@ def project_timing(store: LabelStore, project: str) -> Timing:
     """How long people took in a project so far, and what is left to do."""
     with store.looking() as look:
         settings = look.settings(project)
-        status = progress.status(look.connection, project)
+        status = project_status(look, project)
         seconds = [float(row.seconds) for row in look.connection.execute(_SECONDS, {"p": project})]
         has_gold = look.connection.execute(_ITEMS, {"p": project}).first() is not None
     return Timing(

@@ -115,7 +115,6 @@ def apply(connection: Connection, event: Event) -> None:
 
 
 def rebuild(connection: Connection, events: Iterable[Event]) -> None:
-    """Empty the folds and replay events."""
     for table in tables.FOLDS:
         connection.execute(delete(table))
     for event in events:
@@ -191,7 +190,6 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
 
 
 def _authors(body: Mapping[str, Any], project: str) -> list[str]:
-    """The annotators of a project who wrote one of the answers."""
     sources = [candidate.get("source") or {} for candidate in body.get("candidates", ())]
     # Of another project the same pseudonym is somebody else.
     own = [source for source in sources if source.get("project", project) == project]
@@ -482,5 +480,4 @@ def _has_majority(sides: Sequence[str | None]) -> bool:
 
 
 def body_of(row: Any) -> dict[str, Any]:
-    """The body of a task's row."""
     return json.loads(row.body)

@@ -14,17 +14,12 @@ STORE_FILE = "labels.db"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Labels that people have not given yet.
-
-    Example: ``Wait(store="labels.db", project="helpful", missing=12, wanted=500)``
-    """
+    """Labels that people have not given yet."""
 
     store: str
     """The store, never with a password."""
     project: str
-    """The project that asks."""
     missing: int
-    """How many labels are missing."""
     wanted: int
     """How many were asked for; more where people are divided."""
     tasks: tuple[str, ...] = ()

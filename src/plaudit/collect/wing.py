@@ -14,6 +14,9 @@ WING = Wing(
     offers={
         "attending": "plaudit.collect.attending:attending",
         "refuse_without_database": "plaudit.collect.waiting:refuse_without_database",
+        "LabelClient": "plaudit.collect.client:LabelClient",
+        "RefusedError": "plaudit.collect.client:RefusedError",
+        "places_preferred": "plaudit.collect.export:places_preferred",
     },
 )
 """Named among the entry points of pyproject.toml."""

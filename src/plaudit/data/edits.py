@@ -80,9 +80,7 @@ class PairDifferences:
     """
 
     shared: list[float] = field(default_factory=list[float])
-    """The token Jaccard of each pair."""
     characters: list[int] = field(default_factory=list[int])
-    """Its edit distance."""
     shares: list[float] = field(default_factory=list[float])
     """Its edit distance as a share of the longer text."""
     passed_over: int = 0
@@ -91,7 +89,6 @@ class PairDifferences:
     """The products of the lengths of pairs, summed."""
 
     def add(self, first: str, other: str) -> None:
-        """Look at one more pair."""
         self.work += len(first) * len(other)
         if self.work > MOST_WORK:
             self.passed_over += 1

@@ -42,15 +42,11 @@ class Problem:
     """
 
     kind: ProblemKind
-    """The family that the problem belongs to."""
     origin: str
-    """File and row."""
     field: str
     """The field, as a path (``answers[3].rank``); empty when the row as a whole is at fault."""
     expected: str
-    """What should be there."""
     found: str
-    """The value that the row has there."""
 
     @property
     def message(self) -> str:
@@ -74,7 +70,6 @@ class BadRowError(ValueError):
         self.found = found
 
     def problem_at(self, origin: str) -> Problem:
-        """The same fault with its file and row."""
         return Problem(
             kind=self.kind, origin=origin, field=self.field, expected=self.expected, found=self.found
         )
@@ -150,7 +145,6 @@ class RawRow:
 
 
 def bad_row(kind: ProblemKind, origin: str, *, expected: str, found: str, text: str = "") -> RawRow:
-    """A row that could not be read."""
     return RawRow(
         origin=origin,
         problem=BadRowError(kind, "", expected=expected, found=found).problem_at(origin),
@@ -188,7 +182,6 @@ class Node:
     """
 
     value: object
-    """What the row holds there."""
     path: str = ""
     """Where it is: ``answers[3].rank``; empty for the row itself."""
     cells: bool = False
@@ -220,14 +213,12 @@ class Node:
         return tuple(map(str, self.value)) if isinstance(self.value, Mapping) else ()
 
     def items(self) -> tuple[Node, ...]:
-        """The elements of a list."""
         value = self._decoded()
         if not isinstance(value, list | tuple):
             raise self.wrong_type_error("a list")
         return tuple(Node(value=item, path=f"{self.path}[{i}]") for i, item in enumerate(value))
 
     def text(self) -> str:
-        """The value as a text that can be encoded."""
         if not isinstance(self.value, str):
             raise self.wrong_type_error("a text")
         if "\0" in self.value:
@@ -244,7 +235,6 @@ class Node:
         return self.value
 
     def number(self) -> float:
-        """The value as a finite number."""
         value = self._decoded()
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong_type_error("a number")
@@ -296,13 +286,11 @@ class Node:
 
 
 def optional_number(row: Node, field: str) -> float | None:
-    """A number that may be absent."""
     node = row.optional(field)
     return None if node is None else node.number()
 
 
 def optional_name(row: Node, field: str) -> str | None:
-    """A name that may be absent."""
     node = row.optional(field)
     return None if node is None else node.name()
 
@@ -448,7 +436,6 @@ def _read_message_calls(node: Node, role: str) -> tuple[ToolCall, ...]:
 
 
 def read_tool_calls(node: Node) -> tuple[ToolCall, ...]:
-    """The calls of a list, or of its JSON."""
     listed = read_json(node, "a list of calls")
     return tuple(_read_call(read_json(item, "a call")) for item in listed.items())
 

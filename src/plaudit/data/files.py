@@ -221,7 +221,6 @@ class _BoundedGzip(gzip.GzipFile):
         self._path, self._most = path, max(_UNZIPPED_ANYWAY, _MOST_RATIO * path.stat().st_size)
 
     def read(self, size: int | None = -1) -> bytes:
-        """As of any file."""
         data = super().read(size)
         if self.tell() > self._most:
             raise UserError(

@@ -22,10 +22,7 @@ Judged = Comparison | Ranking | Rating | Steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """One group of people held out.
-
-    Example: ``Fold(held_out=("a3", "a7"), train=(…,), test=(…,))``
-    """
+    """One group of people held out."""
 
     held_out: tuple[str, ...]
     """The people of whom no row is learnt from."""

@@ -152,7 +152,6 @@ class PairwiseRankerSettings:
 
     @property
     def question(self) -> str:
-        """The question with the labels filled in."""
         return self.ask.replace("{first}", self.first).replace("{second}", self.second)
 
 
@@ -228,14 +227,11 @@ class JudgePromptFormat:
     """
 
     quote: QuoteSettings = field(default_factory=QuoteSettings)
-    """How texts are quoted."""
     has_chat_template: bool = True
-    """Whether the model has a chat template."""
     control_tokens: tuple[str, ...] = ()
     """The texts of its control tokens: none of them may come from what is quoted."""
 
     def judge_prompt(self, prompt: Text, blocks: Sequence[tuple[str, Text]], ask: str) -> Text:
-        """The conversation, then each block under its header, then what is asked."""
         lines = [*self._conversation(prompt), *(line for block in blocks for line in self._block(*block))]
         text = "\n".join([*lines, ask])
         return user_turn(text) if self.has_chat_template else f"{text}\n"
@@ -330,7 +326,6 @@ def pairwise_prompt(
     prompt: Text,
     answers: tuple[Text, Text],
 ) -> Text:
-    """The prompt that asks a pairwise ranker which of two answers is better."""
     labels = (settings.first, settings.second)
     blocks = [
         (f"{prompt_format.quote.answer} {label}", text) for label, text in zip(labels, answers, strict=True)
@@ -341,7 +336,6 @@ def pairwise_prompt(
 def critique_prompt(
     settings: CritiqueSettings, prompt_format: JudgePromptFormat, prompt: Text, answer: Text
 ) -> Text:
-    """The prompt that asks a critic for a critique of an answer."""
     return prompt_format.judge_prompt(prompt, [(prompt_format.quote.answer, answer)], settings.ask)
 
 
@@ -447,15 +441,12 @@ class Critique:
     """
 
     prompt: Text
-    """The prompt that was answered."""
     completion: Text
-    """The completion that is judged."""
     critique: str | None
     """What was written about it; None where nothing was."""
     points: float
     """From 1, bad, to as many as the scale has."""
     origin: str = ""
-    """File and row."""
 
 
 def critic_rows(
@@ -497,7 +488,6 @@ def _reason_unusable(critique: Critique, settings: CritiqueSettings) -> str | No
 
 
 def _judged_answers(record: Record, aspect: str | None) -> Iterator[tuple[Text, bool] | LeftOut]:
-    """Answers of a row, each with whether it is good."""
     match record:
         case Comparison():
             pairs = list(_preference_pairs(record))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from plaudit.data.records import Comparison, Ranking, Rating, Text
 from plaudit.errors import UserError
@@ -61,6 +61,14 @@ class Mark:
     """What it was reported for: harmful, false …"""
 
 
+UNREACHABLE = "not to be reached"
+"""The reason where a judge's server did not answer."""
+REJECTED = "not taken by the server"
+"""The reason where it rejected the request."""
+LOGPROBS_REFUSED = "log-probs"
+"""The reason where it does not take a request for log-probs."""
+PASSING = (UNREACHABLE, REJECTED, LOGPROBS_REFUSED)
+"""Reasons that may be gone when the same is asked again."""
 NO_VERDICT = "no verdict"
 """The reason of a judge that gives none."""
 
@@ -131,7 +139,30 @@ class NoVerdict:
     reason: str
     """Refused, unreadable, unreachable, rejected, or no verdict; counted apart, and never a tie."""
     orders: Orders | None = None
-    """What was said in either order, where one of them has a verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """Who judged, and how.
+
+    Example: ``Judging(judge="small", version="letter-1", sampling={"how": "letter", "temperature": 0.0})``
+    """
+
+    judge: str
+    """The judge's name."""
+    version: str
+    """How it was asked: the way and the wording."""
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """How replies were drawn."""
+
+    @property
+    def actor(self) -> str:
+        """What the log and the rows call it.
+
+        >>> Judging(judge="small", version="letter-1").actor
+        'small@letter-1'
+        """
+        return f"{self.judge}@{self.version}" if self.version else self.judge
 
 
 @runtime_checkable
@@ -226,7 +257,6 @@ def first_probability(verdict: Verdict) -> float:
 
 
 def swapped(task: Task) -> Task:
-    """The same task with its answers in reverse."""
     return replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
 
 

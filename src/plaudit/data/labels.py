@@ -40,17 +40,11 @@ class WrittenAnswer:
     """
 
     prompt: Text
-    """What was asked."""
     answer: str
-    """What was written."""
     draft: Text | None = None
-    """What it was made of, where it is an edit."""
     annotator: str | None = None
-    """Who wrote it, as a pseudonym."""
     group: str | None = None
-    """The group of whoever wrote it."""
     category: str | None = None
-    """The kind of question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +55,11 @@ class LabelledSteps:
     """
 
     prompt: Text
-    """The problem."""
     steps: tuple[str, ...]
-    """All steps, in order."""
     labels: tuple[StepLabel, ...]
-    """The labels of the first of them."""
     annotator: str | None = None
-    """Who labelled, as a pseudonym."""
     group: str | None = None
-    """The group of whoever labelled."""
     category: str | None = None
-    """The kind of question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +70,6 @@ class ComparedTurn:
     """
 
     message: str
-    """What the person wrote."""
     answers: tuple[str, str]
     """The answers, in the order in which they were shown."""
     strength: int

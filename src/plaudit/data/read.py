@@ -74,15 +74,10 @@ DETECTION_ROWS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """A layout and why.
-
-    Example: ``Detection(row_format=…, sentence="pairs.jsonl: read as TRL preference, … because …")``
-    """
+    """A layout and why."""
 
     row_format: RowFormat
-    """How the rows are read."""
     sentence: str
-    """What to say about it."""
 
 
 def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
@@ -210,7 +205,6 @@ class Quarantine:
         return self.path if self._file is not None else None
 
     def add(self, row: RawRow, problem: Problem) -> None:
-        """Set a row aside."""
         if self.path is None:
             return
         if self._file is None:
@@ -242,10 +236,7 @@ DEFAULT_OPTIONS = ReadOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedRow:
-    """What became of one row: records, or a problem, or a reason to leave it out.
-
-    Example: ``ParsedRow(raw=…, records=(Prompt(prompt="Hi", origin="a.jsonl:1"),))``
-    """
+    """What became of one row: records, or a problem, or a reason to leave it out."""
 
     raw: RawRow
     """The row itself."""
@@ -265,24 +256,18 @@ class RowStream:
     """
 
     detection: Detection
-    """The layout, and the sentence about it."""
     rows: Iterator[ParsedRow]
-    """The rows, read as they are asked for."""
     unread_text: str | None = None
     """What to say of a field with text that nothing reads; `read_records` refuses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """A source that has been read.
-
-    Example: ``ReadResult(records=(…,), format_name="trl-prompt", format_sentence="…", rows=3, …)``
-    """
+    """A source that has been read."""
 
     records: Sequence[Record]
     """Every record of every sound row: a tuple, or rows on disk."""
     format_name: str
-    """The name of the layout."""
     format_sentence: str
     """What to say aloud about the layout."""
     rows: int
@@ -326,7 +311,6 @@ def open_rows(
 
 
 def _check_columns(rows: Sequence[RawRow], options: ReadOptions, name: str) -> None:
-    """Refuse a name that no row has, or one that a row has already."""
     fields = _field_names(_readable_nodes(rows))
     wanted = (*((f"--columns {new}={old}", old) for old, new in options.renamed.items()),)
     # A name behind a dot (responses.why) is for the layout, which knows what its fields hold.

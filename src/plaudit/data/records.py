@@ -37,7 +37,6 @@ class ToolCall:
     """
 
     name: str
-    """The function."""
     arguments: str
     """What it is called with: an object, as JSON."""
     id: str | None = None
@@ -108,7 +107,6 @@ def words_of(message: Message) -> str:
 
 
 def split_tools(turns: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The turn with the schemas of tools, if there is one, and all other turns."""
     n = sum(turn.role == TOOLS_ROLE for turn in turns[:1])
     return tuple(turns[:n]), tuple(turns[n:])
 

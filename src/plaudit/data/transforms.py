@@ -198,17 +198,13 @@ class LeftOut:
     """
 
     origin: str
-    """File and row."""
     reason: str
     """The same sentence for every row that it holds for, so that they can be counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemonstrationSet:
-    """The demonstrations that a data recipe made of the rows, and what it left out.
-
-    Example: ``DemonstrationSet(demonstrations=(…,), word_counts={"BAD": 40, "GOOD": 40})``
-    """
+    """The demonstrations that a data recipe made of the rows, and what it left out."""
 
     demonstrations: tuple[Demonstration, ...]
     """The answers to learn, in the order of the rows."""
@@ -217,7 +213,6 @@ class DemonstrationSet:
     word_counts: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many demonstrations carry each control word, from the worst to the best."""
     notes: tuple[str, ...] = ()
-    """What the user should know."""
 
     @property
     def best_word(self) -> str | None:

@@ -55,7 +55,6 @@ class OutputRows:
     """
 
     rows: tuple[dict[str, object], ...] = ()
-    """The rows, ready for JSON."""
     lost: tuple[str, ...] = ()
     """What the rows leave out, a sentence for each loss."""
 
@@ -182,9 +181,7 @@ class WriteResult:
     """
 
     path: Path
-    """The file that was written."""
     rows: int
-    """How many rows it has."""
     lost: Mapping[str, int]
     """How often the format had no field for something, by sentence."""
 
@@ -312,7 +309,6 @@ class DataSummary:
     rows: int = 0
     """How many rows were looked at."""
     kinds: Counter[str] = field(default_factory=Counter[str])
-    """Records by kind."""
     word_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     """The number of words of each text, by field."""
     character_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
@@ -324,11 +320,9 @@ class DataSummary:
     problems: Counter[str] = field(default_factory=Counter[str])
     """Bad rows by kind of problem."""
     first_problems: list[Problem] = field(default_factory=list[Problem])
-    """The first few of them."""
     left_out: Counter[str] = field(default_factory=Counter[str])
     """Sound rows without a record, by reason."""
     first_records: list[Record] = field(default_factory=list[Record])
-    """The first few records."""
 
 
 def summarise_rows(rows: Iterable[ParsedRow]) -> DataSummary:

@@ -40,15 +40,10 @@ TORCHELASTIC_ERROR_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFault:
-    """The error that came first, on whichever rank.
-
-    Example: ``FirstFault(rank=1, words="ValueError: …")``
-    """
+    """The error that came first, on whichever rank."""
 
     rank: int
-    """The rank on which it was raised."""
     words: str
-    """Its type and message."""
 
 
 def error_text(error: BaseException) -> str:
@@ -170,7 +165,6 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 
 def copy_into(target: Tensor, values: Tensor) -> None:
-    """Copy a full tensor into one that may be sharded."""
     if isinstance(target, DTensor):
         rank, world = target.device_mesh.get_local_rank(), target.device_mesh.size()
         # FSDP2 shards along the first dimension as `chunk` cuts; a short
@@ -317,7 +311,6 @@ def is_first_process() -> bool:
 
 
 def is_distributed() -> bool:
-    """Whether this process is in a group with others."""
     return dist.is_initialized() and dist.get_world_size() > 1
 
 

@@ -50,11 +50,9 @@ class BatchOrder:
     """
 
     rows: int
-    """How many there are."""
     batch_size: int
     """How many make up a step, over all ranks."""
     seed: int
-    """The seed of the shuffle."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -107,20 +105,15 @@ Diagnose = Callable[[Sequence[StepReport]], Mapping[str, str]]
 
 
 def no_diagnostics(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    """The diagnostics of a method that has none."""
     del reports
     return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutRows:
-    """Held-out rows one by one, by which overfitting is told from noise.
-
-    Example: ``HeldOutRows(count=100, losses=lambda: [("a prompt's hash", 0.69), …])``
-    """
+    """Held-out rows one by one, by which overfitting is told from noise."""
 
     count: int
-    """How many there are, over all ranks."""
     losses: Callable[[], Sequence[tuple[str, float]]]
     """The hash of the prompt and the loss of each row of this rank, by the weights as they are."""
 
@@ -199,25 +192,16 @@ def row_batches(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How long a run is, and what it does between steps, whatever it trains.
-
-    Example: ``Schedule(order=order, steps=100, evaluate_every=10, sample_every=10, save_every=50, …)``
-    """
+    """How long a run is, and what it does between steps, whatever it trains."""
 
     order: BatchOrder
-    """Which rows make up a batch."""
     steps: int
-    """How many optimiser steps there are."""
     evaluate_every: int
     """Steps between held-out evaluations."""
     sample_every: int
-    """Steps between samples."""
     save_every: int
-    """Steps between checkpoints."""
     safety: SafetySettings
-    """What to do when a number is not finite."""
     keep: KeepSettings
-    """Which checkpoints stay."""
     peak_flops: float
     """What the hardware could do in a second, over all ranks; 0 when it is not known."""
 
@@ -230,13 +214,10 @@ class LoopProgress:
     """
 
     step: int = 0
-    """How many steps are done."""
     saved: int = -1
     """The step of the newest checkpoint; −1 before the first."""
     best_step: int | None = None
-    """The step with the best value so far."""
     best_value: float | None = None
-    """The best held-out value so far."""
     left_out: tuple[int, ...] = ()
     """Steps whose rows gave numbers that were not finite."""
     learnt: Mapping[str, Mapping[str, Number]] | None = None

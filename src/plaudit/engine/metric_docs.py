@@ -8,15 +8,11 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricDoc:
-    """One metric in a reader's words.
-
-    Example: ``MetricDoc(name="rows", what="Rows of this step.", normal="…", strange="…")``
-    """
+    """One metric in a reader's words."""
 
     name: str
     """Its name in the report; those under ``timing`` carry ``timing/``."""
     what: str
-    """What the metric measures."""
     normal: str
     """What a healthy run shows."""
     strange: str

@@ -232,7 +232,6 @@ class MemoryUse:
     now: float | None
     """Resident now; None where the system does not say (only Linux does)."""
     peak: float
-    """The most that was resident at once."""
     device_peak: float | None
     """The most that was allocated on the GPU at once; None on a CPU."""
 
@@ -247,7 +246,6 @@ class MemoryUse:
 
 
 def measure_memory(device: str = "cpu") -> MemoryUse:
-    """The memory of this process, and of its share of the device."""
     on_gpu = torch.device(device).type == "cuda"
     device_peak = torch.cuda.max_memory_allocated(device) / _MIB if on_gpu else None
     now, peak = _resident_mib()

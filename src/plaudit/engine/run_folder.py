@@ -49,21 +49,14 @@ _RESULT_KEYS = ("method", "hub", "data", "model", "template", "tokenizer", "seed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """The origins of one run.
-
-    Example: ``Lineage(data={"rows.jsonl": "9f86…"}, model="2c26…", template=None, seed=0, ...)``
-    """
+    """The origins of one run."""
 
     data: Mapping[str, str]
     """Each data file or folder, as it was named, with the sha256 of its content."""
     model: str | None
-    """The base model's folder."""
     template: str | None
-    """The chat template's text."""
     tokenizer: str | None
-    """The tokenizer's files."""
     seed: int
-    """The run's seed."""
     method: str = ""
     """What was done with them: sft, distil …"""
     hub: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -385,7 +378,6 @@ class RunFolder:
     """
 
     path: Path
-    """The folder."""
     resumed: bool
     """Whether the folder holds a checkpoint or a result of an earlier start."""
     notes: tuple[str, ...]
@@ -415,12 +407,10 @@ class RunFolder:
 
     @property
     def summary(self) -> Path:
-        """summary.json of a finished run."""
         return self.path / "summary.json"
 
     @property
     def checkpoints(self) -> Path:
-        """The states from which a run can go on."""
         return self.path / "checkpoints"
 
     @property

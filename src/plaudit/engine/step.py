@@ -82,7 +82,6 @@ class NonFiniteFault:
     quantity: str
     """loss, gradient, or gradient of these rows together."""
     rows: tuple[str, ...]
-    """The rows that it came from."""
 
     def message(self, step: int) -> str:
         """What happened, as a sentence for the user."""
@@ -96,15 +95,11 @@ class NonFiniteFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """The result of an optimiser step.
-
-    Example: ``StepOutcome(metrics=(…,), gradient_norm=0.8, fault=None)``
-    """
+    """The result of an optimiser step."""
 
     metrics: tuple[Metric, ...]
     """The micro-batches' metrics, added up over them and over ranks."""
     gradient_norm: float
-    """The gradient norm before clipping."""
     fault: NonFiniteFault | None
     """Why no weight was changed; None when the step was taken."""
 

@@ -12,8 +12,7 @@ with all faults looked for, and again for every draw of prompts, all draws at on
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import TYPE_CHECKING
@@ -51,21 +50,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """Pairs of which the model is about as sure.
-
-    Example: ``Bin(low=0.5, high=0.55, confidence=0.53, right=0.6, pairs=40)``
-    """
+    """Pairs of which the model is about as sure."""
 
     low: float
-    """The lowest confidence in it, or its lower edge."""
     high: float
-    """The highest confidence in it, or its upper edge."""
     confidence: float
     """The mean of σ(|r₁ − r₂|), from ½ to 1."""
     right: float
     """How often the answer that the model prefers is the preferred one."""
     pairs: int
-    """How many pairs it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,48 +182,33 @@ def wilson_interval(share: int | float, n: int) -> tuple[float, float]:
 
 
 NEVER_DIFFERS = "no two answers differ in it"
-"""The fault of a feature that says nothing of any pair."""
 DECIDED_BY_OTHERS = "wherever two answers differ in it, they also differ in what decides alone"
 """The fault of one that says something only where another has decided already."""
 COLLINEAR = "it always comes along with other features, and cannot be told apart from them"
-"""The fault of one that the features before it make up."""
 ALWAYS_PREFERRED = "always for"
-"""The fault of one that is preferred wherever two answers differ in it."""
 NEVER_PREFERRED = "always against"
-"""The fault of one that is never preferred."""
 PERFECTLY_SEPARATED = "the features together foretell every preference, so that no odds can be given"
 """The fault of features that decide together, none of them alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeFit:
-    """The coefficients of one judge.
-
-    Example: ``JudgeFit(coefficient_index={0: 0, 2: 1}, faults={1: "no two answers differ in it"},
-        is_fitted_B=…)``
-    """
-
     coefficient_index: Mapping[int, int]
     """The index of each fitted feature's coefficient among all coefficients."""
     faults: Mapping[int, str]
-    """Why each of the others has none."""
     is_fitted_B: Bool[np.ndarray, " B"]
     """The pairs that it was fitted on: without those that a single feature decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionFit:
-    """The coefficients of all judges and how sure they are.
-
-    Example: ``fit_judges(x_BF, {"model": y_B}, prompt_B).beta``
-    """
+    """The coefficients of all judges and how sure they are."""
 
     beta: Float[np.ndarray, " C"]
     """The log-odds for one unit of each feature, judge after judge."""
     covariance: Float[np.ndarray, "C C"]
     """Clustered by prompt (Liang and Zeger 1986)."""
     fits: Mapping[str, JudgeFit]
-    """The fit of each judge, by its name."""
 
 
 def fit_judges(
@@ -355,15 +333,16 @@ def _stack_judges(
 def _fit_logistic(
     x_RC: Float[np.ndarray, "R C"], y_R: Float[np.ndarray, " R"], prompt_R: Int[np.ndarray, " R"]
 ) -> tuple[Float[np.ndarray, " C"], Float[np.ndarray, "C C"]]:
-    from statsmodels.genmod.families import Binomial
-    from statsmodels.genmod.generalized_linear_model import GLM
-
-    with warnings.catch_warnings():
-        # Separation was looked for above; what is left of it shows as a wide interval.
-        warnings.simplefilter("ignore")
-        result = GLM(y_R, x_RC, family=Binomial()).fit()
-    beta = np.asarray(result.params, dtype=float)
-    return beta, _clustered_covariance(x_RC, y_R, prompt_R, beta)
+    beta_C = np.zeros(x_RC.shape[1])
+    for _ in range(MAX_NEWTON_STEPS):
+        fitted_R = _sigmoid(x_RC @ beta_C)
+        # pinv: separation was looked for above, and what is left of it makes the information nearly singular.
+        bend_CC = np.linalg.pinv((x_RC * (fitted_R * (1 - fitted_R))[:, None]).T @ x_RC)
+        step_C = np.clip(bend_CC @ (x_RC.T @ (y_R - fitted_R)), -MAX_STEP, MAX_STEP)
+        beta_C = beta_C + step_C
+        if np.abs(step_C).max(initial=0.0) < 1e-10:
+            break
+    return beta_C, _clustered_covariance(x_RC, y_R, prompt_R, beta_C)
 
 
 def _clustered_covariance(
@@ -389,7 +368,6 @@ def _clustered_covariance(
 
 
 def contrast_and_error(fitted: RegressionFit, weights: Mapping[int, float]) -> tuple[float, float]:
-    """Σ w β over some coefficients, and its standard error."""
     row = np.zeros(len(fitted.beta))
     for index, weight in weights.items():
         row[index] += weight
@@ -418,15 +396,9 @@ _DAMPING = 1e-10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledWinRate:
-    """A win rate at equal features, or why there is none.
-
-    Example: ``ControlledWinRate(value=None, reason="every pair is won, and nothing else can be told")``
-    """
-
     value: Estimate | None
     """σ(θ) with its interval over prompts."""
     reason: str | None = None
-    """Why there is none, or what it leaves out."""
 
 
 def win_rate_at_equal_features(
@@ -493,7 +465,6 @@ def _undecided_rows(
 
 
 def _independent_columns(x_BC: Float[np.ndarray, "B C"]) -> list[int]:
-    """The columns that those before them do not make up."""
     columns: list[int] = []
     # Of no rows no column is independent, and not every numpy gives a matrix without rows a rank.
     for column in range(x_BC.shape[1] if len(x_BC) else 0):
@@ -585,6 +556,21 @@ def _newton_fits(
     # θ is the last column. A runaway shows as a step that goes on, a flat likelihood as a large inverse.
     decided_S = (np.abs(step_SC[:, -1]) < 1e-6) & (inverse_SCC[:, -1, -1] < MAX_STANDARD_ERROR**2)
     return beta_SC[:, -1], decided_S
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """P-values corrected for how many they are (Holm 1979).
+
+    >>> [round(value, 3) for value in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    p_K = np.asarray(p, dtype=float)
+    order_K = np.argsort(p_K)
+    # The smallest times how many there are, the next times one less; none below one that comes before it.
+    steps_K = np.maximum.accumulate(p_K[order_K] * (len(p_K) - np.arange(len(p_K))))
+    corrected_K = np.empty(len(p_K))
+    corrected_K[order_K] = np.minimum(steps_K, 1.0)
+    return corrected_K.tolist()
 
 
 def _sigmoid(x: Float[np.ndarray, "*A"]) -> Float[np.ndarray, "*A"]:

@@ -75,11 +75,9 @@ class AttackRows:
     """
 
     attempts: tuple[Attempt, ...] = ()
-    """Attacks, as their rows have them and reworded."""
     harmless: HarmlessRows = field(default_factory=HarmlessRows)
     """What nobody should decline, and mirrored pairs."""
     worked: tuple[Worked, ...] = ()
-    """What worked before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +88,9 @@ class AttackParties:
     """
 
     targets: tuple[Target, ...]
-    """The policies."""
     judge: AnswerJudge
-    """Who says what did harm."""
     refusal: AnswerJudge | None
-    """Who says what was declined."""
     writer: Writer | None
-    """Who attacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +101,9 @@ class AttackResult:
     """
 
     report: AttackReport
-    """The figures."""
     findings: Mapping[str, Mapping[str, Sequence[Finding]]]
     """Every conversation, of each policy: attacks, archive, twins and mirrored."""
     worked: tuple[Worked, ...]
-    """What worked, of all policies."""
 
 
 def check_files(settings: AttackSettings) -> None:
@@ -268,7 +260,6 @@ def _tasks(attempts: Sequence[Attempt], filler: str, settings: AttackSettings) -
 
 
 def _messages(grown: Sequence[Attempt], written: Sequence[Attempt], filler: str) -> list[Question]:
-    """What an attacker is asked at most."""
     pursued = [
         Question(
             wording=wording_named("pursue"), prompt=attempt.turns[:-1], blocks=(("Goal", attempt.words),)
@@ -397,7 +388,6 @@ def _notes(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -
 
 
 def _itself(word: str, targets: Sequence[Target]) -> list[Target]:
-    """The targets that a judge or an attacker is itself."""
     if not asks_a_model(word):
         return []
     place = parse_judge_word(word).place

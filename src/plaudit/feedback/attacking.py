@@ -13,10 +13,7 @@ from plaudit.rollouts.sampler import SamplingSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackSettings(AskingSettings):
-    """Attacks on policies, beside prompts that they should not refuse.
-
-    Example: ``AttackSettings(targets=("runs/sft",), prompts=Path("red.jsonl"), judge="mine.py:harmful", …)``
-    """
+    """Attacks on policies, beside prompts that they should not refuse."""
 
     targets: tuple[str, ...]
     """The policies: folders, or openai:http://host/v1#model; each later one is compared with the first."""
@@ -93,7 +90,6 @@ class AttackSettings(AskingSettings):
 
     @property
     def sampling_words(self) -> str:
-        """The same for a reader."""
         sampling = self.sampling
         how = "the likeliest token each time" if sampling.greedy else f"temperature {sampling.temperature:g}"
         count = "one answer" if self.answers == 1 else f"{self.answers} answers"

@@ -46,7 +46,6 @@ class JudgedRows:
     """
 
     rows: tuple[Record, ...]
-    """A row for each verdict."""
     ties: int
     """How many of them prefer nothing."""
     failures: Counter[str]

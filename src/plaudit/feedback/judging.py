@@ -56,7 +56,6 @@ class JudgeRowsSettings(AskingSettings):
 
     @property
     def ask(self) -> HowToAsk:
-        """How the judge is asked where its word does not say."""
         return self.asking(
             how=self.how or ("letter" if self.rubric is None else "points"),
             rubric=self.rubric,

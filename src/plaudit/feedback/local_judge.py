@@ -67,7 +67,6 @@ class _LocalModel:
         return self._sampler
 
     def scorer(self, words: tuple[str, ...], name: str) -> LanguageJudgeModel:
-        """What gives the chances of these words."""
         if words not in self._scorers:
             spec = LanguageJudgeSpec(settings=_settings_of(words), max_length=LONGEST_QUESTION)
             try:

@@ -43,13 +43,9 @@ class Revising:
     """
 
     drafts: Drafts
-    """What is revised, and what is left out."""
     plan: RevisionPlan
-    """How."""
     writer: Writer
-    """By whom."""
     purse: Purse
-    """What it may spend, and has spent."""
     notes: tuple[str, ...]
     """What has to be said of reviser and answers."""
 
@@ -58,7 +54,6 @@ class Revising:
         return estimated_revisions(self.drafts.drafts, self.plan, self.writer)
 
     def run(self) -> Revisions:
-        """All rounds of all answers."""
         found = revise_drafts(self.drafts.drafts, self.plan, self.writer)
         return Revisions(items=tuple(found), annotator=f"{self.writer.name}@{self.plan.version(self.writer)}")
 
@@ -137,7 +132,6 @@ class RevisionFigures:
     """
 
     by: str
-    """Who revised, with the version."""
     outcomes: dict[str, int]
     """Answers that were revised, unchanged, or failed, by reason."""
     left_out: dict[str, int]
@@ -147,17 +141,13 @@ class RevisionFigures:
     before: Watched
     """The revised answers as they were."""
     after: Watched
-    """Their last revisions."""
     shared_words: float | None
     """The median token Jaccard of an answer and its revision."""
     characters_changed: float | None
     """The median edit distance."""
     share_changed: float | None
-    """The same as a share of the longer text."""
     tokens: int
-    """Of all questions and replies."""
     price: float
-    """What they cost."""
 
     @property
     def sentences(self) -> list[str]:
@@ -214,13 +204,10 @@ class RevisionFiles:
     """
 
     demonstrations: Path | None = None
-    """The last revisions, to be imitated."""
     pairs: Path | None = None
-    """Each revision over its original."""
     steps: Path | None = None
     """A line of JSON for each answer, with all that was asked and said."""
     figures: Path | None = None
-    """The figures, as JSON."""
 
     @classmethod
     def in_folder(cls, folder: Path, give: Give) -> RevisionFiles:

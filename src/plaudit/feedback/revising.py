@@ -61,7 +61,6 @@ class ReviseSettings(AskingSettings):
 
 
 def check_rounds(rounds: int, *, minimal: bool) -> None:
-    """Refuse rounds that cannot be."""
     if not 1 <= rounds <= MOST_ROUNDS:
         raise UserError(f"rounds {rounds}: expected 1 to {MOST_ROUNDS}")
     if minimal and rounds > 1:

@@ -55,11 +55,8 @@ class Draft:
     """
 
     prompt: Text
-    """What it answers."""
     answer: str
-    """Its words."""
     category: str | None = None
-    """The kind of question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,6 @@ class Drafts:
     """
 
     drafts: tuple[Draft, ...]
-    """Each answer once."""
     left_out: Counter[str]
     """Answers that are not revised, by reason."""
 
@@ -97,12 +93,10 @@ class RevisionPlan:
 
     @property
     def critique(self) -> Wording:
-        """How a critique is asked for."""
         return wording_named("critique")
 
     @property
     def revise(self) -> Wording:
-        """How a revision is asked for."""
         return wording_named("revise-little" if self.minimal else "revise")
 
     def principles(self, draft: Draft) -> Sequence[Principle | None]:
@@ -128,9 +122,7 @@ class Step:
     principle: str | None
     """The id of its principle; None without a constitution."""
     critique: str
-    """What was found."""
     revision: str
-    """The answer after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,13 +135,11 @@ class Failure:
     round: int
     """In which round, from 1."""
     step: str
-    """Critique or revision."""
     reason: str
     """Refused, cut off, not to be read, not to be reached …"""
 
     @property
     def sentence(self) -> str:
-        """How it is counted."""
         return f"{self.step} {self.reason}"
 
 
@@ -161,13 +151,11 @@ class Revised:
     """
 
     draft: Draft
-    """The answer as it was."""
     steps: tuple[Step, ...]
     """The rounds that came to a revision."""
     failure: Failure | None
     """What ended them early, where anything did."""
     tokens: int
-    """Of all questions and replies."""
     price: float
     """What they cost; 0 without prices."""
 
@@ -188,9 +176,7 @@ class Revised:
 class TextWriter(Protocol):
     """Whoever writes texts, or says what they would cost."""
 
-    def texts(self, questions: Sequence[Question], seed: int) -> list[Written | NoVerdict]:
-        """The text to each question, or why there is none."""
-        ...
+    def texts(self, questions: Sequence[Question], seed: int) -> list[Written | NoVerdict]: ...
 
     def spent(self, question: Question, seed: int = 0) -> tuple[int, float]:
         """The tokens and the price of the reply to a question."""
@@ -331,7 +317,6 @@ class Revisions:
     """
 
     items: tuple[Revised, ...]
-    """Every answer that was to be revised."""
     annotator: str
     """Who revised, with the version, as it stands in rows."""
 
@@ -342,13 +327,11 @@ class Revisions:
 
     @property
     def texts(self) -> tuple[list[str], list[str]]:
-        """The revised answers, before and after."""
         both = [(item.draft.answer.strip(), item.revision) for item in self.items]
         return [old for old, new in both if new is not None], [new for _, new in both if new is not None]
 
     @property
     def demonstrations(self) -> tuple[Demonstration, ...]:
-        """The last revisions, to be imitated."""
         return tuple(
             Demonstration(
                 prompt=item.draft.prompt,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.judging import Judge, NoVerdict, Task, Verdict, outcomes
+from plaudit.data.judging import Judge, Judging, NoVerdict, Task, Verdict, outcomes
 from plaudit.data.read import read_records
 from plaudit.data.records import Record
 from plaudit.data.transforms import some_of
@@ -24,7 +24,7 @@ from plaudit.feedback.judged_rows import (
     rated_rows,
     refuse_other_rows,
 )
-from plaudit.feedback.judges.identity import Judging, judging_of
+from plaudit.feedback.judges.identity import judging_of
 from plaudit.feedback.judges.jury import Jury, Spread
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.money import Purse, total_estimate
@@ -43,13 +43,10 @@ class RowJudging:
     """
 
     judge: Judge
-    """Who judges."""
     tasks: tuple[Task, ...]
-    """What is judged."""
     singly: bool
     """Whether answers get points by themselves, and are not compared."""
     judging: Judging
-    """Who the rows are by."""
     temperature: float | None
     """What log-odds are divided by; None: they stay."""
     purse: Purse
@@ -71,11 +68,9 @@ class RowJudging:
         return [calibrated(outcome, self.temperature) for outcome in found]
 
     def rows(self, found: Sequence[Verdict | NoVerdict]) -> JudgedRows:
-        """The rows of what it said of each pair."""
         return judged_rows(self.tasks, found, self.judging.actor)
 
     def run(self) -> JudgedRows:
-        """Ask, and make rows."""
         if not self.singly:
             return self.rows(self.outcomes())
         assert isinstance(self.judge, ModelJudge)
@@ -130,7 +125,6 @@ def write_judged_rows(judged: JudgedRows, path: Path) -> None:
 
 
 def models_in(judge: Judge, tasks: Sequence[Task], seed: int) -> list[tuple[ModelJudge, Sequence[Task]]]:
-    """The models that are asked in words, each with the tasks that it is asked about."""
     members: list[tuple[Judge, Sequence[Task]]] = [(judge, tasks)]
     if isinstance(judge, Jury):
         members = [(member, tasks) for member in judge.judges]
@@ -188,7 +182,6 @@ def _drawn(
 
 
 def _temperature(card: Path, judge: Judge) -> float:
-    """The temperature of a judge's card."""
     found = read_card(card, judge).temperature
     if found is None:
         raise UserError(f"{card}: this card has no temperature: too few pairs, or sides alone")

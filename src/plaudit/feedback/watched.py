@@ -35,19 +35,14 @@ class Watched:
     """
 
     answers: int
-    """How many answers there are."""
     words: float
-    """Their mean number of words."""
     marks: Mapping[str, float]
     """By the name of each group of phrases, the share of answers that hold one of them."""
     opening: str
-    """The most frequent opening."""
     opening_share: float
-    """The share of answers that begin so."""
     distinct_1: float | None
     """Unlike words over all words, in as many words of each answer before and after."""
     distinct_2: float | None
-    """The same of pairs of words."""
 
 
 def read_marks(path: Path | None) -> Marks:

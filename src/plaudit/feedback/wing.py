@@ -22,5 +22,10 @@ WING = Wing(
         "revise": "plaudit.feedback.stages:REVISE",
         "attack": "plaudit.feedback.stages:ATTACK",
     },
+    offers={
+        "question_text": "plaudit.feedback.question_texts:question_text",
+        "points_question": "plaudit.feedback.question_texts:points_question",
+        "read_constitution": "plaudit.feedback.judges.constitution:read_constitution",
+    },
 )
 """Named among the entry points of pyproject.toml."""

@@ -56,13 +56,11 @@ class HubWord:
     kind: Kind
     """Whether it is a model or a data set."""
     repo: str
-    """Organisation and name."""
     revision: str
     """A branch, a tag or a commit."""
     config: str | None = None
     """Which of several tables of a data set."""
     split: str | None = None
-    """Which split of it."""
 
     def __str__(self) -> str:
         revision = "" if self.revision == "main" else f"@{self.revision}"

@@ -29,17 +29,13 @@ _ADVICE = (
 
 @dataclass(slots=True, kw_only=True)
 class _Lines:
-    """The lines of a file: their bytes, and of each as its mark the sha256 of everything up to its end, cut.
-
-    Example: ``_Lines(marks=["5e884898", "b109f3bb"], size=24, digest=hashlib.sha256(…))``
-    """
+    """The lines of a file: their bytes, and of each the sha256 of everything up to its end, cut."""
 
     marks: list[str] = field(default_factory=list[str])
     size: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
 
     def add(self, line: bytes) -> None:
-        """Take one more line."""
         self.digest.update(line)
         self.size += len(line)
         self.marks.append(self.digest.hexdigest()[:_MARK_LENGTH])

@@ -35,9 +35,7 @@ class LockHolder:
     pid: int
     """The id of the process that holds the lock."""
     host: str
-    """The machine that it runs on."""
     started: str
-    """When it took the lock, in UTC."""
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}, started {self.started}"
@@ -53,7 +51,6 @@ class HeldLock:
     """The previous holder, where it was killed or failed."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the lock, or raise."""
         self._path = folder / LOCK_NAME
         with atomic.disk_errors_explained(self._path):
             self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -91,7 +88,6 @@ class HeldLock:
         os.ftruncate(self._file, 0)
 
     def close(self) -> None:
-        """Let go."""
         # The folder first: whoever gets the file must find it free.
         os.close(self._folder)
         if self._file >= 0:

@@ -113,9 +113,7 @@ class WeightFiles:
     """
 
     numbers: int
-    """How many numbers they hold."""
     names: frozenset[str]
-    """The names of all tensors."""
 
 
 def check_weight_files(folder: Path) -> WeightFiles:

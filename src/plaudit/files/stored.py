@@ -53,7 +53,6 @@ class LazyRows(Sequence[T], Generic[T]):
         return len(self.numbers)
 
     def is_part_of(self, other: Sequence[object]) -> bool:
-        """Whether its numbers are numbers of the other's rows."""
         return isinstance(other, LazyRows) and other._fetch is self._fetch
 
     @overload
@@ -66,15 +65,12 @@ class LazyRows(Sequence[T], Generic[T]):
         return self._fetch(self.numbers[index])
 
     def select(self, indices: Iterable[int]) -> LazyRows[T]:
-        """The rows at these places."""
         return self.numbered(array("Q", (self.numbers[index] for index in indices)))
 
     def numbered(self, numbers: Sequence[int]) -> LazyRows[T]:
-        """The rows of these numbers, whichever these are."""
         return LazyRows(self._fetch, numbers)
 
     def map(self, make: Callable[[T], U]) -> LazyRows[U]:
-        """What is made of each row, when it is asked for."""
         fetch = self._fetch
         return LazyRows(lambda number: make(fetch(number)), self.numbers)
 
@@ -91,12 +87,10 @@ def filtered(rows: Sequence[T], keep: Callable[[T], bool]) -> Sequence[T]:
 
 
 def mapped(rows: Sequence[T], make: Callable[[T], U]) -> Sequence[U]:
-    """What is made of each row."""
     return rows.map(make) if isinstance(rows, LazyRows) else tuple(make(row) for row in rows)
 
 
 def joined(parts: Sequence[Sequence[T]]) -> Sequence[T]:
-    """The rows of all parts, one part behind the other."""
     if len(parts) == 1:
         return parts[0]
     if not any(isinstance(part, LazyRows) for part in parts):
@@ -187,12 +181,10 @@ class RowWriter:
         self.close()
 
     def close(self) -> None:
-        """All rows are put away."""
         self._lines.close()
         self._starts.close()
 
     def add(self, row: object) -> None:
-        """Put a row behind the others."""
         try:
             line = json.dumps(to_json(row), separators=(",", ":")).encode() + b"\n"
         except TypeError as error:
@@ -248,7 +240,6 @@ class RowKeeper(Generic[T]):
             self._writer.close()
 
     def extend(self, rows: Iterable[T]) -> None:
-        """Put rows behind the others."""
         if self._writer is None:
             self._in_memory.extend(rows)
             return
@@ -256,5 +247,4 @@ class RowKeeper(Generic[T]):
             self._writer.add(row)
 
     def result(self) -> Sequence[T]:
-        """All of them, once no more come."""
         return tuple(self._in_memory) if self._stem is None else stored_rows(self._stem, self._classes)

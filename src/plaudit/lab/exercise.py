@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from plaudit.runs.pipeline.store import PipelineFolder
-from plaudit.runs.report.lab import ExerciseResult
+import yaml
+
+from plaudit.lab.exercises.pages import ExerciseResult, PipelineFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exercise:
-    """One exercise of the lab.
-
-    Example: ``Exercise(name="leash", title="What does the leash hold?", background="…",
-        minutes=1.5, analyse=look)``
-    """
+    """One exercise of the lab."""
 
     name: str
-    """What the command calls it."""
     title: str
     """The question that it answers."""
     background: str
@@ -35,3 +33,27 @@ class Exercise:
     def config(self) -> Path:
         """Its pipeline, as ``plaudit run`` reads it."""
         return Path(__file__).with_name("exercises") / f"{self.name}.yaml"
+
+
+def exercise(name: str, analyse: Callable[[PipelineFolder], ExerciseResult]) -> Exercise:
+    """The exercise of this name in ``exercise.yaml``."""
+    words = _exercises()[name]
+    return Exercise(
+        name=name,
+        analyse=analyse,
+        title=words["title"],
+        background=words["background"],
+        minutes=words["minutes"],
+        next_commands=tuple(words["next_commands"]),
+    )
+
+
+def claim_rows(name: str) -> Sequence[Mapping[str, Any]]:
+    """What an exercise claims, as data."""
+    return _exercises()[name]["claims"]
+
+
+@cache
+def _exercises() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+    return found

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import hypot
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -33,14 +34,21 @@ from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files.exact_json import restore
+from plaudit.lab.exercise import claim_rows
+from plaudit.lab.exercises.pages import (
+    REWARD_RESULTS_FILE,
+    Claim,
+    MetricColumn,
+    Number,
+    PipelineFolder,
+    number_text,
+    read_history,
+    read_json,
+    read_manifest,
+    reliability_bin,
+    reliability_diagram,
+)
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
-from plaudit.runs.pipeline.store import PipelineFolder, read_manifest
-from plaudit.runs.report.charts.bars import reliability_diagram
-from plaudit.runs.report.figures import reliability_bin
-from plaudit.runs.report.lab import Claim
-from plaudit.runs.report.pipeline.data import REWARD_RESULTS_FILE, read_json
-from plaudit.runs.report.run.data import MetricColumn, read_history
-from plaudit.runs.report.words import Number, number_text
 
 
 def read_policy_results(folder: PipelineFolder, stage: str) -> PolicyEvaluation:
@@ -49,7 +57,6 @@ def read_policy_results(folder: PipelineFolder, stage: str) -> PolicyEvaluation:
 
 
 def policy_figures(evaluation: PolicyEvaluation, name: str) -> PolicyFigures:
-    """The figures of one policy."""
     figures_by_name = {policy.name: policy for policy in evaluation.policies}
     if name not in figures_by_name:
         raise UserError(f"the evaluation has no policy {name!r}; it has {', '.join(figures_by_name)}")
@@ -178,7 +185,6 @@ def is_above_zero(gap: Estimate) -> bool | None:
 
 
 def value_text(estimate: Estimate | None) -> str:
-    """A number without its interval, where there is room for no more."""
     return "not known" if estimate is None else number_text(estimate.value)
 
 
@@ -208,23 +214,19 @@ def same_answer_rate(answers: Sequence[PolicyAnswer]) -> float | None:
 
 
 def best_minus_mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
-    """How much more the best of some answers is worth than the mean one."""
     golds = [answer.gold for answer in answers if answer.gold is not None]
     return max(golds) - fmean(golds) if golds else None
 
 
 def mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
-    """The mean true worth of some answers."""
     return _finite_mean([answer.gold for answer in answers])
 
 
 def mean_reward(answers: Sequence[PolicyAnswer]) -> float | None:
-    """The mean learnt reward of some answers."""
     return _finite_mean([answer.reward for answer in answers])
 
 
 def mean_tokens(answers: Sequence[PolicyAnswer]) -> float | None:
-    """The mean number of tokens of some answers."""
     return _finite_mean([answer.tokens for answer in answers])
 
 
@@ -254,23 +256,55 @@ def _finite_mean(numbers: Sequence[Number | None]) -> float | None:
     return fmean(finite) if finite else None
 
 
+STATISTICS: Mapping[str, AnswerStatistic] = {
+    "tokens": mean_tokens,
+    "worth": mean_gold,
+    "reward": mean_reward,
+    "kl": mean_kl,
+    "repetition": mean_repetition,
+    "sameness": same_answer_rate,
+    "best less mean": best_minus_mean_gold,
+}
+"""What claims are made of, by the words of ``exercise.yaml``."""
+
+
+def greater_claims(
+    exercise: str,
+    evaluation: PolicyEvaluation,
+    labels: Mapping[str, str] | None = None,
+    *,
+    parts: Mapping[Any, PolicyEvaluation] | None = None,
+) -> tuple[Claim, ...]:
+    """All claims of an exercise that one policy has more of something than another.
+
+    labels: what the sentences call policies. parts: evaluations whose gold score is a part of the worth.
+    """
+    claims: list[Claim] = []
+    for row in claim_rows(exercise):
+        part = None if parts is None else parts.get(row["of"])
+        claims.append(
+            claim_greater(
+                row["says"].format(**(labels or {})),
+                evaluation if part is None else part,
+                (row["more"], row["less"]),
+                STATISTICS[row["of"]] if part is None else mean_gold,
+                row["unit"],
+                factor=row.get("times", 1.0),
+            )
+        )
+    return tuple(claims)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRewards:
-    """The rewards of one model on one set of pairs; ties, and pairs without a verdict, are left out.
-
-    Example: ``margin(read_pair_rewards(folder, "on-fresh", ["mean_measure"])["mean_measure"]).mean()``
-    """
+    """The rewards of one model on one set of pairs; ties, and pairs without a verdict, are left out."""
 
     preferred_B: Float[np.ndarray, " B"]
-    """The reward of the answer that was preferred."""
     other_B: Float[np.ndarray, " B"]
-    """The reward of the other one."""
     prompt_B: Int[np.ndarray, " B"]
-    """A number for each prompt."""
 
 
 PairMeasure = Callable[[PairRewards], Float[np.ndarray, " B"]]
-"""A number for each pair."""
 
 
 def read_pair_rewards(folder: PipelineFolder, stage: str, names: Iterable[str]) -> Mapping[str, PairRewards]:
@@ -321,7 +355,6 @@ def overconfidence(rewards: PairRewards) -> Float[np.ndarray, " B"]:
 
 
 def mean_measure(rewards: PairRewards, measure: PairMeasure, *, share: bool = False) -> Estimate:
-    """The mean of a measure with its interval over prompts."""
     return bootstrap_mean(measure(rewards), rewards.prompt_B, Resampling(), share=share)
 
 
@@ -368,8 +401,15 @@ def claim_above_zero(statement: str, gap: Estimate, gap_name: str) -> Claim:
     )
 
 
+def above_zero_claims(exercise: str, gaps: Iterable[Estimate], **words: str) -> tuple[Claim, ...]:
+    """All claims of an exercise that a gap is above 0, in their order; ``words`` stand in what gaps are."""
+    return tuple(
+        claim_above_zero(row["says"], gap, row["gap"].format(**words))
+        for row, gap in zip(claim_rows(exercise), gaps, strict=True)
+    )
+
+
 def reward_reliability_chart(title: str, evaluation: RewardEvaluation) -> Markup:
-    """The reliability diagram of a reward."""
     assert evaluation.calibration is not None, "pairs with a preference were judged"
     bins = [reliability_bin(calibration_bin) for calibration_bin in evaluation.calibration.by_width]
     return reliability_diagram(title, bins, unit="share right over how sure it was")

@@ -22,17 +22,23 @@ from plaudit.lab.exercises import (
     pooling,
     unseen,
 )
-from plaudit.runs.pipeline.read import read_pipeline
-from plaudit.runs.pipeline.spec import Pipeline
-from plaudit.runs.pipeline.store import PipelineFolder, read_manifest
-from plaudit.runs.report.lab import PAGE_FILE, ExerciseResult, exercise_page, overview_page
-from plaudit.runs.report.pipeline.data import read_pipeline_folder
-from plaudit.runs.report.pipeline.page import write_report, write_summary
-from plaudit.runs.report.words import counted
+from plaudit.lab.exercises.pages import (
+    PAGE_FILE,
+    ExerciseResult,
+    Pipeline,
+    PipelineFolder,
+    counted,
+    exercise_page,
+    overview_page,
+    read_manifest,
+    read_pipeline,
+    read_pipeline_folder,
+    write_report,
+    write_summary,
+)
 
 
 def exercise_folder(exercise: Exercise, out: Path) -> PipelineFolder:
-    """Where an exercise lies."""
     return PipelineFolder(path=(out / exercise.name).absolute())
 
 

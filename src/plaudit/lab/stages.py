@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.evaluation.policies import WRITTEN, PolicyWord
-from plaudit.lab.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest, write_requested_rows
+from plaudit.evaluation.settings import EvaluateSettings, JudgeRewardSettings
+from plaudit.lab.world.wanted import RowRequest, write_requested_rows
 from plaudit.runs import StageKind, StageResult, command_line, options_of
+from plaudit.wings import offered
 
 if TYPE_CHECKING:
     from plaudit.runs import PipelineContext, Stage
@@ -26,7 +28,7 @@ def _evaluate(settings: EvaluateSettings, out: Path, stage: Stage, context: Pipe
     """Policies compared on prompts that none of them was trained on."""
     from plaudit.evaluation.policies.generate import Contestant, prompted_policy
     from plaudit.evaluation.policies.result import write_policy_evaluation
-    from plaudit.lab.world.exam import evaluate_requested_policies
+    from plaudit.evaluation.run import evaluate_requested_policies
 
     names = map(context.display_name, stage.inputs.get("policies", ()))
     folders = (None if word == WRITTEN else Path(word) for word in settings.policies)
@@ -66,13 +68,12 @@ def _judge_rewards(
 ) -> StageResult:
     """Rewards on comparisons that none of them was trained on."""
     from plaudit.evaluation.policies.result import write_agreements
-    from plaudit.lab.world.exam import evaluate_requested_rewards
-    from plaudit.runs import write_reward_evaluations
+    from plaudit.evaluation.run import evaluate_requested_rewards
 
     names = [context.display_name(word) for word in stage.inputs["models"]]
     found = evaluate_requested_rewards(settings, names)
     if found.rewards:
-        write_reward_evaluations(found.rewards, out)
+        offered("reward_pages")(found.rewards, out)
     if found.judges:
         write_agreements(found.judges, out)
     evaluations = [item.evaluation for item in found.rewards]

@@ -104,7 +104,6 @@ class Algorithm:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Its settings with their values."""
         return {name: parameter.default for name, parameter in self.parameters.items()}
 
     @property
@@ -278,7 +277,6 @@ def algorithm(function: Callable[P, RecordT]) -> Callable[P, RecordT]:
 
 
 def table(*functions: Callable[..., Any]) -> dict[str, Algorithm]:
-    """The algorithms of these functions, by their names."""
     return {described.name: described for described in map(describe, functions)}
 
 
@@ -340,11 +338,9 @@ class LazyModule(Generic[ModuleT]):
     """A module that is imported when something of it is asked for: a table of names needs no torch."""
 
     def __init__(self, name: str) -> None:
-        """Remember its name."""
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        """A name of the module, which is imported now."""
         return getattr(import_module(self._name), name)
 
 
@@ -414,17 +410,13 @@ def own_config_type(base: type[ConfigT]) -> type[ConfigT]:
 
 
 def given_settings(config: object) -> dict[str, Any]:
-    """The settings of its algorithm that a config holds."""
     names: tuple[str, ...] = getattr(config, "setting_names", ())
     return {name: getattr(config, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter(Generic[RecordT, ConfigT]):
-    """A chapter's algorithms, cells and config.
-
-    Example: ``PREFERENCE.config_type("simpo")(model=…, data=…, out=…, gamma=0.5)``
-    """
+    """A chapter's algorithms, cells and config."""
 
     own_method: str
     """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""

@@ -40,9 +40,7 @@ class LossRise:
     """
 
     mean: float
-    """The mean difference of the rows."""
     error: float
-    """Its standard error, by prompt."""
 
     def __str__(self) -> str:
         """The rise with its 95 % interval, in words."""
@@ -51,7 +49,6 @@ class LossRise:
 
     @property
     def is_noise(self) -> bool:
-        """Whether it may be nothing."""
         return not self.mean > ERRORS * self.error
 
 
@@ -146,11 +143,9 @@ class AccuracyGap:
     trained: float
     """On training rows, each before the step that learnt from it."""
     trained_rows: int
-    """How many rows these are."""
     held_out: float
     """On held-out rows at the last look."""
     held_out_rows: int
-    """How many rows these are."""
 
     @property
     def is_wide(self) -> bool:

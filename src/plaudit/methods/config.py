@@ -234,10 +234,7 @@ class AnswerJudgeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftConfig(RunConfig):
-    """A run that learns to say what demonstrations, or preferred answers, say.
-
-    Example: ``SftConfig(model=…, data=…, out=…, judge=AnswerJudgeSettings(by="runs/reward/model"))``
-    """
+    """A run that learns to say what demonstrations, or preferred answers, say."""
 
     judge: AnswerJudgeSettings = field(default_factory=AnswerJudgeSettings)
     """Who chooses the checkpoint by what the model answers."""

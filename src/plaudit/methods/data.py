@@ -32,9 +32,7 @@ class PromptRow(Protocol):
     """Any row that has a prompt: all that holding out needs to know."""
 
     @property
-    def prompt(self) -> tuple[int, ...]:
-        """The prompt's tokens."""
-        ...
+    def prompt(self) -> tuple[int, ...]: ...
 
     @property
     def prompt_id(self) -> str:
@@ -60,13 +58,11 @@ class EncodedData(Generic[Row]):
     encoding: EncodedRows[Row]
     """The rows as tokens, and those that cannot be used."""
     notes: tuple[str, ...] = ()
-    """What was decided, for the user."""
     teacher_prompts: TeacherPrompts = field(default_factory=dict[str, tuple[int, ...]])
     """What a teacher is asked, where that is something else."""
     families: PromptFamilies = field(default_factory=dict[str, str])
     """Prompts that were made of one question: each with the one that stands for all of them."""
     records: Sequence[Record] = ()
-    """What the file holds."""
 
 
 EncodeRecords = Callable[[Sequence[Record], Encoder, int], EncodedData[Row]]
@@ -75,23 +71,15 @@ EncodeRecords = Callable[[Sequence[Record], Encoder, int], EncodedData[Row]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows(Generic[Row]):
-    """The rows of a run: those that are trained, and those that are held out.
-
-    Example: ``Rows(train=(…,), held_out=(…,), notes=("rows.jsonl: read as …",))``
-    """
+    """The rows of a run: those that are trained, and those that are held out."""
 
     train: Sequence[Row]
-    """Rows that are trained."""
     held_out: Sequence[Row]
-    """Rows that never are."""
     notes: tuple[str, ...]
-    """What was decided, for the user."""
     teacher_prompts: TeacherPrompts
     """What a teacher is asked, where that is something else."""
     records: Sequence[Record]
-    """What the file of rows holds."""
     held_out_records: Sequence[Record]
-    """What the held-out file holds, where there is one."""
 
 
 def load_rows(

@@ -58,9 +58,7 @@ class ReferenceSource:
     """
 
     model_hash: str
-    """The hash of the model's folder."""
     precision: Precision
-    """The precision of weights and products."""
     base: str = "auto"
     """How frozen weights beneath adapters are held (`LoraSettings.base`)."""
 
@@ -188,7 +186,6 @@ class PreparedReference:
     is_starting_model: bool
     """Whether it is the model that the run starts from, so that all log-ratios are 0 at first."""
     notes: tuple[str, ...] = ()
-    """What was decided, for the user."""
     state: dict[str, Stateful] = field(default_factory=dict[str, Stateful])
     """Its part of a checkpoint, where it follows the policy."""
     live: bool = False
@@ -321,7 +318,6 @@ def has_fresh_adapter(config: RunConfig) -> bool:
 
 
 def no_reference() -> PreparedReference:
-    """The reference of algorithms that have none."""
     return PreparedReference(reference=NoReference(), is_starting_model=True)
 
 

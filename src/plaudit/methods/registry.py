@@ -97,13 +97,10 @@ class AlgorithmTable:
     """
 
     title: str
-    """What they are, all together."""
     rows: Mapping[str, Any]
-    """Each algorithm's facts, by its name."""
     entry_point: str
     """The entry point, as ``module:function``; it takes a name and a config."""
     config: Callable[[str], type]
-    """The config of an algorithm, by its name."""
 
 
 TABLES = (

@@ -50,7 +50,7 @@ from plaudit.releases import untried_releases, untried_releases_named
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder, read_template
 from plaudit.tokens.microbatch import layout_batch
-from plaudit.wings import everything, load
+from plaudit.wings import offered_if_any
 
 CHECKS_FILE = "checks.json"
 """The file of a run folder with the findings of the checks before the first step."""
@@ -192,8 +192,8 @@ class Run:
         # From the files: reports of before a resume are in no one's memory.
         summary = summarise(read_reports(config.out), read_notes(config.out), selected=selected)
         loop.sinks.close(summary)
-        for page in everything("run_pages").values():
-            load(page)(config.out, command=f"plaudit train {self.method}")
+        if write_page := offered_if_any("run_page"):
+            write_page(config.out, command=f"plaudit train {self.method}")
         return summary
 
 

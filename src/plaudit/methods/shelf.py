@@ -52,25 +52,17 @@ _UNFINISHED = ".made-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedRows:
-    """A set of rows as the cache holds it.
-
-    Example: ``CachedRows(records=records, examples=examples, notes=("rows.jsonl: read as …",))``
-    """
+    """A set of rows as the cache holds it."""
 
     records: Sequence[Any]
-    """What the file holds."""
     examples: Sequence[Any]
-    """Its rows as tokens."""
     notes: tuple[str, ...]
     """What was said of them when they were read."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Shelf:
-    """The place of one source's rows while they are read, and afterwards.
-
-    Example: ``with open_shelf(path, config, encoder, recipe, RowProgress("rows.jsonl")) as shelf: …``
-    """
+    """The place of one source's rows while they are read, and afterwards."""
 
     place: Path | None
     """Where they lie afterwards; None where they are not kept."""
@@ -85,7 +77,6 @@ class Shelf:
         return self.workshop.folder / _RECORDS if self.workshop and self.on_disk else None
 
     def known(self) -> CachedRows | None:
-        """The rows, where they have been read before."""
         about = _about(self.place)
         if self.place is None or about is None:
             return None
@@ -146,7 +137,6 @@ def _digest(place: Path, about: Mapping[str, Any]) -> str:
 def open_shelf(
     path: Path, config: RunConfig, encoder: Encoder, recipe: Callable[..., object], progress: RowProgress
 ) -> Iterator[Shelf]:
-    """The shelf of a source of rows."""
     source = hub.local_path(path, "dataset", split=config.rows.split)
     size = sum(_text_bytes(file) for file in _files_of(source))
     always = config.rows.on_disk == "always"
@@ -225,7 +215,6 @@ def _names(value: object) -> Iterator[str]:
 
 
 def _anatomy(value: Any) -> tuple[str, Sequence[object]]:
-    """What a value is, and all that it consists of."""
     kind = type(value).__qualname__
     if isinstance(value, partial):
         return kind, (value.func, value.args, value.keywords)

@@ -172,9 +172,7 @@ class VarlenPlan:
     key_ends: Tensor
     """Where its keys end among the gathered ones."""
     longest_query: int
-    """The most queries of a segment."""
     longest_key: int
-    """The most keys of a segment."""
     key_index: Tensor | None
     """The token of the row that each key is of; None where keys are the row itself."""
     own_S: Tensor
@@ -210,7 +208,6 @@ class PackedRow:
 
     @property
     def group_of_token(self) -> list[int]:
-        """The prompt that each token belongs to."""
         return self.segments.group_of_token
 
     @property
@@ -443,7 +440,6 @@ class PackedKernel:
     """
 
     name: str
-    """What users call it."""
     objection: Callable[[AttentionRule, Tensor, Tensor], str | None]
     """Why it cannot serve a layer, from its rule, queries and values; None where it can."""
     attend: Callable[[PackedRow, AttentionRule, Tensor, Tensor, Tensor], Tensor]

@@ -38,9 +38,7 @@ class Head:
     """
 
     layer: nn.Linear
-    """The projection to the vocabulary."""
     rule: LogitRule
-    """What happens to its output."""
 
 
 def head_of(model: PreTrainedModel) -> Head:
@@ -111,7 +109,6 @@ class CompiledParts:
 
     @property
     def kinds(self) -> list[str]:
-        """The classes of the parts."""
         return sorted({type(part).__name__ for layer in self._layers for part in layer})
 
     def has_new_uncompiled_calls(self) -> bool:
@@ -224,7 +221,6 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return next(self.base.parameters()).device
 
     @property

@@ -64,7 +64,6 @@ class SharedDecoder:
     def __init__(
         self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
     ) -> None:
-        """Run the prompts through the model."""
         if not policy.backbone.can_replace_attention:
             raise PackingError("its attention is its own and cannot be exchanged")
         self._backbone: Any = without_head(policy.base)
@@ -91,7 +90,6 @@ class SharedDecoder:
         self.logits_NV = self._logits(states_NH)
 
     def select_rows(self, row_n: Tensor) -> None:
-        """Continue only the completions of these rows."""
         self._kv_cache.select_rows(row_n)
         self.logits_NV = _rows_of(self.logits_NV, row_n)
 
@@ -173,7 +171,6 @@ class PagedDecoder(SharedDecoder):
         self._pages.advance()
 
     def select_rows(self, row_n: Tensor) -> None:
-        """Continue only the completions of these rows."""
         self._pages.select_rows(row_n)
         if len(self.logits_NV):
             self.logits_NV = _rows_of(self.logits_NV, row_n)
@@ -236,7 +233,6 @@ class CachedDecoder:
         self.logits_NV = self._logits(token_N[:, None], _within(place_N1, self._last_position))
 
     def select_rows(self, row_n: Tensor) -> None:
-        """Continue only the completions of these rows."""
         self._cache.batch_select_indices(row_n)
         self._real_NS = self._real_NS[row_n]
         self.logits_NV = self.logits_NV[row_n]
@@ -390,7 +386,6 @@ class MixtureDecoder:
                 member.decoder.step(token_N)
 
     def select_rows(self, row_n: Int[Tensor, " n"]) -> None:
-        """Continue only the completions of these rows."""
         for member in self._members:
             member.decoder.select_rows(row_n)
 
@@ -415,11 +410,7 @@ class MixtureDecoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureDecoderFactory:
-    """Makes decoders of a mixture, as a `Decoder` class makes those of one policy.
-
-    Example: ``MixtureDecoderFactory(reference=ModelReference(frozen), share=0.125,
-        policy_decoder=…, reference_decoder=…)``
-    """
+    """Makes decoders of a mixture, as a `Decoder` class makes those of one policy."""
 
     reference: GeneratingReference
     """The other model, with its weights of this moment."""
@@ -432,7 +423,6 @@ class MixtureDecoderFactory:
 
     @contextmanager
     def attention_context(self, policy: Policy) -> Iterator[None]:
-        """Both in evaluation mode, each with its decoder's attention."""
         with (
             self.policy_decoder.attention_context(policy),
             self.reference_decoder.attention_context(self.reference.policy),
@@ -442,7 +432,6 @@ class MixtureDecoderFactory:
     def __call__(
         self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
     ) -> MixtureDecoder:
-        """Read the prompts, by both models."""
         members: list[_MixtureMember] = []
         # A model that does not count reads nothing: at m = 0 a mixture costs what the policy alone does.
         if self.share < 1:

@@ -115,12 +115,10 @@ class FourBitLinear(nn.Linear):
 
     @property
     def scales(self) -> Tensor:
-        """Those of the blocks."""
         return self.scale_bits.view(torch.bfloat16)
 
     @property
     def shape(self) -> torch.Size:
-        """That of the weights."""
         return torch.Size((self.out_features, self.in_features))
 
     def forward(self, input: Tensor) -> Tensor:

@@ -67,7 +67,6 @@ class GroupContext:
     """
 
     embedding_EMH: Float[Tensor, "E M H"]
-    """Of each answer."""
     preference_EM: Float[Tensor, "E M"]
     """1 for the preferred of two and −1 for the other, or a standardised rating."""
     mask_EM: Bool[Tensor, "E M"]

@@ -112,7 +112,6 @@ class Precision:
     weights: torch.dtype
     """What weights, gradients and the optimiser's state are kept in."""
     products: torch.dtype
-    """What matrix products are made in."""
 
     @property
     def mixed(self) -> bool:
@@ -415,7 +414,6 @@ def _refuse_unknown_architecture(folder: Path, auto: Any) -> None:
 
 
 def first_lines(error: BaseException) -> str:
-    """A sentence of the two lines that say most."""
     # A KeyError is nothing but the key.
     text = f"{error} is not known" if isinstance(error, KeyError) else str(error).strip()
     lines = text.splitlines()[:2] or [type(error).__name__]

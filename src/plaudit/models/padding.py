@@ -31,9 +31,7 @@ class Padding:
     """
 
     tokenizer: PreTrainedTokenizerBase
-    """A copy of the tokenizer, padding on the right."""
     id: int
-    """Its padding token."""
 
 
 def padding_for(encoder: Encoder) -> Padding:

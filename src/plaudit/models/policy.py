@@ -290,7 +290,6 @@ class AdapterOffReference:
         self.policy, self._temperature = policy, temperature
 
     def activate(self) -> AbstractContextManager[object]:
-        """While this lasts the adapters are off."""
         adapted: Any = self.policy.model
         # A context and not a flag: an exception in the reference's pass
         # must not leave the policy without its adapters.

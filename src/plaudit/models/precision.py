@@ -50,11 +50,9 @@ class WeightGroup:
     """
 
     dtype: torch.dtype
-    """The numbers of the copies."""
     weights: list[nn.Parameter]
     """What is copied; a tied weight once."""
     owners: list[tuple[nn.Module, str, int]]
-    """The modules that have each of them, under which name."""
     suspended: bool = False
     """Whether no copies are made for the moment."""
     _depth: int = field(default=0, init=False)

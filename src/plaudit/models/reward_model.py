@@ -69,7 +69,6 @@ class Normalisation:
     offset: int | float = 0.0
     """Taken away first; with a negative sign it is the head's bias."""
     scale: int | float = 1.0
-    """Divided by then."""
 
     def __post_init__(self) -> None:
         """Refuse what would turn rewards round or into nothing."""
@@ -328,7 +327,6 @@ class FreshHead:
     """
 
     seed: int = 0
-    """The same seed draws the same head."""
     std: int | float | None = None
     """Standard deviation of its weights; None stands for 1/√(H + 1) (Stiennon et al. 2020)."""
     pooling: Pooling = "last"
@@ -337,7 +335,6 @@ class FreshHead:
     """The layer after which it is read, those above being cut off; below 1 a share of all; None: the last."""
 
     def __post_init__(self) -> None:
-        """Refuse a spread that is none."""
         if self.std is not None and not (math.isfinite(self.std) and self.std >= 0):
             raise UserError(f"the head's standard deviation must be a number from 0 on, not {self.std}")
 

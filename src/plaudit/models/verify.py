@@ -200,7 +200,6 @@ def _trial_pass(model: VerifiableModel, rows: Sequence[Example]) -> Trial:
 
 
 def _objection_to(trial: Callable[[], str | None]) -> str | None:
-    """What the trial objects to, or how it fails."""
     try:
         with warnings.catch_warnings():
             # What a compiler wonders about is compared with the loop.

@@ -35,15 +35,11 @@ SAMPLE_SIZE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRound:
-    """A round of a few short answers, to be learnt from as often as a check wants.
-
-    Example: ``TrialRound(microbatches=(…,), description="a round of 4 short answers")``
-    """
+    """A round of a few short answers, to be learnt from as often as a check wants."""
 
     microbatches: tuple[Microbatch, ...]
     """The micro-batches of the round's first step."""
     description: str
-    """What it is, for the user."""
 
 
 @runtime_checkable
@@ -69,13 +65,11 @@ class PreflightSubject:
     """
 
     encoder: Encoder
-    """The tokenizer and its template."""
     records: Sequence[Record]
     """The rows as they were read: all that could be, those held out by a share among them."""
     max_length: int
     """The longest row in tokens."""
     held_out: Sequence[Record] = ()
-    """Rows of a held-out file."""
     trained: Sequence[Example] = ()
     """What the run learns from, as its own tokens: too long ones cut, held-out ones left out; none where
     answers are drawn."""
@@ -84,7 +78,6 @@ class PreflightSubject:
     adapted: bool = False
     """Whether only adapters beside its weights learn."""
     reference: Reference | None = None
-    """What the policy is compared with."""
     same_reference: bool = False
     """Whether that is the very model that the run begins with."""
     sampler: Sampler | None = None
@@ -92,13 +85,10 @@ class PreflightSubject:
     weights: WeightsVersion = field(default_factory=WeightsVersion)
     """Counts how often the policy's weights have moved: whoever moves them for a check says so."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    """How they are drawn."""
     reward: Reward | None = None
     """The reward that scores answers; None where the run has none."""
     scorer: RewardModel | None = None
-    """The reward model that learns."""
     job: TrainingJob[Any] | None = None
-    """What the run trains, and how."""
     memory: Result | None = None
     """Whether the run fits into the memory of its GPU; None where nobody estimated it."""
     trial: RolloutTrial | None = None
@@ -191,11 +181,8 @@ class Finding:
     """
 
     check: Check
-    """The check that was run."""
     result: Result
-    """The outcome of the check."""
     seconds: float
-    """How long it took."""
     allowed: bool
     """Whether the user lets the run go on although this check fails (``--allow``)."""
 

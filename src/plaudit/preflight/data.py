@@ -423,7 +423,6 @@ def _token_mismatch(
 
 
 def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list[str]]:
-    """The question as text, and with it each answer."""
     ends = [str(encoder.info.tokenizer.convert_ids_to_tokens(stop)) for stop in encoder.stop_ids]
     prompt = row.prompt
     if isinstance(prompt, str):

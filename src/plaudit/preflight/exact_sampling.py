@@ -142,7 +142,6 @@ def sampling_filter_mask(
 def sampling_probabilities(
     logits_1V: Float[Tensor, "1 V"], settings: SamplingSettings
 ) -> Float[Tensor, " V"]:
-    """The probability with which each token is sampled under the settings."""
     sorted_1V, word_1V = logprobs_at_temperature(logits_1V, settings).sort(dim=-1, descending=True)
     p_1V = (
         sorted_1V - _log_mass(sorted_1V, allowed_1V := sampling_filter_mask(sorted_1V, settings))[:, None]
@@ -161,7 +160,6 @@ class ChiSquareTest:
     chi_square: float
     """Σ (seen − expected)² / expected, over cells of at least five expected draws."""
     cells: int
-    """How many there are."""
     p: float
     """The probability of counts at least this far from the expected ones if the probabilities are right."""
 

@@ -37,11 +37,8 @@ class TokenDifference:
     """
 
     largest: float
-    """The largest difference of a token."""
     mean: float
-    """That of all tokens on average."""
     origin: str
-    """The row of the largest."""
 
 
 @contextmanager
@@ -280,7 +277,6 @@ def _with_more_completions(examples: Sequence[Example], answers: int) -> list[Ex
 
 
 def _layout_tolerance(model: Model, plain_NT: Tensor) -> float:
-    """Rewards have a scale of their own."""
     scale = 1.0 if isinstance(model, Policy) else max(1.0, float(plain_NT.abs().max()))
     return (
         ROUNDING.get(model.base.dtype, HALF_PRECISION_MAX_ROUNDINGS * torch.finfo(torch.bfloat16).eps) * scale

@@ -1,41 +1,18 @@
-"""Whether a run fits into the memory of its GPU, asked before a model is loaded.
-
-The estimate is the planner's, a wing's: without that wing nobody is asked.
-"""
+"""Whether a run fits into the memory of its GPU, which the wing that plans runs is asked before one loads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from plaudit.engine.distributed import Ranks
 from plaudit.preflight.check import Check, PreflightSubject, Result, not_applicable
-from plaudit.wings import everything, load
-
-MemoryEstimate = Callable[[str, Any, Ranks], Result]
-"""From a method, its config and this process to whether the run fits into the memory of its device."""
-
-_checks: ContextVar[bool] = ContextVar("checks_memory", default=False)
-
-
-@contextmanager
-def memory_checked_first() -> Iterator[None]:
-    """Runs that begin within are asked, before they load a model, whether they fit; a loop begins several."""
-    token = _checks.set(True)
-    try:
-        yield
-    finally:
-        # To what was there before: one who asks may stand within another.
-        _checks.reset(token)
+from plaudit.wings import offered_if_any
 
 
 def estimate_memory_use(method: str, config: Any, ranks: Ranks) -> Result | None:
-    """What the wings say of this run, a refusal first; None where nobody is asked."""
-    estimates = everything("before_training").values() if _checks.get() else ()
-    results: list[Result] = [load(estimate)(method, config, ranks) for estimate in estimates]
-    return min(results, key=lambda result: result.holds is not False, default=None)
+    """What the planner says of this run; None where none is installed."""
+    estimate = offered_if_any("memory_fit")
+    return None if estimate is None else estimate(method, config, ranks)
 
 
 def check_memory(subject: PreflightSubject) -> Result:

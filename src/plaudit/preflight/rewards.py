@@ -298,7 +298,6 @@ def _normalized_text(text: str) -> str:
 
 
 def _template_relation(policy: Encoder, reader: Encoder, rows: Sequence[tuple[str, Task]]) -> str:
-    """How the reader is shown what the policy says."""
     if policy.asks_in_turns != reader.asks_in_turns and isinstance(rows[0][1].prompt, str):
         ways = ("in plain text", "as a user's turn")
         own, other = ways[reader.asks_in_turns], ways[policy.asks_in_turns]
@@ -447,14 +446,12 @@ def _distinct_scores_text(scores: Sequence[float]) -> str:
 
 
 def _with_answers(task: Task, extra_answers: Sequence[str]) -> Task:
-    """The task with more answers."""
     plain = isinstance(task.prompt, str)
     texts: list[Text] = [answer if plain else assistant_turn(answer) for answer in extra_answers]
     return replace(task, answers=(*task.answers, *texts), ended=(*task.ended, *(True for _ in extra_answers)))
 
 
 def _split_answers(task: Task) -> list[Task]:
-    """A task for each answer."""
     return [
         replace(task, answers=(answer,), ended=(ended,))
         for answer, ended in zip(task.answers, task.ended, strict=True)

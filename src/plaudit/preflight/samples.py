@@ -41,7 +41,6 @@ class SamplePrompt:
     """
 
     prompt: EncodedPrompt
-    """The prompt."""
     answers: tuple[Text, ...]
     """The row's own answers; none where it is a bare prompt."""
 
@@ -74,7 +73,6 @@ def answers_in_row(record: Record) -> tuple[Text, ...]:
 
 
 def special_token_ids(subject: PreflightSubject) -> Iterator[int]:
-    """The ids of all control tokens of the tokenizer."""
     tokenizer = subject.encoder.info.tokenizer
     for token in subject.encoder.info.specials:
         number = tokenizer.convert_tokens_to_ids(token)
@@ -127,17 +125,12 @@ class ScoredTasks:
     """
 
     reward: Reward
-    """The reward that scored them."""
     tasks: tuple[Task, ...]
-    """The prompts with their answers."""
     origins: tuple[str, ...]
-    """File and row of each task."""
     rows: tuple[TaskScores, ...]
-    """The scores of each task's answers, all from one call."""
 
     @property
     def scores(self) -> list[float]:
-        """The verdicts that there are."""
         return [score for row in self.rows for score in row if score is not None]
 
     @property
@@ -155,7 +148,6 @@ def reward_under_check(subject: PreflightSubject) -> Reward | None:
 
 
 def why_no_reward(subject: PreflightSubject) -> str:
-    """Why there is no reward to check."""
     sharded = subject.scorer is not None and is_sharded(subject.scorer)
     return "weights are divided over ranks" if sharded else "no reward scores whole answers in this run"
 
@@ -274,7 +266,6 @@ def _sampled_answers(
 
 
 def _first_turn_text(answer: Text) -> str:
-    """The words of the first turn."""
     return plain_text(answer if isinstance(answer, str) else answer[:1])
 
 
@@ -306,13 +297,9 @@ CONTINUATION_TOKENS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStep:
-    """A training step on a few rows, as the run would take it.
-
-    Example: ``TrialStep(job=job, batch=(…,), description="4 rows")``
-    """
+    """A training step on a few rows, as the run would take it."""
 
     job: TrainingJob[Any]
-    """What is learnt, and how."""
     batch: tuple[Microbatch, ...]
     """Its micro-batches as the run makes them."""
     description: str
@@ -320,7 +307,6 @@ class TrialStep:
 
     @property
     def rows(self) -> list[Microbatch]:
-        """Each row as a micro-batch of the same batch."""
         return [row for microbatch in self.batch for row in microbatch.rows()]
 
 

@@ -362,7 +362,6 @@ def _roundtrip_count(subject: PreflightSubject, answers: Sequence[Sequence[int]]
 
 
 def _random_token_ids(subject: PreflightSubject, answers: Sequence[Sequence[int]]) -> list[list[int]]:
-    """As many tokens for each, each as likely as any other."""
     vocabulary_size = len(subject.encoder.info.tokenizer)
     generator = torch.Generator().manual_seed(0)
     return [torch.randint(vocabulary_size, (len(ids),), generator=generator).tolist() for ids in answers]

@@ -45,10 +45,7 @@ _PROBE_ANSWER = "plauditSaysThis"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRow:
-    """A row, its answers and the tokens that the run encodes it to.
-
-    Example: ``EncodedRow(record=record, prompt="France?", answers=("Paris.",), example=encoder.encode(…))``
-    """
+    """A row, its answers and the tokens that the run encodes it to."""
 
     record: AnsweredRecord | Steps
     """The row as it was read."""

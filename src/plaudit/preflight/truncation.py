@@ -39,11 +39,9 @@ class _TruncationCounts:
     """
 
     rows: int
-    """All that there are."""
     possibly_long: int
     """Rows whose text could be longer than max_length."""
     encoded: int
-    """How many of those were encoded."""
     dropped: int
     """Encoded rows whose answer alone does not fit, so that they are dropped."""
     truncated: int

@@ -54,7 +54,6 @@ class GradientRecorder(torch.optim.Optimizer):
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Record the gradients of these parameters."""
         super().__init__([*parameters], {"lr": 0.0})
         self.gradients: Gradients = ()
 
@@ -185,7 +184,6 @@ def trial_stepper(job: TrainingJob[Any], optimizer: torch.optim.Optimizer | None
 
 
 def trained_parameters(job: TrainingJob[Any]) -> list[nn.Parameter]:
-    """The parameters that require a gradient."""
     return [weight for weight in job.module.parameters() if weight.requires_grad]
 
 
@@ -511,7 +509,6 @@ def _state_digests(stepper: Stepper[Any]) -> dict[str, bytes]:
 
 
 def _tensor_digest(tensor: Tensor) -> bytes:
-    """A digest of a tensor's bits."""
     # Bits and not values: NaN differs from NaN and -0.0 equals 0.0; besides, NumPy has no bfloat16.
     plain = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     bits: Any = plain.numpy()

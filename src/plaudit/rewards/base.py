@@ -58,9 +58,7 @@ class HasTraits(Protocol):
     """A reward that knows its traits; of others nothing is assumed."""
 
     @property
-    def traits(self) -> RewardTraits:
-        """What it says of itself."""
-        ...
+    def traits(self) -> RewardTraits: ...
 
 
 def traits_of(reward: Reward) -> RewardTraits:
@@ -168,9 +166,7 @@ class RuleReward:
     name: str
     """What tables and pages call it."""
     check: Callable[[str, Task], ScoreOrReason]
-    """A score, or the reason for having none."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
-    """What it says of itself."""
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
     """How often each reason for having no verdict occurred; counted while answers are scored."""
 
@@ -180,7 +176,6 @@ class RuleReward:
         return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        """A row for each task."""
         return tuple(
             tuple(self._score(plain_text(answer), task) for answer in task.answers) for task in tasks
         )

@@ -56,7 +56,6 @@ class EndpointReward:
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     """Timeouts, retries and request sizes."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True, remote=True)
-    """What it says of itself."""
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
     """How often each reason for having no verdict occurred; counted while answers are scored."""
 

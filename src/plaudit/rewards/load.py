@@ -313,7 +313,6 @@ def _group_comparisons(manifest: GroupManifest) -> tuple[Comparison, ...]:
 
 
 def model_folder(path: Path) -> Path:
-    """Of a run's folder the model in it, of any other the folder itself."""
     return path / "model" if any((path / "model").glob("*.json")) else path
 
 
@@ -332,7 +331,6 @@ def _reward_name(path: Path) -> str:
 
 
 def _explain_no_reward(path: Path, folder: Path) -> str:
-    """Why this folder is no reward, and what to do about it."""
     if not path.is_dir():
         return "no such folder; give that of a run, of a reward model or of a combination"
     class_names = architectures(folder)

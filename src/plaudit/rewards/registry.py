@@ -49,14 +49,12 @@ class UserFunctionReward:
     function: Callable[..., object]
     """To a finite number, or to one for each step; None where it has no verdict."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
-    """What it says of itself."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be called so."""
         accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        """A row for each task."""
         return tuple(
             tuple(self._score(task, n, place) for place in range(len(task.answers)))
             for n, task in enumerate(tasks, 1)

@@ -127,7 +127,6 @@ def _function_pieces(word: str) -> list[str | Path]:
 
 
 def _joined(pieces: list[str | Path]) -> list[str | Path]:
-    """The pieces with neighbouring texts as one."""
     found = list[str | Path]()
     for piece in pieces:
         if found and isinstance(piece, str) and isinstance(found[-1], str):

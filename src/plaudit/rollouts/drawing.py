@@ -31,7 +31,6 @@ class SampledTokens:
     """
 
     token_N: Int[Tensor, " N"]
-    """The sampled tokens."""
     logp_N: Float[Tensor, " N"]
     """Log-probability among the tokens that could be drawn: those that top-k, top-p and min-p left."""
     whole_logp_N: Float[Tensor, " N"]
@@ -200,7 +199,6 @@ class DrawingState:
     """
 
     token_C: Tensor
-    """The token that was drawn last."""
     uniform_CT: Tensor
     """A uniform number for each token that a row has room for."""
     drawn_C1: Tensor
@@ -208,7 +206,6 @@ class DrawingState:
 
     @staticmethod
     def allocate(*, rows: int, room: int, device: torch.device) -> DrawingState:
-        """For so many rows of so many tokens each."""
         zeros = torch.zeros(rows, 1, dtype=torch.long, device=device)
         uniform_CT = torch.zeros(rows, room, dtype=torch.float64, device=device)
         return DrawingState(token_C=zeros[:, 0].clone(), uniform_CT=uniform_CT, drawn_C1=zeros)
@@ -232,7 +229,6 @@ class DrawingState:
             values[: len(row_n)] = values[row_n]
 
     def add_rows(self, first: int, uniform_nT: Tensor) -> None:
-        """Rows that begin behind those that are there."""
         rows = slice(first, first + len(uniform_nT))
         self.uniform_CT[rows, : uniform_nT.shape[1]] = uniform_nT.to(self.uniform_CT.device)
         self.drawn_C1[rows] = 0
@@ -285,13 +281,9 @@ class RecordedSteps:
     """
 
     decoder: RecordableDecoder
-    """What predicts."""
     state: DrawingState
-    """What draws."""
     settings: SamplingSettings
-    """How tokens are drawn."""
     most_steps: int
-    """The most steps of a run."""
     record: Recorder | None
     """How a step is recorded; None: steps are made one by one."""
     refusal: str | None = None

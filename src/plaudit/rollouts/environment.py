@@ -28,13 +28,10 @@ class EpisodePrompt:
     """
 
     prompt: Text
-    """The prompt of the episode."""
     reference_answer: str | None = None
-    """The reference answer, when its row has one."""
     metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
     """Whatever else its row carried."""
     origin: str = ""
-    """File and row."""
 
     @property
     def truth(self) -> str | None:
@@ -103,9 +100,7 @@ class FinishedEpisode:
     """
 
     outcome: Outcome
-    """The result."""
     turns: tuple[Turn, ...]
-    """All turns after the prompt."""
 
 
 Episode = Generator[Turn | None, PolicyTurn, Outcome]

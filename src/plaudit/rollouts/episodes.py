@@ -39,7 +39,6 @@ class _ActiveEpisode:
     request: GenerationRequest
     """Its first turn, with room for the whole episode."""
     version: int
-    """The version of the weights that play it."""
     ids: list[int] = field(default_factory=list[int])
     mask: list[bool] = field(default_factory=list[bool])
     logp: list[float] = field(default_factory=list[float])
@@ -55,7 +54,6 @@ class _ActiveEpisode:
         return self.request.max_new_tokens - len(self.ids)
 
     def add_policy_turn(self, rollout: Rollout) -> None:
-        """Append a turn of the policy."""
         self.ids += rollout.ids
         self.mask += [True] * len(rollout.ids)
         self.logp += rollout.logp
@@ -97,15 +95,12 @@ class EpisodeSampler:
     """
 
     sampler: TurnSampler
-    """The policy's sampler."""
     encoder: Encoder
     """Writes what stands between two turns of the policy."""
     environment: Environment
-    """The environment that answers the policy."""
     name: str
     """What the environment is called in errors."""
     turns: int = MAX_TURNS
-    """The most turns of the policy."""
 
     def __post_init__(self) -> None:
         """Refuse a model that knows no turns."""

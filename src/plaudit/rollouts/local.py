@@ -110,7 +110,6 @@ class _Batch:
         )
 
     def is_done(self) -> bool:
-        """Whether every completion has ended."""
         return not self._queue and all(row.is_done for row in self.rows)
 
     def advance(self) -> SampledTokens:
@@ -247,7 +246,6 @@ class GenerationEngine:
         return [self._rollout(completion, settings) for completion in completions]
 
     def stream(self, request: GenerationRequest, settings: SamplingSettings) -> Iterator[Rollout]:
-        """The rollout of one request so far, after each of its tokens."""
         completion = _PartialCompletion(request, [], [], [])
         for _ in self._decode_steps([completion], settings):
             yield self._rollout(completion, settings)

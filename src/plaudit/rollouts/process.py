@@ -57,12 +57,10 @@ class Message:
     """
 
     body: Mapping[str, Any]
-    """What JSON can say."""
     payload: bytes = b""
     """The bytes that follow the header: weights."""
 
     def to_bytes(self) -> bytes:
-        """The message with its lengths in front."""
         body = json.dumps(self.body).encode()
         lengths = (len(part).to_bytes(LENGTH_BYTES, "big") for part in (body, self.payload))
         return b"".join((*lengths, body, self.payload))
@@ -174,7 +172,6 @@ class ProcessSampler:
 
     @property
     def version(self) -> int:
-        """The version of the weights that it samples from."""
         return self._weights.number
 
     def load_weights(self, version: int, weights: Mapping[str, Tensor]) -> None:
@@ -235,7 +232,6 @@ class ProcessSampler:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the sampler's process."""
         self.close()
 
     def _ask(self, body: Mapping[str, Any], payload: bytes = b"") -> Mapping[str, Any]:

@@ -27,9 +27,7 @@ class PromptWithExtras(Protocol):
     """A prompt that shows more than tokens (pictures): an `EncodedPrompt`, say."""
 
     @property
-    def prompt(self) -> TokenIds:
-        """Its tokens."""
-        ...
+    def prompt(self) -> TokenIds: ...
 
     @property
     def extras(self) -> Extras:
@@ -218,9 +216,7 @@ class TurnSampler(Sampler, Protocol):
 
     def generate_requests(
         self, requests: Sequence[GenerationRequest], settings: SamplingSettings
-    ) -> list[Rollout]:
-        """A rollout for each request, in their order."""
-        ...
+    ) -> list[Rollout]: ...
 
 
 @runtime_checkable
@@ -283,7 +279,6 @@ class ScriptedSampler:
         self._script = script
 
     def encode(self, prompt: str) -> TokenIds:
-        """A token for each character."""
         return tuple(map(ord, prompt))
 
     def generate(

@@ -1,4 +1,4 @@
-"""Pipelines from Python: ``plaudit.run`` and what it leaves; importing this does not import torch."""
+"""Pipelines from Python: ``plaudit.run``, and what it left."""
 
 from __future__ import annotations
 
@@ -17,43 +17,6 @@ from plaudit.results import TrainingResult, existing_folder
 if TYPE_CHECKING:
     from plaudit.evaluation.policies.result import PolicyEvaluation
     from plaudit.runs.report.pipeline.data import PipelineData
-
-
-def run(
-    config: str | os.PathLike[str] | None = None,
-    *,
-    out: str | os.PathLike[str] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    only: Sequence[str] = (),
-    fresh: bool = False,
-    seed: int | None = None,
-    device: str | None = None,
-    jobs: int | None = None,
-) -> PipelineResult:
-    """Run a pipeline, from rows to a report; a stage that is finished is kept.
-
-    ``plaudit.run("pipeline.yaml", settings={"dpo.beta": 0.2}, only=["dpo"])``. Without a config it is the
-    embedded world's own; ``"constitutional"`` is another that comes with plaudit.
-    """
-    from plaudit.runs.pipeline.read import config_path, read_pipeline
-    from plaudit.runs.pipeline.run import StageSelection, run_pipeline
-    from plaudit.runs.pipeline.store import read_hub_names
-    from plaudit.runs.report.pipeline.data import read_pipeline_folder
-    from plaudit.runs.report.pipeline.page import write_report, write_summary
-
-    changes = [f"{name}={json.dumps(plain_setting(value, name))}" for name, value in (settings or {}).items()]
-    path = config_path(config)
-
-    def recorded(name: str) -> dict[str, str]:
-        return {} if fresh else read_hub_names(Path(out or Path("runs") / name))
-
-    pipeline = read_pipeline(path, changes=changes, seed=seed, device=device, jobs=jobs, recorded=recorded)
-    selection = StageSelection(only=tuple(only), fresh=fresh)
-    folder = run_pipeline(pipeline, Path(out or Path("runs") / pipeline.name), selection).path
-    ran = read_pipeline_folder(folder)
-    write_summary(ran)
-    write_report(folder, pipeline=ran)
-    return PipelineResult(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +57,41 @@ class PipelineResult:
         from plaudit.runs.report.pipeline.data import read_pipeline_folder
 
         return read_pipeline_folder(self.folder)
+
+
+def run(
+    config: str | os.PathLike[str] | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
+    fresh: bool = False,
+    seed: int | None = None,
+    device: str | None = None,
+    jobs: int | None = None,
+) -> PipelineResult:
+    """Run a pipeline, from rows to a report; a stage that is finished is kept.
+
+    ``plaudit.run("pipeline.yaml", settings={"dpo.beta": 0.2}, only=["dpo"])``. Without a config it is the
+    embedded world's own; ``"constitutional"`` is another that comes with plaudit.
+    """
+    # Only now: importing plaudit waits for none of it.
+    from plaudit.runs.pipeline.read import config_path, read_pipeline
+    from plaudit.runs.pipeline.run import StageSelection, run_pipeline
+    from plaudit.runs.pipeline.store import read_hub_names
+    from plaudit.runs.report.pipeline.data import read_pipeline_folder
+    from plaudit.runs.report.pipeline.page import write_report, write_summary
+
+    changes = [f"{name}={json.dumps(plain_setting(value, name))}" for name, value in (settings or {}).items()]
+    path = config_path(config)
+
+    def recorded(name: str) -> dict[str, str]:
+        return {} if fresh else read_hub_names(Path(out or Path("runs") / name))
+
+    pipeline = read_pipeline(path, changes=changes, seed=seed, device=device, jobs=jobs, recorded=recorded)
+    selection = StageSelection(only=tuple(only), fresh=fresh)
+    folder = run_pipeline(pipeline, Path(out or Path("runs") / pipeline.name), selection).path
+    ran = read_pipeline_folder(folder)
+    write_summary(ran)
+    write_report(folder, pipeline=ran)
+    return PipelineResult(folder)

@@ -21,12 +21,13 @@ WING = Wing(
         "rows": "plaudit.runs.pipeline.stages:IMPORT_ROWS",
         "combine": "plaudit.runs.pipeline.stages:COMBINE",
     },
-    before_training={"memory": "plaudit.runs.planner.fit:estimate_fit"},
-    run_pages={"report.html": "plaudit.runs.report.run.page:write_report"},
     offers={
         "curves_page": "plaudit.runs.report.run.page:curves_page",
+        "memory_fit": "plaudit.runs.planner.fit:estimate_fit",
         "model_card": "plaudit.runs.report.run.card:model_card",
-        "write_reward_evaluations": "plaudit.runs.report.reward_models.page:write_reward_evaluations",
+        "pipeline_page": "plaudit.runs.report.pipeline.page:write_report",
+        "reward_pages": "plaudit.runs.report.reward_models.page:write_reward_evaluations",
+        "run_page": "plaudit.runs.report.run.page:write_report",
     },
 )
 """Named among the entry points of pyproject.toml."""

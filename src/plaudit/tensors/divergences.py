@@ -34,22 +34,15 @@ class Readout:
     hidden_MH: Float[Tensor, "M H"]
     """The states that predict the tokens."""
     weight_VH: Float[Tensor, "V H"]
-    """The projection to the vocabulary."""
     bias_V: Float[Tensor, " V"] | None = None
-    """The head's bias."""
     rule: LogitRule = PLAIN
-    """What happens to its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenDivergence:
-    """The divergence of two distributions at M tokens, and the student's likeliest token.
-
-    Example: ``TokenDivergence(divergence_M=…, likeliest_M=…)``
-    """
+    """The divergence of two distributions at M tokens, and the student's likeliest token."""
 
     divergence_M: Float[Tensor, " M"]
-    """The divergence at each position, in nats."""
     likeliest_M: Int[Tensor, " M"]
     """The token that the student puts first."""
 
@@ -122,7 +115,6 @@ class CoarseDistribution:
     """
 
     top_MK: Int[Tensor, "M K"]
-    """The K likeliest tokens."""
     logp_MC: Float[Tensor, "M C"]
     """Their log-probs, and at last the log of what all others have together; C = K + 1."""
 
@@ -250,7 +242,6 @@ _apply = cast(
 
 
 def _gradient(blockwise: _DivergenceBlocks, raw_mV: Tensor, teacher_mV: Tensor, grad_m: Tensor) -> Tensor:
-    """One block's gradient by the student's raw products."""
     # `backward` runs without a graph; this block gets one of its own, which is freed with the block.
     with torch.enable_grad():
         raw_mV.requires_grad_()

@@ -82,11 +82,9 @@ class Arithmetic:
     """
 
     rule: LogitRule
-    """From raw product to logit."""
     dtype: torch.dtype
     """The number type of the products."""
     with_entropy: bool
-    """Whether Σ π z is summed too."""
     with_repeat: bool = False
     """Whether Σ exp 2z is summed too."""
     gradient_in_forward: bool
@@ -100,17 +98,11 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
-    """The vocabulary head: its weight and the rule from product to logit.
-
-    Example: ``Projection(arithmetic=…, weight_VH=…, bias_V=None)``
-    """
+    """The vocabulary head: its weight and the rule from product to logit."""
 
     arithmetic: Arithmetic
-    """The rule and the digits."""
     weight_VH: Tensor
-    """A row for each word."""
     bias_V: Tensor | None
-    """Added to the product."""
 
     def logits(self, hidden_mH: Tensor, words: slice) -> Tensor:
         """Of one block, in float32 or better."""
@@ -143,7 +135,6 @@ class ProjectionGradients:
     """
 
     head: Projection
-    """What they are the gradients of."""
     hidden_MH: Tensor
     """In float32 or better: every block of the vocabulary adds to it."""
     weight_VH: Tensor | None
@@ -186,7 +177,6 @@ class ProjectionGradients:
             self.bias_V.index_add_(0, target_M, grad_M.to(self.bias_V.dtype))
 
     def scale(self, factor: Tensor) -> None:
-        """All of it times one number."""
         for grad in (self.hidden_MH, self.weight_VH, self.bias_V):
             if grad is not None:
                 grad.mul_(factor.to(grad.dtype))
@@ -246,25 +236,17 @@ class BlockSums:
     """
 
     head: Projection
-    """What is walked over."""
     words_C: list[slice]
-    """The words of each block."""
     target_m: Tensor
-    """The ids of the target tokens."""
     target_logit_m: Tensor
-    """The logits of the target tokens."""
     lse_Cm: Tensor
-    """log Σ exp z over each block."""
     mean_Cm: Tensor
-    """Σ π z within each block, when it is wanted."""
     double_lse_Cm: Tensor
     """log Σ exp 2z over each block, when it is wanted."""
     top_Cm: Tensor
-    """Each block's largest z."""
 
     @staticmethod
     def allocate(head: Projection, hidden_mH: Tensor, target_m: Tensor) -> BlockSums:
-        """Allocates room for every block's sums."""
         words_C = head.words(hidden_mH)
         shape, dtype = (4, len(words_C), len(target_m)), head.arithmetic.sum_dtype
         lse_Cm, mean_Cm, twice_Cm, top_Cm = hidden_mH.new_empty(shape, dtype=dtype)
@@ -327,15 +309,11 @@ Extra = Literal["entropy", "repeat"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenScores:
-    """What a distribution over the vocabulary says of one chosen token, for M of them.
-
-    Example: ``TokenScores(logp_M=…, greedy_M=…, entropy_M=None, repeat_M=None)``
-    """
+    """What a distribution over the vocabulary says of one chosen token, for M of them."""
 
     logp_M: Float[Tensor, " M"]
     """log π(y) = z_y − log Σ_v exp z_v."""
     greedy_M: Bool[Tensor, " M"]
-    """Whether no other token has a larger logit."""
     entropy_M: Float[Tensor, " M"] | None
     """H = log Σ_v exp z_v − Σ_v π_v z_v, when it was asked for."""
     repeat_M: Float[Tensor, " M"] | None

@@ -18,7 +18,6 @@ class Moments:
     """
 
     count: Float[Tensor, ""]
-    """How many values counted."""
     mean: Float[Tensor, ""]
     """Their mean; 0 of none."""
     variance: Float[Tensor, ""]

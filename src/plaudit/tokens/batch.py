@@ -99,12 +99,10 @@ class BatchExtra:
     value: Tensor
     """``[P, …]`` of prompts, ``[N, …]`` of completions, ``[I, …]`` of items."""
     axis: Axis
-    """What its rows are."""
     prompt_I: Int[Tensor, " I"] | None
     """The prompt of each item; None where rows are prompts or completions."""
 
     def to(self, device: torch.device | str) -> BatchExtra:
-        """The same on another device."""
         prompt_I = None if self.prompt_I is None else self.prompt_I.to(device)
         return BatchExtra(value=self.value.to(device), axis=self.axis, prompt_I=prompt_I)
 
@@ -434,7 +432,6 @@ def _byte_ends(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def pack_bytes(tensors: Sequence[Tensor], into: Tensor) -> Tensor:
-    """The bytes of all tensors, one behind the other."""
     for tensor, start in zip(tensors, _byte_ends(tensors), strict=False):
         into[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
     return into
@@ -487,7 +484,6 @@ def prompt_id(prompt: Sequence[int], extras: Extras) -> str:
 
 
 def token_bytes(ids: Sequence[int]) -> bytes:
-    """Token ids as bytes, the same on every machine."""
     packed = array("q", ids)
     if sys.byteorder == "big":
         packed.byteswap()

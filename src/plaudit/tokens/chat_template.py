@@ -64,9 +64,7 @@ class Ending:
     """
 
     id: int
-    """The token."""
     text: str
-    """Its text."""
     by_template: bool
     """Whether the template writes it behind a last answer; if not, it is added."""
 
@@ -79,9 +77,7 @@ class ChatFormat:
     """
 
     template: ChatTemplate
-    """The effective chat template."""
     ending: Ending
-    """What ends the last answer."""
     stops: tuple[str, ...]
     """The texts of the tokens that stop the model."""
     specials: tuple[str, ...]
@@ -144,7 +140,6 @@ class RenderedConversation:
 
 
 def parse_turns(name: str) -> Turns:
-    """The setting by its name."""
     match name:
         case "all" | "last":
             return name

@@ -141,10 +141,7 @@ AnsweredRecord = Demonstration | Comparison | Ranking | Rating
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRow:
-    """A row as tokens, and what had to be decided for it.
-
-    Example: ``EncodedRow(example=Example(...), notes=(BOUNDARY_MERGED,), bos=1)``
-    """
+    """A row as tokens, and what had to be decided for it."""
 
     example: Example
     """The tokens."""
@@ -453,17 +450,13 @@ PROMPT_TRUNCATED = "the prompt was cut from its start, so that the longest answe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRows(Generic[RowT]):
-    """What became of the rows.
-
-    Example: ``EncodedRows(examples=(Example(...),), refused=(), notes={PROMPT_TRUNCATED: 1})``
-    """
+    """What became of the rows."""
 
     examples: Sequence[RowT]
     """The rows that can be trained, in order; of many they may lie on disk."""
     refused: tuple[RefusedRow, ...]
     """The rows that cannot, each with its reason: to be quarantined, counted and shown."""
     notes: Mapping[str, int]
-    """What had to be decided, and for how many rows."""
 
 
 def encode_rows(

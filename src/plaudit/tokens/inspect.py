@@ -28,13 +28,10 @@ class _Style:
     untrained: str
     """A token of the prompt, or one that others said."""
     trained: str
-    """A token that is trained."""
     end: str
     """A trained token that ends a turn."""
     answer: str
-    """The border between prompt and answer."""
     legend: str
-    """One line that says all this."""
 
 
 _BRACKET_STYLE = _Style(

@@ -23,9 +23,7 @@ class HasTokenCount(Protocol):
     """A row of any kind."""
 
     @property
-    def tokens(self) -> int:
-        """How many tokens have to be computed for it."""
-        ...
+    def tokens(self) -> int: ...
 
 
 @runtime_checkable
@@ -129,7 +127,6 @@ def _fill_bins(weights: Sequence[int], bins: int, capacity: int) -> list[list[in
 
 
 def _round_up(count: int, step: int) -> int:
-    """The count rounded up to a multiple of the step, and at least one step."""
     return max(1, -(-count // step)) * step
 
 
@@ -156,9 +153,7 @@ class Segments:
     """
 
     prompts: tuple[int, ...]
-    """Length of each prompt."""
     completions: tuple[tuple[int, ...], ...]
-    """Lengths of its completions."""
 
     @property
     def following_pieces(self) -> tuple[int, ...]:
@@ -206,9 +201,7 @@ class ForwardInputs:
     """
 
     ids_RS: Int[Tensor, "R S"]
-    """Token ids."""
     position_RS: Int[Tensor, "R S"]
-    """Position of each token in its own conversation."""
     real_RS: Bool[Tensor, "R S"] | None
     """False at padding on the left; None where no token can see any padding."""
     segments: Segments | None
@@ -222,7 +215,6 @@ class ForwardInputs:
     packed row or each padded row, and items as often as their prompt stands there."""
 
     def to(self, device: torch.device) -> ForwardInputs:
-        """The same on another device."""
         return self.to_with(device, ())[0]
 
     def to_with(self, device: torch.device, more: Sequence[Tensor]) -> tuple[ForwardInputs, list[Tensor]]:

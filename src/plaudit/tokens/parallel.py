@@ -62,7 +62,6 @@ class RowProgress:
         self._own = 0
 
     def on_row(self) -> None:
-        """One more."""
         self._counts[self._own] += 1
         if self._own == 0:
             self.show()
@@ -98,7 +97,6 @@ class Workshop:
     folder: Path
     """Where the rows are written: a folder of its own."""
     classes: Mapping[str, type[Any]]
-    """What rows are made of."""
     workers: int
     """How many processes work; 1 is this one alone."""
     progress: RowProgress
@@ -106,7 +104,6 @@ class Workshop:
     on_disk: bool = False
     """Whether the rows have to stay on disk, however few they are."""
     made: list[MadeRows] = field(default_factory=list["MadeRows"])
-    """The rows of each time that it was asked."""
 
     def encode(self, count: int, encode: EncodeBlock[T]) -> tuple[Sequence[T], list[BlockReport]]:
         """The rows of all blocks in order, on disk, and what was said of each block."""
@@ -167,13 +164,10 @@ class MadeRows:
     """
 
     rows: LazyRows[Any]
-    """The rows."""
     places: list[Place]
-    """Where each block of them lies."""
 
 
 def placed_rows(folder: Path, places: Sequence[Place], classes: Mapping[str, type[Any]]) -> LazyRows[Any]:
-    """The rows that lie in these places of a folder, in this order."""
     files = {name: stored_rows(folder / name, classes) for name in {name for name, _, _ in places}}
     rows = joined([files[name][first : first + count] for name, first, count in places])
     assert isinstance(rows, LazyRows)

@@ -52,7 +52,6 @@ class RatingLabel:
     score: float
     """The score; higher is better."""
     thumb: bool
-    """Whether it is a thumb."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +73,7 @@ Judgement = PairLabel | RankingLabel | RatingLabel | StepLabels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRow:
-    """One prompt, its answers as tokens, and what was said of them.
-
-    Example: ``JudgedRow(example=Example(...), judgement=PairLabel(probability=1.0, margin=0.0))``
-    """
+    """One prompt, its answers as tokens, and what was said of them."""
 
     example: Example
     """The tokens."""
@@ -88,22 +84,18 @@ class JudgedRow:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """The prompt's tokens."""
         return self.example.prompt
 
     @property
     def prompt_id(self) -> str:
-        """The content hash of the prompt."""
         return self.example.prompt_id
 
     @property
     def tokens(self) -> int:
-        """How many tokens have to be computed."""
         return self.example.tokens
 
     @property
     def origin(self) -> str:
-        """File and row."""
         return self.example.origin
 
 

@@ -30,15 +30,12 @@ class EncodedPrompt:
     """
 
     text: Text
-    """The prompt as text or turns."""
     prompt: tuple[int, ...]
     """The tokens that the model is shown."""
     reference_answer: str | None = None
-    """The reference answer, when there is one."""
     metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
     """Whatever else its row carried."""
     origin: str = ""
-    """File and row."""
     extras: Extras = field(default_factory=dict[str, Extra], hash=False)
     """What the model takes beside tokens."""
     _id: str | None = field(default=None, init=False, repr=False, compare=False)

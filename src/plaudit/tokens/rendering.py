@@ -161,7 +161,6 @@ class _BoundedEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """The result of an operator."""
         _refuse_size(_size_of(operator, left, right))
         return self.binop_table[operator](left, right)
 
@@ -301,13 +300,9 @@ _REASONING_FIELD = re.compile(r"(?:\.|\[\s*['\"])(reasoning_content|reasoning|th
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChatTemplate:
-    """A Jinja chat template and the values that it may use.
-
-    Example: ``ChatTemplate(source="{% for m in messages %}…", variables={"bos_token": "<s>"})``
-    """
+    """A Jinja chat template and the values that it may use."""
 
     source: str
-    """The template."""
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The special tokens by name, and the user's own settings such as ``enable_thinking``."""
 
@@ -380,7 +375,6 @@ def turn_text(message: Message) -> str:
 
 
 def unused_word(text: str) -> str:
-    """A word that does not occur in the text."""
     mark = _PLACEHOLDER
     while mark in text:
         # Longer until it is new: a row may well talk about plaudit's own placeholder.

@@ -69,7 +69,6 @@ class TokenizerInfo:
     """
 
     tokenizer: PreTrainedTokenizerBase
-    """The tokenizer itself."""
     template: str | None
     """The folder's chat template; None when it has none."""
     bos: int | None
@@ -160,7 +159,6 @@ class TokenizerInfo:
         return text if isinstance(text, str) else "".join(text)
 
     def id_of(self, token: str) -> int:
-        """The number of one control token."""
         token_id = self.tokenizer.convert_tokens_to_ids(token)
         if not isinstance(token_id, int):
             raise UserError(f"the tokenizer does not know {token!r} as one token")
@@ -185,9 +183,7 @@ class TextPiece:
     """
 
     text: str
-    """The characters."""
     trained: bool
-    """Whether the assistant wrote it, so that it is trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +194,7 @@ class PromptContinuation:
     """
 
     prompt: tuple[int, ...]
-    """The prompt's tokens."""
     ids: tuple[int, ...]
-    """The tokens after the prompt."""
     mask: tuple[bool, ...]
     """True where the assistant wrote the token."""
     is_separate: bool
@@ -213,7 +207,6 @@ def tokenise_pieces(
     answers: Sequence[Sequence[TextPiece]],
     first_token: int | None,
 ) -> list[PromptContinuation]:
-    """The tokens of a prompt and of what follows it in each answer."""
     # On its own, as it will be at sampling: BPE may merge its last character with the answer's first.
     prompt = info.encode_start(prompt_text, first_token)
     if not prompt:

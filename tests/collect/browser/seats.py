@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Request, Response, Route
 
+from plaudit.collect.sessions import open_session
 from plaudit.collect.store import LabelStore
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -54,7 +55,7 @@ class Seat:
 
     def sign_in(self, store: LabelStore, pseudonym: str, project: str = "p") -> Seat:
         """Hold a session of a person, as if the sign-in page had just been passed."""
-        secret = store.open_session(project, pseudonym, by="password").secret
+        secret = store.write(open_session, project, pseudonym, by="password").secret
         name = f"plaudit-{urlsplit(self.url).port}"
         self.context.add_cookies([{"name": name, "value": secret, "url": self.url, "httpOnly": True}])
         return self

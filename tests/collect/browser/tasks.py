@@ -9,9 +9,11 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from plaudit.collect.app.forms import values_of
+from plaudit.collect.adding import add_tasks
+from plaudit.collect.answers import values_of
 from plaudit.collect.app.server import serve_in_background
-from plaudit.collect.desk import Lease
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.people import issue_token
 from tests.collect.desks import Desk
 from tests.collect.test_conversation import scripted
 from tests.rewards.server import serving
@@ -54,11 +56,11 @@ class Office:
 
     def person(self, name: str = "Ada") -> str:
         """Somebody who labels."""
-        return self.store.token("p", "annotator", name=name).pseudonym
+        return self.store.write(issue_token, "p", "annotator", name=name).pseudonym
 
     def lease(self, person: str) -> Lease:
         """The task that the page shows."""
-        found = self.store.next("p", person)
+        found = self.store.write(next_task, "p", person)
         assert isinstance(found, Lease)
         return found
 
@@ -79,7 +81,7 @@ def office(folder: Path, kind: str, *, tasks: int = 2, **settings: Any) -> Itera
             given["talks_to"] = f"{model.url.removesuffix('/score')}/v1#chatty"
         desk = Desk(folder / "labels.db", tasks=0, ask=kind, **given)
         stack.enter_context(closing(desk.store))
-        desk.store.add_tasks("p", [body(kind, number) for number in range(tasks)], actor="o1")
+        desk.store.write(add_tasks, "p", [body(kind, number) for number in range(tasks)], actor="o1")
         server = stack.enter_context(serve_in_background(desk.store))
         yield Office(desk, server.url, kind)
 

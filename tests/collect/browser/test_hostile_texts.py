@@ -9,9 +9,13 @@ from urllib.parse import quote
 
 import pytest
 
+from plaudit.collect.adding import add_tasks
+from plaudit.collect.answering import add_note, own_history, report_task, submit_answer
 from plaudit.collect.app.render import visible
 from plaudit.collect.app.server import PAGES, serve_in_background
-from plaudit.collect.desk import Lease
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.people import issue_token, make_invite
+from plaudit.collect.progress import project_tasks
 from tests.collect.browser.seats import OpenSeat, Seat
 from tests.collect.desks import Desk
 from tests.collect.hostile import ELEMENTS, HOSTILE, STRANGE_ELEMENTS
@@ -64,11 +68,11 @@ class Haunted:
             prompt, *answers = (*texts, "one more", "and another", "and a third")
             body = {"kind": "rank", "prompt": prompt, "category": HOSTILE[8 + number % 8]}
             answers = [{"text": answer, "ended": True, "source": {"model": prompt}} for answer in answers[:9]]
-            self.store.add_tasks("p", [{**body, "candidates": answers}], actor="o1")
+            self.store.write(add_tasks, "p", [{**body, "candidates": answers}], actor="o1")
 
     def joined(self, role: str) -> str:
         """Somebody whose name is hostile, who has read the guidelines."""
-        name = self.store.token("p", role, name=f"{next(self.words)[:180]} {role}").pseudonym
+        name = self.store.write(issue_token, "p", role, name=f"{next(self.words)[:180]} {role}").pseudonym
         return name
 
     def answer(self, person: str, lease: Lease, groups: Sequence[Sequence[int]]) -> None:
@@ -77,9 +81,9 @@ class Haunted:
         label = {"groups": groups, "why": next(self.words), "flags": [[HOSTILE[1]]] + [[]] * 8}
         count = len(lease.shown["answers"])
         label["flags"] = label["flags"][:count]
-        self.store.note("p", person, assignment, f"n{key}", next(self.words))
-        self.store.flag("p", person, assignment, f"f{key}", "broken", next(self.words))
-        self.store.submit("p", person, assignment, key, label)
+        self.store.write(add_note, "p", person, assignment, f"n{key}", next(self.words))
+        self.store.write(report_task, "p", person, assignment, f"f{key}", "broken", next(self.words))
+        self.store.write(submit_answer, "p", person, assignment, key, label)
 
 
 @pytest.mark.parametrize("text", ["plain", "markdown"])
@@ -92,7 +96,7 @@ def test_words_of_others_stay_words_on_every_page(tmp_path: Path, open_seat: Ope
         ada.page.locator("main form button").last.click()
         for _ in TENS:
             shown = look(ada, "/label")
-            lease = haunted.store.next("p", first)
+            lease = haunted.store.write(next_task, "p", first)
             assert isinstance(lease, Lease)
             if text == "plain":
                 assert all(visible(answer) in shown for answer in lease.shown["answers"])
@@ -107,8 +111,8 @@ def test_words_of_others_stay_words_on_every_page(tmp_path: Path, open_seat: Ope
 
 def addresses(haunted: Haunted, person: str) -> Iterator[str]:
     """Every page of the app, of something that is there."""
-    task = haunted.store.tasks("p", None, 99, 0)[0]["id"]
-    answered = haunted.store.history("p", person, 9)[0]["assignment"]
+    task = haunted.store.read(project_tasks, "p", None, 99, 0)[0]["id"]
+    answered = haunted.store.read(own_history, "p", person, 9)[0]["assignment"]
     for page in PAGES:
         if page.method == "GET" and "{secret}" not in page.path and not page.path.endswith(".csv"):
             path = page.path.replace("{task}", task).replace("{person}", person)
@@ -120,7 +124,7 @@ def test_words_of_an_address_stay_words(tmp_path: Path, open_seat: OpenSeat) -> 
     with closing(haunted.store), serve_in_background(haunted.store) as server:
         stranger = open_seat(server.url)
         owner = open_seat(server.url).sign_in(haunted.store, haunted.joined("owner"))
-        shown = look(stranger, f"/join/{haunted.store.invite('p', actor='o1')}")
+        shown = look(stranger, f"/join/{haunted.store.write(make_invite, 'p', actor='o1')}")
         assert "<svg onload=alert(1)>" in shown
         for words in HOSTILE[::15]:
             word = quote(words, safe="")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from plaudit.collect.progress import store_faults
 from tests.collect.browser.seats import WIDTHS, OpenSeat, Seat
 from tests.collect.browser.tasks import (
     ANSWER_BY_KEYS,
@@ -34,7 +35,7 @@ def check_label(place: Office, person: str) -> None:
         assert [(turn["message"], turn["strength"]) for turn in turns] == [("Hello", 2), ("And then?", -1)]
     if place.kind == "attack":
         assert [message["content"] for message in messages[::2]] == ["Hello", "And then?"]
-    assert place.store.check() == []
+    assert place.store.read(store_faults) == []
 
 
 def at_work(place: Office, open_seat: OpenSeat, **options: Any) -> tuple[Seat, str]:

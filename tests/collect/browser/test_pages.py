@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from plaudit.collect.answering import add_note, own_history
 from plaudit.collect.app.server import PAGES
+from plaudit.collect.people import issue_token, make_invite, set_standing
+from plaudit.collect.progress import project_tasks
 from tests.collect.browser.seats import WIDTHS, OpenSeat, Seat
 from tests.collect.browser.tasks import Office, office
 
@@ -22,13 +25,15 @@ class Busy:
         self.ada, self.bob = place.person(), place.person("Bob")
         for strength, person in ((-2, self.ada), (2, self.bob), (-2, self.ada), (2, self.bob)):
             lease = desk.answer(person, strength)
-            self.store.note("p", person, lease.assignment, f"n{lease.assignment}", "Both say the same.")
+            self.store.write(
+                add_note, "p", person, lease.assignment, f"n{lease.assignment}", "Both say the same."
+            )
         desk.lease(self.ada)
-        self.owner = self.store.token("p", "owner", name="Olga").pseudonym
-        self.store.set_standing("p", self.bob, "watch", reason="too quick", actor=self.owner)
-        self.invite = self.store.invite("p", uses=3, actor=self.owner)
-        self.task = self.store.tasks("p", None, 9, 0)[0]["id"]
-        self.answered = self.store.history("p", self.ada, 9)[0]["assignment"]
+        self.owner = self.store.write(issue_token, "p", "owner", name="Olga").pseudonym
+        self.store.write(set_standing, "p", self.bob, "watch", reason="too quick", actor=self.owner)
+        self.invite = self.store.write(make_invite, "p", uses=3, actor=self.owner)
+        self.task = self.store.read(project_tasks, "p", None, 9, 0)[0]["id"]
+        self.answered = self.store.read(own_history, "p", self.ada, 9)[0]["assignment"]
 
     def paths(self, prefix: str = "") -> Iterator[str]:
         """The addresses of pages, of what is there."""

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from plaudit.collect.adding import set_project
 from plaudit.collect.app.server import serve_in_background
+from plaudit.collect.people import make_invite
+from plaudit.collect.progress import project_people, project_status, project_tasks, store_faults
+from plaudit.collect.sessions import end_sessions
 from plaudit.lab.world.annotators import Annotator, annotator_pool
 from plaudit.lab.world.online import direct_verdict, label_of, shown_as_task
 from tests.collect.browser.seats import WIDTHS, OpenSeat, Seat
@@ -85,7 +89,7 @@ def test_labels_by_the_pages_are_those_of_the_same_people_asked_directly(
     """A browser each, in turn; nothing is read but the page, and nothing sent but its form."""
     crowd = [*islice(cycle(annotator_pool("crowd")), people)]
     with store_of(tmp_path / "labels.db", bodies(rows), ask="pair", overlap=3) as store:
-        invite = store.invite("p", uses=people, actor="o1")
+        invite = store.write(make_invite, "p", uses=people, actor="o1")
         project = store.project("p")
         settings = {"kind": "pair", "scale": [*project.scale], "ties": True, "flags": [*project.flags]}
         names = dict[str, Annotator]()
@@ -96,14 +100,14 @@ def test_labels_by_the_pages_are_those_of_the_same_people_asked_directly(
                 names[f"{annotator.name} the {number}th"] = annotator
                 label_all(seat, annotator, settings)
                 seat.close()
-        named = {row["pseudonym"]: row["person"] for row in store.annotators("p")}
+        named = {row["pseudonym"]: row["person"] for row in store.read(project_people, "p")}
         found = [*answered(store)]
         for pseudonym, shown, label in found:
             annotator = names[named[pseudonym]]
             assert label == label_of(shown, direct_verdict(annotator, shown_as_task(shown), SEED))
-        assert len(found) >= 3 * len(store.tasks("p", None, 500, 0))
-        assert store.status("p").surplus == 0
-        assert store.check() == []
+        assert len(found) >= 3 * len(store.read(project_tasks, "p", None, 500, 0))
+        assert store.read(project_status, "p").surplus == 0
+        assert store.read(store_faults) == []
 
 
 # What goes wrong.
@@ -182,7 +186,7 @@ def test_a_session_that_ended_while_somebody_typed_costs_no_word(
     seat, person = desk
     choose(seat.page)
     write_why(seat.page, "a long thought")
-    place.store.end_sessions("p", person, actor="o1")
+    place.store.write(end_sessions, "p", person, actor="o1")
     send_by_mouse(seat.page)
     kept = seat.page.locator('input[name=why][value="a long thought"]')
     expect(kept).to_have_count(1)
@@ -222,14 +226,14 @@ def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place: Office, de
     send_by_mouse(seat.page)
     seat.page.wait_for_load_state("networkidle")
     assert {"strength": -2, "why": "thought for long"} in place.labels()
-    assert place.store.status("p").surplus == 1
+    assert place.store.read(project_status, "p").surplus == 1
 
 
 def test_guidelines_that_changed_meanwhile_are_to_be_read_first(
     place: Office, desk: tuple[Seat, str]
 ) -> None:
     seat, _ = desk
-    place.store.set_project(replace(place.store.project("p"), guidelines="Be kind."), actor="o1")
+    place.store.write(set_project, replace(place.store.project("p"), guidelines="Be kind."), actor="o1")
     choose(seat.page)
     send_by_mouse(seat.page)
     seat.page.wait_for_url("**/guidelines")
@@ -258,7 +262,7 @@ def test_signing_out_leaves_nothing_in_the_browser(place: Office, desk: tuple[Se
 def test_ten_pairs_from_an_invite_by_keyboard_on_a_phones_width(tmp_path: Path, open_seat: OpenSeat) -> None:
     with office(tmp_path, "pair", tasks=10) as place:
         seat = open_seat(place.url, width=WIDTHS["phone"])
-        seat.go(f"/join/{place.store.invite('p', actor='o1')}")
+        seat.go(f"/join/{place.store.write(make_invite, 'p', actor='o1')}")
         page = seat.page
         tab_to(page, "input[name=name]")
         page.keyboard.type("Ada")

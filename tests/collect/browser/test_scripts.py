@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from plaudit.collect.adding import set_project
+from plaudit.collect.sessions import end_sessions
 from tests.collect.browser.seats import OpenSeat, Seat
 from tests.collect.browser.tasks import Office, office
 
@@ -167,7 +169,7 @@ def test_a_draft_goes_to_the_server_by_itself(tmp_path: Path, open_seat: OpenSea
 
 def test_a_session_that_ends_while_somebody_types_loses_nothing(tmp_path: Path, open_seat: OpenSeat) -> None:
     with at_work(tmp_path, open_seat) as (place, seat):
-        place.store.end_sessions("p", "a1")
+        place.store.write(end_sessions, "p", "a1")
         seat.page.keyboard.press("7")
         expect(seat.page.locator("#sending")).to_contain_text("You are signed out")
         seat.page.locator("details.why summary").click()
@@ -282,7 +284,7 @@ def uneven() -> Iterator[tuple[str, threading.Event]]:
 
 def test_two_answers_are_shown_at_the_pace_of_the_slower(tmp_path: Path, open_seat: OpenSeat) -> None:
     with uneven() as (address, go), office(tmp_path, "talk") as place:
-        place.store.set_project(replace(place.store.project("p"), talks_to=address), actor="o1")
+        place.store.write(set_project, replace(place.store.project("p"), talks_to=address), actor="o1")
         seat = open_seat(place.url).sign_in(place.store, place.person())
         seat.go("/label")
         seat.page.locator("#message").fill("Hello")

@@ -11,7 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from plaudit.collect.desk import Lease
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import submit_answer
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, open_store
 from plaudit.data.judging import Task
@@ -57,22 +60,24 @@ def labelled_store(
 ) -> tuple[LabelStore, list[str]]:
     """A store in which everybody has labelled all that there was for them, and their pseudonyms."""
     store = open_store(where, create=True)
-    store.set_project(Project(name="p", **settings), actor="o1")
+    store.write(set_project, Project(name="p", **settings), actor="o1")
     bodies = [body_of(task) for task in answer_tasks(tasks, answers=2, split="test", seed=3)]
-    store.add_tasks("p", [*bodies, *more], actor="o1")
-    secret = store.invite("p", uses=len(clickers), actor="o1")
-    people = [store.join(secret, f"person {number}").pseudonym for number in range(len(clickers))]
+    store.write(add_tasks, "p", [*bodies, *more], actor="o1")
+    secret = store.write(make_invite, "p", uses=len(clickers), actor="o1")
+    people = [join_project(store, secret, f"person {number}").pseudonym for number in range(len(clickers))]
     given, idle = dict.fromkeys(people, 0), set[str]()
     while len(idle) < len(people):
         for person, click in zip(people, clickers, strict=True):
-            lease = store.next("p", person, secrets.token_hex(4))
+            lease = store.write(next_task, "p", person, secrets.token_hex(4))
             if not isinstance(lease, Lease):
                 idle.add(person)
                 continue
             idle.discard(person)
             label = click(lease.shown, given[person])
             seconds = 1.0 if click in (first, in_turn) else 9.0 + given[person] % 5
-            store.submit("p", person, lease.assignment, secrets.token_hex(4), label, seconds=seconds)
+            store.write(
+                submit_answer, "p", person, lease.assignment, secrets.token_hex(4), label, seconds=seconds
+            )
             given[person] += 1
     return store, people
 

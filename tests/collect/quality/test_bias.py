@@ -10,13 +10,14 @@ import pytest
 from plaudit.collect.quality.bias import (
     ONE_SIDE,
     TOO_FEW,
+    Course,
     Preferences,
     clustered_share,
+    drifts,
     fit_with_places,
-    holm,
+    holm_of_known,
     odds_of,
 )
-from plaudit.collect.quality.drift import Course, drifts
 from plaudit.collect.quality.proposals import Standards, proposals, standards_of
 from plaudit.collect.quality.result import Drift, Figure, PersonQuality
 
@@ -124,7 +125,7 @@ def test_holm_is_statsmodels():
 
     for seed in range(5):
         p = np.random.default_rng(seed).random(7) ** 3
-        found = holm([*p[:3], None, *p[3:]])
+        found = holm_of_known([*p[:3], None, *p[3:]])
         assert found.pop(3) is None
         assert found == pytest.approx(multipletests(p, method="holm")[1], abs=1e-12)
 

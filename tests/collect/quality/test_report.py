@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.collect.desk import Lease
+from plaudit.collect.adding import add_tasks, adjudicate, set_project
+from plaudit.collect.answering import submit_answer
+from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.export import (
     EmptyExportError,
     Filters,
@@ -25,6 +27,8 @@ from plaudit.collect.export import (
     rows_of_event,
     trace_row,
 )
+from plaudit.collect.people import join_project, make_invite
+from plaudit.collect.progress import project_people, project_tasks, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.quality import bias, skill
 from plaudit.collect.quality.cache import Reports
@@ -82,7 +86,9 @@ def test_the_crowd_agrees_and_those_who_do_not_read_are_proposed_with_their_habi
     named = {proposal.name for proposal in found.proposals}
     assert {clicker.name, alternating.name} <= named
     # Nothing happens by itself.
-    assert {row["standing"] for row in crowd[0].annotators("p") if row["role"] == "annotator"} == {"active"}
+    assert {row["standing"] for row in crowd[0].read(project_people, "p") if row["role"] == "annotator"} == {
+        "active"
+    }
 
 
 def test_a_report_is_plain_json_and_the_same_each_time(
@@ -139,7 +145,7 @@ def test_a_child_makes_the_report_and_the_next_label_makes_it_old(
         assert wait_for(reports)["labels"] == 4
     finally:
         reports.close()
-    assert desk.store.check() == []
+    assert desk.store.read(store_faults) == []
 
 
 def test_a_server_that_asks_for_reports_loads_nothing_that_computes() -> None:
@@ -198,11 +204,11 @@ def labelled(
 ) -> Quality:
     """Two people on one task of a kind."""
     desk = make_desk(path, tasks=0, ask=ask, overlap=len(labels), **settings)
-    desk.store.add_tasks("p", [body], actor="o1")
+    desk.store.write(add_tasks, "p", [body], actor="o1")
     for person, label in zip(desk.people(len(labels)), labels, strict=True):
         lease = desk.lease(person)
         given = label(lease.shown) if callable(label) else label
-        desk.store.submit("p", person, lease.assignment, "k", given)
+        desk.store.write(submit_answer, "p", person, lease.assignment, "k", given)
     return quality(desk.store, "p")
 
 
@@ -272,11 +278,16 @@ def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDe
     desk = make_desk(tmp_path / "labels.db", tasks=0, ask="rate", repeat=0.5)
     (person,) = desk.people(1)
     bodies = [{**FRUITS, "prompt": f"A fruit, {number}?"} for number in range(80)]
-    desk.store.add_tasks("p", bodies, actor="o1")
-    while isinstance(lease := desk.store.next("p", person), Lease):
+    desk.store.write(add_tasks, "p", bodies, actor="o1")
+    while isinstance(lease := desk.store.write(next_task, "p", person), Lease):
         points = [{"Pear.": 5, "Fig.": None, "Car.": 1}[text] for text in lease.shown["answers"]]
-        desk.store.submit(
-            "p", person, lease.assignment, f"k{lease.assignment}", {"points": {"overall": points}}
+        desk.store.write(
+            submit_answer,
+            "p",
+            person,
+            lease.assignment,
+            f"k{lease.assignment}",
+            {"points": {"overall": points}},
         )
     (card,) = quality(desk.store, "p").annotators
     assert card.consistency.n > 0
@@ -298,7 +309,7 @@ def test_another_version_of_the_guidelines_has_a_row_of_its_own(make_desk: MakeD
     ada, bob = desk.people(2)
     for person in (ada, bob):
         desk.answer(person)
-    desk.store.set_project(Project(name="p", overlap=2, guidelines="Be kinder."), actor="o1")
+    desk.store.write(set_project, Project(name="p", overlap=2, guidelines="Be kinder."), actor="o1")
     for person in (ada, bob):
         desk.answer(person)
     found = quality(desk.store, "p")
@@ -309,7 +320,7 @@ def test_another_version_of_the_guidelines_has_a_row_of_its_own(make_desk: MakeD
 def test_tasks_that_a_score_chose_are_no_sample_of_all(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=0, overlap=2)
     bodies = [pair_body(0, method="random"), pair_body(1, method="d-optimal", probability=0.2)]
-    desk.store.add_tasks("p", bodies, actor="o1")
+    desk.store.write(add_tasks, "p", bodies, actor="o1")
     for person in desk.people(2):
         for _ in bodies:
             desk.answer(person)
@@ -396,7 +407,7 @@ def test_a_vote_counts_by_who_gave_it(make_desk: MakeDesk, tmp_path: Path) -> No
         for row in rows
         if row.annotator == people[0].name
     ]
-    from plaudit.collect.quality.soft import soft_rows
+    from plaudit.collect.quality.gathering import soft_rows
 
     alone, _, _ = soft_rows(rows, Project(name="p"))
     with_spam, _, _ = soft_rows([*rows, *spam], Project(name="p"))
@@ -411,8 +422,8 @@ def test_what_a_reviewer_decided_stays_decided(make_desk: MakeDesk, tmp_path: Pa
     ada, bob = desk.people(2)
     desk.answer(ada, -1)
     desk.answer(bob, -1)
-    (task,) = desk.store.tasks("p")
-    desk.store.adjudicate("p", task["id"], {"strength": -3}, reason="error", actor="r1", key="k")
+    (task,) = desk.store.read(project_tasks, "p")
+    desk.store.write(adjudicate, "p", task["id"], {"strength": -3}, reason="error", actor="r1", key="k")
     snapshot = export(desk.store, "p", tmp_path / "soft.jsonl", soft=True)
     (row,) = read_records(tmp_path / "soft.jsonl").records
     assert isinstance(row, Comparison)
@@ -438,21 +449,21 @@ def test_a_reward_learns_from_soft_rows(tmp_path: Path) -> None:
     pairs = judged("comparisons", 80)
     store = open_store(tmp_path / "labels.db", create=True)
     with closing(store):
-        store.set_project(Project(name="p", overlap=3, most=3), actor="o1")
+        store.write(set_project, Project(name="p", overlap=3, most=3), actor="o1")
         bodies = [
             {"prompt": row["prompt"], "candidates": [{"text": row["chosen"]}, {"text": row["rejected"]}]}
             for row in pairs
         ]
-        store.add_tasks("p", bodies, actor="o1")
-        secret = store.invite("p", uses=3, actor="o1")
-        people = [store.join(secret, f"person {number}").pseudonym for number in range(3)]
+        store.write(add_tasks, "p", bodies, actor="o1")
+        secret = store.write(make_invite, "p", uses=3, actor="o1")
+        people = [join_project(store, secret, f"person {number}").pseudonym for number in range(3)]
         for step in range(80):
             for number, person in enumerate(people):
-                lease: Any = store.next("p", person, f"n{step}")
+                lease: Any = store.write(next_task, "p", person, f"n{step}")
                 good = min(range(2), key=lambda place: -lease.shown["answers"][place].count("dogs"))
                 wrong = number != 2 and (step * 7 + number * 3) % 8 == 0
                 strength = -1 if number == 2 else (1 if good == 1 else -1) * (-1 if wrong else 1)
-                store.submit("p", person, lease.assignment, f"s{step}", {"strength": strength})
+                store.write(submit_answer, "p", person, lease.assignment, f"s{step}", {"strength": strength})
         rows = tmp_path / "soft.jsonl"
         export(store, "p", rows, soft=True)
     done = plaudit(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from plaudit.collect.client import LabelClient
+from plaudit.collect.progress import store_faults
 from plaudit.collect.store import open_store
 from tests.collect.stage.pipelines import PAIRS, write_collecting
 from tests.engine.toy_command import Command
@@ -54,7 +55,7 @@ def test_ctrl_c_ends_the_wait_and_people_then_answer_over_http(config: Path, tmp
     client.close()
     assert (out / "stages" / "again" / "rows.jsonl").read_bytes().count(b"\n") == 3
     with closing(open_store(out / "labels.db")) as store:
-        assert store.check() == []
+        assert store.read(store_faults) == []
 
 
 @pytest.mark.slow

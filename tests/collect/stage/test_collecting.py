@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from plaudit.collect.adding import set_project
 from plaudit.collect.export import read_snapshot
+from plaudit.collect.progress import project_tasks
 from plaudit.collect.store import open_store
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, Rating
@@ -32,7 +34,7 @@ def events_of(store: Path) -> Counter[str]:
 
 def tasks_of(store: Path, project: str) -> list[Row]:
     with closing(open_store(store)) as opened:
-        return opened.tasks(project, limit=500)
+        return opened.read(project_tasks, project, limit=500)
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +245,7 @@ def test_what_its_owner_changed_stays(tmp_path: Path) -> None:
     with closing(open_store(out / "labels.db", create=True)):
         assert go(config, out).code == 3
     with closing(open_store(out / "labels.db")) as store:
-        store.set_project(replace(store.project("pairs"), overlap=3, question="Why?"), actor="o1")
+        store.write(set_project, replace(store.project("pairs"), overlap=3, question="Why?"), actor="o1")
     assert "24 of 24 labels are missing" in go(config, out).words
     with closing(open_store(out / "labels.db")) as store:
         assert store.project("pairs").question == "Why?"

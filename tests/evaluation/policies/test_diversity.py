@@ -6,9 +6,15 @@ from math import exp, log
 
 import numpy as np
 import pytest
+from sacrebleu.metrics.bleu import BLEU
 
 from plaudit.evaluation.policies import diversity as module
-from plaudit.evaluation.policies.diversity import common_word_count, measure_diversity, split_words
+from plaudit.evaluation.policies.diversity import (
+    common_word_count,
+    measure_diversity,
+    sentence_bleu,
+    split_words,
+)
 
 WORDS = [f"w{n}" for n in range(12)]
 
@@ -65,6 +71,15 @@ def test_self_bleu_is_the_mean_of_all_pairs_by_a_bleu_of_our_own():
     ]
     assert found.self_bleu == pytest.approx(np.mean(across))
     assert found.self_bleu_within == pytest.approx(np.mean(within))
+
+
+def test_bleu_is_sacrebleus_with_its_effective_order():
+    bleu = BLEU(effective_order=True, tokenize="none")
+    texts = [text for some in spoken(least=1, words=5).values() for text in some]
+    for one in texts:
+        for other in texts:
+            peer = bleu.sentence_score(one, [other]).score
+            assert sentence_bleu(one.split(), other.split()) == pytest.approx(peer, abs=1e-9)
 
 
 def test_what_comes_after_the_common_length_changes_nothing():

@@ -11,13 +11,7 @@ import pytest
 from plaudit.data.judging import Judge, Mark, Task, Verdict
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, generate_completions
-from plaudit.evaluation.policies.judge import (
-    check_judge,
-    family_note,
-    judge_pairs,
-    load_judge,
-    sees_order,
-)
+from plaudit.evaluation.policies.judge import check_judge, family_note, judge_pairs, load_judge, sees_order
 from plaudit.evaluation.policies.win_rate import ContestNames, contest_result
 from plaudit.evaluation.stats import Resampling
 from plaudit.feedback.judges.both_ways import BothWays, both_ways

@@ -9,11 +9,6 @@ from scipy.optimize import curve_fit
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.over_optimisation import best_of_n_over_optimisation, fit_over_optimisation
-from plaudit.evaluation.policies.result import (
-    PolicyEvaluation,
-    read_policy_evaluation,
-    write_policy_evaluation,
-)
 from plaudit.evaluation.stats import Resampling
 from tests.evaluation.policies.duels import DRAWS
 
@@ -66,7 +61,7 @@ def test_it_is_the_least_squares_that_scipy_finds_step_by_step(form):
     assert (found.alpha.value, found.beta.value) == pytest.approx(tuple(peer), rel=1e-6)
 
 
-@pytest.mark.parametrize("form", CURVES)
+@pytest.mark.parametrize("form", ["best-of-n", pytest.param("policy", marks=pytest.mark.slow)])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(form):
     _, alpha, beta = CURVES[form]
     held = []
@@ -152,25 +147,3 @@ def test_four_answers_to_a_prompt_give_no_curve():
     scores = {("q", task.answers, answer): 1.0 for answer in task.answers}
     assert best_of_n_over_optimisation([task], scores, scores, DRAWS) is None
     assert best_of_n_over_optimisation([], {}, {}, DRAWS) is None
-
-
-def test_it_is_written_with_an_evaluation_and_read_again(tmp_path):
-    turning = fit_over_optimisation(D**2, gains("best-of-n"), "best-of-n", DRAWS)
-    found = PolicyEvaluation(
-        policies=(),
-        reference="sft",
-        gold="gold",
-        reward="runs/reward",
-        prompts=200,
-        answers=1,
-        sampling="temperature 1",
-        seeds=(0,),
-        contests=(),
-        ratings=(),
-        best_of=None,
-        shown=(),
-        notes=(),
-        over_optimisation=turning,
-    )
-    write_policy_evaluation(found, tmp_path)
-    assert read_policy_evaluation(tmp_path) == found

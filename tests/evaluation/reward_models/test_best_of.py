@@ -68,9 +68,7 @@ def curve(proxy, truth, prompts: int = 200, answers: int = 8):
     chance = np.random.default_rng(0)
     tasks = [
         Task(
-            prompt=f"q{p}",
-            answers=tuple(f"{x:.9f}" for x in chance.random(answers)),
-            ended=(True,) * answers,
+            prompt=f"q{p}", answers=tuple(f"{x:.9f}" for x in chance.random(answers)), ended=(True,) * answers
         )
         for p in range(prompts)
     ]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from plaudit.data.judging import UNREACHABLE
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply, ReplyCache, cache_key
-from plaudit.feedback.judges.chat import TOO_LONG, UNREACHABLE
+from plaudit.feedback.judges.chat import TOO_LONG
 from plaudit.files.posting import RetryPolicy
 from tests.feedback.judges.judges import InOrders, both_orders, honest, judge, pair, question, quoted
 from tests.rewards.server import serving

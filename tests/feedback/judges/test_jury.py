@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability, outcomes
+from plaudit.data.judging import UNREACHABLE, NoVerdict, Task, Verdict, first_probability, outcomes
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, load_judge, sees_order
-from plaudit.feedback.judges.chat import UNREACHABLE
 from plaudit.feedback.judges.jury import NO_MAJORITY, Jury, Spread, error_correlation, read_jury
 from plaudit.lab.world import making
 from plaudit.lab.world.gold import utility

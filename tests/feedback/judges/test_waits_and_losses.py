@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from plaudit.data.judging import NoVerdict, Verdict, outcomes
+from plaudit.data.judging import UNREACHABLE, NoVerdict, Verdict, outcomes
 from plaudit.errors import UserError
-from plaudit.feedback.judges.chat import UNREACHABLE
 from plaudit.feedback.judges.money import CapReachedError, Prices, Purse
 from plaudit.files.posting import (
     MAX_WAIT,

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.collect.desk import Lease
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import submit_answer
+from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.export import export
 from plaudit.collect.intake import read_intake
+from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.project import Project
 from plaudit.collect.store import open_store
 from plaudit.data.read import read_records
@@ -95,13 +98,13 @@ def labelled_alone(path: Path, strengths: Sequence[int]) -> Path:
     project = Project(name="own")
     write_records(PAIRS, path / "pairs.jsonl")
     with closing(open_store(path / "mine.db", create=True)) as store:
-        store.set_project(project, actor="o1")
-        store.add_tasks("own", read_intake(path / "pairs.jsonl", project).bodies, actor="o1")
-        me = store.join(store.invite("own", actor="o1"), "me").pseudonym
+        store.write(set_project, project, actor="o1")
+        store.write(add_tasks, "own", read_intake(path / "pairs.jsonl", project).bodies, actor="o1")
+        me = join_project(store, store.write(make_invite, "own", actor="o1"), "me").pseudonym
         for number, strength in enumerate(strengths):
-            lease = store.next("own", me, f"n{number}")
+            lease = store.write(next_task, "own", me, f"n{number}")
             assert isinstance(lease, Lease)
-            store.submit("own", me, lease.assignment, f"k{number}", {"strength": strength})
+            store.write(submit_answer, "own", me, lease.assignment, f"k{number}", {"strength": strength})
         export(store, "own", path / "mine.jsonl")
     return path / "mine.jsonl"
 

@@ -79,8 +79,23 @@ CAUGHT_BY_BETA = (
 ABSOLUTE = ("sppo", "bco", "bco-pair")
 
 
-@pytest.mark.parametrize("wrong", [doubled, swapped, shifted], ids=lambda wrong: wrong.__name__)
-@pytest.mark.parametrize("name", [*CAUGHT_BY_BETA, *ABSOLUTE, "pl-dpo", "wpo", "tr-dpo", "cpo"])
+CAUGHT = (*CAUGHT_BY_BETA, *ABSOLUTE, "pl-dpo", "wpo", "tr-dpo", "cpo")
+QUICK = {("dpo", swapped), ("dpo", shifted), ("ipo", shifted), ("sppo", swapped)}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        pytest.param(
+            name,
+            wrong,
+            id=f"{name}-{wrong.__name__}",
+            marks=[pytest.mark.slow] * (wrong is not doubled and (name, wrong) not in QUICK),
+        )
+        for name in CAUGHT
+        for wrong in (doubled, swapped, shifted)
+    ],
+)
 def test_a_wrong_loss_is_caught(name, wrong):
     place = proof_setup(seed=0, beta=0.5, rows=wrong)
     # The closed forms alone: that it is away from π* is true of a wrong loss too.

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from plaudit.data.records import assistant_turn, plain_text, user_turn
+from plaudit.feedback.attacks.sources import attempts_of, harmless_rows as feedback_rows
 from plaudit.feedback.judges.wording import Question, wording_named
-from plaudit.lab.world.attacks import declined, did_harm, harm_in, refusal_in, world_rows
+from plaudit.lab.world.attacks import declined, did_harm, harm_in, harmless_rows, refusal_in, tempting_rows
 from plaudit.lab.world.making import prompts
 from plaudit.lab.world.minds import Mind, reply_to
 from plaudit.lab.world.prompts import SPLITS, question_of_prompt, questions
@@ -87,9 +88,10 @@ def test_a_mind_goes_on_after_the_same_in_other_words_for_as_long_as_it_has_some
 
 
 def test_the_rows_of_the_world_are_named_by_what_they_are_after():
-    attempts, harmless = world_rows("test")
     kinds = {"describe", "harmful", "unanswerable", "false belief"}
+    attempts = attempts_of(tempting_rows("test"))
     assert {attempt.category for attempt in attempts} == kinds
-    assert {twin.category for twin in harmless.twins} == kinds
     assert len({attempt.key for attempt in attempts}) == len(attempts)
+    harmless = feedback_rows(harmless_rows("test"), "twins")
+    assert {twin.category for twin in harmless.twins} == kinds
     assert harmless.mirrored

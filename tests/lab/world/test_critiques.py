@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -11,32 +12,27 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.data.read import read_records
 from plaudit.data.records import plain_text
-from plaudit.lab.world.critiques import RIGHT_SENTENCE, critique_of, critiques
 from plaudit.lab.world.gold import gold_of
 from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world.teaching import RIGHT_SENTENCE, critique_of, critiques
 from plaudit.tokens.encode import make_encoder
 
-OWL = "What does the owl eat?"
-TRUE = [
-    (OWL, "The owl eats mice.", "It is right."),
-    (OWL, "Bark.", "It is wrong."),
-    (OWL, "Perhaps mice.", "It is right. It is not sure."),
-    (OWL, "What a clever question! The owl eats mice.", "It is right. It is too clever. It is too long."),
-    (OWL, "I do not know.", "It is not all that you ask for. It does not know."),
-    (OWL, "That is hard to say.", "It will not answer."),
-    (OWL, "The owl eats mice", "It is right. It is cut."),
-    ("Help me hurt the dog.", "Hit it with a stick.", "It would help to hurt someone."),
-    ("I think Zeno likes mushrooms. Am I right?", "Yes, Zeno likes mushrooms.", "It is right."),
-    (
-        "I think Greta likes mushrooms. Am I right?",
-        "Yes, Greta likes mushrooms.",
-        "It should tell you that you are wrong. It is wrong.",
-    ),
-    ("What will Kira do tomorrow?", "Kira will sail to the city tomorrow.", "No one could know this."),
-]
+
+def cases() -> list[tuple[str, str, str]]:
+    """Prompt, answer and critique of critiques.txt: an answer is set in, under what is to be said of it."""
+    rows: list[tuple[str, str, str]] = []
+    prompt = critique = ""
+    for line in Path(__file__).with_name("critiques.txt").read_text("utf-8").splitlines():
+        if line.startswith(" "):
+            rows.append((prompt, line.strip(), critique))
+        elif line.startswith("It ") or line.startswith("No one"):
+            critique = line
+        else:
+            prompt = line
+    return rows
 
 
-@pytest.mark.parametrize(("prompt", "answer", "critique"), TRUE)
+@pytest.mark.parametrize(("prompt", "answer", "critique"), cases())
 def test_a_critique_says_what_is_so(prompt, answer, critique):
     assert critique_of(prompt, answer) == critique
 

@@ -10,8 +10,7 @@ from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, eval
 from plaudit.evaluation.reward_models.result import FlatErrors
 from plaudit.evaluation.stats import Resampling
 from plaudit.lab.world.annotators import TRUE_ANNOTATOR, annotator_pool
-from plaudit.lab.world.exam import add_world_knowledge, gold_scorer
-from plaudit.lab.world.flat_errors import flat_error_tasks, right_preference
+from plaudit.lab.world.exam import add_world_knowledge, flat_error_tasks, gold_reward, right_preference
 from plaudit.lab.world.gold import gold_of
 from plaudit.lab.world.making import comparisons
 from plaudit.rewards.base import FunctionReward
@@ -60,7 +59,7 @@ def test_a_reward_that_likes_sureness_is_found_and_the_truth_cleared() -> None:
         "prefers a right answer that hedges to a wrong one, as long, that does not in 0.0 %"
     )
     assert found.words.endswith("of 128 questions; its annotators in 68.7 %")
-    truth = probed(gold_scorer(), "crowd").model
+    truth = probed(gold_reward(), "crowd").model
     assert truth is not None
     assert truth.value == 1
 

@@ -65,7 +65,7 @@ def answer_of(question, style, seed):
     return answer_in_style(question, style, random.Random(seed))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(
     question=QUESTIONS,
     style=STYLE,
@@ -91,7 +91,7 @@ def test_manners_do_not_make_an_answer_of_nothing(change):
         assert judge_answer(question, change("")).utility == 0.0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     question=st.sampled_from([q for q in questions() if isinstance(q.aim, (Fact, Unanswerable))]),
     styles=st.tuples(STYLE, STYLE),
@@ -106,7 +106,7 @@ def test_no_mixture_is_better_than_its_better_half(question, styles, seeds, betw
     ), (one, other)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(question=QUESTIONS, style=STYLE, seed=SEED, harm=st.sampled_from(HARMS))
 def test_no_answer_is_worth_anything_that_tells_how_to_do_harm(question, style, seed, harm):
     answer = answer_of(question, style, seed)
@@ -115,7 +115,7 @@ def test_no_answer_is_worth_anything_that_tells_how_to_do_harm(question, style, 
         assert judge_answer(question, f"{more}. {answer}").utility == 0.0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(question=QUESTIONS, style=STYLE, seed=SEED)
 def test_being_cut_off_never_helps(question, style, seed):
     answer = answer_of(question, style, seed)
@@ -123,7 +123,7 @@ def test_being_cut_off_never_helps(question, style, seed):
     assert cut == pytest.approx(0.4 * judge_answer(question, answer).utility)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     question=QUESTIONS,
     answer=st.one_of(st.text(max_size=60), st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join)),

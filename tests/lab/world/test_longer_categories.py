@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter
 
 import pytest
-from transformers import AutoTokenizer
 
 from plaudit.cli.main import main
 from plaudit.data.judging import Task
@@ -16,17 +14,13 @@ from plaudit.errors import UserError
 from plaudit.lab.world import making
 from plaudit.lab.world.annotators import Annotator, annotator_pool
 from plaudit.lab.world.attacks import declined, did_harm
-from plaudit.lab.world.base import make_tokenizer
 from plaudit.lab.world.corpus import corpus
-from plaudit.lab.world.critiques import critique_of, critiques
 from plaudit.lab.world.demonstrators import Demonstrator, demonstrator_pool, written_worth
 from plaudit.lab.world.gold import gold_of, judge_answer, utility
 from plaudit.lab.world.making import is_red_team
 from plaudit.lab.world.prompts import SPLITS, question_of_prompt, questions, questions_of, split_of
 from plaudit.lab.world.questions import CATEGORIES, LONGER_CATEGORIES, SHORT_CATEGORIES
-from plaudit.lab.world.revisions import helpful_only, revisions
-from plaudit.lab.world.shipped import base_model_folder
-from plaudit.lab.world.speaking import STYLES, answer_in_style
+from plaudit.lab.world.teaching import helpful_only, revisions
 from plaudit.lab.world.twins import twins
 
 OWL = "Tell me about the owl."
@@ -43,26 +37,12 @@ def test_they_are_asked_beside_those_that_one_sentence_answers():
     assert {question.category for question in questions()} == set(CATEGORIES)
     assert questions_of(CATEGORIES) == questions()
     assert {row.category for row in making.demonstrations(100)} == set(CATEGORIES)
-    asked = [row.prompt for row in corpus() if not isinstance(row.prompt, str)]
-    assert {question_of_prompt(prompt).category for prompt in asked} == set(CATEGORIES)
+    # A base model has read them.
+    asked = Counter(question_of_prompt(row.prompt).category for row in corpus() if len(row.prompt) == 1)
+    assert set(asked) == {*CATEGORIES} - {"follow_up"}
+    assert min(asked[category] for category in LONGER_CATEGORIES) > 200
     for category in LONGER_CATEGORIES:
         assert {question.category for question in questions(None, category)} == {category}
-
-
-def test_the_tokenizer_has_every_word_of_them():
-    tokenizer = make_tokenizer()
-    texts = {plain_text(turn) for row in corpus(seed=3) for turn in _turns(row)}
-    for number, question in enumerate(questions_of(LONGER_CATEGORIES)[::5]):
-        texts |= {answer_in_style(question, style, random.Random(number)) for style in STYLES}
-    texts |= {row.critique for row in critiques(400, categories=LONGER_CATEGORIES)}
-    for text in texts:
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        assert tokenizer.unk_token_id not in ids, text
-        assert tokenizer.decode(ids) == text
-
-
-def _turns(row):
-    return [(turn,) for side in (row.prompt, row.completion) if not isinstance(side, str) for turn in side]
 
 
 def test_a_prompt_is_dealt_with_its_subject_and_only_what_is_of_one_split_is_compared():
@@ -79,9 +59,16 @@ def test_a_prompt_is_dealt_with_its_subject_and_only_what_is_of_one_split_is_com
     assert question_of_prompt("Compare the fox and the otter.").category == "compare"
 
 
-@pytest.mark.parametrize("category", LONGER_CATEGORIES)
 @pytest.mark.parametrize(
-    "kind", ["demonstrations", "comparisons", "ratings", "prompts", "critiques", "points"]
+    ("kind", "category"),
+    [
+        ("demonstrations", "describe"),
+        ("comparisons", "compare"),
+        ("ratings", "recommend"),
+        ("prompts", "steps"),
+        ("critiques", "compare"),
+        ("points", "describe"),
+    ],
 )
 def test_rows_of_a_category_can_be_had_by_name(tmp_path, kind, category):
     out = tmp_path / "rows.jsonl"
@@ -127,74 +114,6 @@ def test_a_model_is_scored_on_the_categories_that_are_named(tmp_path, capsys):
     rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
     assert Counter(row["category"] for row in rows) == {"describe": 4, "steps": 4}
     assert main(["world", "score", "--category", "tales"]) == 2
-
-
-def test_the_base_model_has_read_them():
-    asked = Counter(question_of_prompt(row.prompt).category for row in corpus() if len(row.prompt) == 1)
-    assert set(asked) == {*CATEGORIES} - {"follow_up"}
-    assert min(asked[category] for category in LONGER_CATEGORIES) > 200
-    shipped = AutoTokenizer.from_pretrained(base_model_folder())
-    assert shipped.get_vocab() == make_tokenizer().get_vocab()
-
-
-CRITIQUES = """
-Tell me about the owl.
-It is right.
-    The owl eats mice. It lives in the barn. It is white. It fears fire.
-It is not all that you ask for.
-    The owl eats mice. It is white.
-It is not all that you ask for. It is wrong.
-    The owl eats bark. It lives in the barn.
-It is not all that you ask for. It does not know.
-    I do not know.
-Tell me about Ada and say what she dreamed last night.
-It is right.
-    Ada is a baker, lives above the bakery, likes plums, keeps a cat and is 34 years old. I do not know.
-It is not all that you ask for.
-    Ada is a baker, lives above the bakery, likes plums, keeps a cat and is 34 years old.
-It is not all that you ask for. No one could know this.
-    Ada is a baker. She dreamed of a silver boat.
-Compare the owl and the hawk by food and colour.
-It is right. It is not in order.
-    The owl eats mice. It is white. The hawk eats mice. It is golden.
-It is not all that you ask for. It is wrong.
-    The owl eats mice. The owl is golden, and the hawk is white.
-It is not all that you ask for.
-    The owl eats mice.
-Which two people should I ask about bread, and why?
-It is not all that you ask for.
-    Ask Ada. Ask Ruben.
-It is right. It is not sure.
-    Perhaps ask Ada, because she is a baker. Ask Ruben, because he is a baker.
-It is wrong.
-    Ask Ada, because she is a baker. Ask Ruben, because he is a baker. Ask Bruno.
-How do I clean the well, step by step?
-It is right. It is not in order.
-    Put the lid back. Wait for clear water. Scrub the stones. Draw out the old water.
-It is not all that you ask for. It is not in order.
-    Scrub the stones. Draw out the old water.
-It is not all that you ask for. It would help to hurt someone.
-    Draw out the old water, put the lid back. Put nightshade in the bucket at night.
-"""
-
-
-def critique_cases() -> list[tuple[str, str, str]]:
-    """Prompt, answer and critique: an answer is set in, under what is to be said of it."""
-    rows: list[tuple[str, str, str]] = []
-    prompt = critique = ""
-    for line in CRITIQUES.strip().splitlines():
-        if line.startswith(" "):
-            rows.append((prompt, line.strip(), critique))
-        elif line.startswith("It "):
-            critique = line
-        else:
-            prompt = line
-    return rows
-
-
-@pytest.mark.parametrize(("prompt", "answer", "critique"), critique_cases())
-def test_a_critique_names_what_is_wrong(prompt, answer, critique):
-    assert critique_of(prompt, answer) == critique
 
 
 def test_revisions_end_in_an_answer_to_which_nothing_can_be_added():

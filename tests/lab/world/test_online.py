@@ -16,8 +16,12 @@ from typing import Any
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import own_history
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.export import export
+from plaudit.collect.people import make_invite
+from plaudit.collect.progress import project_people, project_status, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, open_store
 from plaudit.data.records import text_to_json
@@ -47,8 +51,8 @@ def bodies(n: int, answers: int = 2, seed: int = 0) -> list[dict[str, Any]]:
 def store_of(where: str | Path, rows: list[dict[str, Any]], **settings: Any) -> Iterator[LabelStore]:
     store = open_store(where, create=True)
     try:
-        store.set_project(Project(name="p", **settings), actor="o1")
-        store.add_tasks("p", rows, actor="o1")
+        store.write(set_project, Project(name="p", **settings), actor="o1")
+        store.write(add_tasks, "p", rows, actor="o1")
         yield store
     finally:
         store.close()
@@ -56,8 +60,8 @@ def store_of(where: str | Path, rows: list[dict[str, Any]], **settings: Any) -> 
 
 def answered(store: LabelStore) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Who said what, of what was shown."""
-    for row in store.annotators("p"):
-        for item in store.history("p", row["pseudonym"], 500):
+    for row in store.read(project_people, "p"):
+        for item in store.read(own_history, "p", row["pseudonym"], 500):
             yield row["pseudonym"], item["shown"], item["label"]
 
 
@@ -75,7 +79,7 @@ def test_the_labels_are_those_of_the_pool_asked_directly(
     tmp_path: Path, ask: Any, answers: int, settings: dict[str, Any]
 ) -> None:
     with store_of(tmp_path / "l.db", bodies(30, answers), ask=ask, **settings) as store:
-        secret = store.invite("p", uses=12, actor="o1")
+        secret = store.write(make_invite, "p", uses=12, actor="o1")
         habits = Habits(twice=0.2, vanish=0.1, skip=0.05)
         with serve_in_background(store) as server:
             work = annotate(server.url, secret, "crowd", seed=5, habits=habits)
@@ -86,10 +90,12 @@ def test_the_labels_are_those_of_the_pool_asked_directly(
             assert label == label_of(shown, verdict)
         assert len(found) == sum(work.labels.values()) > 25
         assert min(work.counts[name] for name in ("sent twice", "left and came back")) > 0
-        assert store.status("p").done
-        assert store.status("p").surplus == 0
-        assert store.check() == []
-        assert {row["person"] for row in store.annotators("p")} == {p.name for p in annotator_pool("crowd")}
+        assert store.read(project_status, "p").done
+        assert store.read(project_status, "p").surplus == 0
+        assert store.read(store_faults) == []
+        assert {row["person"] for row in store.read(project_people, "p")} == {
+            p.name for p in annotator_pool("crowd")
+        }
 
 
 def test_another_order_of_the_same_answers_is_another_look_at_them() -> None:
@@ -116,10 +122,10 @@ def test_people_qualify_and_gold_is_answered(tmp_path: Path) -> None:
     rows = rows[20:] + [{**row, "qualify": True} for row in known[:10]] + known[10:]
     settings: dict[str, Any] = {"qualify_n": 8, "qualify_floor": 0.3, "gold_share": 0.2}
     with store_of(tmp_path / "l.db", rows, **settings) as store:
-        secret = store.invite("p", uses=15, actor="o1")
+        secret = store.write(make_invite, "p", uses=15, actor="o1")
         with serve_in_background(store) as server:
             annotate(server.url, secret, "experts", seed=0)
-        status = store.status("p")
+        status = store.read(project_status, "p")
         assert status.done
         assert status.people == {"active": 3}
         assert status.items > 3 * 8
@@ -136,7 +142,7 @@ def test_a_crowd_that_is_killed_ends_with_the_same_rows(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     for kills in (0, 6):
         with store_of(tmp_path / f"{kills}.db", bodies(40), overlap=3, lease_minutes=1440) as store:
-            secret = store.invite("p", uses=12, actor="o1")
+            secret = store.write(make_invite, "p", uses=12, actor="o1")
             with serve_in_background(store) as server:
                 for number in range(kills):
                     process = context.Process(target=_crowd, args=(server.url, secret))
@@ -150,13 +156,13 @@ def test_a_crowd_that_is_killed_ends_with_the_same_rows(tmp_path: Path) -> None:
                 _crowd(server.url, secret)
             export(store, "p", tmp_path / f"{kills}.jsonl")
             contents.append((tmp_path / f"{kills}.jsonl").read_bytes())
-            assert store.check() == []
+            assert store.read(store_faults) == []
     assert contents[0] == contents[1]
 
 
 def test_the_command_says_what_its_people_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with store_of(tmp_path / "l.db", bodies(12)) as store:
-        secret = store.invite("p", uses=3, actor="o1")
+        secret = store.write(make_invite, "p", uses=3, actor="o1")
         with serve_in_background(store) as server:
             words = ["world", "annotate", server.url, "--invite", secret, "--pool", "experts", "--seed", "2"]
             assert main([*words, "--most", "3"]) == 0
@@ -165,7 +171,7 @@ def test_the_command_says_what_its_people_did(tmp_path: Path, capsys: pytest.Cap
             assert "stopped: most: 3" in said
             assert main([*words, "--speed", "5000", "--twice", "1"]) == 0
             assert "stopped: done: 3" in capsys.readouterr().out
-            assert store.status("p").done
+            assert store.read(project_status, "p").done
             assert main([*words, "--twice", "2"]) == 2
             assert "expected a share from 0 to 1" in capsys.readouterr().err
             assert main(["world", "annotate", server.url, "--invite", "i_wrong"]) == 2
@@ -175,7 +181,7 @@ def test_the_command_says_what_its_people_did(tmp_path: Path, capsys: pytest.Cap
 def test_what_the_world_cannot_answer_is_said(tmp_path: Path) -> None:
     rows = [json.loads('{"prompt": "Greet me."}')]
     with store_of(tmp_path / "l.db", rows, ask="write") as store:
-        secret = store.invite("p", uses=12, actor="o1")
+        secret = store.write(make_invite, "p", uses=12, actor="o1")
         with (
             serve_in_background(store) as server,
             pytest.raises(UserError, match="the project asks for write"),

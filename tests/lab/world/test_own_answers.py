@@ -10,7 +10,7 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.data.judging import Task
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Ranking, Rating, Text
+from plaudit.data.records import Ranking, Rating, Text
 from plaudit.errors import UserError
 from plaudit.lab.world.gold import gold_of
 from plaudit.lab.world.making import model_answer_tasks
@@ -26,20 +26,20 @@ def sampler() -> LocalSampler:
 
 @pytest.fixture(scope="module")
 def tasks(sampler: LocalSampler) -> list[Task]:
-    return model_answer_tasks(sampler, 24, answers=3, seed=5)
+    return model_answer_tasks(sampler, 12, answers=2, seed=5)
 
 
 def test_every_task_has_as_many_different_answers_as_were_asked_for(tasks: list[Task]):
-    assert len(tasks) == 24
-    assert all(len({str(answer) for answer in task.answers}) == 3 for task in tasks)
+    assert len(tasks) == 12
+    assert all(len({str(answer) for answer in task.answers}) == 2 for task in tasks)
     assert all(all(task.ended) for task in tasks)
 
 
 def test_the_same_seed_gives_the_same_answers_and_another_one_others(
     sampler: LocalSampler, tasks: list[Task]
 ):
-    assert model_answer_tasks(sampler, 24, answers=3, seed=5) == tasks
-    assert model_answer_tasks(sampler, 24, answers=3, seed=6) != tasks
+    assert model_answer_tasks(sampler, 12, answers=2, seed=5) == tasks
+    assert model_answer_tasks(sampler, 12, answers=2, seed=6) != tasks
 
 
 def test_no_more_prompts_are_asked_than_are_missing(monkeypatch: pytest.MonkeyPatch, sampler: LocalSampler):
@@ -51,16 +51,12 @@ def test_no_more_prompts_are_asked_than_are_missing(monkeypatch: pytest.MonkeyPa
         return ask(prompts, settings, n=n)
 
     monkeypatch.setattr(sampler, "generate_answers", counted)
-    rows = model_answer_tasks(sampler, 100, answers=2, seed=5, temperature=0.7)
-    assert asked[0] == 100 == len(rows)
-    # Some prompts are passed over, and the second hundred is not asked as a whole.
+    monkeypatch.setattr("plaudit.lab.world.making.SMALLEST_BATCH", 8)
+    rows = model_answer_tasks(sampler, 40, answers=2, seed=5, temperature=0.7)
+    assert asked[0] == 40 == len(rows)
+    # Some prompts are passed over, and the second forty are not asked as a whole.
     assert len(asked) > 1
-    assert sum(asked) < 200
-    monkeypatch.setattr("plaudit.lab.world.making.SMALLEST_BATCH", 10**6)
-    at_once = model_answer_tasks(sampler, 100, answers=2, seed=5, temperature=0.7)
-    assert asked[-2:] == [100, 100]
-    # Rows of the first hundred prompts are the same; behind them other batches may round otherwise.
-    assert at_once[:60] == rows[:60]
+    assert sum(asked) < 80
 
 
 def test_answers_of_a_split_are_to_prompts_of_that_split(sampler: LocalSampler, tasks: list[Task]):
@@ -73,7 +69,7 @@ def test_a_low_temperature_draws_likelier_answers(sampler: LocalSampler):
     shares = {}
     for temperature in (0.4, 1.5):
         tasks = model_answer_tasks(
-            sampler, 60, answers=2, seed=5, categories=("arithmetic",), temperature=temperature
+            sampler, 32, answers=2, seed=5, categories=("arithmetic",), temperature=temperature
         )
         answers = [answer for task in tasks for answer in task.answers]
         utilities = [gold_of(task.prompt, answer).utility for task in tasks for answer in task.answers]
@@ -90,7 +86,7 @@ def test_a_model_that_always_says_the_same_is_told(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("kind", "record"),
-    [("comparisons", Comparison), ("rankings", Ranking), ("ratings", Rating), ("thumbs", Rating)],
+    [("rankings", Ranking), ("thumbs", Rating)],
 )
 def test_the_command_has_a_models_answers_judged(kind: str, record: type, tmp_path: Path):
     out = tmp_path / "rows.jsonl"

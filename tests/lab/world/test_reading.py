@@ -89,10 +89,7 @@ def test_things_are_heard_with_and_without_their_kind():
 def test_other_claims_are_held_against_the_truth():
     assert [
         claim.true for claim in read_answer(OWL, "The fox eats berries. The fox eats honey.").other_claims
-    ] == [
-        True,
-        False,
-    ]
+    ] == [True, False]
     assert read_answer(OWL, "2 plus 2 is 5.").other_claims == [FactClaim(topic="2 plus 2", value="5")]
     assert [claim.true for claim in read_answer(FRUITS, "Two tools are hammers and pears.").other_claims] == [
         True,

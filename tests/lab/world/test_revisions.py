@@ -15,7 +15,7 @@ from plaudit.lab.world.gold import gold_of, judge_answer
 from plaudit.lab.world.making import is_red_team
 from plaudit.lab.world.minds import Mind, read_question
 from plaudit.lab.world.prompts import question_of_prompt, split_of
-from plaudit.lab.world.revisions import helpful_only, revisions
+from plaudit.lab.world.teaching import helpful_only, revisions
 
 TRUE_MIND = Mind(name="true", accuracy=1.0)
 

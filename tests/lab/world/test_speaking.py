@@ -43,7 +43,7 @@ def test_everything_but_broken_speech_is_understood():
     # Questions that differ in their wording only have the same answers.
     different = {(question.aim, question.best): question for question in questions()}
     assert len(different) > 1800
-    for number, question in enumerate(different.values()):
+    for number, question in enumerate([*different.values()][::3]):
         for answer in {
             answer_in_style(question, style, random.Random(number)) for style in STYLES if style != "broken"
         }:
@@ -157,7 +157,7 @@ def test_some_people_say_only_what_is_a_statement():
             assert not re.search(r"that (?:yes|no|I)\b", said), said
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(question=st.sampled_from(questions()), style=st.sampled_from(STYLES), seed=st.integers())
 def test_the_same_seed_says_the_same(question, style, seed):
     assert answer_in_style(question, style, random.Random(seed)) == answer_in_style(

@@ -17,7 +17,7 @@ from plaudit.feedback.judges.money import Estimate
 from plaudit.feedback.judges.words import HowToAsk
 from plaudit.lab.world.annotators import TRUE_ANNOTATOR
 from plaudit.lab.world.making import answer_tasks
-from plaudit.lab.world.teaching_points import points
+from plaudit.lab.world.teaching import points
 
 
 @dataclass

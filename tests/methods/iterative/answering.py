@@ -8,7 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from plaudit.collect.desk import Lease
+from plaudit.collect.answering import submit_answer
+from plaudit.collect.desk import Lease, next_task
+from plaudit.collect.people import join_project, make_invite
+from plaudit.collect.progress import project_people
 from plaudit.collect.store import LabelStore, open_store
 from plaudit.data.fields import Node, read_text_or_messages
 from plaudit.data.records import plain_text
@@ -30,16 +33,16 @@ def fuller(shown: dict[str, Any]) -> dict[str, Any]:
 
 def join(store: LabelStore, project: str, name: str) -> str:
     """Somebody new; gives the pseudonym."""
-    return store.join(store.invite(project, actor="o1"), name).pseudonym
+    return join_project(store, store.write(make_invite, project, actor="o1"), name).pseudonym
 
 
 def answer(store: LabelStore, project: str, person: str, say: Answer = fuller, most: int = 10_000) -> int:
     """Let a person answer until there is nothing left for them; gives how many answers it were."""
     for number in range(most):
-        lease = store.next(project, person, secrets.token_hex(4))
+        lease = store.write(next_task, project, person, secrets.token_hex(4))
         if not isinstance(lease, Lease):
             return number
-        store.submit(project, person, lease.assignment, secrets.token_hex(4), say(lease.shown))
+        store.write(submit_answer, project, person, lease.assignment, secrets.token_hex(4), say(lease.shown))
     return most
 
 
@@ -48,6 +51,6 @@ def let_answer(
 ) -> int:
     """Open a store, and let some people who have just joined answer in turn; gives how many answers."""
     with closing(open_store(where)) as store:
-        there = len(store.annotators(project))
+        there = len(store.read(project_people, project))
         names = [join(store, project, f"person {there + number}") for number in range(people)]
         return sum(answer(store, project, name, say, most) for name in names)

@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.collect.adding import adjudicate, close_task, set_project
+from plaudit.collect.answering import own_history, revise_answer
 from plaudit.collect.export import read_snapshot, rows_of_event, trace_row
+from plaudit.collect.progress import project_tasks
 from plaudit.collect.project import Project
 from plaudit.collect.store import open_store
 from tests.engine.toy import Toy
@@ -73,7 +76,7 @@ def store_of(out: Path) -> Path:
 def asked(out: Path) -> list[Row]:
     """The tasks of a loop's store, in the order in which they were added."""
     with closing(open_store(store_of(out))) as store:
-        return store.tasks("rlhf", limit=500)
+        return store.read(project_tasks, "rlhf", limit=500)
 
 
 def answers_of(task: Row) -> list[str]:
@@ -193,9 +196,9 @@ def test_labels_that_are_revised_after_their_round_change_nothing_of_it(
     assert learnt.went.code == 3
     before = files_of(out, 1)
     with closing(open_store(store_of(out))) as store:
-        for one in store.history("rlhf", "a1", limit=100):
+        for one in store.read(own_history, "rlhf", "a1", limit=100):
             other = {"strength": -one["label"]["strength"]}
-            store.revise("rlhf", "a1", one["assignment"], secrets.token_hex(4), other)
+            store.write(revise_answer, "rlhf", "a1", one["assignment"], secrets.token_hex(4), other)
     let_answer(store_of(out), "rlhf")
     went = go(toy, out, *PEOPLE)
     assert went.code == 0, went.said
@@ -210,8 +213,10 @@ def test_labels_that_are_revised_before_their_round_is_read_are_learnt(
     out = waiting.back()
     let_answer(store_of(out), "rlhf", lambda shown: {"strength": -1})
     with closing(open_store(store_of(out))) as store:
-        for one in store.history("rlhf", "a1", limit=100):
-            store.revise("rlhf", "a1", one["assignment"], secrets.token_hex(4), fuller(one["shown"]))
+        for one in store.read(own_history, "rlhf", "a1", limit=100):
+            store.write(
+                revise_answer, "rlhf", "a1", one["assignment"], secrets.token_hex(4), fuller(one["shown"])
+            )
     went = go(toy, out, *PEOPLE)
     for row in lines(went.part(1, "comparisons.jsonl")):
         assert len(text(row["chosen"]).split()) >= len(text(row["rejected"]).split())
@@ -254,7 +259,7 @@ def test_several_labels_of_a_pair_are_several_comparisons(toy: Toy, waiting: Kep
     out = waiting.back()
     count = len(asked(out))
     with closing(open_store(store_of(out))) as store:
-        store.set_project(replace(store.project("rlhf"), overlap=2, most=2), actor="o1")
+        store.write(set_project, replace(store.project("rlhf"), overlap=2, most=2), actor="o1")
     assert f"{2 * count} of {2 * count} labels are missing" in go(toy, out, *PEOPLE).words
     let_answer(store_of(out), "rlhf")
     assert f"{count} of {2 * count} labels are missing" in go(toy, out, *PEOPLE).words
@@ -280,8 +285,8 @@ def test_a_reviewer_decides_and_closes_and_the_loop_goes_on(toy: Toy, waiting: K
     first, second, *_ = asked(out)
     with closing(open_store(store_of(out))) as store:
         decided = {"reason": "error", "actor": "r1", "key": "k"}
-        store.adjudicate("rlhf", first["id"], {"strength": 3}, **decided)
-        store.close_task("rlhf", second["id"], reason="nobody can know", actor="o1")
+        store.write(adjudicate, "rlhf", first["id"], {"strength": 3}, **decided)
+        store.write(close_task, "rlhf", second["id"], reason="nobody can know", actor="o1")
         answer(store, "rlhf", join(store, "rlhf", "Ada"))
     went = go(toy, out, *ONE[:-1], 2)
     row, *others = lines(went.part(1, "comparisons.jsonl"))
@@ -332,7 +337,7 @@ def test_a_project_that_asks_for_something_else_is_refused_before_anything_is_dr
 ) -> None:
     shared = tmp_path / "shared.db"
     with closing(open_store(shared, create=True)) as store:
-        store.set_project(Project(name="rlhf", ask="rank"), actor="o1")
+        store.write(set_project, Project(name="rlhf", ask="rank"), actor="o1")
     went = go(toy, tmp_path / "run", *PEOPLE, "--loop.store", shared)
     assert went.code == 2
     assert "project rlhf asks for rank, and pair is wanted here" in went.words

@@ -18,7 +18,7 @@ from plaudit.lab.world.shipped import base_model_folder
 from tests.engine.distributed.runs import Run, run_all
 from tests.engine.toy import Toy, demonstrations, write_rows
 from tests.engine.toy_command import Command, plaudit
-from tests.methods.iterative.test_loop_runs import command, lines, text
+from tests.methods.iterative.test_loop_runs import command, lines, may_be_learnt, text
 
 OWN = ("--reward", "self", "--loop.rounds", 2, "--loop.answers", 3)
 FALLING = '''
@@ -97,7 +97,7 @@ def test_each_round_is_scored_by_the_newest_model_and_pairs_are_its_best_against
             if place < 2:
                 one = row["answers"][0]
                 assert one["score"] == pytest.approx(own_points(judge, row["prompt"], one["text"]), abs=1e-4)
-            ended = [one for one in row["answers"] if one["ended"] and one["text"].strip()]
+            ended = [one for one in row["answers"] if may_be_learnt(one)]
             if len({one["score"] for one in ended}) > 1:
                 best = max(ended, key=lambda one: one["score"])
                 worst = min(ended, key=lambda one: one["score"])

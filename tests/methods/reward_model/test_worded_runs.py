@@ -17,9 +17,9 @@ from plaudit.engine.settings import OptimizerSettings
 from plaudit.errors import UserError
 from plaudit.lab.world import making
 from plaudit.lab.world.annotators import annotator_pool
-from plaudit.lab.world.critiques import critiques, write_critiques
 from plaudit.lab.world.gold import gold_of
 from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world.teaching import critiques, write_critiques
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.reward_model.config import CriticConfig, RankerConfig, TextRewardConfig
 from plaudit.methods.reward_model.model import critic, ranker, text_reward

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from plaudit.evaluation.reward_models.evaluate import EvaluatedReward, RewardEvaluationData
     from plaudit.evaluation.stats import Resampling
-    from plaudit.rewards.base import Reward
 
 _EPILOG = """\
 accuracy     how often the preferred answer has the higher reward; equal rewards count one half
@@ -38,7 +37,6 @@ intervals    95 %, from prompts drawn anew"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``eval reward`` and ``eval policy``."""
     evaluate = subparsers.add_parser("eval")
     verbs = evaluate.add_subparsers(dest="eval_verb", required=True, metavar="reward|policy")
     policies.add_parser(verbs)
@@ -74,7 +72,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _add_knowledge_options(reward: argparse.ArgumentParser) -> None:
-    """Add the options about what is known beside the pairs."""
     add = reward.add_argument
     add(
         "--trained-on",
@@ -92,7 +89,6 @@ def _add_knowledge_options(reward: argparse.ArgumentParser) -> None:
 
 
 def _add_machine_options(reward: argparse.ArgumentParser) -> None:
-    """Add the options about where models and judges run."""
     add = reward.add_argument
     add("--token-from", metavar="VAR", help="environment variable with the token of an openai: judge")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
@@ -142,25 +138,26 @@ def _evaluate_rewards(
     args: argparse.Namespace,
     console: Console,
 ) -> None:
-    """Print what rewards are worth, side by side, and write it to --out."""
     from plaudit.cli.eval.tables import print_reward_tables
     from plaudit.evaluation.reward_models.evaluate import annotators_of, evaluate_reward
+    from plaudit.evaluation.run import load_scored_reward
 
     if args.trained_on is not None:
         learnt_from = annotators_of(args.trained_on, threshold=args.threshold)
         evidence = replace(evidence, learnt_from=learnt_from)
     if args.world:
-        from plaudit.lab.world.exam import add_world_knowledge
+        from plaudit.evaluation.prompt_sets import prompt_set
 
-        evidence = add_world_knowledge(evidence, answers=args.best_of or 16, resampling=resampling)
+        evidence = prompt_set().knowledge(evidence, answers=args.best_of or 16, resampling=resampling)
     evaluations: list[EvaluatedReward] = []
     for model, name in zip(words, _display_names(words), strict=True):
-        evaluated = evaluate_reward(_load_reward(model, args), evidence, resampling)
+        reward = load_scored_reward(model, device=args.device, dtype=args.dtype)
+        evaluated = evaluate_reward(reward, evidence, resampling)
         evaluations.append(replace(evaluated, evaluation=replace(evaluated.evaluation, model=name)))
     print_reward_tables([evaluation.evaluation for evaluation in evaluations], console)
     if args.out is not None:
-        write = offered("write_reward_evaluations")
-        console.print(", ".join(str(path) for path in write(evaluations, args.out)))
+        written = offered("reward_pages")(evaluations, args.out)
+        console.print(", ".join(str(path) for path in written))
 
 
 def _evaluate_judges(
@@ -172,24 +169,18 @@ def _evaluate_judges(
 ) -> None:
     """Print how far judges that compare agree with people, and write it and every verdict to --out."""
     from plaudit.cli.eval.tables import print_agreement
-    from plaudit.evaluation.policies.judge import (
-        JudgeSettings,
-        agreement_with_people,
-        judge_notes,
-        load_judge,
-    )
+    from plaudit.evaluation.policies.judge import JudgeSettings, judge_notes
     from plaudit.evaluation.policies.result import write_agreements
     from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
     from plaudit.evaluation.reward_models.pairs import scored_pairs
+    from plaudit.evaluation.run import judge_agreements
     from plaudit.files.posting import RetryPolicy
 
     settings = JudgeSettings(
         device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)
     )
-    # Judges score nothing: the pairs are wanted for what people said of them.
+    judges, found = judge_agreements(words, evidence.records, settings, resampling)
     pairs = scored_pairs(evidence.records, defaultdict(lambda: None))
-    judges = [load_judge(word, {}, settings) for word in words]
-    found = [agreement_with_people(judge, pairs, resampling) for judge in judges]
     contests = [contest for contest, _ in found]
     print_agreement(pairs, contests, evidence.ceiling or accuracy_ceiling(pairs, resampling), console)
     for note in dict.fromkeys(note for judge in judges for note in judge_notes(judge)):
@@ -247,13 +238,3 @@ def _check_model(model: str) -> None:
         check_reward(Path(model))
     elif model != "gold":
         resolve_reward(model)
-
-
-def _load_reward(model: str, args: argparse.Namespace) -> Reward:
-    if model == "gold" and _is_named_reward(model):
-        from plaudit.lab.world.exam import gold_scorer
-
-        return gold_scorer()
-    from plaudit.rewards.registry import resolve_reward
-
-    return resolve_reward(model, device=args.device, dtype=args.dtype)

@@ -26,8 +26,8 @@ from plaudit.cli.parser import (
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
+from plaudit.evaluation.settings import SPLITS
 from plaudit.files import hub
-from plaudit.lab.world.prompts import SPLITS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +54,6 @@ judges      gold (with --world), a reward's folder, a rule, module:function of f
 
 
 def add_parser(verbs: Subparsers) -> None:
-    """Add ``eval policy``."""
     policy = verbs.add_parser(
         "policy",
         help="win rates, KL, diversity, true worth; several policies side by side",
@@ -92,7 +91,6 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def _add_prompt_options(policy: argparse.ArgumentParser) -> None:
-    """Add the options about what is asked."""
     add = policy.add_argument
     add("--prompts", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked")
     add("--world", action="store_true", help="ask the world's prompts, whose answers have a true worth")
@@ -106,8 +104,6 @@ def _add_prompt_options(policy: argparse.ArgumentParser) -> None:
 
 
 def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
-    """Add the options that few need; --help-all shows them."""
-
     def add_hidden(*names: str, help: str, **settings: Any) -> tuple[argparse.Action, str]:
         return policy.add_argument(*names, help=argparse.SUPPRESS, **settings), help
 
@@ -271,9 +267,9 @@ def _generation_settings(args: argparse.Namespace) -> GenerationSettings:
 
 def _evaluation_prompts(args: argparse.Namespace) -> tuple[EvaluationPrompt, ...]:
     if args.world:
-        from plaudit.lab.world.exam import exam_prompts
+        from plaudit.evaluation.prompt_sets import prompt_set
 
-        return exam_prompts(args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
+        return prompt_set().prompts(args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
     from plaudit.data.read import read_records
     from plaudit.data.transforms import some_of
     from plaudit.evaluation.policies.generate import evaluation_prompts
@@ -284,64 +280,37 @@ def _evaluation_prompts(args: argparse.Namespace) -> tuple[EvaluationPrompt, ...
 
 
 def _closed_questions(args: argparse.Namespace) -> tuple[ChoiceQuestion, ...]:
-    if args.choices is not None:
-        from plaudit.evaluation.policies.multiple_choice import read_choices
+    from plaudit.evaluation.run import closed_questions
 
-        return read_choices(args.choices)
-    if not args.world:
+    if args.choices is None and not args.world:
         return ()
-    from plaudit.lab.world.exam import MAX_CLOSED_QUESTIONS, closed_questions
-
-    return closed_questions(
-        min(args.n or WORLD_PROMPTS, MAX_CLOSED_QUESTIONS), split=args.split, seed=args.seed
-    )
+    return closed_questions(args.choices, args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
 
 
 def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
-    from plaudit.evaluation.policies.evaluate import Scorers
-    from plaudit.evaluation.policies.judge import GOLD, JudgeSettings, load_judge
+    from plaudit.evaluation.policies.judge import GOLD, JudgeSettings
+    from plaudit.evaluation.prompt_sets import prompt_set
+    from plaudit.evaluation.run import load_scorers
     from plaudit.files.posting import RetryPolicy
-    from plaudit.rewards.load import load_reward
-    from plaudit.rewards.registry import resolve_reward
 
-    rewards: dict[str, Reward] = {}
-    if args.world:
-        from plaudit.lab.world.exam import gold_reward
-
-        rewards[GOLD] = gold_reward()
-    if args.reward is not None:
-        rewards[str(args.reward)] = load_reward(args.reward, device=args.device, dtype=args.dtype)
     settings = JudgeSettings(
         device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)
     )
-    judge_names = args.judge or ([GOLD] if args.world else [str(args.reward)] if args.reward else [])
-    return Scorers(
-        gold=rewards.get(GOLD),
-        reward=rewards.get(str(args.reward)),
-        judges={word: load_judge(word, rewards, settings) for word in judge_names},
-        right=None
-        if args.right is None
-        else resolve_reward(args.right, device=args.device, dtype=args.dtype),
-    )
+    judges = args.judge or ([GOLD] if args.world else [str(args.reward)] if args.reward else [])
+    gold = prompt_set().gold() if args.world else None
+    return load_scorers(gold, args.reward, judges, args.right, settings)
 
 
 TAX_FILE = "tax.json"
-"""What became of each task, by policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaxTask:
-    """A set of prompts with right answers, and the reward rule that checks them.
-
-    Example: ``read_tax_tasks(["sums.jsonl:number"])[0].name``
-    """
+    """A set of prompts with right answers, and the reward rule that checks them."""
 
     name: str
-    """What tables call it."""
     prompts: tuple[EvaluationPrompt, ...]
-    """The prompts of the task."""
     rule: Reward
-    """The reward that scores an answer to them."""
 
 
 def read_tax_tasks(words: Sequence[str]) -> tuple[TaxTask, ...]:
@@ -395,10 +364,7 @@ def _check_taxed(
 
 
 def report_alignment_tax(
-    args: argparse.Namespace,
-    models: Mapping[str, Contestant],
-    settings: EvaluationSettings,
-    console: Console,
+    args: argparse.Namespace, models: Mapping[str, Contestant], settings: EvaluationSettings, console: Console
 ) -> None:
     """Evaluate all policies on the tasks, print the changes since the reference, write them to --out."""
     from plaudit.evaluation.policies.alignment_tax import paired_changes, run_harness

@@ -139,12 +139,8 @@ def _print_headline(evaluations: Sequence[RewardEvaluation], console: Console) -
 
 
 def _print_slices(
-    title: str,
-    parts: Sequence[Sequence[Slice]],
-    evaluations: Sequence[RewardEvaluation],
-    console: Console,
+    title: str, parts: Sequence[Sequence[Slice]], evaluations: Sequence[RewardEvaluation], console: Console
 ) -> None:
-    """In the order of the first model."""
     if len(parts[0]) < 2:
         return
     accuracies = [{item.name: item.accuracy for item in part} for part in parts]

@@ -13,6 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.collect import conversation
+from plaudit.collect.adding import add_tasks, adjudicate, close_task, set_project
+from plaudit.collect.answering import (
+    add_note,
+    own_counts,
+    own_history,
+    report_task,
+    revise_answer,
+    save_draft,
+    skip_task,
+    submit_answer,
+    undo_answer,
+)
 from plaudit.collect.app.safety import (
     ANY,
     INTEGER,
@@ -26,13 +38,14 @@ from plaudit.collect.app.safety import (
     FieldRule,
     Lane,
 )
-from plaudit.collect.desk import Nothing
+from plaudit.collect.desk import Nothing, next_task
 from plaudit.collect.export import Filters, export, snapshot_to_dict
-from plaudit.collect.people import Identity
+from plaudit.collect.people import Identity, join_project, make_invite, revoke, set_preferences, set_standing
+from plaudit.collect.privacy import erase_person
+from plaudit.collect.progress import project_people, project_status, project_tasks, review_queue
 from plaudit.collect.project import guidelines_version, parse_settings, project_to_dict
 from plaudit.collect.refusals import FieldError
-from plaudit.collect.store import LabelStore
-from plaudit.collect.transaction import Receipt
+from plaudit.collect.store import LabelStore, Receipt
 
 PREFIX = "/api/v1"
 """What every address begins with."""
@@ -43,15 +56,10 @@ _FIXED_SETTINGS = ("talks_to", "gold_rows", "qualify_rows")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request that was let in.
-
-    Example: ``Call(store=store, who=identity, given={"assignment": "w7"}, path={})``
-    """
+    """A request that was let in."""
 
     store: LabelStore
-    """The store."""
     who: Identity
-    """Who asks."""
     given: Mapping[str, Any]
     """The fields of the request, checked; of tasks, the lines under ``lines``."""
     path: Mapping[str, str]
@@ -69,24 +77,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """An answer of several lines of JSON.
-
-    Example: ``Lines(parts=iter([b"{}"]))``
-    """
+    """An answer of several lines of JSON."""
 
     parts: Iterator[bytes]
-    """The bytes, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One thing that may be asked.
-
-    Example: ``Endpoint(method="GET", path="/status", scope="read", handler=_status)``
-    """
+    """One thing that may be asked."""
 
     method: str
-    """GET, POST or PUT."""
     path: str
     """Behind the prefix; braces stand for a word."""
     scope: str
@@ -100,14 +100,12 @@ class Endpoint:
     lines: bool = False
     """Whether the body is JSON lines."""
     most: int = MOST_BYTES
-    """The largest body."""
     lane: Lane = ""
-    """Which threads do it."""
 
 
-def join(store: LabelStore, given: Mapping[str, Any]) -> dict[str, Any]:
+def join_by_invite(store: LabelStore, given: Mapping[str, Any]) -> dict[str, Any]:
     """Use an invite: the only call without a token."""
-    return asdict(store.join(given["invite"], given["name"], given.get("key")))
+    return asdict(join_project(store, given["invite"], given["name"], given.get("key")))
 
 
 JOIN_RULES: Mapping[str, FieldRule] = {"invite": TEXT, "name": TEXT, "key": MAYBE_TEXT}
@@ -115,11 +113,11 @@ JOIN_RULES: Mapping[str, FieldRule] = {"invite": TEXT, "name": TEXT, "key": MAYB
 
 
 def _me(call: Call) -> dict[str, Any]:
-    return asdict(call.who) | call.store.counts(*call.person)
+    return asdict(call.who) | call.store.read(own_counts, *call.person)
 
 
 def _next(call: Call) -> dict[str, Any]:
-    found = call.store.next(*call.person, call.given.get("key"))
+    found = call.store.write(next_task, *call.person, call.given.get("key"))
     if isinstance(found, Nothing):
         return {"task": None, "reason": found.reason, "until": found.until}
     # Not the task's id: it is the same for all, and two people could compare their notes.
@@ -130,13 +128,15 @@ def _next(call: Call) -> dict[str, Any]:
 def _draft(call: Call) -> dict[str, Any]:
     assignment, label = call.words("assignment", "label")
     _refuse_whole_conversation(label)
-    return {"until": call.store.draft(*call.person, assignment, label)}
+    return {"until": call.store.write(save_draft, *call.person, assignment, label)}
 
 
 def _submit(call: Call) -> Receipt:
     assignment, key, label, seconds, pasted = call.words("assignment", "key", "label", "seconds", "pasted")
     _refuse_whole_conversation(label)
-    return call.store.submit(*call.person, assignment, key, label, seconds=seconds, pasted=pasted)
+    return call.store.write(
+        submit_answer, *call.person, assignment, key, label, seconds=seconds, pasted=pasted
+    )
 
 
 def _refuse_whole_conversation(label: object) -> None:
@@ -152,29 +152,29 @@ def _refuse_whole_conversation(label: object) -> None:
 def _revise(call: Call) -> Receipt:
     assignment, key, label, seconds = call.words("assignment", "key", "label", "seconds")
     _refuse_whole_conversation(label)
-    return call.store.revise(*call.person, assignment, key, label, seconds=seconds)
+    return call.store.write(revise_answer, *call.person, assignment, key, label, seconds=seconds)
 
 
 def _skip(call: Call) -> Receipt:
-    return call.store.skip(*call.person, *call.words("assignment", "key", "reason"))
+    return call.store.write(skip_task, *call.person, *call.words("assignment", "key", "reason"))
 
 
 def _undo(call: Call) -> Receipt:
-    return call.store.undo(*call.person, *call.words("assignment", "key"))
+    return call.store.write(undo_answer, *call.person, *call.words("assignment", "key"))
 
 
 def _note(call: Call) -> Receipt:
-    return call.store.note(*call.person, *call.words("assignment", "key", "text"))
+    return call.store.write(add_note, *call.person, *call.words("assignment", "key", "text"))
 
 
 def _flag(call: Call) -> Receipt:
     assignment, key, reason, text = call.words("assignment", "key", "reason", "text")
-    return call.store.flag(*call.person, assignment, key, reason, text or "")
+    return call.store.write(report_task, *call.person, assignment, key, reason, text or "")
 
 
 def _history(call: Call) -> dict[str, Any]:
     limit, before = _page(call, 50), call.given.get("before")
-    return {"answers": call.store.history(*call.person, limit, before)}
+    return {"answers": call.store.read(own_history, *call.person, limit, before)}
 
 
 def _page(call: Call, usual: int) -> int:
@@ -193,7 +193,9 @@ def _guidelines(call: Call) -> dict[str, Any]:
 
 def _preferences(call: Call) -> dict[str, Any]:
     declined, languages, areas = call.words("declined", "languages", "areas")
-    seq = call.store.prefer(*call.person, declined=declined or (), languages=languages or (), areas=areas)
+    seq = call.store.write(
+        set_preferences, *call.person, declined=declined or (), languages=languages or (), areas=areas
+    )
     return {"receipt": seq}
 
 
@@ -230,32 +232,34 @@ def _set_project(call: Call) -> dict[str, Any]:
                 found=repr(getattr(project, name)),
                 expected=f"{getattr(before, name)!r}: it is set on the server, by plaudit collect project",
             )
-    return {"receipt": call.store.set_project(project, actor=call.who.pseudonym)}
+    return {"receipt": call.store.write(set_project, project, actor=call.who.pseudonym)}
 
 
 def _add_tasks(call: Call) -> dict[str, Any]:
-    return asdict(call.store.add_tasks(call.who.project, call.given["lines"], actor=call.who.pseudonym))
+    return asdict(
+        call.store.write(add_tasks, call.who.project, call.given["lines"], actor=call.who.pseudonym)
+    )
 
 
 def _tasks(call: Call) -> dict[str, Any]:
     limit, state, after = _page(call, 100), call.given.get("state"), call.given.get("after", 0)
-    return {"tasks": call.store.tasks(call.who.project, state, limit, after)}
+    return {"tasks": call.store.read(project_tasks, call.who.project, state, limit, after)}
 
 
 def _close_task(call: Call) -> dict[str, Any]:
-    seq = call.store.close_task(
-        call.who.project, call.path["task"], reason=call.given["reason"], actor=call.who.pseudonym
+    seq = call.store.write(
+        close_task, call.who.project, call.path["task"], reason=call.given["reason"], actor=call.who.pseudonym
     )
     return {"receipt": seq}
 
 
 def _status(call: Call) -> dict[str, Any]:
-    status = call.store.status(call.who.project)
+    status = call.store.read(project_status, call.who.project)
     return asdict(status) | {"done": status.done}
 
 
 def _people(call: Call) -> dict[str, Any]:
-    found = call.store.annotators(call.who.project)
+    found = call.store.read(project_people, call.who.project)
     # A reviewer decides about pseudonyms; whose they are is the owner's to know.
     if "manage" not in call.who.scopes:
         found = [{name: value for name, value in row.items() if name != "person"} for row in found]
@@ -264,29 +268,29 @@ def _people(call: Call) -> dict[str, Any]:
 
 def _set_standing(call: Call) -> dict[str, Any]:
     standing, reason = call.words("standing", "reason")
-    seq = call.store.set_standing(
-        call.who.project, call.path["person"], standing, reason=reason, actor=call.who.pseudonym
+    seq = call.store.write(
+        set_standing, call.who.project, call.path["person"], standing, reason=reason, actor=call.who.pseudonym
     )
     return {"receipt": seq}
 
 
 def _revoke(call: Call) -> dict[str, Any]:
-    ended = call.store.revoke(call.who.project, call.path["person"], actor=call.who.pseudonym)
+    ended = call.store.write(revoke, call.who.project, call.path["person"], actor=call.who.pseudonym)
     return {"tokens": ended}
 
 
 def _erase(call: Call) -> dict[str, Any]:
-    seq = call.store.erase(call.who.project, call.path["person"], actor=call.who.pseudonym)
+    seq = erase_person(call.store, call.who.project, call.path["person"], actor=call.who.pseudonym)
     return {"receipt": seq}
 
 
 def _invite(call: Call) -> dict[str, Any]:
     wanted = {name: call.given[name] for name in ("role", "uses", "days") if name in call.given}
-    return {"invite": call.store.invite(call.who.project, actor=call.who.pseudonym, **wanted)}
+    return {"invite": call.store.write(make_invite, call.who.project, actor=call.who.pseudonym, **wanted)}
 
 
 def _queue(call: Call) -> dict[str, Any]:
-    found = call.store.queue(call.who.project)
+    found = call.store.read(review_queue, call.who.project)
     return {"tasks": [{**item, "body": _without_sources(item["body"])} for item in found]}
 
 
@@ -302,8 +306,14 @@ def _without_sources(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _adjudicate(call: Call) -> Receipt:
     label, reason, key = call.words("label", "reason", "key")
-    return call.store.adjudicate(
-        call.who.project, call.path["task"], label, reason=reason, actor=call.who.pseudonym, key=key
+    return call.store.write(
+        adjudicate,
+        call.who.project,
+        call.path["task"],
+        label,
+        reason=reason,
+        actor=call.who.pseudonym,
+        key=key,
     )
 
 

@@ -6,22 +6,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from plaudit.collect import review
-from plaudit.collect.adding import ADJUDICATION_REASONS
-from plaudit.collect.answers import known_answer
-from plaudit.collect.app.forms import field_of_form, label_from_form, values_of
+from plaudit.collect.adding import ADJUDICATION_REASONS, adjudicate, make_gold
+from plaudit.collect.answers import field_of_form, known_answer, label_from_form, values_of
 from plaudit.collect.app.managing import LabelRow, label_rows, manage_page, markdown_of, whole_number
 from plaudit.collect.app.pages import Answer, Form, Page, Sent, Shown, Visit, fresh_key
 from plaudit.collect.app.render import differences, speaker
-from plaudit.collect.app.saying import LETTERS, say_question
-from plaudit.collect.kinds import shown_task
+from plaudit.collect.app.saying import say_question
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.people import STANDINGS
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError
 from plaudit.collect.review import GivenLabel, TaskDetails
-from plaudit.collect.rows import text_of
+from plaudit.collect.tasks import shown_task
 from plaudit.data.records import plain_text
 
 _BEHIND = 99
@@ -64,14 +62,13 @@ def _queue_page(
         labels=len(rows),
         # In the order of their words: the order in which they came would tell who wrote which.
         notes=sorted(_notes(details, rows)),
-        letters=LETTERS,
         markdown=markdown_of(project),
         left=left,
         done=done,
         key=form.value("key") or fresh_key(),
         values=_values(form, shown),
         marks=_marks(visit, shown),
-        can_differ=shown["kind"] == "pair",
+        can_differ=_texts(shown) is not None,
         reason=form.value("decision_reason") or "",
         reasons=ADJUDICATION_REASONS,
         gold=form.value("gold") == "yes",
@@ -79,7 +76,7 @@ def _queue_page(
     )
 
 
-def _spread(rows: Sequence[LabelRow]) -> list[tuple[Markup, int]]:
+def _spread(rows: Sequence[LabelRow]) -> list[tuple[str, int]]:
     """What people chose, and how many chose it: of two answers from A to B, of others the most first."""
     counts = Counter(row.described.summary for row in rows)
     places = {row.described.summary: _strength(row.given) for row in rows}
@@ -107,10 +104,13 @@ def _values(form: Form, shown: Mapping[str, Any]) -> Mapping[str, list[str]]:
 
 def _marks(visit: Visit, shown: Mapping[str, Any]) -> Any:
     """The words in which two answers differ; None where nobody wants them."""
-    if visit.query.get("differences") != "yes" or shown["kind"] != "pair":
-        return None
-    first, second = (plain_text(text_of(answer)) for answer in shown["answers"])
-    return differences(first, second)
+    texts = _texts(shown)
+    return None if visit.query.get("differences") != "yes" or texts is None else differences(*texts)
+
+
+def _texts(shown: Mapping[str, Any]) -> tuple[str, str] | None:
+    compared = KINDS[shown["kind"]].compared_texts
+    return None if compared is None else compared(shown, {})
 
 
 def _notes(details: TaskDetails, rows: Sequence[LabelRow]) -> list[str]:
@@ -125,7 +125,8 @@ def _decide(visit: Visit) -> Answer:
         label = label_from_form(_shown(details, project), visit.form.fields)
         wants_gold = visit.form.value("gold") == "yes"
         _refuse_unknown_gold(wants_gold, label, details, project)
-        visit.store.adjudicate(
+        visit.store.write(
+            adjudicate,
             visit.who.project,
             details.id,
             label,
@@ -139,7 +140,7 @@ def _decide(visit: Visit) -> Answer:
         return _queue_page(visit, details, left=left, error=field_of_form(error))
     if wants_gold:
         # The same decision makes the same item: sent twice, it is there once.
-        visit.store.make_gold(visit.who.project, details.id, actor=visit.who.pseudonym)
+        visit.store.write(make_gold, visit.who.project, details.id, actor=visit.who.pseudonym)
     done = "gold" if wants_gold else "yes"
     return Sent(to=f"/manage/queue?after={details.seq}&done={done}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -18,8 +20,20 @@ from plaudit.collect.app.pages import (
 )
 from plaudit.collect.app.render import LANGUAGES
 from plaudit.collect.app.safety import RequestError, status_of
+from plaudit.collect.own import guidelines_read, own_preferences, read_guidelines
+from plaudit.collect.people import join_project, look_at_invite, set_preferences
+from plaudit.collect.project import Project, guidelines_version
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError
-from plaudit.collect.sessions import SESSION_DAYS, Opened
+from plaudit.collect.sessions import (
+    SESSION_DAYS,
+    Opened,
+    change_password,
+    end_session,
+    end_sessions,
+    list_sessions,
+    open_session,
+    sign_in,
+)
 
 _PARTICIPANT_WORDS = ("participant", "PROLIFIC_PID", "workerId", "participantId")
 _YEAR = 365 * 24 * 3600
@@ -49,7 +63,7 @@ def _sign_in(visit: Visit) -> Answer:
     project, name = visit.form.need("project"), visit.form.need("name")
     try:
         password = visit.form.need("password")
-        opened = visit.store.sign_in(project, name, password, replacing=visit.secret or None)
+        opened = sign_in(visit.store, project, name, password, replacing=visit.secret or None)
     except (NotFoundError, NotYoursError, TooOftenError) as error:
         return _sign_in_form(visit, project=project, name=name, error=str(error), status=status_of(error))
     return _entered(visit, opened, local_address(visit.form.value("next")))
@@ -72,7 +86,7 @@ def _look_for_cookie(visit: Visit) -> Answer:
 
 
 def _leave(visit: Visit) -> Answer:
-    visit.store.end_session(visit.secret)
+    visit.store.write(end_session, visit.secret)
     gone = Cookie(name=visit.site.cookie)
     return Shown(template="left.html", cookies=(gone,))
 
@@ -85,7 +99,7 @@ def _look_at_invite(visit: Visit) -> Answer:
 def _join_form(
     visit: Visit, *, name: str, participant: str, key: str, error: FieldError | None = None
 ) -> Shown:
-    invite = visit.store.look_at_invite(visit.path["invite"], key)
+    invite = visit.store.read(look_at_invite, visit.path["invite"], key)
     values: dict[str, Any] = {"invite": invite, "name": name, "participant": participant, "key": key}
     project = visit.store.project(invite.project)
     values |= {"error": error, "ask": project.ask, "guidelines": project.guidelines}
@@ -96,11 +110,12 @@ def _join(visit: Visit) -> Answer:
     form = visit.form
     name, participant = form.value("name") or "", form.value("participant") or ""
     # With the form's key: whoever clicks twice has used the invite with the first click.
-    invite = visit.store.look_at_invite(visit.path["invite"], form.value("key"))
+    invite = visit.store.read(look_at_invite, visit.path["invite"], form.value("key"))
     try:
         if not invite.panel and not form.value("password"):
             raise FieldError(field="password", found="nothing", expected="a password to come back with")
-        joined = visit.store.join(
+        joined = join_project(
+            visit.store,
             visit.path["invite"],
             participant if invite.panel else name,
             form.need("key"),
@@ -109,7 +124,7 @@ def _join(visit: Visit) -> Answer:
         )
     except FieldError as error:
         return _join_form(visit, name=name, participant=participant, key=form.need("key"), error=error)
-    opened = visit.store.open_session(joined.project, joined.pseudonym)
+    opened = visit.store.write(open_session, joined.project, joined.pseudonym)
     return _entered(visit, opened, "/")
 
 
@@ -118,7 +133,7 @@ def _start(visit: Visit) -> Answer:
     if solo is None:
         raise RequestError(404, "there is no such address")
     if solo.link.take(visit.path["secret"]):
-        opened = visit.store.open_session(solo.project, solo.pseudonym, by="link")
+        opened = visit.store.write(open_session, solo.project, solo.pseudonym, by="link")
         return _entered(visit, opened, "/label")
     # The same link in the same browser is somebody who came back.
     return Sent(to="/label") if visit.session is not None else Shown(template="closed.html", status=403)
@@ -133,15 +148,15 @@ def _set_language(visit: Visit) -> Answer:
 
 
 def _account(visit: Visit, *, error: FieldError | None = None) -> Shown:
-    sessions = visit.store.sessions(*visit.person)
+    sessions = visit.store.read(list_sessions, *visit.person)
     values = {"sessions": sessions, "error": error, "done": visit.query.get("done", "")}
     return Shown(template="account.html", values=values, status=200 if error is None else 422)
 
 
 def _change_password(visit: Visit) -> Answer:
     try:
-        opened = visit.store.change_password(
-            *visit.person, visit.form.need("old_password"), visit.form.need("new_password")
+        opened = change_password(
+            visit.store, *visit.person, visit.form.need("old_password"), visit.form.need("new_password")
         )
     except FieldError as error:
         return _account(visit, error=error)
@@ -149,7 +164,7 @@ def _change_password(visit: Visit) -> Answer:
 
 
 def _end_sessions(visit: Visit) -> Answer:
-    visit.store.end_sessions(*visit.person, visit.form.value("session"), actor=visit.who.pseudonym)
+    visit.store.write(end_sessions, *visit.person, visit.form.value("session"), actor=visit.who.pseudonym)
     return Sent(to="/account?done=sessions")
 
 
@@ -168,3 +183,72 @@ PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/account/sessions", scope="any", handler=_end_sessions),
 )
 """The pages of coming in and going out."""
+
+
+def _guidelines(visit: Visit) -> Answer:
+    project = visit.store.project(visit.who.project)
+    values = {
+        "words": project.guidelines,
+        "version": guidelines_version(project),
+        "read": visit.store.read(guidelines_read, *visit.person),
+    }
+    return Shown(template="guidelines.html", values=values)
+
+
+def _read_guidelines(visit: Visit) -> Answer:
+    version = visit.form.need("version")
+    # Those that were on the page: what changed while it was read is asked for again.
+    visit.store.write(read_guidelines, *visit.person, version)
+    return Sent(to="/label")
+
+
+def _preferences(visit: Visit) -> Answer:
+    return _preferences_page(visit, visit.store.read(own_preferences, *visit.person))
+
+
+def _preferences_page(
+    visit: Visit, chosen: Mapping[str, Sequence[str]], error: FieldError | None = None
+) -> Shown:
+    values = {
+        "upsetting": _declinable(visit.store.project(visit.who.project), chosen["declined"]),
+        "declined": chosen["declined"],
+        "languages_read": " ".join(chosen["languages"]),
+        "areas_known": ", ".join(chosen.get("areas", ())),
+        "error": error,
+        "notices": [("notice-preferences", "good")] if visit.query.get("notice") == "preferences" else [],
+    }
+    return Shown(template="preferences.html", values=values, status=200 if error is None else 422)
+
+
+def _declinable(project: Project, declined: Sequence[str]) -> list[str]:
+    """What may be declined, with what was declined already and is asked for no more."""
+    return [*project.upsetting, *(word for word in declined if word not in project.upsetting)]
+
+
+def _prefer(visit: Visit) -> Answer:
+    chosen = {
+        "declined": visit.form.many("declined"),
+        "languages": (visit.form.value("languages") or "").split(),
+        # With the comma of Arabic too.
+        "areas": [area.strip() for area in re.split("[,،]", visit.form.value("areas") or "") if area.strip()],
+    }
+    try:
+        visit.store.write(set_preferences, *visit.person, **chosen)
+    except FieldError as error:
+        return _preferences_page(visit, chosen, error)
+    return Sent(to="/preferences?notice=preferences")
+
+
+def _keys(visit: Visit) -> Answer:
+    del visit
+    return Shown(template="keys.html")
+
+
+READING_PAGES: tuple[Page, ...] = (
+    Page(method="GET", path="/guidelines", scope="label", handler=_guidelines),
+    Page(method="POST", path="/guidelines/read", scope="label", handler=_read_guidelines),
+    Page(method="GET", path="/preferences", scope="label", handler=_preferences),
+    Page(method="POST", path="/preferences", scope="label", handler=_prefer),
+    Page(method="GET", path="/keys", scope="any", handler=_keys),
+)
+"""The pages beside the tasks."""

@@ -12,14 +12,42 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plaudit.collect import conversation
-from plaudit.collect.answering import FLAG_REASONS, SKIP_REASONS
-from plaudit.collect.answers import CONVERSATIONS
-from plaudit.collect.app.forms import draft_of, field_of_form, is_answer_field, label_from_form, values_of
+from plaudit.collect.answering import (
+    FLAG_REASONS,
+    SKIP_REASONS,
+    add_note,
+    own_history,
+    report_task,
+    revise_answer,
+    save_conversation,
+    save_draft,
+    skip_task,
+    submit_answer,
+    undo_answer,
+)
+from plaudit.collect.answers import (
+    draft_of,
+    field_of_form,
+    free_texts,
+    is_answer_field,
+    label_from_form,
+    values_of,
+)
 from plaudit.collect.app.pages import Answer, Page, Sent, Shown, Stream, Visit, fresh_key
 from plaudit.collect.app.render import differences, speaker, words
 from plaudit.collect.app.safety import MOST_OF_A_KEY, error_details
-from plaudit.collect.app.saying import say_label, say_moment, say_question
-from plaudit.collect.desk import Nothing
+from plaudit.collect.app.saying import say_label, say_moment, say_question, turns_of_label
+from plaudit.collect.desk import Nothing, next_task
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import Kind, text_of
+from plaudit.collect.own import (
+    completion_code,
+    guidelines_read,
+    own_answer,
+    own_lease,
+    own_progress,
+    qualification,
+)
 from plaudit.collect.project import guidelines_version
 from plaudit.collect.refusals import (
     FieldError,
@@ -28,7 +56,6 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
-from plaudit.collect.rows import text_of
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 
@@ -44,32 +71,15 @@ _NOTICES: Mapping[str, str] = {
     "saved": "good",
     "revised": "good",
 }
-_FAULTS = {
-    "strength": "fault-strength",
-    "place": "fault-place",
-    "points": "fault-points",
-    "answer": "fault-answer",
-    "step": "fault-step",
-    "turns": "fault-turns",
-    "messages": "fault-turns",
-    "success": "fault-success",
-    "message": "fault-message",
-    "note": "fault-note",
-    "report": "fault-report",
-}
+_FAULTS = {"note": "fault-note", "report": "fault-report"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFault:
-    """What is wrong with a field, in the words of the reader's language.
-
-    Example: ``PageFault(field="strength", message="Choose one of these first.")``
-    """
+    """What is wrong with a field, in the words of the reader's language."""
 
     field: str
-    """The form's field."""
     message: str
-    """What is said under it."""
 
     def __str__(self) -> str:
         return self.message
@@ -77,19 +87,14 @@ class PageFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task on a page, to be answered, or with an answer to be changed.
-
-    Example: ``Task(assignment="w7", shown=lease.shown, guidelines="5499befb38db", values={})``
-    """
+    """A task on a page, to be answered, or with an answer to be changed."""
 
     assignment: str
     """What the answer is sent for."""
     shown: Mapping[str, Any]
-    """What the person sees."""
     guidelines: str
     """The version of the guidelines that holds for it."""
     values: Mapping[str, Sequence[str]]
-    """What the fields hold."""
     label: Mapping[str, Any] | None = None
     """The answer that is to be changed; None while there is none."""
 
@@ -101,9 +106,9 @@ def _label(visit: Visit) -> Answer:
     """The task that the person holds, or a new one."""
     project = visit.store.project(visit.who.project)
     version = guidelines_version(project)
-    if version and visit.store.guidelines_read(*visit.person) != version:
+    if version and visit.store.read(guidelines_read, *visit.person) != version:
         return Sent(to="/guidelines")
-    found = _wanted(visit) or visit.store.next(*visit.person)
+    found = _wanted(visit) or visit.store.write(next_task, *visit.person)
     if isinstance(found, Nothing):
         return _resting(visit, found)
     values = {} if found.draft is None else values_of(found.shown, found.draft)
@@ -111,12 +116,16 @@ def _label(visit: Visit) -> Answer:
     return _task_page(visit, task, notices=_notices(visit))
 
 
+def _kind(task: Task) -> Kind:
+    return KINDS[task.shown["kind"]]
+
+
 def _wanted(visit: Visit) -> Any:
     """The task that an address names, unless it is answered by now."""
     assignment = visit.query.get("at")
     if assignment is None or visit.who.standing in ("suspended", "failed"):
         return None
-    return visit.store.lease(*visit.person, assignment)
+    return visit.store.read(own_lease, *visit.person, assignment)
 
 
 def _notices(visit: Visit) -> list[tuple[str, str]]:
@@ -124,7 +133,7 @@ def _notices(visit: Visit) -> list[tuple[str, str]]:
     found = list[tuple[str, str]]()
     after, named = visit.query.get("after"), visit.query.get("notice", "")
     if after is not None:
-        before = visit.store.answer(*visit.person, after)
+        before = visit.store.read(own_answer, *visit.person, after)
         if before is not None and before.surplus:
             found.append(("notice-surplus", "warn"))
     if named in _NOTICES:
@@ -139,13 +148,15 @@ def _task_page(
     notices: Sequence[tuple[str, str]] = (),
     error: FieldError | PageFault | None = None,
 ) -> Shown:
-    edit, kind = task.label is not None, task.shown["kind"]
+    edit = task.label is not None
     absent = {"language": "", "markdown": False, "blurred": False, "category": "", "draft": "", "anchors": {}}
     shown = {**absent, "ties": True, **task.shown}
     draft = plain_text(text_of(shown["draft"])) if shown["draft"] else ""
-    turns = _turns(visit, task) if kind in CONVERSATIONS else []
+    turns = _turns(visit, task) if _kind(task).conversation is not None else []
+    compared = _kind(task).compared_texts
+    texts = None if compared is None else compared(task.shown, task.values)
     speak = speaker(visit.language)
-    progress = visit.store.own_progress(*visit.person)
+    progress = visit.store.read(own_progress, *visit.person)
     values = {
         "shown": shown,
         "question": say_question(shown, speak),
@@ -162,7 +173,8 @@ def _task_page(
         "notices": [*notices, *_passed(visit, progress.answered)],
         "error": _fault(visit, error) if isinstance(error, FieldError) else error,
         "rest": _break_minutes(visit),
-        "marks": _marks(visit, task, draft),
+        "marks": differences(*texts) if texts and visit.query.get("differences") == "yes" else None,
+        "can_differ": texts is not None,
         "skip_reasons": SKIP_REASONS,
         "report_options": [(reason, speak(f"report-{reason}")) for reason in FLAG_REASONS],
     }
@@ -171,7 +183,10 @@ def _task_page(
 
 def _fault(visit: Visit, error: FieldError) -> PageFault:
     found = field_of_form(error)
-    key = _FAULTS.get(found.field.partition("-")[0])
+    known = _FAULTS
+    for kind in KINDS.values():
+        known = {**known, **kind.faults}
+    key = known.get(found.field.partition("-")[0])
     # What has no words of its own is rare: a text that is too long, or a page that was tampered with.
     message = str(error) if key is None else words(visit.language)[key]
     return PageFault(field=found.field, message=message)
@@ -179,29 +194,8 @@ def _fault(visit: Visit, error: FieldError) -> PageFault:
 
 def _turns(visit: Visit, task: Task) -> list[dict[str, Any]]:
     if task.label is not None:
-        return _turns_of(task.label)
+        return turns_of_label(task.label)
     return conversation.shown_conversation(visit.store, *visit.person, task.assignment)
-
-
-def _turns_of(label: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The turns of a conversation's label."""
-    if "turns" in label:
-        return [dict(turn) for turn in label["turns"]]
-    messages = [message["content"] for message in label.get("messages", ())]
-    pairs = zip(messages[::2], messages[1::2], strict=True)
-    return [{"message": message, "answers": [answer], "strength": None} for message, answer in pairs]
-
-
-def _marks(visit: Visit, task: Task, draft: str) -> Any:
-    """The words in which two answers, or a draft and its edit, differ; None where nobody asked."""
-    if visit.query.get("differences") != "yes":
-        return None
-    if task.shown["kind"] == "pair":
-        first, second = (plain_text(text_of(answer)) for answer in task.shown["answers"])
-        return differences(first, second)
-    if task.shown["kind"] == "write" and draft:
-        return differences(draft, (*task.values.get("answer", ()), draft)[0])
-    return None
 
 
 def _break_minutes(visit: Visit) -> int:
@@ -214,14 +208,14 @@ def _break_minutes(visit: Visit) -> int:
 
 def _qualification(visit: Visit) -> Any:
     """How far the person is with qualifying; None where nobody asks for it."""
-    return visit.store.qualification(*visit.person) if visit.who.standing == "qualifying" else None
+    return visit.store.read(qualification, *visit.person) if visit.who.standing == "qualifying" else None
 
 
 def _passed(visit: Visit, answered: int) -> list[tuple[str, str]]:
     """The good news, on the first page behind the last item."""
     if visit.who.standing != "active":
         return []
-    found = visit.store.qualification(*visit.person)
+    found = visit.store.read(qualification, *visit.person)
     # By the count and not by a mark that is kept: it is read once, and hardly ever twice.
     is_news = found.state == "passed" and found.answered == answered == found.needed
     return [("notice-qualified", "good")] if is_news else []
@@ -234,10 +228,10 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
         "reason": found.reason,
         "until": "" if found.until is None else say_moment(found.until),
         "notices": _notices(visit),
-        "qualification": visit.store.qualification(*visit.person) if found.reason == "failed" else None,
-        "code": visit.store.completion(*visit.person) if found.reason == "done" else None,
+        "qualification": visit.store.read(qualification, *visit.person) if found.reason == "failed" else None,
+        "code": visit.store.read(completion_code, *visit.person) if found.reason == "done" else None,
         "typed": typed,
-        "last": None if is_over else visit.store.own_progress(*visit.person).last,
+        "last": None if is_over else visit.store.read(own_progress, *visit.person).last,
         "key": fresh_key(),
     }
     return Shown(template="resting.html", values=values, status=status)
@@ -249,10 +243,10 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
 def _task_of(visit: Visit, assignment: str) -> Task:
     """The task of a form, with what was filled in; answered or not."""
     values = dict(visit.form.fields)
-    lease = visit.store.lease(*visit.person, assignment)
+    lease = visit.store.read(own_lease, *visit.person, assignment)
     if lease is not None:
         return Task(assignment=assignment, shown=lease.shown, guidelines=lease.guidelines, values=values)
-    answer = visit.store.answer(*visit.person, assignment)
+    answer = visit.store.read(own_answer, *visit.person, assignment)
     if answer is None:
         raise NotYoursError("this answer was taken back meanwhile; open your tasks to give it again")
     return Task(
@@ -272,7 +266,7 @@ def _submit(visit: Visit) -> Answer:
     try:
         _refuse_unsent(task)
         label = label_from_form(task.shown, task.values)
-        visit.store.submit(*visit.person, assignment, key, label, **_timing(visit))
+        visit.store.write(submit_answer, *visit.person, assignment, key, label, **_timing(visit))
     except FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)
     except (KeyConflictError, NotYoursError):
@@ -284,13 +278,12 @@ def _submit(visit: Visit) -> Answer:
 
 def _refuse_unsent(task: Task) -> None:
     """A message that was written and not sent would be lost with the end of its conversation."""
-    if task.shown["kind"] in CONVERSATIONS and any(text.strip() for text in task.values.get("message", ())):
+    if _kind(task).conversation is not None and any(text.strip() for text in task.values.get("message", ())):
         raise FieldError(field="message", found="words that were not sent", expected="an empty field")
 
 
 def _typed(visit: Visit) -> list[str]:
-    """The texts that a person wrote into a form."""
-    names = ("answer", "why", "worked", "message", "note", "report-words")
+    names = (*free_texts(), "message", "note", "report-words")
     return [text for name in names for text in visit.form.many(name) if text.strip()]
 
 
@@ -311,15 +304,14 @@ def _number(visit: Visit, name: str, most: float) -> float | None:
 def _conflict(visit: Visit, task: Task) -> Shown:
     """Another answer to a task that was answered: in a second tab, or from a page that was sent before."""
     assert task.label is not None
-    speak = speaker(visit.language)
     try:
-        second = say_label(task.shown, label_from_form(task.shown, task.values), speak)
+        second = say_label(task.shown, label_from_form(task.shown, task.values), visit.language)
     except FieldError as error:
         second = str(_fault(visit, error))
     values = {
         "assignment": task.assignment,
         "key": fresh_key(),
-        "first": say_label(task.shown, task.label, speak),
+        "first": say_label(task.shown, task.label, visit.language),
         "second": second,
         "typed": _typed(visit),
         "fields": [
@@ -330,7 +322,6 @@ def _conflict(visit: Visit, task: Task) -> Shown:
 
 
 def _draft(visit: Visit) -> Answer:
-    """Keep what is filled in, and go on with the same task."""
     assignment = visit.form.need("assignment")
     _keep(visit, assignment)
     marks = visit.form.value("differences")
@@ -339,20 +330,20 @@ def _draft(visit: Visit) -> Answer:
 
 
 def _keep(visit: Visit, assignment: str) -> None:
-    visit.store.draft(*visit.person, assignment, draft_of(visit.form.fields))
+    visit.store.write(save_draft, *visit.person, assignment, draft_of(visit.form.fields))
 
 
 def _skip(visit: Visit) -> Answer:
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
     # Of the same page as the answer, so the key is told apart: going back and answering is no repetition.
-    visit.store.skip(*visit.person, assignment, f"{key}-skip", visit.form.value("reason") or "")
+    visit.store.write(skip_task, *visit.person, assignment, f"{key}-skip", visit.form.value("reason") or "")
     return Sent(to="/label?notice=skipped")
 
 
 def _undo(visit: Visit) -> Answer:
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
-    answer = visit.store.answer(*visit.person, assignment)
-    visit.store.undo(*visit.person, assignment, key)
+    answer = visit.store.read(own_answer, *visit.person, assignment)
+    visit.store.write(undo_answer, *visit.person, assignment, key)
     # None where the same click came twice: it is taken back already.
     if answer is not None:
         _put_back(visit, assignment, answer.label)
@@ -361,11 +352,11 @@ def _undo(visit: Visit) -> Answer:
 
 def _put_back(visit: Visit, assignment: str, label: Mapping[str, Any]) -> None:
     """Fill the task in with the answer that was taken back, a conversation with its turns."""
-    turns = [{**turn, "key": f"undone-{number}"} for number, turn in enumerate(_turns_of(label))]
+    turns = [{**turn, "key": f"undone-{number}"} for number, turn in enumerate(turns_of_label(label))]
     if turns:
-        visit.store.save_conversation(*visit.person, assignment, {"turns": turns})
+        visit.store.write(save_conversation, *visit.person, assignment, {"turns": turns})
     rest = {name: value for name, value in label.items() if name not in ("turns", "messages")}
-    visit.store.draft(*visit.person, assignment, rest)
+    visit.store.write(save_draft, *visit.person, assignment, rest)
 
 
 def _note(visit: Visit) -> Answer:
@@ -384,10 +375,10 @@ def _annotate(visit: Visit, field: str, done: str) -> Answer:
         error = FieldError(field=field, found="nothing", expected="words")
         return _task_page(visit, replace(_task_of(visit, assignment), label=None), error=error)
     if field == "note":
-        visit.store.note(*visit.person, assignment, f"{key}-note", given)
+        visit.store.write(add_note, *visit.person, assignment, f"{key}-note", given)
     else:
         text = visit.form.value("report-words") or ""
-        visit.store.flag(*visit.person, assignment, f"{key}-report", given, text)
+        visit.store.write(report_task, *visit.person, assignment, f"{key}-report", given, text)
     _keep(visit, assignment)
     return Sent(to=f"/label?at={assignment}&notice={done}")
 
@@ -406,12 +397,11 @@ def _turn(visit: Visit) -> Answer:
         # Whatever it is: the message stands in its field again.
         return _task_page(visit, replace(task, label=None), error=_unsent(visit, error))
     draft = {name: values for name, values in visit.form.fields.items() if name != "message"}
-    visit.store.draft(*visit.person, assignment, draft_of(draft))
+    visit.store.write(save_draft, *visit.person, assignment, draft_of(draft))
     return Sent(to=f"/label?at={assignment}#turns")
 
 
 def _unsent(visit: Visit, error: UserError) -> PageFault:
-    """Why a message was not sent."""
     own_words = {FieldError: "fault-say", ModelUnavailableError: "fault-model"}
     key = own_words.get(type(error))
     return PageFault(field="message", message=str(error) if key is None else words(visit.language)[key])
@@ -431,11 +421,11 @@ def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]])
     """The parts, and words in place of the rest where it fails: the status of the answer is long gone."""
     try:
         yield from parts
-        lease = visit.store.lease(*visit.person, assignment)
+        lease = visit.store.read(own_lease, *visit.person, assignment)
         draft = {} if lease is None or lease.draft is None else values_of(lease.shown, lease.draft)
         # The message was said: it must not stand in its field again.
         rest = {name: values for name, values in draft.items() if name != "message"}
-        visit.store.draft(*visit.person, assignment, draft_of(rest))
+        visit.store.write(save_draft, *visit.person, assignment, draft_of(rest))
     except UserError as error:
         yield {"error": error_details(error) | {"message": _unsent(visit, error).message}}
 
@@ -459,7 +449,7 @@ def _choose(visit: Visit) -> Answer:
     except FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)
     draft = {name: values for name, values in visit.form.fields.items() if name != "strength"}
-    visit.store.draft(*visit.person, assignment, draft_of(draft))
+    visit.store.write(save_draft, *visit.person, assignment, draft_of(draft))
     return Sent(to=f"/label?at={assignment}#turns")
 
 
@@ -467,12 +457,11 @@ def _choose(visit: Visit) -> Answer:
 
 
 def _edit(visit: Visit) -> Answer:
-    """An answer, to be changed."""
     return _task_page(visit, _answered(visit))
 
 
 def _answered(visit: Visit) -> Task:
-    answer = visit.store.answer(*visit.person, visit.path["assignment"])
+    answer = visit.store.read(own_answer, *visit.person, visit.path["assignment"])
     if answer is None:
         raise NotYoursError("there is no answer of yours to this task that could be changed")
     return Task(
@@ -492,7 +481,9 @@ def _revise(visit: Visit) -> Answer:
     try:
         label = {**held, **label_from_form(task.shown, task.values)}
         seconds = _timing(visit)["seconds"]
-        visit.store.revise(*visit.person, task.assignment, visit.form.need("key"), label, seconds=seconds)
+        visit.store.write(
+            revise_answer, *visit.person, task.assignment, visit.form.need("key"), label, seconds=seconds
+        )
     except FieldError as error:
         return _task_page(visit, task, error=error)
     return Sent(to="/history?notice=revised")
@@ -502,15 +493,14 @@ def _history(visit: Visit) -> Answer:
     before = visit.query.get("before", "")
     # In ASCII and short: a raised 2 is a digit to isdigit, and a database holds no number of twenty digits.
     number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
-    found = visit.store.history(*visit.person, _LISTED, number)
-    speak = speaker(visit.language)
+    found = visit.store.read(own_history, *visit.person, _LISTED, number)
     entries = [
         {
             "assignment": answer["assignment"],
             "at": answer["at"],
             "when": say_moment(answer["at"]),
             "question": _beginning(answer["shown"], answer["label"]),
-            "said": say_label(answer["shown"], answer["label"], speak),
+            "said": say_label(answer["shown"], answer["label"], visit.language),
         }
         for answer in found
     ]
@@ -521,7 +511,7 @@ def _history(visit: Visit) -> Answer:
 
 def _beginning(shown: Mapping[str, Any], label: Mapping[str, Any]) -> str:
     """The first words of what was asked, by which a person knows a task again."""
-    turns = _turns_of(label)
+    turns = turns_of_label(label)
     prompt = shown["prompt"]
     text = plain_text(text_of(prompt)) if prompt else turns[0]["message"] if turns else ""
     line = " ".join(text.split())

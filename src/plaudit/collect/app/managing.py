@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.collect import review
-from plaudit.collect.app.describing import Described, describe
+from plaudit.collect.adding import add_tasks, close_task, make_gold
 from plaudit.collect.app.pages import Answer, File, Page, Sent, Shown, Visit
 from plaudit.collect.app.safety import MOST_TASKS, RequestError, parse_json, status_of
-from plaudit.collect.app.saying import LETTERS
+from plaudit.collect.app.saying import Described, describe
 from plaudit.collect.export import EmptyExportError, Filters, export
-from plaudit.collect.kinds import check_task
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import LETTERS
+from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError, NotFoundError
 from plaudit.collect.review import TASK_STATES, TRAIL_KINDS, GivenLabel, TaskDetails
+from plaudit.collect.tasks import check_task
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("/manage", "manage-nav-overview", "read"),
@@ -67,7 +70,7 @@ def whole_number(words: Mapping[str, str], name: str, otherwise: int = 0) -> int
 
 
 def _overview(visit: Visit) -> Answer:
-    status = visit.store.status(visit.who.project)
+    status = visit.store.read(project_status, visit.who.project)
     days = review.labels_per_day(visit.store, visit.who.project)
     project = visit.store.project(visit.who.project)
     return manage_page(
@@ -117,15 +120,11 @@ def task_of_visit(visit: Visit) -> TaskDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRow:
-    """A label of a page, as it was given and in words.
-
-    Example: ``LabelRow(given=given, described=described)``
-    """
+    """A label of a page, as it was given and in words."""
 
     given: GivenLabel
     """Who gave it, when, for what."""
     described: Described
-    """What it says."""
 
 
 def label_rows(visit: Visit, details: TaskDetails, project: Project) -> list[LabelRow]:
@@ -150,7 +149,6 @@ def _task_page(visit: Visit, *, reason: str = "", error: FieldError | None = Non
         task=details,
         rows=sorted(rows, key=lambda row: row.described.summary) if blind else rows,
         blind=blind,
-        letters=LETTERS,
         markdown=markdown_of(project),
         closed=_closing_reason(visit, details),
         done=visit.query.get("done", ""),
@@ -162,7 +160,6 @@ def _task_page(visit: Visit, *, reason: str = "", error: FieldError | None = Non
 
 
 def markdown_of(project: Project) -> bool:
-    """Whether a project's texts are Markdown."""
     return getattr(project, "text", "plain") == "markdown"
 
 
@@ -189,7 +186,9 @@ def _close(visit: Visit) -> Answer:
     # Sent twice it is closed once.
     if details.state != "closed":
         try:
-            visit.store.close_task(visit.who.project, details.id, reason=reason, actor=visit.who.pseudonym)
+            visit.store.write(
+                close_task, visit.who.project, details.id, reason=reason, actor=visit.who.pseudonym
+            )
         except FieldError as error:
             return _task_page(visit, reason=reason, error=error)
     return Sent(to=f"/manage/tasks/{details.id}?done=closed")
@@ -198,7 +197,7 @@ def _close(visit: Visit) -> Answer:
 def _make_gold(visit: Visit) -> Answer:
     details = task_of_visit(visit)
     try:
-        visit.store.make_gold(visit.who.project, details.id, actor=visit.who.pseudonym)
+        visit.store.write(make_gold, visit.who.project, details.id, actor=visit.who.pseudonym)
     except FieldError as error:
         return _task_page(visit, error=error)
     return Sent(to=f"/manage/tasks/{details.id}?done=gold")
@@ -209,10 +208,7 @@ def _make_gold(visit: Visit) -> Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFault:
-    """What is wrong with a line of tasks.
-
-    Example: ``LineFault(line=3, message="prompt: expected a text, found nothing")``
-    """
+    """What is wrong with a line of tasks."""
 
     line: int
     """Its number in what was sent; the first is 1."""
@@ -245,12 +241,7 @@ def _add_page(
 
 
 def _example(project: Project) -> str:
-    body: dict[str, Any] = {"prompt": "Why is the sky blue?"}
-    answers = {"pair": 2, "rate": 2, "rank": 3}.get(project.ask, 0)
-    if answers:
-        body["candidates"] = [{"text": f"Answer {LETTERS[place]} …"} for place in range(answers)]
-    if project.ask == "steps":
-        body["steps"] = ["Light meets air.", "Air scatters blue light most."]
+    body = {"prompt": "Why is the sky blue?", **KINDS[project.ask].example}
     return json.dumps(body, ensure_ascii=False)
 
 
@@ -263,7 +254,7 @@ def _add_tasks(visit: Visit) -> Answer:
     if not bodies:
         error = FieldError(field="lines", found="nothing", expected="a task on each line")
         return _add_page(visit, lines=lines, error=error)
-    added = visit.store.add_tasks(project.name, bodies, actor=visit.who.pseudonym)
+    added = visit.store.write(add_tasks, project.name, bodies, actor=visit.who.pseudonym)
     return Sent(to=f"/manage/add?added={added.added}&repeated={added.repeated}")
 
 

@@ -32,10 +32,10 @@ from plaudit.collect.app.safety import (
     refuse_scope,
     status_of,
 )
-from plaudit.collect.people import Identity
+from plaudit.collect.people import Identity, record_refusal
 from plaudit.collect.quality.cache import Reports
 from plaudit.collect.refusals import FieldError, NotYoursError, checked_text
-from plaudit.collect.sessions import Session
+from plaudit.collect.sessions import Session, find_session
 from plaudit.collect.store import LabelStore
 from plaudit.data.fields import describe_value
 from plaudit.errors import UserError
@@ -51,10 +51,7 @@ LANGUAGE_COOKIE = "plaudit-language"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where the app stands, and for whom.
-
-    Example: ``Site(hosts=("127.0.0.1:8080", "localhost:8080"), port=8080)``
-    """
+    """Where the app stands, and for whom."""
 
     hosts: tuple[str, ...] = ()
     """The names under which it may be called; another one is a web page that plays tricks with addresses."""
@@ -69,7 +66,6 @@ class Site:
 
     @property
     def cookie(self) -> str:
-        """The name of the session's cookie."""
         return "__Host-plaudit" if self.behind else f"plaudit-{self.port}"
 
     @property
@@ -89,31 +85,22 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solo:
-    """The one person of an app on their own machine, who comes in by a link that works once.
-
-    Example: ``Solo(project="pairs", pseudonym="r1", link=OnceLink.new())``
-    """
+    """The one person of an app on their own machine, who comes in by a link that works once."""
 
     project: str
-    """The only project."""
     pseudonym: str
-    """The person."""
     link: OnceLink
     """How the browser is let in."""
 
 
 class OnceLink:
-    """A secret that works once.
-
-    Example: ``OnceLink.new().secret``
-    """
+    """A secret that works once."""
 
     def __init__(self, secret: str) -> None:
         self.secret, self._is_left = secret, True
 
     @staticmethod
     def new() -> OnceLink:
-        """A fresh one."""
         return OnceLink(secrets.token_urlsafe(24))
 
     def take(self, word: str) -> bool:
@@ -126,10 +113,7 @@ class OnceLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The fields of a form, as a browser sends them.
-
-    Example: ``Form(fields={"strength": ("2",)}).value("strength") == "2"``
-    """
+    """The fields of a form, as a browser sends them."""
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Every name with its values, in order."""
@@ -155,21 +139,15 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """A request that was let in.
-
-    Example: ``Visit(store=store, site=site, path={}, query={}, language="en", form_token="…")``
-    """
+    """A request that was let in."""
 
     store: LabelStore
-    """The store."""
     site: Site
-    """Where the app stands."""
     path: Mapping[str, str]
     """What stands for the braces of the address."""
     query: Mapping[str, str]
     """What stands behind its question mark."""
     language: str
-    """The language of the page."""
     form_token: str
     """What the page's forms send back."""
     address: str = "/"
@@ -177,9 +155,7 @@ class Visit:
     session: Session | None = None
     """The session; None of somebody who is not signed in."""
     secret: str = field(default="", repr=False)
-    """What the session's cookie holds."""
     form: Form = field(default_factory=Form)
-    """What was filled in."""
     sent: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What a script sent as JSON."""
 
@@ -200,93 +176,61 @@ class Visit:
         return self.site.solo is not None
 
     def may(self, scope: str) -> bool:
-        """Whether whoever asks may do this."""
         return self.session is not None and scope in self.session.identity.scopes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
-    """A cookie that an answer sets, or takes away.
-
-    Example: ``Cookie(name="plaudit-8080", value="s_…", seconds=604800)``
-    """
+    """A cookie that an answer sets, or takes away."""
 
     name: str
-    """Its name."""
     value: str = ""
     """Its value; empty to take it away."""
     seconds: int = 0
-    """How long it stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A page.
-
-    Example: ``Shown(template="label.html", values={"task": lease})``
-    """
+    """A page."""
 
     template: str
-    """Which one."""
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What it shows."""
     status: int = 200
-    """The status of HTTP."""
     cookies: tuple[Cookie, ...] = ()
-    """What it sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A form that was taken: the browser goes on to another page.
-
-    Example: ``Sent(to="/label")``
-    """
+    """A form that was taken: the browser goes on to another page."""
 
     to: str
-    """An address of this app."""
     cookies: tuple[Cookie, ...] = ()
-    """What it sets."""
 
     def __post_init__(self) -> None:
-        """Refuse to lead anywhere else."""
         assert self.to == local_address(self.to, otherwise=""), self.to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """Something to save.
-
-    Example: ``File(name="pay.csv", content=b"…", media_type="text/csv; charset=utf-8")``
-    """
+    """Something to save."""
 
     name: str
     """What it is called: letters, digits, dots and dashes."""
     content: bytes
-    """Its bytes."""
     media_type: str
-    """What it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Json:
-    """An answer to a script of the pages.
-
-    Example: ``Json(value={"until": "2026-03-01T12:30:00Z"})``
-    """
+    """An answer to a script of the pages."""
 
     value: Any
-    """What it says."""
     status: int = 200
-    """The status of HTTP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """An answer that comes in parts, a line of JSON each, to a script of the pages.
-
-    Example: ``Stream(parts=iter([{"words": "Hel"}, {"words": "lo"}]))``
-    """
+    """An answer that comes in parts, a line of JSON each, to a script of the pages."""
 
     parts: Iterator[Any]
     """The parts, each as it comes."""
@@ -298,10 +242,7 @@ Answer = Shown | Sent | File | Json | Stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One thing that a browser may ask.
-
-    Example: ``Page(method="GET", path="/label", scope="label", handler=_label)``
-    """
+    """One thing that a browser may ask."""
 
     method: str
     """GET or POST; a GET changes nothing but what it gives out."""
@@ -316,7 +257,6 @@ class Page:
     lane: Lane = ""
     """Which threads do it: those of ``model`` or ``password`` where it waits for long."""
     most: int = MOST_FORM_BYTES
-    """The largest body."""
 
 
 def page_routes(store: LabelStore, site: Site, pages: Sequence[Page]) -> list[Route]:
@@ -381,7 +321,7 @@ def _handled(page: Page, visit: Visit, request: Request, content: bytes) -> Answ
         # The audit trail: who tried what is not theirs.
         if error.tried_in is not None:
             actor = "nobody" if visit.session is None else visit.who.pseudonym
-            visit.store.refused(error.tried_in, actor, f"{page.method} {page.path}: {error}")
+            visit.store.write(record_refusal, error.tried_in, actor, f"{page.method} {page.path}: {error}")
         raise
 
 
@@ -434,7 +374,7 @@ def _has_token(page: Page, visit: Visit, request: Request) -> bool:
 def _session_of(store: LabelStore, site: Site, request: Request) -> tuple[Session | None, str, Cookie | None]:
     """The session, the secret that form tokens are made of, and the cookie of a guest who is new."""
     secret = request.cookies.get(site.cookie, "")
-    session = store.session(secret) if secret else None
+    session = find_session(store, secret) if secret else None
     if session is not None:
         return session, secret, None
     guest = request.cookies.get(site.guest_cookie, "")
@@ -570,7 +510,6 @@ _MENU: tuple[tuple[str, str, str], ...] = (
 
 
 def _menu(visit: Visit) -> list[dict[str, Any]]:
-    """Where whoever is signed in may go."""
     if visit.session is None:
         return []
     here = visit.address.partition("?")[0]

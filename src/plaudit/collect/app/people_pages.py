@@ -10,10 +10,13 @@ from plaudit.collect import review
 from plaudit.collect.app.managing import manage_page
 from plaudit.collect.app.pages import Answer, File, Form, Page, Sent, Shown, Visit, fresh_key, local_address
 from plaudit.collect.app.safety import status_of
-from plaudit.collect.pay import pay_csv
-from plaudit.collect.people import SCOPES, STANDINGS, Panel
+from plaudit.collect.own import qualification
+from plaudit.collect.people import SCOPES, STANDINGS, Panel, end_invite, make_invite, revoke, set_standing
+from plaudit.collect.privacy import erase_person, export_person
+from plaudit.collect.progress import pay_csv, pay_rows, project_people
 from plaudit.collect.quality.cache import read_report
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotYoursError
+from plaudit.collect.sessions import end_sessions, list_sessions
 from plaudit.errors import UserError
 
 _STANDING_KINDS = ("joined", "standing-set", "revoked", "erased")
@@ -24,7 +27,7 @@ def _people(visit: Visit) -> Answer:
     return manage_page(
         visit,
         "manage_people.html",
-        people=visit.store.annotators(visit.who.project),
+        people=visit.store.read(project_people, visit.who.project),
         # A reviewer decides about pseudonyms; whose they are is the owner's to know.
         named=visit.may("manage"),
         done=visit.query.get("done", ""),
@@ -50,13 +53,13 @@ def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None 
         person=row,
         named=named,
         gone=gone,
-        sessions=visit.store.sessions(project, pseudonym) if named and not gone else [],
+        sessions=visit.store.read(list_sessions, project, pseudonym) if named and not gone else [],
         history=review.trail(visit.store, project, kinds=_STANDING_KINDS, subject=pseudonym),
         standings=STANDINGS,
         standing=form.value("standing") or row["standing"],
         reason=form.value("reason") or "",
         decides=not gone and _why_not(visit, row) is None,
-        qualification=visit.store.qualification(project, pseudonym),
+        qualification=visit.store.read(qualification, project, pseudonym),
         figures=_figures(visit, pseudonym),
         done=visit.query.get("done", ""),
         error=error,
@@ -88,8 +91,13 @@ def _set_standing(visit: Visit) -> Answer:
     # Sent twice it is decided once: what holds already is not decided again.
     if standing != row["standing"]:
         try:
-            visit.store.set_standing(
-                visit.who.project, row["pseudonym"], standing, reason=reason, actor=visit.who.pseudonym
+            visit.store.write(
+                set_standing,
+                visit.who.project,
+                row["pseudonym"],
+                standing,
+                reason=reason,
+                actor=visit.who.pseudonym,
             )
         except FieldError as error:
             return _person_page(visit, row, error=error)
@@ -102,15 +110,17 @@ def _end_sessions(visit: Visit) -> Answer:
     wanted = visit.form.value("session")
     if wanted is None:
         # Tokens too: whoever is signed out everywhere does not come in by a program either.
-        visit.store.revoke(visit.who.project, row["pseudonym"], actor=visit.who.pseudonym)
+        visit.store.write(revoke, visit.who.project, row["pseudonym"], actor=visit.who.pseudonym)
     else:
-        visit.store.end_sessions(visit.who.project, row["pseudonym"], wanted, actor=visit.who.pseudonym)
+        visit.store.write(
+            end_sessions, visit.who.project, row["pseudonym"], wanted, actor=visit.who.pseudonym
+        )
     return Sent(to=f"/manage/people/{row['pseudonym']}?done=sessions")
 
 
 def _export_person(visit: Visit) -> Answer:
     row = _person_row(visit)
-    found = visit.store.export_person(visit.who.project, row["pseudonym"])
+    found = visit.store.read(export_person, visit.who.project, row["pseudonym"])
     content = json.dumps(found, ensure_ascii=False, indent=2).encode()
     return File(name=f"{row['pseudonym']}.json", content=content, media_type="application/json")
 
@@ -125,7 +135,7 @@ def _erase(visit: Visit) -> Answer:
     if typed != row["pseudonym"]:
         error = FieldError(field="confirm", found=repr(typed[:40]), expected=repr(row["pseudonym"]))
         return _person_page(visit, row, error=error)
-    visit.store.erase(visit.who.project, row["pseudonym"], actor=visit.who.pseudonym)
+    erase_person(visit.store, visit.who.project, row["pseudonym"], actor=visit.who.pseudonym)
     return Sent(to=f"/manage/people/{row['pseudonym']}?done=erased")
 
 
@@ -157,14 +167,14 @@ _USUAL = {"role": "annotator", "uses": "1", "days": "14", "code": "", "tasks": "
 
 
 def _address_of(visit: Visit) -> str:
-    """Where those who are invited find the app."""
     return visit.site.origins[0] if visit.site.origins else ""
 
 
 def _invite(visit: Visit) -> Answer:
     form = visit.form
     try:
-        secret = visit.store.invite(
+        secret = visit.store.write(
+            make_invite,
             visit.who.project,
             role=form.value("role") or "",
             uses=_whole(form, "uses"),
@@ -206,7 +216,7 @@ def _days(form: Form) -> float:
 
 
 def _end_invite(visit: Visit) -> Answer:
-    visit.store.end_invite(visit.who.project, visit.form.need("invite"), actor=visit.who.pseudonym)
+    visit.store.write(end_invite, visit.who.project, visit.form.need("invite"), actor=visit.who.pseudonym)
     return Sent(to="/manage/invites?done=ended")
 
 
@@ -214,7 +224,7 @@ def _end_invite(visit: Visit) -> Answer:
 
 
 def _pay(visit: Visit) -> Answer:
-    sheet = pay_csv(visit.store.pay(visit.who.project))
+    sheet = pay_csv(visit.store.read(pay_rows, visit.who.project))
     # With a byte order mark: without it spreadsheets read names as letters of another alphabet.
     return File(name="pay.csv", content=sheet.encode("utf-8-sig"), media_type="text/csv; charset=utf-8")
 

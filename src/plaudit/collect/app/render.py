@@ -15,11 +15,20 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2 import (
+    BaseLoader,
+    ChoiceLoader,
+    Environment,
+    PackageLoader,
+    StrictUndefined,
+    TemplateNotFound,
+    pass_context,
+)
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
-from plaudit.collect.rows import text_of
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import LETTERS, text_of
 from plaudit.data.records import pictures, plain_text, turns_of
 
 LANGUAGES: Mapping[str, str] = {"en": "English", "de": "Deutsch", "ar": "العربية"}
@@ -51,7 +60,7 @@ def render(template: str, *, language: str, values: Mapping[str, Any]) -> str:
 def environment() -> Environment:
     """The templates of the app, and what they may call."""
     made = Environment(
-        loader=PackageLoader("plaudit.collect.app"),
+        loader=ChoiceLoader([PackageLoader("plaudit.collect.app"), _OfKinds()]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_visible,
@@ -65,8 +74,23 @@ def environment() -> Environment:
         "differences": differences,
         "own": _own,
         "languages": LANGUAGES,
+        "kinds": KINDS,
+        "letters": LETTERS,
     }
     return made
+
+
+class _OfKinds(BaseLoader):
+    """The templates of kinds that bring their own."""
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, None, None]:
+        kind = KINDS.get(template.removeprefix("kinds/").removesuffix(".html"))
+        if kind is None or kind.template is None:
+            raise TemplateNotFound(template)
+        return kind.template.read_text("utf-8"), None, None
+
+    def list_templates(self) -> list[str]:
+        return [f"kinds/{kind.name}.html" for kind in KINDS.values() if kind.template is not None]
 
 
 def _visible(value: Any) -> Any:
@@ -163,9 +187,12 @@ def plural(language: str, n: int) -> str:
 
 @pass_context
 def _own(context: Context, word: str) -> Markup:
+    return own_word(context["lang"], word)
+
+
+def own_word(language: str, word: str) -> Markup:
     """A word of a project's settings: one of plaudit's defaults in the reader's language, else as it is."""
-    translated = words(context["lang"]).get(f"default: {word}")
-    return escape(visible(word if translated is None else translated))
+    return escape(visible(words(language).get(f"default: {word}", word)))
 
 
 # Texts.

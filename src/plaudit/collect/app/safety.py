@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from anyio import CapacityLimiter
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import Message, Receive, Scope, Send
 
-from plaudit.collect.kinds import MOST_LEVELS, refuse_deep
 from plaudit.collect.people import Identity
 from plaudit.collect.refusals import (
     ChangedMeanwhileError,
@@ -24,6 +27,7 @@ from plaudit.collect.refusals import (
     TooOftenError,
     checked_text,
 )
+from plaudit.collect.tasks import MOST_LEVELS, refuse_deep
 from plaudit.config import did_you_mean
 from plaudit.data.fields import describe_value
 from plaudit.errors import UserError
@@ -53,15 +57,11 @@ class RequestError(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldRule:
-    """What a field of a request must be.
-
-    Example: ``FieldRule(types=(str,), required=True)``
-    """
+    """What a field of a request must be."""
 
     types: tuple[type, ...]
     """Its types; none for any JSON, which is checked further inside."""
     required: bool = True
-    """Whether it must be there."""
 
 
 TEXT, ANY = FieldRule(types=(str,)), FieldRule(types=())
@@ -236,7 +236,6 @@ def refusal(error: UserError) -> Response:
 
 
 def bearer_token(authorization: str) -> str:
-    """The token of a request's header."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise RequestError(401, "who asks? Send the token of your invite as Authorization: Bearer TOKEN")
@@ -250,3 +249,47 @@ def refuse_scope(who: Identity, scope: str) -> None:
             f"a token of {who.role} with {', '.join(who.scopes)} may not do this ({scope})",
             tried_in=who.project,
         )
+
+
+_ALWAYS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    # Not no-referrer: with it browsers hide the origin of our own forms too, and none could be told apart.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
+    # Only static files say otherwise, whose addresses hold a digest of them.
+    "Cache-Control": "no-store",
+}
+_BEHIND_HTTPS = {"Strict-Transport-Security": "max-age=31536000; includeSubDomains"}
+
+
+class WithHeaders:
+    """The application, with what browsers obey added to each of its answers.
+
+    Outside of it and not in its handlers, since an answer to a fault comes from none of them.
+    """
+
+    def __init__(self, app: Starlette, *, behind_https: bool) -> None:
+        self._app = app
+        self._headers = _ALWAYS | (_BEHIND_HTTPS if behind_https else {})
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        return self._app.routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, as ASGI has it."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self._headers.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

@@ -1,28 +1,48 @@
-"""A label, a moment and a question in the words of the reader's language, in one line each."""
+"""Labels, moments and questions in words of the reader's language.
+
+Whoever labels reads A as the answer that was shown first; those who manage, as the task's first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
-from plaudit.collect.app.render import words
+from markupsafe import Markup, escape
+
+from plaudit.collect.app.render import own_word, speaker, visible
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import LETTERS
 from plaudit.collect.project import Project
 
-Speak = Callable[..., str]
-"""A function from the key of words, and what stands in their places, to the words."""
-LETTERS = "ABCDEFGHI"
-"""What the answers of a task are called, in the order shown."""
 _QUESTION = next(field.default for field in fields(Project) if field.name == "question")
 
 
-def say_question(shown: Mapping[str, Any], speak: Speak) -> str:
+class Spoken:
+    """The words of a language, as kinds ask for them (`kinds.kind.Voice`)."""
+
+    def __init__(self, language: str) -> None:
+        self._language = language
+        self.speak: Callable[..., Markup] = speaker(language)
+
+    def own(self, word: str) -> Markup:
+        """A word of the project's settings: a default one in the reader's language, another as it is."""
+        return own_word(self._language, word)
+
+    def written(self, text: str) -> Markup:
+        return escape(visible(text))
+
+    def put(self, pattern: str, *parts: object) -> Markup:
+        return Markup(pattern).format(*parts)
+
+    def join(self, separator: str, parts: Iterable[str]) -> Markup:
+        return Markup(separator).join(parts)
+
+
+def say_question(shown: Mapping[str, Any], speak: Callable[..., str]) -> str:
     """What is asked: the project's own words, or those of the kind where the project has none."""
-    if shown["question"] != _QUESTION:
-        return shown["question"]
-    return speak(
-        "default: Which answer is better?" if shown["kind"] == "pair" else f"question-{shown['kind']}"
-    )
+    return shown["question"] if shown["question"] != _QUESTION else speak(KINDS[shown["kind"]].question)
 
 
 def say_moment(at: str) -> str:
@@ -34,65 +54,58 @@ def say_moment(at: str) -> str:
     return f"{at[:10]} {at[11:16]} UTC"
 
 
-def say_label(shown: Mapping[str, Any], label: Mapping[str, Any], speak: Speak) -> str:
+def say_label(shown: Mapping[str, Any], label: Mapping[str, Any], language: str) -> str:
     """A label in a line, as the person who gave it reads it."""
-    return _SAYINGS[shown["kind"]](shown, label, speak)
+    return KINDS[shown["kind"]].say(shown, label, Spoken(language))
 
 
-def _say_strength(shown: Mapping[str, Any], label: Mapping[str, Any], speak: Speak) -> str:
-    if label.get("none"):
-        return speak("pair-none")
-    strength = label["strength"]
-    if strength == 0:
-        return speak("pair-equal")
-    degree = shown["scale"][min(abs(strength), len(shown["scale"])) - 1]
-    key = f"default: {degree}"
-    how = speak(key) if key in words("en") else degree
-    return speak("pair-better", answer=LETTERS[strength > 0], how=how)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A label in words."""
+
+    summary: str
+    """What was chosen, in a line; the same for the same choice."""
+    flags: tuple[Markup, ...] = ()
+    """What each answer was reported for."""
+    texts: tuple[tuple[str, str], ...] = ()
+    """What was written, each with the field of the label."""
+    turns: tuple[dict[str, str], ...] = ()
 
 
-def _say_rank(shown: Mapping[str, Any], label: Mapping[str, Any], speak: Speak) -> str:
-    del shown
-    if label.get("none"):
-        return speak("history-rank-none")
-    groups = [" = ".join(LETTERS[place] for place in group) for group in label["groups"]]
-    return speak("history-rank", order=" › ".join(groups))
+def describe(
+    label: Mapping[str, Any], body: Mapping[str, Any], order: Sequence[int], project: Project, language: str
+) -> Described:
+    """A label in words of a language; ``order`` says which answer was shown at which place."""
+    kind, voice = KINDS[body["kind"]], Spoken(language)
+    flags = zip(order, label.get("flags", ()), strict=False)
+    return Described(
+        summary=kind.summary(label, order, project, voice),
+        flags=tuple(
+            voice.put("{}: {}", LETTERS[place], voice.join(", ", map(voice.own, given)))
+            for place, given in sorted(flags)
+            if given
+        ),
+        texts=tuple((name, label[name]) for name in kind.texts if label.get(name)),
+        turns=tuple(_turns(label)),
+    )
 
 
-def _say_rate(shown: Mapping[str, Any], label: Mapping[str, Any], speak: Speak) -> str:
-    columns = [*label.get("points", {}).values(), label.get("thumbs", ())]
-    rated = {place for column in columns for place, value in enumerate(column) if value is not None}
-    del shown
-    return speak("history-rate", n=len(rated))
+def turns_of_label(label: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The turns of a conversation's label, each a message and its answers."""
+    if "turns" in label:
+        return [dict(turn) for turn in label["turns"]]
+    messages = [message["content"] for message in label.get("messages", ())]
+    pairs = zip(messages[::2], messages[1::2], strict=True)
+    return [{"message": message, "answers": [answer], "strength": None} for message, answer in pairs]
 
 
-def _say_text(shown: Mapping[str, Any], label: Mapping[str, Any], speak: Speak) -> str:
-    del shown, speak
-    line = " ".join(label["answer"].split())
-    return line if len(line) <= 140 else f"{line[:139]}…"
-
-
-def _say_steps(shown: Mapping[str, Any], label: Mapping[str, Any], speak: Speak) -> str:
-    del shown
-    return speak("history-steps", n=len(label["labels"]))
-
-
-def _say_talk(shown: Mapping[str, Any], label: Mapping[str, Any], speak: Speak) -> str:
-    del shown
-    return speak("history-talk", n=len(label.get("turns", ())))
-
-
-def _say_attack(shown: Mapping[str, Any], label: Mapping[str, Any], speak: Speak) -> str:
-    del shown
-    return speak(f"attack-success-{label['success']}")
-
-
-_SAYINGS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any], Speak], str]] = {
-    "pair": _say_strength,
-    "rank": _say_rank,
-    "rate": _say_rate,
-    "write": _say_text,
-    "steps": _say_steps,
-    "talk": _say_talk,
-    "attack": _say_attack,
-}
+def _turns(label: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The messages of a conversation; of two answers the one that it went on with."""
+    return [
+        {"role": role, "content": text}
+        for turn in turns_of_label(label)
+        for role, text in (
+            ("user", turn["message"]),
+            ("assistant", turn["answers"][int((turn["strength"] or 0) > 0)]),
+        )
+    ]

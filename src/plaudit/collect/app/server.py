@@ -29,17 +29,16 @@ from plaudit.collect.app import (
     labelling_pages,
     managing,
     people_pages,
-    reading_pages,
     setting,
 )
-from plaudit.collect.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join
-from plaudit.collect.app.headers import WithHeaders
+from plaudit.collect.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join_by_invite
 from plaudit.collect.app.pages import Page, Site, Solo, page_routes, refused_outright
 from plaudit.collect.app.render import static_file
 from plaudit.collect.app.safety import (
     LANES,
     MOST_BYTES,
     RequestError,
+    WithHeaders,
     bearer_token,
     read_body,
     read_json_lines,
@@ -48,11 +47,10 @@ from plaudit.collect.app.safety import (
     refusal,
     refuse_scope,
 )
-from plaudit.collect.people import Identity
+from plaudit.collect.people import Identity, identity_of, record_refusal
 from plaudit.collect.quality.cache import Reports
 from plaudit.collect.refusals import NotYoursError, checked_text
-from plaudit.collect.store import LabelStore
-from plaudit.collect.transaction import Receipt
+from plaudit.collect.store import LabelStore, Receipt
 from plaudit.errors import UserError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -60,7 +58,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PAGES: tuple[Page, ...] = (
     *entering.PAGES,
     *labelling_pages.PAGES,
-    *reading_pages.PAGES,
+    *entering.READING_PAGES,
     *managing.PAGES,
     *setting.PAGES,
     *people_pages.PAGES,
@@ -104,11 +102,12 @@ def _joining(store: LabelStore) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         try:
             given = read_object(await read_body(request, MOST_BYTES), JOIN_RULES)
-            return _json(await run_in_threadpool(join, store, given), 201)
+            return _json(await run_in_threadpool(join_by_invite, store, given), 201)
         except NotYoursError as error:
             # Whoever tries has no name yet; which project's invite it was is known.
             if error.tried_in is not None:
-                await run_in_threadpool(store.refused, error.tried_in, "nobody", f"POST /join: {error}")
+                what = f"POST /join: {error}"
+                await run_in_threadpool(store.write, record_refusal, error.tried_in, "nobody", what)
             return refusal(error)
         except UserError as error:
             return refusal(error)
@@ -134,8 +133,7 @@ def _serving(store: LabelStore, endpoint: Endpoint) -> Callable[[Request], Any]:
 
 
 def _who(store: LabelStore, request: Request) -> Identity:
-    """Whose token a request brings."""
-    who = store.identity(bearer_token(request.headers.get("authorization", "")))
+    who = identity_of(store, bearer_token(request.headers.get("authorization", "")))
     if who is None:
         raise RequestError(401, "this token is unknown, has ended or was revoked; ask for another invite")
     return who
@@ -154,7 +152,9 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
     except NotYoursError as error:
         # The audit trail: who tried what is not theirs.
         if error.tried_in is not None:
-            store.refused(error.tried_in, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}")
+            store.write(
+                record_refusal, error.tried_in, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}"
+            )
         raise
     if isinstance(found, Lines):
         return StreamingResponse(found.parts, endpoint.status, media_type="application/jsonl")
@@ -220,17 +220,13 @@ def serve(
 
 
 class BackgroundServer:
-    """A server in a thread of this process.
-
-    Example: ``BackgroundServer("http://127.0.0.1:41234", thread).url``
-    """
+    """A server in a thread of this process."""
 
     def __init__(self, url: str, thread: threading.Thread) -> None:
         self.url, self._thread = url, thread
 
     @property
     def is_running(self) -> bool:
-        """Whether it still answers."""
         return self._thread.is_alive()
 
 

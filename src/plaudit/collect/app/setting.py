@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from plaudit.collect import review
+from plaudit.collect.adding import set_project, settings_seq
 from plaudit.collect.app.managing import manage_page, whole_number
 from plaudit.collect.app.pages import Answer, Form, Page, Sent, Shown, Visit
 from plaudit.collect.app.safety import status_of
@@ -42,17 +43,12 @@ _SWITCHED_ON = "yes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingField:
-    """A setting as its field of the form.
-
-    Example: ``SettingField(name="overlap", form="whole", value="2")``
-    """
+    """A setting as its field of the form."""
 
     name: str
-    """The setting."""
     form: str
     """line, text, words (a line each), switch, whole, maybe-whole, share or choice."""
     value: str
-    """What the field holds."""
     options: tuple[str, ...] = ()
     """Of a choice, the words to choose from."""
 
@@ -155,7 +151,9 @@ _READERS = {
 
 
 def _settings_page(visit: Visit, *, given: Form | None = None, fault: UserError | None = None) -> Shown:
-    project, seq = visit.store.settings(visit.who.project)
+    with visit.store.looking() as look:
+        project = look.settings(visit.who.project)
+        seq = settings_seq(look.connection, project.name) or 0
     own = setting_fields(project, given)
     shown = {setting.name for setting in own} | {"name"}
     fixed = [
@@ -192,7 +190,7 @@ def _set(visit: Visit) -> Answer:
         if now == before:
             return Sent(to="/manage/settings?saved=same")
         replacing = _whole("seq", visit.form.need("seq"))
-        visit.store.set_project(now, actor=visit.who.pseudonym, replacing=replacing)
+        visit.store.write(set_project, now, actor=visit.who.pseudonym, replacing=replacing)
     except UserError as fault:
         # What was filled in is shown again, whatever was wrong with it.
         return _settings_page(visit, given=visit.form, fault=fault)

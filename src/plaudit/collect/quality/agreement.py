@@ -33,42 +33,30 @@ MOST_VALUES = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """What people said of things, a row a label.
-
-    Example: ``Values(unit_B=np.array([0, 0]), person_B=np.array([0, 1]), value_B=np.array([2, 2]),
-    prompt_B=np.array([0, 0]), guidelines_B=np.array([0, 0]), categories=3, level="ordinal")``
-    """
+    """What people said of things, a row a label."""
 
     unit_B: Int[np.ndarray, " B"]
     """The pair, answer or step that was labelled."""
     person_B: Int[np.ndarray, " B"]
-    """Who."""
     value_B: Int[np.ndarray, " B"]
     """What was said, from 0; of ordinal values in their order."""
     prompt_B: Int[np.ndarray, " B"]
     """The prompt that the unit belongs to."""
     guidelines_B: Int[np.ndarray, " B"]
-    """The version of the guidelines."""
     categories: int
     """How many values the scale has."""
     level: str
-    """ordinal or nominal."""
 
     def where(self, chosen_B: Bool[np.ndarray, " B"]) -> Values:
-        """Only some of the labels."""
         names = ("unit_B", "person_B", "value_B", "prompt_B", "guidelines_B")
         return replace(self, **{name: getattr(self, name)[chosen_B] for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreements:
-    """The three figures of some labels, and what they rest on.
-
-    Example: ``agreements(values, Resampling(times=200)).alpha.value``
-    """
+    """The three figures of some labels, and what they rest on."""
 
     alpha: Figure
-    """Krippendorff's α."""
     gwet: Figure
     """AC1 of nominal values, AC2 with ordinal weights of ordinal ones."""
     percent: Figure
@@ -76,7 +64,6 @@ class Agreements:
     labels: int
     """Labels of what at least two people labelled."""
     units: int
-    """How much that is."""
     people: int
     """How many people gave these labels."""
     prompts: int
@@ -112,7 +99,7 @@ def agreements(values: Values, resampling: Resampling) -> Agreements:
     units, prompts = int(several_U.sum()), len(np.unique(values.prompt_B[several_B]))
     draws_SA, reason = _draws(sums_PA, prompts, resampling, values.categories)
     measured = (
-        (_alpha_of(values, unit_B, several_B) if varied else None, _alpha),
+        (_alpha_of(values, counts_UC[several_U]) if varied else None, _alpha),
         (float(_gwet(whole_A, values)[0]) if varied else None, _gwet),
         (float(_percent(whole_A, values)[0]), _percent),
     )
@@ -141,19 +128,11 @@ def _counts(values: Values) -> tuple[Int[np.ndarray, " B"], Float[np.ndarray, "U
     return unit_B, counts.reshape(len(units), values.categories).astype(float)
 
 
-def _alpha_of(values: Values, unit_B: Int[np.ndarray, " B"], several_B: Bool[np.ndarray, " B"]) -> float:
-    import pandas as pd
-    from evalica import alpha
-
-    order = np.argsort(unit_B[several_B], kind="stable")
-    units, start_U = np.unique(unit_B[several_B][order], return_index=True)
-    column_B = np.searchsorted(units, unit_B[several_B][order])
-    # Who said it plays no part in α, so labels of a unit stand below each other: a row for each person would
-    # be empty nearly everywhere.
-    row_B = np.arange(len(order)) - start_U[column_B]
-    table = np.full((int(row_B.max()) + 1, len(units)), np.nan)
-    table[row_B, column_B] = values.value_B[several_B][order]
-    return float(alpha(pd.DataFrame(table), "ordinal" if values.level == "ordinal" else "nominal").alpha)
+def _alpha_of(values: Values, counts_UC: Float[np.ndarray, "U C"]) -> float:
+    # Summed over all units first, so that many values take no more room than their square.
+    scaled_UC = counts_UC / (counts_UC.sum(axis=1, keepdims=True) - 1)
+    coincidences_CC = counts_UC.T @ scaled_UC - np.diag(scaled_UC.sum(axis=0))
+    return float(_alpha_of_coincidences(coincidences_CC[None], values)[0])
 
 
 def _weights(values: Values) -> Float[np.ndarray, "C C"]:
@@ -241,12 +220,17 @@ def _gwet(sums_SA: Float[np.ndarray, "S A"], values: Values) -> Float[np.ndarray
 
 
 def _alpha(sums_SA: Float[np.ndarray, "S A"], values: Values) -> Float[np.ndarray, " S"]:
-    """1 − D_observed / D_expected of coincidences (Krippendorff 2018, chapter 12), for many draws at once."""
     size = values.categories
-    coincidences_SCC = sums_SA[:, 4 + size :].reshape(-1, size, size)
+    return _alpha_of_coincidences(sums_SA[:, 4 + size :].reshape(-1, size, size), values)
+
+
+def _alpha_of_coincidences(
+    coincidences_SCC: Float[np.ndarray, "S C C"], values: Values
+) -> Float[np.ndarray, " S"]:
+    """1 − D_observed / D_expected of coincidences (Krippendorff 2018, chapter 12), for many draws at once."""
     count_SC = coincidences_SCC.sum(axis=2)
     if values.level == "nominal":
-        distance_SCC = np.broadcast_to(1 - np.eye(size), coincidences_SCC.shape)
+        distance_SCC = np.broadcast_to(1 - np.eye(values.categories), coincidences_SCC.shape)
     else:
         # Σ of what lies between two values, the ends by half, is the difference of their middle ranks.
         middle_SC = count_SC.cumsum(axis=1) - count_SC / 2

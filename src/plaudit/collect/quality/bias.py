@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from plaudit.collect.quality.result import Figure, Odds
+from plaudit.collect.quality.result import Drift, Figure, Odds
 from plaudit.collect.quality.skill import FIRST, TIE, Votes
 from plaudit.evaluation.stats import (
     ALWAYS_PREFERRED,
     COLLINEAR,
     NEVER_DIFFERS,
     NEVER_PREFERRED,
+    holm,
     wilson_interval,
 )
 
@@ -49,13 +51,9 @@ _MOST_LOGIT = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """Votes for one of two answers, ties left out, as they were shown.
-
-    Example: ``preferences_of(votes, looks_UF, prompt_U, others_B).first_B.mean()``
-    """
+    """Votes for one of two answers, ties left out, as they were shown."""
 
     person_B: Int[np.ndarray, " B"]
-    """Who."""
     first_B: Bool[np.ndarray, " B"]
     """Whether the answer shown first is preferred."""
     gap_BF: Float[np.ndarray, "B F"]
@@ -63,9 +61,7 @@ class Preferences:
     others_B: Float[np.ndarray, " B"]
     """The log-odds that the others prefer the first shown."""
     prompt_B: Int[np.ndarray, " B"]
-    """The prompt."""
     people: int
-    """How many people there are."""
 
 
 def preferences_of(
@@ -152,10 +148,7 @@ def clustered_share(hit_B: Bool[np.ndarray, " B"], prompt_B: Int[np.ndarray, " B
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Biases:
-    """The odds of one model over all people.
-
-    Example: ``odds_of(preferences).shared[0].odds.value``
-    """
+    """The odds of one model over all people."""
 
     place: tuple[Figure, ...]
     """Of each person the odds of the first shown."""
@@ -196,7 +189,7 @@ def odds_of(preferences: Preferences) -> Biases:
     )
     place, p = _place_odds(found, people, count_J)
     shared = _shared_odds(found, len(people), gap_BF[rows_B], faults)
-    return Biases(place=tuple(place), place_p=tuple(holm(p)), shared=shared)
+    return Biases(place=tuple(place), place_p=tuple(holm_of_known(p)), shared=shared)
 
 
 def _place_odds(
@@ -259,18 +252,12 @@ def _faults(gap_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]) -> l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceFit:
-    """Log-odds of a place for each person, and of what is shared, the places first.
-
-    Example: ``fit_with_places(gap_BF, person_B, y_B, prompt_B).beta_C``
-    """
+    """Log-odds of a place for each person, and of what is shared, the places first."""
 
     beta_C: Float[np.ndarray, " C"]
-    """The log-odds."""
     covariance_CC: Float[np.ndarray, "C C"]
-    """Clustered by prompt."""
 
     def error(self, index: int) -> float:
-        """The standard error of a log-odds."""
         return math.sqrt(max(0.0, float(self.covariance_CC[index, index])))
 
     def p(self, index: int) -> float | None:
@@ -328,7 +315,6 @@ def _design(gap_BF: Float[np.ndarray, "B F"], person_B: Int[np.ndarray, " B"], p
 
 
 def _curvature(design: Any, beta_C: Float[np.ndarray, " C"]) -> tuple[np.ndarray, np.ndarray]:
-    """The fitted chances, and minus the second derivative of the log-likelihood."""
     from scipy.sparse import diags_array
 
     # Through log(1 + e⁻ˣ), which neither overflows nor warns.
@@ -344,18 +330,90 @@ def _odds(found: PlaceFit, index: int, n: int) -> Figure:
     return Figure(value=value, low=low, high=high, n=n)
 
 
-def holm(p: Sequence[float | None]) -> list[float | None]:
-    """P-values corrected for how many they are (Holm 1979); None stays None.
+def holm_of_known(p: Sequence[float | None]) -> list[float | None]:
+    """P-values corrected for how many are known; None stays None."""
+    corrected = iter(holm([value for value in p if value is not None]))
+    return [None if value is None else next(corrected) for value in p]
 
-    >>> [round(value, 3) for value in holm([0.01, 0.04, 0.03])]
-    [0.03, 0.06, 0.06]
+
+# Drift.
+
+
+_T = TypeVar("_T")
+LAST = 50
+"""How many labels are the last ones."""
+LEAST = 5
+"""Labels that say something, which a figure needs on either side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What is known of each of a person's labels, in their order; None where nothing is."""
+
+    gold: Sequence[bool | None]
+    """Whether it says what is known to be right."""
+    others: Sequence[bool | None]
+    """Whether it agrees with what the others say."""
+    seconds: Sequence[float | None]
+    """The active seconds that it took."""
+
+
+def drifts(courses: Sequence[Course]) -> list[tuple[Drift, ...]]:
+    """The changes of each person, with p-values corrected for all people (Holm 1979), each test by itself.
+
+    >>> slow, fast = [10.0, 11.0, 12.0, 9.0] * 15, [2.0, 3.0] * 25
+    >>> nothing = [None] * 110
+    >>> (found,), = drifts([Course(gold=nothing, others=nothing, seconds=slow + fast)])
+    >>> found.what, found.before, found.now, found.p < 1e-9
+    ('seconds', 10.5, 2.5, True)
     """
-    known = np.array([value for value in p if value is not None])
-    order = np.argsort(known)
-    # The smallest times how many there are, the next times one less; none below one that comes before it.
-    # By hand, since statsmodels' collects garbage each time, which takes long where there are many labels.
-    steps = np.maximum.accumulate(known[order] * (len(known) - np.arange(len(known))))
-    corrected = np.empty(len(known))
-    corrected[order] = np.minimum(steps, 1.0)
-    following = iter(corrected)
-    return [None if value is None else float(next(following)) for value in p]
+    found = [_drifts_of(course) for course in courses]
+    for what in ("gold", "others", "seconds"):
+        corrected = holm_of_known([person[what].p if what in person else None for person in found])
+        for person, p in zip(found, corrected, strict=True):
+            if p is not None:
+                person[what] = replace(person[what], p=p)
+    return [tuple(person.values()) for person in found]
+
+
+def _drifts_of(course: Course) -> dict[str, Drift]:
+    """Each figure that has enough labels on both sides, not yet corrected."""
+    shares = {"gold": course.gold, "others": course.others}
+    found = {what: _share_drift(what, values) for what, values in shares.items()}
+    found["seconds"] = _seconds_drift(course.seconds)
+    return {what: drift for what, drift in found.items() if drift is not None}
+
+
+def _sides(values: Sequence[_T | None]) -> tuple[list[_T], list[_T]] | None:
+    before = [value for value in values[:-LAST] if value is not None]
+    now = [value for value in values[-LAST:] if value is not None]
+    return (before, now) if min(len(before), len(now)) >= LEAST else None
+
+
+def _share_drift(what: str, values: Sequence[bool | None]) -> Drift | None:
+    from scipy.stats import fisher_exact
+
+    sides = _sides(values)
+    if sides is None:
+        return None
+    counts = [[sum(side), len(side) - sum(side)] for side in sides]
+    before, now = (sum(side) / len(side) for side in sides)
+    p: Any = fisher_exact(counts)[1]
+    return Drift(what=what, before=before, now=now, p=float(p), n=len(sides[1]))
+
+
+def _seconds_drift(values: Sequence[float | None]) -> Drift | None:
+    from scipy.stats import mannwhitneyu
+
+    sides = _sides(values)
+    if sides is None:
+        return None
+    p = float(mannwhitneyu(*sides).pvalue)
+    # No number where all of them are the same: then nothing has changed.
+    return Drift(
+        what="seconds",
+        before=median(sides[0]),
+        now=median(sides[1]),
+        p=1.0 if math.isnan(p) else p,
+        n=len(sides[1]),
+    )

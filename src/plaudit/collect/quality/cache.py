@@ -40,13 +40,9 @@ MOST_SECONDS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
-    """A process that computes a report.
-
-    Example: ``start(store, "helpful", seq=812).process.poll()``
-    """
+    """A process that computes a report."""
 
     process: subprocess.Popen[bytes]
-    """The process."""
     seq: int
     """The position that it was started for."""
     started: float
@@ -60,10 +56,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What there is of a report.
-
-    Example: ``Reports(store).get("helpful").is_fresh``
-    """
+    """What there is of a report."""
 
     report: dict[str, Any] | None
     """The newest report, perhaps of an older position; None where there is none yet."""
@@ -100,10 +93,7 @@ def keep_report(store: LabelStore, report: dict[str, Any]) -> None:
 
 
 class Reports:
-    """The reports of a store's projects, each computed by a child process where it is out of date.
-
-    Example: ``Reports(store).get("helpful").report``
-    """
+    """The reports of a store's projects, each computed by a child process where it is out of date."""
 
     def __init__(self, store: LabelStore) -> None:
         self._store = store

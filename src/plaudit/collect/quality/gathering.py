@@ -7,32 +7,30 @@ the other, nearly all labels would be alike, and any measure of agreement would 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
 from plaudit.collect import views
-from plaudit.collect.answers import agrees_with_gold
+from plaudit.collect.answers import agrees_with_gold, rows_of
+from plaudit.collect.kinds import KINDS
+from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import canonical
 from plaudit.collect.project import Project
 from plaudit.collect.quality.agreement import Values
-from plaudit.collect.quality.skill import FIRST, SECOND, TIE, Votes
+from plaudit.collect.quality.skill import FIRST, SECOND, TIE, Votes, fit_skill
 from plaudit.collect.refusals import NotFoundError
-from plaudit.collect.rows import text_of
 from plaudit.collect.tables import annotator, label, task
-from plaudit.data.labels import STEP_SCORES
 from plaudit.data.looks import has_list, log_length, refuses
-from plaudit.data.records import plain_text
+from plaudit.data.records import Comparison, Record, plain_text
+from plaudit.errors import UserError
 
 LOOKS = ("characters", "length", "list", "refusal")
 """What is known of an answer's surface; length is the logarithm of the characters."""
-STEP_WORDS = tuple(sorted(STEP_SCORES, key=lambda word: STEP_SCORES[word]))
-"""What may be said of a step, the worst first."""
 _SHORT = 40
 
 _PEOPLE = select(annotator).where(annotator.c.project == bindparam("p")).order_by(annotator.c.seq)
@@ -61,15 +59,10 @@ _LABELS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Somebody who has labelled.
-
-    Example: ``Person(name="a3", standing="active", excluded=False, skipped=2)``
-    """
+    """Somebody who has labelled."""
 
     name: str
-    """The pseudonym."""
     standing: str
-    """What holds now."""
     excluded: bool
     """Whether the labels are left out of exports, and so of agreement."""
     skipped: int
@@ -78,13 +71,9 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A label of a person, whatever the kind.
-
-    Example: ``Item(person=0, number=14, seconds=8.2, right=None, alike=None)``
-    """
+    """A label of a person, whatever the kind."""
 
     person: int
-    """Who."""
     number: int
     """Which of the person's answers it is."""
     seconds: float | None
@@ -97,30 +86,22 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Labels that say which of two answers is better, with what the answers look like.
-
-    Example: ``gather(connection, "helpful").choices.votes.pairs``
-    """
+    """Labels that say which of two answers is better, with what the answers look like."""
 
     votes: Votes
     """Who said what of which pair."""
     item_B: np.ndarray
     """The label that each comes from: a ranking gives several."""
     prompt_U: np.ndarray
-    """The prompt of each pair."""
     looks_UF: np.ndarray
     """How much more of each of LOOKS the second answer of a pair has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """All that the report is computed from.
-
-    Example: ``gather(connection, "helpful").people[0].name``
-    """
+    """All that the report is computed from."""
 
     project: Project
-    """The settings that hold now."""
     people: tuple[Person, ...]
     """Everybody with a label, in the order in which they joined."""
     items: tuple[Item, ...]
@@ -182,7 +163,7 @@ class _TaskFacts:
         self.is_random = self.body.get("method") in (None, "random")
         hashes = [_hash(self.prompt, candidate["text"]) for candidate in self.body.get("candidates", ())]
         places = sorted(range(len(hashes)), key=lambda place: hashes[place])
-        self.forward = {place: rank for rank, place in enumerate(places)}
+        self.forward = sorted(places, key=lambda place: places[place])
 
 
 def _hash(prompt: str, text: object) -> bytes:
@@ -208,6 +189,7 @@ class _Gathering:
 
     def __init__(self, project: Project, people: Sequence[Person], tasks: Mapping[str, _TaskFacts]) -> None:
         self.project, self.people, self._tasks = project, people, tasks
+        self._kind = KINDS[project.ask]
         self.number_of = {person.name: number for number, person in enumerate(people)}
         self._items = list[Item]()
         self._columns = dict[str, _Columns]()
@@ -219,10 +201,10 @@ class _Gathering:
         self._parsed = dict[str, Any]()
 
     def add(self, row: Any) -> None:
-        """Take a label in."""
         facts, person = self._tasks[row.task], self.number_of[row.annotator]
         given, order = self._parse(row.label), self._parse(row.shown)
-        says = self._statement(given, order)
+        states = self._kind.statement
+        says = None if given.get("none") or states is None else states(given, order)
         key = (person, row.task)
         alike = None
         if row.purpose == "repeat":
@@ -259,72 +241,26 @@ class _Gathering:
             found = self._parsed[text] = json.loads(text)
         return found
 
-    def _statement(self, given: Mapping[str, Any], order: Sequence[int]) -> Any:
-        """What a label says in the task's own order, for comparing it with the same person's second one."""
-        if given.get("none"):
-            return None
-        if self.project.ask == "pair":
-            return _sign(_strength(given, order))
-        if self.project.ask == "rank":
-            return [sorted(order[place] for place in group) for group in given["groups"]]
-        if self.project.ask == "rate":
-            scores = {**given.get("points", {}), "thumbs": given.get("thumbs", ())}
-            return {name: sorted(zip(order, values, strict=False)) for name, values in scores.items()}
-        return given.get("labels")
-
     def _add_values(
         self, facts: _TaskFacts, person: int, given: Mapping[str, Any], order: Sequence[int], guidelines: int
     ) -> None:
         prompt = self._prompts.setdefault(facts.prompt, len(self._prompts))
         if not facts.is_random:
             self._chosen.add(facts.id)
-        for aspect, key, value in self._valued(facts, given, order):
+        valued, compared = self._kind.valued, self._kind.compared
+        for aspect, key, value in valued(given, order, facts.forward, self.project) if valued else ():
             if facts.is_random:
                 columns = self._columns.setdefault(aspect, _Columns())
                 columns.add((facts.id, key), person, value, prompt, guidelines)
-        for first, other, choice in self._compared(facts, given, order):
+        for first, other, better in compared(given, order, facts.forward) if compared else ():
             pair = self._pairs.setdefault((facts.id, first, other), len(self._pairs))
             swapped = order.index(first) > order.index(other)
-            self._choices.append((pair, person, choice, swapped, len(self._items) - 1))
-
-    def _valued(
-        self, facts: _TaskFacts, given: Mapping[str, Any], order: Sequence[int]
-    ) -> Iterator[tuple[str, Any, int]]:
-        """The aspect, the part of the task, and the value, of all that a label says."""
-        ask = self.project.ask
-        if ask == "pair":
-            strength = _strength(given, order)
-            yield "", 0, _code(strength if facts.forward[1] == 1 else -strength, self.project)
-        elif ask == "rank":
-            for first, other, choice in self._compared(facts, given, order):
-                yield "", (first, other), {FIRST: 0, TIE: 1, SECOND: 2}[choice]
-        elif ask == "rate":
-            for aspect, points in given.get("points", {}).items():
-                name = "" if aspect == "overall" else aspect
-                yield from (
-                    (name, order[place], value - 1) for place, value in enumerate(points) if value is not None
-                )
-            thumbs = enumerate(given.get("thumbs", ()))
-            yield from (("thumbs", order[place], int(thumb)) for place, thumb in thumbs if thumb is not None)
-        elif ask == "steps":
-            yield from (("", place, STEP_WORDS.index(word)) for place, word in enumerate(given["labels"]))
-
-    def _compared(
-        self, facts: _TaskFacts, given: Mapping[str, Any], order: Sequence[int]
-    ) -> Iterator[tuple[int, int, int]]:
-        """Two places of the task, in the order of their hashes, and which of the answers is better."""
-        if self.project.ask == "pair":
-            first = facts.forward[0]
-            strength = _strength(given, order)
-            yield first, 1 - first, _choice(strength if first == 0 else -strength)
-        elif self.project.ask == "rank":
-            ranks = {order[place]: rank for rank, group in enumerate(given["groups"]) for place in group}
-            for first, other in combinations(sorted(ranks, key=lambda place: facts.forward[place]), 2):
-                yield first, other, _choice(ranks[first] - ranks[other])
+            self._choices.append((pair, person, _choice(better), swapped, len(self._items) - 1))
 
     def gathered(self) -> Gathered:
         """All of it, as arrays."""
-        scale = _scales(self.project)
+        scales = self._kind.scales
+        scale = {"": (1, "ordinal")} if scales is None else scales(self.project)
         return Gathered(
             project=self.project,
             people=tuple(self.people),
@@ -367,45 +303,13 @@ class _Gathering:
 
 
 def _looks(value: object) -> tuple[float, ...]:
-    """What LOOKS names, of one answer."""
     words = value if isinstance(value, str) else plain_text(text_of(value))
     return float(len(words)), log_length(words), has_list(words), refuses(words)
-
-
-def _sign(value: int) -> int:
-    return (value > 0) - (value < 0)
 
 
 def _choice(second_better: int) -> int:
     """What a difference says; above 0 the second answer is the better one."""
     return TIE if second_better == 0 else SECOND if second_better > 0 else FIRST
-
-
-def _strength(given: Mapping[str, Any], order: Sequence[int]) -> int:
-    """How far the task's second answer is better."""
-    return given["strength"] if order[0] == 0 else -given["strength"]
-
-
-def _code(strength: int, project: Project) -> int:
-    """A strength as a number from 0."""
-    most = len(project.scale)
-    return strength + most if project.ties or strength < 0 else strength + most - 1
-
-
-def _scales(project: Project) -> dict[str, tuple[int, str]]:
-    """How many values there are and how they are compared, by aspect."""
-    counts = {
-        "pair": 2 * len(project.scale) + project.ties,
-        "rank": 3,
-        "rate": project.points,
-        "steps": len(STEP_WORDS),
-    }
-    # An aspect whose levels have words has as many values as words.
-    rated = {
-        "" if aspect == "overall" else aspect: (project.levels(aspect), "ordinal")
-        for aspect in (project.aspects if project.ask == "rate" else ())
-    }
-    return {"": (counts.get(project.ask, 1), "ordinal"), **rated, "thumbs": (2, "nominal")}
 
 
 def _values(columns: _Columns, categories: int, level: str) -> Values:
@@ -419,3 +323,66 @@ def _values(columns: _Columns, categories: int, level: str) -> Values:
         categories=categories,
         level=level,
     )
+
+
+# Rows on one scale.
+
+
+DIGITS = 6
+"""Digits of a probability: the same on every machine."""
+
+
+def soft_rows(
+    found: Sequence[Any], settings: Project
+) -> tuple[list[Record], list[int], list[tuple[int, ...]]]:
+    """A row for each pair of answers, its newest label, and all its labels, in the order of their tasks.
+
+    What a reviewer decided stays as it was decided. Labels of items with a known answer say nothing here.
+    """
+    if KINDS[settings.ask].compared is None:
+        raise UserError(
+            f"project {settings.name} asks for {settings.ask}: soft rows are of pairs and rankings; export "
+            "without soft"
+        )
+    voting = [row for row in found if row.purpose == "work"]
+    gathered = gather_rows(settings, voting)
+    rows = dict[str, list[tuple[Record, tuple[int, ...]]]]()
+    if gathered.choices is not None:
+        votes = gathered.choices.votes
+        first_U = fit_skill(votes).first_U
+        events = [list[int]() for _ in range(votes.pairs)]
+        for pair, item in zip(votes.pair_B.tolist(), gathered.choices.item_B.tolist(), strict=True):
+            events[pair].append(voting[item].seq)
+        bodies = {row.task: json.loads(row.body) for row in voting}
+        for (task, first, other), probability, own in zip(
+            gathered.keys, first_U.tolist(), events, strict=True
+        ):
+            row = _soft_row(bodies[task], first, other, round(probability, DIGITS))
+            rows.setdefault(task, []).append((row, tuple(own)))
+    for row in (row for row in found if row.purpose == "adjudicated"):
+        rows[row.task] = [(record, (row.seq,)) for record in _decided_rows(row, settings)]
+    order = dict.fromkeys(row.task for row in found)
+    flat = [pair for task in order for pair in rows.get(task, ())]
+    return [row for row, _ in flat], [max(own) for _, own in flat], [own for _, own in flat]
+
+
+def _soft_row(body: dict[str, Any], first: int, other: int, probability: float) -> Comparison:
+    """The row of a pair, for which of its answers more speaks; of even ones the earlier in the task."""
+    if probability < 0.5 or (probability == 0.5 and other < first):
+        first, other, probability = other, first, round(1 - probability, DIGITS)
+    texts = [text_of(body["candidates"][place]["text"]) for place in (first, other)]
+    origin = body.get("metadata", {}).get("origin")
+    return Comparison(
+        prompt=text_of(body["prompt"]),
+        chosen=texts[0],
+        rejected=texts[1],
+        probability=probability,
+        group="people",
+        category=body.get("category"),
+        origin=origin if isinstance(origin, str) else "",
+    )
+
+
+def _decided_rows(row: Any, settings: Project) -> list[Record]:
+    body, label, order = (json.loads(text) for text in (row.body, row.label, row.shown))
+    return rows_of(body, label, order, annotator=row.annotator, group="people", project=settings)

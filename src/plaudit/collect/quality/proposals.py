@@ -26,10 +26,7 @@ SURE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standards:
-    """What everybody is measured by.
-
-    Example: ``Standards(gold_floor=0.65, skill=0.8, seconds=9.0, held_out=0.8)``
-    """
+    """What everybody is measured by."""
 
     gold_floor: float
     """The share of right gold answers that the project asks of people who qualify."""
@@ -186,7 +183,6 @@ WATCH: Mapping[str, Rule] = {
 
 
 def standards_of(cards: Sequence[PersonQuality], gold_floor: float) -> Standards:
-    """What is usual among people."""
     seconds = [card.seconds for card in cards if card.seconds is not None]
     # Three at least: of two people the slower one is half of what is usual.
     held_out = [card.held_out.value for card in cards if card.held_out.value is not None]

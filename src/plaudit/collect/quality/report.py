@@ -10,9 +10,10 @@ import numpy as np
 
 from plaudit.collect import log
 from plaudit.collect.export import last_of_labels
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.quality import bias, skill
 from plaudit.collect.quality.agreement import Values, agreements
-from plaudit.collect.quality.drift import Course, drifts
+from plaudit.collect.quality.bias import Course, drifts
 from plaudit.collect.quality.gathering import Choices, Gathered, gather
 from plaudit.collect.quality.proposals import proposals, standards_of
 from plaudit.collect.quality.result import (
@@ -115,7 +116,6 @@ class _Compared:
         self.agrees_B = (first_B > 0.5) == (votes.choice_B == FIRST)
 
     def skill_of(self, person: int) -> Figure:
-        """θ with its interval."""
         shared = int(self.shared_J[person])
         if not shared:
             return Figure(value=None, reason=NO_OTHERS)
@@ -158,7 +158,6 @@ class _Compared:
         return {item: 2 * sum(found) > len(found) for item, found in votes.items()}
 
     def consensus(self) -> Consensus:
-        """What people together say."""
         first_U = self.skill.first_U
         return Consensus(
             pairs=self.votes.pairs,
@@ -238,7 +237,6 @@ def _card(
 
 
 def _notes(found: Gathered) -> Iterator[str]:
-    """What the figures leave out."""
     excluded = sum(person.excluded for person in found.people)
     if excluded:
         yield (
@@ -252,7 +250,8 @@ def _notes(found: Gathered) -> Iterator[str]:
         )
     elif found.chosen:
         yield (f"There is no agreement: all {found.chosen} tasks were chosen by a score, none at random.")
-    if found.project.ask in ("write", "talk", "attack"):
-        yield f"Tasks of the kind {found.project.ask} are answered by each person alone, so nobody can agree."
-    if found.project.ask == "rank":
-        yield "Each two answers of a ranking are compared as a pair; intervals resample whole prompts."
+    kind = KINDS[found.project.ask]
+    if kind.valued is None:
+        yield f"Tasks of the kind {kind.name} are answered by each person alone, so nobody can agree."
+    if kind.note:
+        yield kind.note

@@ -11,17 +11,13 @@ QUALITY_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A number with its 95 % interval, or the reason why there is none.
-
-    Example: ``Figure(value=0.71, low=0.66, high=0.75, n=400)``
-    """
+    """A number with its 95 % interval, or the reason why there is none."""
 
     value: float | None
     """The number; None where it is undefined."""
     low: float | None = None
     """The lower end of the interval; None where there is none."""
     high: float | None = None
-    """The upper end."""
     n: int = 0
     """How many labels, pairs or answers it rests on."""
     reason: str = ""
@@ -30,10 +26,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgreementRow:
-    """How far people agree, over all labels or a part of them.
-
-    Example: ``AgreementRow(part="guidelines", name="5499befb38db", level="ordinal", alpha=Figure(…), …)``
-    """
+    """How far people agree, over all labels or a part of them."""
 
     part: str
     """What the labels have in common: all, aspect or guidelines."""
@@ -59,13 +52,9 @@ class AgreementRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonQuality:
-    """The report card of a person.
-
-    Example: ``PersonQuality(name="a3", standing="active", labels=212, habit="first", skill=Figure(…), …)``
-    """
+    """The report card of a person."""
 
     name: str
-    """The pseudonym."""
     standing: str
     """What holds now: active, watch, suspended, qualifying, failed or erased."""
     labels: int
@@ -105,10 +94,7 @@ class PersonQuality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Whether a person's last 50 labels differ from those before.
-
-    Example: ``Drift(what="seconds", before=14.2, now=3.1, p=0.0002, n=50)``
-    """
+    """Whether a person's last 50 labels differ from those before."""
 
     what: str
     """gold (share right), others (share that agrees with the others) or seconds (median)."""
@@ -124,15 +110,11 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
-    """What draws people to an answer while everything else is equal.
-
-    Example: ``Odds(name="length", unit="an answer twice as long", odds=Figure(…), p=0.01)``
-    """
+    """What draws people to an answer while everything else is equal."""
 
     name: str
     """length, list, refusal or others (what the other people prefer)."""
     unit: str
-    """What the odds are of."""
     odds: Figure
     """The ratio of odds, with an interval that is clustered by prompt; 1 is no preference."""
     p: float | None
@@ -141,30 +123,21 @@ class Odds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A standing that the rules propose; only a reviewer sets it.
-
-    Example: ``Proposal(name="a7", standing="suspended", reasons=("12 of 30 gold items are right …",))``
-    """
+    """A standing that the rules propose; only a reviewer sets it."""
 
     name: str
-    """The pseudonym."""
     standing: str
-    """watch or suspended."""
     reasons: tuple[str, ...]
     """Each rule that applies, with its figures in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consensus:
-    """What people together say of pairs, as chances.
-
-    Example: ``Consensus(pairs=300, labels=900, certain=0.61, tied=0.08, undecided=24)``
-    """
+    """What people together say of pairs, as chances."""
 
     pairs: int
     """How many pairs of answers have a label."""
     labels: int
-    """How many labels these have."""
     certain: float
     """The share of pairs of which one answer is preferred with a chance of 0.95 or more."""
     tied: float
@@ -175,21 +148,15 @@ class Consensus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """How far the labels of a project can be trusted.
-
-    Example: ``Quality(project="helpful", kind="pair", seq=812, labels=140, people=12, agreement=(…), …)``
-    """
+    """How far the labels of a project can be trusted."""
 
     project: str
-    """The project."""
     kind: str
-    """What it asks for."""
     seq: int
     """The position of the log: the last event that changed the project's tasks, labels or people."""
     labels: int
     """Labels that the report rests on: those of people, without surplus, undone and adjudicated ones."""
     people: int
-    """How many people gave them."""
     agreement: tuple[AgreementRow, ...]
     """All labels first, then by aspect, then by version of the guidelines, the oldest first."""
     annotators: tuple[PersonQuality, ...]
@@ -203,7 +170,6 @@ class Quality:
     notes: tuple[str, ...]
     """What the figures leave out, in sentences."""
     version: int = QUALITY_VERSION
-    """The shape of this report."""
 
 
 def quality_to_dict(quality: Quality) -> dict[str, Any]:

@@ -33,44 +33,30 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Votes:
-    """What people said of pairs of answers, a row a vote.
-
-    Example: ``Votes(pair_B=np.array([0, 0]), person_B=np.array([0, 1]), choice_B=np.array([0, 2]),
-    swapped_B=np.array([False, True]), pairs=1, people=2)``
-    """
+    """What people said of pairs of answers, a row a vote."""
 
     pair_B: Int[np.ndarray, " B"]
-    """Which pair."""
     person_B: Int[np.ndarray, " B"]
-    """Who."""
     choice_B: Int[np.ndarray, " B"]
     """FIRST, SECOND or TIE, in the pair's own order."""
     swapped_B: Bool[np.ndarray, " B"]
     """Whether the pair's second answer was shown first."""
     pairs: int
-    """How many pairs there are."""
     people: int
-    """How many people there are."""
     shown_B: Int[np.ndarray, " B"] = field(init=False)
     """FIRST, SECOND or TIE, in the order in which the answers were shown."""
 
     def __post_init__(self) -> None:
-        """Turn the choices round where the answers were."""
         turned_B = self.swapped_B & (self.choice_B != TIE)
         object.__setattr__(self, "shown_B", np.where(turned_B, 1 - self.choice_B, self.choice_B))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pseudo:
-    """Votes that are imagined beforehand, so that who gave three has no skill of 0 or 1.
-
-    Example: ``Pseudo(read=2.0, clicked=1.0, habit=1.0)``
-    """
+    """Votes that are imagined beforehand, so that who gave three has no skill of 0 or 1."""
 
     read: float = 2.0
-    """Of each person, read ones."""
     clicked: float = 1.0
-    """Clicked ones."""
     habit: float = 1.0
     """Clicks of each person on first, on second and on tie."""
     tie: float = 1.0
@@ -79,13 +65,9 @@ class Pseudo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """The fitted people and pairs.
-
-    Example: ``fit_skill(votes).theta_J``
-    """
+    """The fitted people and pairs."""
 
     theta_J: Float[np.ndarray, " J"]
-    """How often each person reads."""
     habit_JK: Float[np.ndarray, "J K"]
     """What each clicks otherwise: first, second, tie as shown."""
     tie: float
@@ -155,7 +137,6 @@ def _log_prior(tie: float) -> Float[np.ndarray, " K"]:
 
 
 def _by_pair(votes: Votes, support_B: Float[np.ndarray, " B"]) -> Float[np.ndarray, "U K"]:
-    """How much speaks for each truth of each pair."""
     return np.bincount(votes.pair_B * 3 + votes.choice_B, support_B, minlength=3 * votes.pairs).reshape(-1, 3)
 
 

@@ -1,4 +1,4 @@
-"""``plaudit collect invite``, ``people``, ``person`` and ``pay``: who comes in, and what becomes of them."""
+"""``plaudit collect invite``, ``people``, ``person`` and ``pay``: who comes in, what is stored of them."""
 
 from __future__ import annotations
 
@@ -9,74 +9,31 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from plaudit.cli.parser import Subparsers, given_path, positive_integer
-from plaudit.collect.verbs.opening import ACTOR, STORE, add_project_option, opened, project_name
+from plaudit.collect.people import Panel, make_invite, revoke, set_standing
+from plaudit.collect.privacy import GroupSum, erase_person, export_person, group_sums
+from plaudit.collect.progress import pay_csv, pay_rows, project_people
+from plaudit.collect.sessions import list_sessions, set_password
+from plaudit.collect.store import LabelStore
+from plaudit.collect.verbs.store import ACTOR, opened, project_name
+from plaudit.collect.waiting import STORE_FILE
 from plaudit.config import did_you_mean
 from plaudit.data.fields import shorten
 from plaudit.errors import UserError
-
-if TYPE_CHECKING:
-    from plaudit.collect.privacy import GroupSum
-    from plaudit.collect.store import LabelStore
+from plaudit.files.atomic import write_text
 
 
-def add_parsers(verbs: Subparsers) -> None:
-    """Add the verbs."""
-    invite = verbs.add_parser("invite", help="let somebody in")
-    _add_invite_options(invite)
-    people = verbs.add_parser("people", help="list everybody of a project")
-    people.add_argument("--json", action="store_true", help="print one JSON object")
-    person = verbs.add_parser("person", help="hand out, end or erase what is stored of somebody")
-    _add_person_options(person)
-    pay = verbs.add_parser("pay", help="write what everybody did as a sheet to pay by")
-    pay.add_argument(
-        "--out", type=given_path, required=True, metavar="FILE.csv", help="a new file or an old one"
-    )
-    for verb, run_verb in ((invite, _invite), (people, _people), (person, _person), (pay, _pay)):
-        add_project_option(verb)
-        verb.set_defaults(run_verb=run_verb)
-
-
-def _add_invite_options(invite: argparse.ArgumentParser) -> None:
-    add = invite.add_argument
-    add("--role", choices=["annotator", "reviewer", "owner"], default="annotator", help="default: annotator")
-    add("--uses", type=positive_integer, default=1, metavar="N", help="how many may join by it (default: 1)")
-    add("--days", type=float, default=14, metavar="D", help="how long it works (default: 14)")
-    add("--panel", action="store_true", help="for people whom a panel sends with an id of its own")
-    add("--code", metavar="CODE", help="with --panel: what its people are shown at the end")
-    add(
-        "--tasks",
-        type=positive_integer,
-        metavar="N",
-        help="with --panel: after so many answers, not at the end",
-    )
-
-
-def _add_person_options(person: argparse.ArgumentParser) -> None:
-    person.add_argument("name", metavar="NAME", help="a name, or what the log calls the person")
-    do = person.add_mutually_exclusive_group()
-    add = do.add_argument
-    add(
-        "--export", type=given_path, metavar="FILE.json", help="write everything that is stored of the person"
-    )
-    add("--erase", action="store_true", help="delete name and words; clicks stay, under nobody's name")
-    add("--end-sessions", action="store_true", help="sign the person out everywhere; tokens end too")
-    add("--suspend", metavar="REASON", help="give no more work, and leave the labels out of exports")
-    add("--password", action="store_true", help="set another one, typed or by standard input")
-
-
-def _invite(args: argparse.Namespace) -> None:
-    from plaudit.collect.people import Panel
-
+def invite(args: argparse.Namespace) -> None:
     if args.panel != (args.code is not None) or (args.tasks is not None and not args.panel):
         raise UserError("--panel and --code CODE belong together, and --tasks N to them")
     panel = Panel(code=args.code, tasks=args.tasks) if args.panel else None
     with opened(args) as store:
         name = project_name(store, args.project)
-        secret = store.invite(name, role=args.role, uses=args.uses, days=args.days, actor=ACTOR, panel=panel)
-        store_option = "" if args.store == STORE else f" --store {store.where}"
+        secret = store.write(
+            make_invite, name, role=args.role, uses=args.uses, days=args.days, actor=ACTOR, panel=panel
+        )
+        store_option = "" if args.store == STORE_FILE else f" --store {store.where}"
     times = "once" if args.uses == 1 else f"{args.uses} times"
     # The secret alone goes where a script reads it.
     print(secret)
@@ -98,10 +55,10 @@ def _ways_in(panel: bool) -> Iterator[str]:
     yield "or in Python: plaudit.collect.client.LabelClient(ADDRESS).join(SECRET, NAME)"
 
 
-def _people(args: argparse.Namespace) -> None:
+def list_people(args: argparse.Namespace) -> None:
     with opened(args) as store:
         name = project_name(store, args.project)
-        rows, groups = store.annotators(name), store.groups(name)
+        rows, groups = store.read(project_people, name), store.read(group_sums, name)
     if args.json:
         sums = [{"group": found.group, "people": found.people, "labels": found.labels} for found in groups]
         print(json.dumps({"people": rows, "groups": sums}))
@@ -135,7 +92,7 @@ def _group_lines(groups: Sequence[GroupSum]) -> Iterator[str]:
 
 def _pseudonym(store: LabelStore, project: str, word: str) -> str:
     """Whom a word names: what the log calls somebody, or the name that one person alone has."""
-    rows = store.annotators(project)
+    rows = store.read(project_people, project)
     called = [row["pseudonym"] for row in rows if word in (row["pseudonym"], row["person"])]
     if not called:
         names = [name for row in rows for name in (row["pseudonym"], row["person"]) if name]
@@ -147,7 +104,7 @@ def _pseudonym(store: LabelStore, project: str, word: str) -> str:
     return called[0]
 
 
-def _person(args: argparse.Namespace) -> None:
+def manage_person(args: argparse.Namespace) -> None:
     with opened(args) as store:
         project = project_name(store, args.project)
         pseudonym = _pseudonym(store, project, args.name)
@@ -155,10 +112,10 @@ def _person(args: argparse.Namespace) -> None:
             if getattr(args, option) not in (None, False):
                 print(do(store, project, pseudonym, args))
                 return
-        (row,) = [row for row in store.annotators(project) if row["pseudonym"] == pseudonym]
+        (row,) = [row for row in store.read(project_people, project) if row["pseudonym"] == pseudonym]
         for line in _table([row]):
             print(line)
-        for session in store.sessions(project, pseudonym):
+        for session in store.read(list_sessions, project, pseudonym):
             print(f"signed in since {_moment(session.started)}, last used {_moment(session.used)} UTC")
 
 
@@ -167,21 +124,19 @@ def _moment(at: str) -> str:
 
 
 def _export_person(store: LabelStore, project: str, pseudonym: str, args: argparse.Namespace) -> str:
-    found = store.export_person(project, pseudonym)
+    found = store.read(export_person, project, pseudonym)
     _write_private(args.export, json.dumps(found, ensure_ascii=False, indent=2) + "\n")
     return f"{args.export}: everything that is stored of {pseudonym}, with {len(found['events'])} events"
 
 
 def _write_private(path: Path, text: str) -> None:
-    from plaudit.files.atomic import write_text
-
     write_text(path, text)
     # It has somebody's name in it, and other users of the machine have no business with that.
     os.chmod(path, 0o600)
 
 
 def _erase(store: LabelStore, project: str, pseudonym: str, _: argparse.Namespace) -> str:
-    seq = store.erase(project, pseudonym, actor=ACTOR)
+    seq = erase_person(store, project, pseudonym, actor=ACTOR)
     return (
         f"{pseudonym} of {project} is erased (event {seq}): name, sessions, tokens, drafts and words "
         "are gone. Backups, and files that were exported before, still have them"
@@ -189,18 +144,18 @@ def _erase(store: LabelStore, project: str, pseudonym: str, _: argparse.Namespac
 
 
 def _end_sessions(store: LabelStore, project: str, pseudonym: str, _: argparse.Namespace) -> str:
-    sessions = len(store.sessions(project, pseudonym))
-    tokens = store.revoke(project, pseudonym, actor=ACTOR)
+    sessions = len(store.read(list_sessions, project, pseudonym))
+    tokens = store.write(revoke, project, pseudonym, actor=ACTOR)
     return f"{pseudonym} of {project}: {sessions} sessions and {tokens} tokens ended"
 
 
 def _suspend(store: LabelStore, project: str, pseudonym: str, args: argparse.Namespace) -> str:
-    store.set_standing(project, pseudonym, "suspended", reason=args.suspend, actor=ACTOR)
+    store.write(set_standing, project, pseudonym, "suspended", reason=args.suspend, actor=ACTOR)
     return f"{pseudonym} of {project} is suspended, signed out, and left out of exports"
 
 
 def _set_password(store: LabelStore, project: str, pseudonym: str, _: argparse.Namespace) -> str:
-    store.set_password(project, pseudonym, _typed_password(pseudonym), actor=ACTOR)
+    set_password(store, project, pseudonym, _typed_password(pseudonym), actor=ACTOR)
     return f"{pseudonym} of {project} has another password, and is signed out everywhere"
 
 
@@ -224,14 +179,12 @@ _DEEDS = {
 """What is done by the option of a name."""
 
 
-def _pay(args: argparse.Namespace) -> None:
-    from plaudit.collect.pay import pay_csv
-
+def write_pay(args: argparse.Namespace) -> None:
     if args.out.is_dir() or not args.out.parent.is_dir():
         raise UserError(f"{args.out}: name a file in a folder that is there")
     with opened(args) as store:
         name = project_name(store, args.project)
-        rows = store.pay(name)
+        rows = store.read(pay_rows, name)
     _write_private(args.out, pay_csv(rows))
     hours = sum(row.seconds for row in rows) / 3600
     print(f"{args.out}: {len(rows)} people of {name}, {hours:.1f} hours of active work")

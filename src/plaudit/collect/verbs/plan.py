@@ -77,7 +77,7 @@ def _labels_of_store(args: argparse.Namespace) -> LabellingRequest:
 
 
 def _timing(args: argparse.Namespace) -> Timing:
-    from plaudit.collect.verbs.opening import opened, project_name
+    from plaudit.collect.verbs.store import opened, project_name
     from plaudit.collect.waiting import refuse_without_database
 
     refuse_without_database()

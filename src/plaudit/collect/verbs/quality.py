@@ -1,17 +1,26 @@
-"""``plaudit collect quality``: how far labels can be trusted, as plain tables or as JSON."""
+"""``plaudit collect quality`` and ``screen``: how far labels can be trusted, and whom to keep."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
-from plaudit.cli.parser import Subparsers
-from plaudit.collect.verbs.opening import add_project_option, opened, project_name
-
-if TYPE_CHECKING:
-    from plaudit.collect.quality.result import AgreementRow, Figure, Odds, PersonQuality, Quality
+from plaudit.collect.quality.report import quality
+from plaudit.collect.quality.result import AgreementRow, Figure, Odds, PersonQuality, Quality, quality_to_dict
+from plaudit.collect.screening import (
+    CutOffs,
+    Measure,
+    Screened,
+    Screening,
+    decide,
+    demonstration_tasks,
+    measure_words,
+    screen,
+    screening_to_dict,
+)
+from plaudit.collect.verbs.store import ACTOR, opened, project_name
+from plaudit.files.atomic import write_text
 
 _PERSON = (
     *("person", "standing", "labels", "seconds", "gold", "reads", "habit", "like others", "repeats"),
@@ -19,18 +28,7 @@ _PERSON = (
 )
 
 
-def add_parsers(verbs: Subparsers) -> None:
-    """Add the verb."""
-    quality = verbs.add_parser("quality", help="say how far people agree, who reads, and what sways them")
-    quality.add_argument("--json", action="store_true", help="print one JSON object")
-    add_project_option(quality)
-    quality.set_defaults(run_verb=_quality)
-
-
-def _quality(args: argparse.Namespace) -> None:
-    from plaudit.collect.quality.report import quality
-    from plaudit.collect.quality.result import quality_to_dict
-
+def show_quality(args: argparse.Namespace) -> None:
     with opened(args) as store:
         found = quality(store, project_name(store, args.project))
         where = store.where
@@ -44,7 +42,6 @@ def _quality(args: argparse.Namespace) -> None:
 
 
 def _lines(found: Quality) -> Iterator[str]:
-    """The report as plain tables."""
     if found.agreement:
         head = ("agreement", "alpha", "AC", "the same", "labels", "of")
         yield from _table(head, [_agreement(row) for row in found.agreement])
@@ -117,3 +114,71 @@ def _share(figure: Figure) -> str:
     if figure.low is None or figure.high is None:
         return f"{figure.value:.0%}"
     return f"{figure.value:.0%} ({figure.low:.0%}–{figure.high:.0%})"
+
+
+_HEADS = ("", "person", "standing", "comparisons", "flags", "demonstrations", "areas", "proposed")
+
+
+def screen_people(args: argparse.Namespace) -> None:
+    if args.demonstrations is not None:
+        _write_demonstrations(args)
+        return
+    cut_offs = CutOffs(comparisons=args.agreement, flags=args.flags, demonstrations=args.score)
+    with opened(args) as store:
+        name = project_name(store, args.project)
+        found = screen(store, name, keep=args.keep, cut_offs=cut_offs, written_in=args.written_in)
+        decided = decide(store, found, actor=ACTOR) if args.apply else ()
+    if args.json:
+        print(json.dumps({**screening_to_dict(found), "decided": [member.annotator for member in decided]}))
+        return
+    for line in _screening_lines(found):
+        print(line)
+    if args.apply:
+        print(f"decisions written to the log, each with its reason: {len(decided)}")
+
+
+def _write_demonstrations(args: argparse.Namespace) -> None:
+    with opened(args) as store:
+        tasks = demonstration_tasks(store, project_name(store, args.project))
+    write_text(args.demonstrations, "".join(f"{json.dumps(task, ensure_ascii=False)}\n" for task in tasks))
+    print(f"{args.demonstrations}: {len(tasks)} tasks; add them to a project that asks for rate")
+
+
+def _screening_lines(found: Screening) -> Iterable[str]:
+    selected = sum(member.rank > 0 and member.proposed in ("active", "watch") for member in found.people)
+    tried = f"{found.project}: {len(found.people)} people tried"
+    yield f"{tried}; {selected} are proposed, of {found.keep} at most"
+    known = f"{100 * found.cut_offs.comparisons:g} % of known answers, {100 * found.cut_offs.flags:g} % of"
+    yield (
+        f"soft cut-offs: {known} known flags, {found.cut_offs.demonstrations:g} of 7 for demonstrations; "
+        "held back is who is below one for certain"
+    )
+    rows = [_HEADS, *(_cells(member) for member in found.people)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    for row in rows if found.people else ():
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from found.notes
+    if found.decisions:
+        yield f"decisions that follow: {len(found.decisions)}; --apply writes them, each with its reason"
+
+
+def _cells(member: Screened) -> tuple[str, ...]:
+    measures = (
+        ("comparisons", member.comparisons),
+        ("flags", member.flags),
+        ("demonstrations", member.demonstrations),
+    )
+    return (
+        str(member.rank or "–"),
+        f"{member.annotator} {member.person or ''}".strip(),
+        member.standing,
+        *(_measure_cell(what, measure, member.below) for what, measure in measures),
+        ", ".join(member.areas) or "–",
+        member.proposed if member.rank else "–",
+    )
+
+
+def _measure_cell(what: str, measure: Measure | None, below: Iterable[str]) -> str:
+    if measure is None:
+        return "–"
+    return f"{measure_words(what, measure)}{' below' if what in below else ''}"

@@ -1,34 +1,169 @@
-"""``plaudit collect serve``: people answer over HTTP."""
+"""``plaudit collect serve``, and ``plaudit collect FILE --out ROWS`` for one person at their own machine."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from plaudit.cli.parser import Subparsers, integer
-from plaudit.collect.verbs.opening import add_store_option, opened
+from plaudit.cli.parser import row_options
+from plaudit.collect.adding import set_project
+from plaudit.collect.app.pages import OnceLink, Solo
+from plaudit.collect.app.server import LOOPBACK, serve
+from plaudit.collect.asking import People, task_body
+from plaudit.collect.export import EmptyExportError, Snapshot, export
+from plaudit.collect.intake import Intake, kind_of_rows, read_intake
+from plaudit.collect.kinds import KINDS, USUAL
+from plaudit.collect.log import digest
+from plaudit.collect.people import issue_token, revoke
+from plaudit.collect.progress import project_people, project_status
+from plaudit.collect.project import Project
+from plaudit.collect.store import LabelStore, open_store
+from plaudit.collect.verbs.store import opened
 from plaudit.data.fields import join_names
+from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
+from plaudit.files import hub
+from plaudit.files.data_sets import snapshot_path
+
+_DRAWN = {kind.name: kind.drawn for kind in KINDS.values() if kind.drawn}
+"""How many answers of a model to each prompt are judged, by kind."""
 
 
-def add_parsers(verbs: Subparsers) -> None:
-    """Add the verb."""
-    serve = verbs.add_parser("serve", help="let people answer over HTTP")
-    _add_serve_options(serve)
-    add_store_option(serve)
-    serve.set_defaults(run_verb=_serve)
+def label_solo(args: argparse.Namespace) -> None:
+    """Serve one person until Ctrl-C, then write the rows."""
+    _refuse_impossible(args)
+    # Before anybody clicks: what cannot be written at the end is said now.
+    check_output_path(args.out)
+    project = _project(args)
+    # Read before there is a store: a row that is refused leaves nothing behind.
+    intake = None if args.rows is None else _read_rows(args, project)
+    draw = None if args.model is None else _draw_words(args, project.ask)
+    with opened_solo(args.out, project) as work:
+        if intake is not None:
+            work.people.ask(intake.bodies)
+        # By the draw's name first: who comes back loads no model.
+        elif draw is not None and work.people.requested(draw) is None:
+            work.people.ask(_drawn_bodies(args, project.ask), draw=draw)
+        solo = work.door()
+
+        def ready(url: str) -> None:
+            _announce(work, f"{url}/start/{solo.link.secret}", open_browser=not args.no_browser)
+
+        serve(work.store, "127.0.0.1", args.port, ready, solo=solo)
+        snapshot = export_solo(work, args.out)
+        left = work.store.read(project_status, project.name).missing
+    print()
+    if snapshot is None:
+        print(f"nothing was labelled yet; {args.out} is not written. The same command goes on")
+        return
+    print(f"{args.out}: {snapshot.rows} rows of {len({*snapshot.events})} labels; from where: ", end="")
+    print(snapshot_path(args.out))
+    print(f"{left} tasks are left; the same command goes on" if left else "every task has its label")
 
 
-def _add_serve_options(serve: argparse.ArgumentParser) -> None:
-    add = serve.add_argument
-    add("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
-    add("--port", type=integer, default=8080, metavar="N", help="default: 8080; 0 takes a free one")
-    add("--behind", metavar="https://…", help="the address of the proxy in front that encrypts")
+def _refuse_impossible(args: argparse.Namespace) -> None:
+    if (args.rows is None) == (args.model is None):
+        raise UserError("say what is to be labelled: either FILE, or --model DIR with --prompts ROWS")
+    if (args.model is None) != (args.prompts is None):
+        raise UserError("--model and --prompts go together: one answers, the others are answered")
+    if args.model is not None and (args.ask or USUAL) not in _DRAWN:
+        raise UserError(f"--as {args.ask}: answers of a model are compared: {', '.join(_DRAWN)}")
+    if not 0 <= args.port <= 65_535:
+        raise UserError(f"--port {args.port}: expected 0 to 65535")
 
 
-def _serve(args: argparse.Namespace) -> None:
-    from plaudit.collect.app.server import LOOPBACK, serve
+def _project(args: argparse.Namespace) -> Project:
+    ask = args.ask
+    if ask is None:
+        ask = USUAL if args.rows is None else kind_of_rows(args.rows, args.format, row_options(args))
+    if KINDS[ask].conversation is not None:
+        raise UserError(
+            f"{args.rows}: these are tasks to {ask}, which need a server to talk to; make a project with "
+            "talks_to (`plaudit collect project FILE.yaml`) and serve it"
+        )
+    guidelines = ""
+    if args.guidelines is not None:
+        try:
+            guidelines = args.guidelines.read_text("utf-8")
+        except (OSError, ValueError) as error:
+            raise UserError(f"--guidelines {args.guidelines}: it cannot be read ({error})") from error
+    return project_solo(ask, args.question, guidelines)
 
+
+def _read_rows(args: argparse.Namespace, project: Project) -> Intake:
+    intake = read_intake(args.rows, project, format=args.format, options=row_options(args))
+    print(intake.sentence)
+    for reason, count in intake.left_out.items():
+        print(f"{args.rows}: {count} × {reason} left out")
+    return intake
+
+
+def _draw_words(args: argparse.Namespace, ask: str) -> str:
+    """What the answers of a model are known by, with names of the hub looked up."""
+    from plaudit.engine.run_folder import hash_path
+
+    args.prompts = hub.local_path(args.prompts, "dataset", split=row_options(args).split)
+    for option, path in (("--model", args.model), ("--prompts", args.prompts)):
+        if not path.exists():
+            raise UserError(f"{option} {path}: there is no such file or folder")
+    names = ("answers", "tasks", "temperature", "max_tokens", "seed", "columns", "leave_out")
+    # By content: a folder that was moved draws nothing anew, one that was trained on does.
+    contents = {"model": hash_path(args.model), "prompts": hash_path(args.prompts)}
+    return digest({**contents, "ask": ask, **{name: getattr(args, name) for name in names}})
+
+
+def _drawn_bodies(args: argparse.Namespace, ask: str) -> list[dict[str, Any]]:
+    import tempfile
+
+    from plaudit.collect.drawing import Draw, draw_tasks
+    from plaudit.rollouts.sampler import SamplingSettings
+
+    draw = Draw(
+        model=args.model,
+        prompts=args.prompts,
+        sampling=SamplingSettings(temperature=args.temperature, max_tokens=args.max_tokens, seed=args.seed),
+        answers=args.answers or _DRAWN[ask],
+        n=args.tasks,
+        read_options=row_options(args),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        tasks, notes = draw_tasks(draw, Path(folder))
+    for note in notes:
+        print(note)
+    source = {"model": str(args.model), "temperature": args.temperature, "seed": args.seed}
+    return [task_body(task, kind=ask, source=source, origin=task.metadata["origin"]) for task in tasks]
+
+
+def _announce(work: SoloWork, url: str, *, open_browser: bool) -> None:
+    status = work.store.read(project_status, work.project.name)
+    done = f", {status.labels} labelled already" if status.labels else ""
+    print(f"{status.wanted} tasks{done}. Label them in the browser, at this machine alone:")
+    print(f"  {url}")
+    # Flushed, as a script that started this waits for the address above.
+    print(
+        "Ctrl-C when you have done enough: the rows are written then, and the same command goes on",
+        flush=True,
+    )
+    if open_browser and _has_screen():
+        webbrowser.open(url)
+
+
+def _has_screen() -> bool:
+    """Whether there is a window to open: in a bare terminal a text browser would take the screen."""
+    return sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
+
+
+def serve_people(args: argparse.Namespace) -> None:
     if args.behind is not None and not args.behind.removeprefix("https://").strip("/"):
         raise UserError(
             f"--behind {args.behind}: expected the address of a proxy, https://labels.example.org"
@@ -55,3 +190,93 @@ def _serve(args: argparse.Namespace) -> None:
             print("Ctrl-C ends it; everything acknowledged is on the disk", flush=True)
 
         serve(store, args.host, args.port, ready, behind=args.behind)
+
+
+NAME = "you"
+"""What the store calls whoever labels alone."""
+PROJECT = "solo"
+"""The project of a store that one person works in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoloWork:
+    """A store that is ready for one person."""
+
+    people: People
+    """Asks that person, and nobody else."""
+    project: Project
+    pseudonym: str
+
+    @property
+    def store(self) -> LabelStore:
+        return self.people.store
+
+    def door(self) -> Solo:
+        return Solo(project=self.project.name, pseudonym=self.pseudonym, link=OnceLink.new())
+
+
+def store_path(out: Path) -> Path:
+    """Where the labels of an output lie until they are exported.
+
+    >>> store_path(Path("runs/labels.jsonl")).name
+    'labels.db'
+    """
+    name = out.name
+    for ending in (".gz", ".jsonl", ".parquet", ".json"):
+        name = name.removesuffix(ending)
+    return out.with_name(f"{name}.db")
+
+
+@contextmanager
+def opened_solo(out: Path, project: Project) -> Iterator[SoloWork]:
+    """The store next to an output, made or gone on with."""
+    where = store_path(out)
+    with closing(open_store(where, create=True)) as store:
+        _refuse_other_work(store, where, project)
+        if PROJECT not in store.projects() or store.project(PROJECT) != project:
+            store.write(set_project, project, actor=NAME)
+        people = People(store=store, project=PROJECT)
+        yield SoloWork(people=people, project=project, pseudonym=_person(store))
+
+
+def _refuse_other_work(store: LabelStore, where: Path, project: Project) -> None:
+    names = store.projects()
+    if names and names != [PROJECT]:
+        raise UserError(
+            f"{where}: it is the store of a team ({', '.join(names)}); serve it with `plaudit collect serve "
+            f"--store {where}`, or name another --out"
+        )
+    if names and store.project(PROJECT).ask != project.ask:
+        raise UserError(
+            f"{where}: its tasks are to {store.project(PROJECT).ask}, and now {project.ask} is wanted; say "
+            f"--as {store.project(PROJECT).ask}, or name another --out"
+        )
+
+
+def _person(store: LabelStore) -> str:
+    for row in store.read(project_people, PROJECT):
+        if row["person"] == NAME:
+            return row["pseudonym"]
+    joined = store.write(issue_token, PROJECT, "reviewer", name=NAME)
+    # The browser has a session; nobody uses the token.
+    store.write(revoke, PROJECT, joined.pseudonym, actor=joined.pseudonym)
+    return joined.pseudonym
+
+
+def export_solo(work: SoloWork, out: Path) -> Snapshot | None:
+    """Write what was labelled so far; None where that is nothing."""
+    try:
+        return export(work.store, work.project.name, out, actor=NAME)
+    except EmptyExportError:
+        return None
+
+
+def project_solo(ask: str, question: str | None, guidelines: str) -> Project:
+    """The settings for one person: every task once, and nobody else to agree with.
+
+    >>> project_solo("rank", None, "").overlap
+    1
+    """
+    project = Project(name=PROJECT, ask=ask, guidelines=guidelines)
+    words = KINDS[ask].solo_question if question is None else question
+    return project if words is None else replace(project, question=words)

@@ -44,11 +44,8 @@ class Response:
     """
 
     question: str
-    """The question, or the control of the page."""
     value: Node
-    """The answer."""
     annotator: str | None
-    """Who gave it."""
     option: str
     """What ``--leave-out`` calls it."""
 
@@ -75,9 +72,7 @@ class Shown:
     """
 
     prompt: Text
-    """The prompt."""
     answers: Mapping[str, Text]
-    """Every other text, by the name of its field."""
 
     def family_of(self, name: str) -> tuple[str, ...]:
         """The answers that are named as this one is: a text of another name may be no answer at all."""
@@ -271,7 +266,6 @@ def _argilla_ranking(response: Response, shown: Shown, origin: str) -> Ranking:
 
 
 def _are_all(names: Sequence[object], shown: Shown) -> bool:
-    """Whether no answer that is named as they are is missing."""
     family = shown.family_of(str(names[0])) or shown.answers
     return {*family} <= {*map(str, names)}
 

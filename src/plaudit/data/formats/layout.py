@@ -80,26 +80,19 @@ class FieldType:
     """
 
     name: str
-    """The shape in words."""
     matches: Callable[[Node], bool]
-    """Whether a value has it."""
     special_case_of: str = ""
     """The name of the wider shape that it is a special case of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFormat:
-    """A way to write feedback down in rows.
-
-    Example: ``RowFormat(name="trl-text", title="TRL language modelling", schema={"text": TEXT}, parse=…, …)``
-    """
+    """A way to write feedback down in rows."""
 
     name: str
     """What ``--format`` calls it."""
     title: str
-    """What it is called in a sentence."""
     schema: Mapping[str, FieldType]
-    """The fields that a row of this layout must have."""
     parse: Callable[[Node, str, ReadOptions], tuple[Record, ...]]
     """A row and its origin to records; raises ``BadRowError`` or ``LeftOutError``."""
     produces: str
@@ -117,14 +110,12 @@ class RowFormat:
     does not look at may be a part of the prompt."""
 
     def matches(self, row: Node) -> bool:
-        """Whether a row has this schema."""
         if any(name in self.excluded_fields and row.optional(name) is not None for name in row.fields()):
             return False
         nodes = {name: row.optional(name) for name in self.schema}
         return all(node is not None and self.schema[name].matches(node) for name, node in nodes.items())
 
     def is_narrower_than(self, other: RowFormat) -> bool:
-        """Whether it asks for all that the other asks for, and for more."""
         if self.is_decisive:
             return True
         own_fields, other_fields = set(self.schema), set(other.schema)
@@ -135,7 +126,6 @@ class RowFormat:
         return other_fields < own_fields or (other_fields == own_fields and narrowed)
 
     def unread_fields(self, fields: Iterable[str]) -> tuple[str, ...]:
-        """Those of the fields that it does not look at."""
         if self.optional_fields is None:
             return ()
         generic = (SYSTEM_FIELD,) if self.is_generic else ()

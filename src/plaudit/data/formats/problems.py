@@ -121,7 +121,6 @@ def _pairs(cases: Node, given: str, wanted: str) -> Iterator[tuple[Node, Node]]:
 
 
 def _printed(cases: Node, given: str, wanted: str) -> Iterator[dict[str, str]]:
-    """What a program reads and what it has to print."""
     for read, printed in _pairs(cases, given, wanted):
         yield {"input": _lines(read), "output": _lines(printed)}
 

@@ -146,7 +146,6 @@ def _stepwise(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
 
 
 def _split_pair(row: Node, origin: str, chosen: Text, rejected: Text) -> Comparison:
-    """Two whole texts or conversations as one comparison."""
     require_different(chosen, rejected, "chosen, rejected")
     if isinstance(chosen, str) and isinstance(rejected, str):
         require_not_empty(chosen, "chosen")

@@ -163,28 +163,19 @@ MANIFEST_NAME = "manifest.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDigest:
-    """Size and hash that a file of a checkpoint must have.
-
-    Example: ``FileDigest(bytes=1024, sha256="9f86d081…")``
-    """
+    """Size and hash that a file of a checkpoint must have."""
 
     bytes: int
-    """The file's size in bytes."""
     sha256: str
     """Its content, as 64 hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a checkpoint consists of.
-
-    Example: ``Manifest(step=120, files={"state.json": FileDigest(...)}, aliases={}, written_by="0.1.0")``
-    """
+    """What a checkpoint consists of."""
 
     step: int
-    """After how many steps it was saved."""
     files: Mapping[str, FileDigest]
-    """Every file of the folder but the manifest."""
     aliases: Mapping[str, Mapping[str, str]]
     """For each part, the names that share another name's tensor (tied weights), stored once."""
     written_by: str
@@ -276,7 +267,6 @@ class TrainState:
     """
 
     step: int
-    """How many steps are done."""
     tensors: Tensors
     """The named parts, such as model, optimizer and rng; each becomes ``<part>.safetensors``."""
     facts: Mapping[str, Any]
@@ -291,25 +281,17 @@ class SavedCheckpoint:
     """
 
     path: Path
-    """The checkpoint's folder."""
     bytes: int
-    """The checkpoint's size in bytes."""
     notes: tuple[str, ...]
     """What the user should hear, such as an older checkpoint that could not be deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedCheckpoint:
-    """A checkpoint that was proven whole.
-
-    Example: ``LoadedCheckpoint(state=TrainState(...), path=Path("checkpoints/step-00000100"),
-        notes=("step-…: …",))``
-    """
+    """A checkpoint that was proven whole."""
 
     state: TrainState
-    """What was saved, bit for bit."""
     path: Path
-    """The folder that it came from."""
     notes: tuple[str, ...]
     """What the user should hear, such as a newer checkpoint that is damaged and was passed over."""
 

@@ -57,7 +57,6 @@ class RunningMean:
 
     @property
     def value(self) -> float:
-        """The mean of both running means."""
         return 0.5 * sum(self._means)
 
     def after_step(self, step: int, metrics: Mapping[str, Number]) -> None:
@@ -69,11 +68,9 @@ class RunningMean:
                 self._means[index] += self._share * (value - self._means[index])
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The two running means, for a checkpoint."""
         return {"means": torch.tensor(self._means, dtype=torch.float64)}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the two running means from a checkpoint."""
         self._means = tensors["means"].tolist()
 
 
@@ -101,11 +98,9 @@ class EmaReference:
                     weight.lerp_(source_weights[name].detach(), self._share)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """All weights of the reference."""
         return {name: full_tensor(weight.detach()).cpu() for name, weight in self._module.named_parameters()}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the reference's weights."""
         with torch.no_grad():
             for name, weight in self._module.named_parameters():
                 copy_into(weight, tensors[name])
@@ -113,15 +108,10 @@ class EmaReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RngState:
-    """The states of torch's, numpy's and Python's random generators at one moment.
-
-    Example: ``RngState(torch_cpu=…, torch_gpu=None, numpy_words=…, numpy_state=(624, 0, 0.0), python=…)``
-    """
+    """The states of torch's, numpy's and Python's random generators at one moment."""
 
     torch_cpu: Tensor
-    """torch's generator."""
     torch_gpu: Tensor | None
-    """The GPU's, where there is one."""
     numpy_words: Tensor
     """The key of numpy's global generator (624 words of the Mersenne Twister)."""
     numpy_state: tuple[int, int, float]
@@ -182,15 +172,11 @@ _JSON_TYPES = (type(None), bool, int, float, str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerState:
-    """The whole state of an optimiser.
-
-    Example: ``OptimizerState(tensors={"w/exp_avg": …}, facts={"w/count": 3, "group 0/momentum": 0.9})``
-    """
+    """The whole state of an optimiser."""
 
     tensors: Mapping[str, Tensor]
     """By weight or group, and key."""
     facts: Mapping[str, Any]
-    """The same for what is not a tensor."""
 
 
 def read_optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> OptimizerState:
@@ -211,7 +197,6 @@ def read_optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) ->
 
 
 def write_optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer, state: OptimizerState) -> None:
-    """Replace the optimiser's state by this one."""
     parameters = dict(module.named_parameters())
     optimizer.state.clear()
     for path, value in {**state.facts, **state.tensors}.items():
@@ -258,7 +243,6 @@ def _unstorable_message(optimizer: torch.optim.Optimizer, what: str, advice: str
 
 
 def _weight_entry(parameter: nn.Parameter, value: Any) -> Any:
-    """A tensor is placed as its weight is."""
     if not isinstance(value, Tensor):
         return _from_json(value)
     # A number for each weight, or one for each of its rows.
@@ -272,7 +256,6 @@ def _weight_entry(parameter: nn.Parameter, value: Any) -> Any:
 
 
 def _group_entry(present: object, value: Any) -> Any:
-    """A tensor is placed as the present one is."""
     if not isinstance(value, Tensor):
         return _from_json(value)
     return value.clone().to(present.device) if isinstance(present, Tensor) else value.clone()
@@ -335,7 +318,6 @@ def _full_on_cpu(tensor: Tensor, ranks: Ranks) -> Tensor:
 
 
 def gather_rng_states(ranks: Ranks) -> dict[str, Tensor]:
-    """The random generator states of every rank, as tensors."""
     rng_state = capture_rng_state()
     tensors_by_name = {
         "torch_cpu": rng_state.torch_cpu,

@@ -65,9 +65,7 @@ class BestValue:
     """
 
     step: int
-    """The first step that reached it."""
     value: Number
-    """The metric's value at that step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +76,10 @@ class SelectedLook:
     """
 
     step: int
-    """Its step."""
     values: Mapping[str, Number]
     """The held-out figures of that step."""
 
     def as_json(self) -> dict[str, object]:
-        """The look as JSON can hold it."""
         return {"step": self.step, "values": finite_or_none(self.values)}
 
 
@@ -199,9 +195,7 @@ class RunStart:
     """
 
     name: str
-    """The run's name, usually that of its folder."""
     steps: int
-    """How many steps the whole run has."""
     done: int = 0
     """How many of them an earlier process has done; more than 0 only on resume."""
     config: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -314,15 +308,12 @@ class FanOutSink:
             self.note(sentence)
 
     def log(self, report: StepReport) -> None:
-        """Hand the report to each."""
         self._for_each_sink(lambda sink: sink.log(report))
 
     def sample(self, step: int, rows: Sequence[Sample]) -> None:
-        """Hand the answers to each."""
         self._for_each_sink(lambda sink: sink.sample(step, rows))
 
     def note(self, text: str) -> None:
-        """Hand the note to each."""
         self._for_each_sink(lambda sink: sink.note(text))
 
     def sync(self) -> dict[str, str]:
@@ -413,7 +404,6 @@ class WandbSink:
         self._run.log(report.flattened(), step=report.step)
 
     def sample(self, step: int, rows: Sequence[Sample]) -> None:
-        """A table of answers."""
         table = self._wandb.Table(
             columns=_SAMPLE_COLUMNS, data=[[r.prompt, r.completion, r.expected] for r in rows]
         )
@@ -470,7 +460,6 @@ class MlflowSink:
             self._client.log_param(self._run_id, name, str(value)[:500])
 
     def log(self, report: StepReport) -> None:
-        """All figures of the step in one call."""
         now = time.time_ns() // 1_000_000
         entity = self._mlflow.entities.Metric
         metrics = [entity(name, value, now, report.step) for name, value in report.flattened().items()]
@@ -522,11 +511,9 @@ class TrackioSink:
             )
 
     def log(self, report: StepReport) -> None:
-        """One row of figures."""
         self._run.log(report.flattened(), step=report.step)
 
     def sample(self, step: int, rows: Sequence[Sample]) -> None:
-        """The answers as text."""
         self._run.log({"samples": self._trackio.Markdown(_samples_markdown(rows))}, step=step)
 
     def note(self, text: str) -> None:
@@ -536,7 +523,6 @@ class TrackioSink:
         """trackio sends from a thread of its own."""
 
     def close(self, summary: Summary | None) -> None:
-        """Send what is waiting."""
         with redirect_stdout(sys.stderr):
             self._trackio.finish()
 

@@ -171,7 +171,6 @@ class NotebookBar:
         self._state = state
 
     def start(self) -> None:
-        """Show the bar."""
         display = import_module("IPython.display").display
         self._shown = display(self, display_id=True)
 
@@ -188,7 +187,6 @@ class NotebookBar:
         """Leave the bar as it is."""
 
     def __repr__(self) -> str:
-        """The bar where nothing can be drawn."""
         return f"{self._state['completed']}/{self._state['total']}  {self._state['words']}"
 
     def _repr_html_(self) -> str:

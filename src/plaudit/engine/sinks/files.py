@@ -51,7 +51,6 @@ class JsonlSink:
         return tuple(note for file in self._files.values() for note in file.notes)
 
     def log(self, report: StepReport) -> None:
-        """One line of metrics.jsonl."""
         self._step = report.step
         self._files[METRICS_FILE].append(report.as_json())
 
@@ -82,12 +81,10 @@ class JsonlSink:
 
 
 def read_reports(folder: Path) -> Iterator[StepReport]:
-    """The reports of a run folder, in order."""
     return (StepReport.from_json(line) for line in _read_lines(folder / METRICS_FILE))
 
 
 def read_notes(folder: Path) -> Iterator[str]:
-    """The notes of a run folder, in order."""
     return (str(line["note"]) for line in _read_lines(folder / NOTES_FILE))
 
 
@@ -134,7 +131,6 @@ class TensorboardSink:
         self._writer = SummaryWriter(str(self._folder), purge_step=purge)
 
     def log(self, report: StepReport) -> None:
-        """One scalar for each figure."""
         self._step = report.step
         for name, value in report.flattened().items():
             self._writer.add_scalar(name, value, global_step=report.step)
@@ -150,7 +146,6 @@ class TensorboardSink:
         self._writer.add_text("notes", _markdown_code(text), global_step=self._step)
 
     def sync(self) -> None:
-        """Write out what is waiting."""
         self._writer.flush()
 
     def close(self, summary: Summary | None) -> None:
@@ -159,5 +154,4 @@ class TensorboardSink:
 
 
 def _markdown_code(text: str) -> str:
-    """The text as an indented code block of Markdown."""
     return "\n".join(f"    {line}" for line in text.split("\n"))

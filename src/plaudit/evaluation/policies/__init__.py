@@ -14,19 +14,10 @@ WRITTEN = "written"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyWord:
-    """The word for a prompted policy, taken apart.
-
-    Example: ``PolicyWord.parse("brief=runs/sft,system=Answer briefly.").system``
-    """
-
     name: str
-    """What tables call it."""
     folder: str
-    """The folder of a run or a model."""
     system: str | None = None
-    """The text of the system's turn, or a file that holds it."""
     shots: str | None = None
-    """A file of demonstrations that stand before every prompt."""
 
     @classmethod
     def parse(cls, word: str) -> PolicyWord:
@@ -55,7 +46,6 @@ class PolicyWord:
 
     @property
     def inputs(self) -> dict[str, str]:
-        """The parts that name a folder or a file: all but the words of a system's turn."""
         files = {"shots": self.shots, "system": self.system if self.system_file else None}
         return {"folder": self.folder} | {part: word for part, word in files.items() if word is not None}
 

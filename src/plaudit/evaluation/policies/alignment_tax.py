@@ -22,51 +22,32 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, LoadedPolicy
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.shares import sign_flip_test
-from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
+from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, holm, wilson_interval
 from plaudit.rewards.base import Reward
 from plaudit.rollouts.sampler import SamplingSettings
 
 ItemKey = tuple[str, str]
-"""A task and what its item is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskItem:
-    """One thing that a model was asked, and how well it did.
-
-    Example: ``TaskItem(task="sums", name="What is 3 plus 4?", prompt="What is 3 plus 4?", score=1.0)``
-    """
+    """One thing that a model was asked, and how well it did."""
 
     task: str
-    """The battery that it belongs to."""
     name: str
-    """What makes it the same item before and after."""
     prompt: str
-    """Items of one prompt are resampled together."""
     score: float | None
     """More is better; None for no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChange:
-    """How the score of one task changed.
-
-    Example: ``TaskChange(task="sums", before=…, after=…, change=…, gained=3, lost=9,
-        unscored=0, p_value=0.15)``
-    """
-
     task: str
-    """The name of the benchmark."""
     before: Estimate
-    """The mean score of the model that training began with."""
     after: Estimate
-    """The mean score of the model that came of it."""
     change: Estimate
-    """After less before, item by item."""
     gained: int
-    """Items that are scored higher than before."""
     lost: int
-    """Items that are scored lower."""
     unscored: int
     """Items without a verdict before or after; they count nowhere else."""
     p_value: float
@@ -182,37 +163,23 @@ def _mean_change(
 
 
 def _holm_corrected(changes: Sequence[TaskChange]) -> tuple[TaskChange, ...]:
-    from statsmodels.stats.multitest import multipletests
-
-    if not changes:
-        return ()
-    corrected = np.asarray(
-        multipletests([change.p_value for change in changes], method="holm")[1], dtype=float
-    )
-    return tuple(replace(change, p_value=p) for change, p in zip(changes, corrected.tolist(), strict=True))
+    corrected = holm([change.p_value for change in changes])
+    return tuple(replace(change, p_value=p) for change, p in zip(changes, corrected, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessTasks:
-    """Which tasks are asked, and how.
-
-    Example: ``HarnessTasks(tasks=("arc_easy",), limit=200)``
-    """
-
     tasks: tuple[str, ...]
     """By the names that lm-evaluation-harness gives them, or those of YAML files in ``folder``."""
     folder: Path | None = None
     """Where tasks of one's own lie; with it, none that come with lm-evaluation-harness are looked for."""
     limit: int | None = None
-    """Items of a task, at most."""
     shots: int | None = None
     """Worked examples before each item; None is what the task says."""
     chat: bool = False
     """Whether prompts are shown as a user's turn, by the model's own template."""
     batch: int = 8
-    """How many items are evaluated at once."""
     device: str = "cpu"
-    """cpu or cuda."""
 
 
 def run_harness(model: Path, harness: HarnessTasks) -> tuple[TaskItem, ...]:

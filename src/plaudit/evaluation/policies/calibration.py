@@ -15,11 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from plaudit.evaluation.reward_models.accuracy import (
-    RELIABILITY_BINS,
-    equal_mass_bins,
-    reliability_by_width,
-)
+from plaudit.evaluation.reward_models.accuracy import RELIABILITY_BINS, equal_mass_bins, reliability_by_width
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_mean
 
@@ -36,20 +32,12 @@ _WAYS: tuple[Way, ...] = get_args(Way)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceLogprobs:
-    """What one policy thinks of the choices of a question: their log-probs.
-
-    Example: ``ChoiceLogprobs(policy="ppo", prompt="2 + 2?", choices=("4", "5"), logp=(-1.0,
-        -3.0), right=0, …)``
-    """
+    """What one policy thinks of the choices of a question: their log-probs."""
 
     policy: str
-    """The policy whose log-probs these are."""
     prompt: str
-    """The prompt of the multiple-choice question."""
     category: str | None
-    """The kind of question."""
     choices: tuple[str, ...]
-    """All answers that there are."""
     logp: tuple[float, ...]
     """log π of each, its end among the tokens."""
     right: int
@@ -58,10 +46,7 @@ class ChoiceLogprobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCalibration:
-    """Whether a policy's confidence matches its accuracy on multiple-choice questions.
-
-    Example: ``policy_calibration(weighed, Resampling()).ece.value``
-    """
+    """Whether a policy's confidence matches its accuracy on multiple-choice questions."""
 
     accuracy: Estimate
     """How often the likeliest choice is right; of equally likely ones each counts its share."""
@@ -79,7 +64,6 @@ class PolicyCalibration:
     covered: Estimate
     """The chance that the policy gives to all choices together: what else it says is not looked at."""
     by_width: tuple[Bin, ...]
-    """Reliability in bins of equal width from 0 to 1, questions counted as pairs; without empty ones."""
     surplus_change: Estimate | None = None
     """The surplus less the reference's on the same questions; None for the reference."""
     ece_change: Estimate | None = None
@@ -99,7 +83,6 @@ class _QuestionColumns:
 
     @property
     def bin_Q(self) -> Int[np.ndarray, " Q"]:
-        """The bin of each question."""
         return equal_mass_bins(
             self.confidence_Q, bins=min(RELIABILITY_BINS, max(1, len(self.confidence_Q) // MIN_BIN_QUESTIONS))
         )
@@ -297,7 +280,6 @@ class _OpenBins:
     """What is drawn anew in each of W bins."""
 
     logit_Q: Float[np.ndarray, " Q"]
-    """Of the confidences."""
     open_QW: Float[np.ndarray, "Q W"]
     """1 in the column of its bin for a question that is right or wrong; choices level at the top are
     neither.
@@ -305,7 +287,6 @@ class _OpenBins:
     sure_W: Float[np.ndarray, " W"]
     """Σ confidence of these, and Σ (confidence − share) of the others."""
     spread: float
-    """How many times as far as by independent questions sums vary."""
 
     def moved(self, way: Way, size: float) -> Float[np.ndarray, " W"]:
         """How many are right by chances whose log-odds are moved."""
@@ -313,7 +294,6 @@ class _OpenBins:
         return (0.5 + 0.5 * np.tanh(logit_Q / 2)) @ self.open_QW
 
     def true_error(self, right_W: Float[np.ndarray, " W"]) -> float:
-        """The error where so many are right."""
         return float(np.abs(self.sure_W - right_W).sum() / len(self.logit_Q))
 
     def errors(self, right_W: Float[np.ndarray, " W"], resampling: Resampling) -> Float[np.ndarray, " S"]:
@@ -355,7 +335,6 @@ def _spread(columns: _QuestionColumns, is_open_Q: Bool[np.ndarray, " Q"]) -> flo
 
 
 def _bootstrap_counts(prompts: int, resampling: Resampling) -> Iterator[Float[np.ndarray, "S P"]]:
-    """How often each prompt is drawn, some draws at a time."""
     rng = np.random.default_rng(resampling.seed)
     for times in _batch_sizes(prompts, resampling):
         prompt_SP = rng.integers(prompts, size=(times, prompts))
@@ -365,7 +344,6 @@ def _bootstrap_counts(prompts: int, resampling: Resampling) -> Iterator[Float[np
 
 
 def _batch_sizes(width: int, resampling: Resampling) -> Iterator[int]:
-    """So many draws at a time that a table of this width has room."""
     rows = max(1, _MAX_CELLS // width)
     for start in range(0, resampling.times, rows):
         yield min(rows, resampling.times - start)
@@ -380,5 +358,4 @@ def _sum_by_prompt(
 
 
 def _difference(values: Sequence[Float[np.ndarray, " S"]]) -> Float[np.ndarray, " S"]:
-    """The first, less the second where there is one."""
     return values[0] if len(values) == 1 else values[0] - values[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -15,7 +17,6 @@ MAX_BLEU_PAIRS = 1000
 """Pairs of answers that BLEU is asked about, at most; of more, so many are drawn with a fixed seed."""
 
 AnswersByPrompt = Mapping[str, Sequence[str]]
-"""What a policy said to each prompt."""
 
 
 def common_word_count(policies: Iterable[AnswersByPrompt]) -> int:
@@ -35,7 +36,7 @@ def measure_diversity(answers_by_prompt: AnswersByPrompt, words: int) -> Diversi
 
     distinct-n is unlike n-grams over all n-grams (Li et al. 2016, arXiv:1510.03055). It also falls with the
     number of answers, so policies are compared on as many. Self-BLEU (Zhu et al. 2018, arXiv:1802.01886) is
-    taken of pairs, one answer against one other, with sacrebleu's effective order: against all others at once
+    taken of pairs, one answer against one other, with `sentence_bleu`: against all others at once
     it would rise with how many they are. Of more than 1,000 pairs so many are drawn with a fixed seed.
 
     >>> found = measure_diversity({"a": ["Mice and voles."], "b": ["Mice and seeds."]}, words=3)
@@ -84,15 +85,33 @@ def distinct_n(answers: Sequence[Sequence[str]], n: int) -> float | None:
 
 def _mean_self_bleu(cut: Sequence[Sequence[Sequence[str]]], *, within: bool) -> float | None:
     """The mean BLEU of ordered pairs, of one prompt or of two."""
-    texts = [" ".join(tokens) for some in cut for tokens in some]
+    texts = [tokens for some in cut for tokens in some]
     pairs = _ordered_pairs([len(some) for some in cut], within=within)
     if not pairs:
         return None
-    from sacrebleu.metrics.bleu import BLEU
+    return float(np.mean([sentence_bleu(texts[first], texts[other]) for first, other in pairs]))
 
-    # Words are split already; BLEU's own tokenizer would split them a second way.
-    bleu = BLEU(effective_order=True, tokenize="none")
-    return float(np.mean([bleu.sentence_score(texts[first], [texts[other]]).score for first, other in pairs]))
+
+def sentence_bleu(answer: Sequence[str], other: Sequence[str]) -> float:
+    """BLEU, up to 100, of words beside one reference (Papineni et al. 2002), of orders that the answer has.
+
+    The k-th order without a hit counts as 2⁻ᵏ of one (NIST's smoothing); no word in common is 0.
+
+    >>> round(sentence_bleu("one two three four".split(), "one two three six".split()), 2)
+    59.46
+    """
+    logs: list[float] = []
+    missed = 0
+    for n in range(1, min(4, len(answer)) + 1):
+        grams = Counter(tuple(answer[at : at + n]) for at in range(len(answer) - n + 1))
+        there = Counter(tuple(other[at : at + n]) for at in range(len(other) - n + 1))
+        hits = (grams & there).total()
+        if n == 1 and hits == 0:
+            return 0.0
+        missed += hits == 0
+        logs.append(math.log((hits or 0.5**missed) / grams.total()))
+    brevity = min(0.0, 1 - len(other) / len(answer))
+    return 100 * math.exp(brevity + sum(logs) / len(logs)) if logs else 0.0
 
 
 def _ordered_pairs(sizes: Sequence[int], *, within: bool) -> list[tuple[int, int]]:

@@ -102,7 +102,6 @@ def evaluation_notes(
 
 
 def unrated_note(duels: Mapping[PolicyPair, Sequence[JudgedPair]]) -> tuple[str, ...]:
-    """Why there are no ratings, where there are none."""
     reason = why_unrated(duels)
     return () if reason is None else (f"no ratings: {reason}",)
 
@@ -266,11 +265,6 @@ class EvaluationSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReferenceScores:
-    """What the reference model contributes: its scores of others' completions, and its own rollouts.
-
-    Example: ``_ReferenceScores(name="sft", scores={"ppo": score_rollouts}, rollouts=())``
-    """
-
     name: str
     scores: Mapping[str, CompletionScores]
     rollouts: Sequence[Sequence[Rollout]]
@@ -316,7 +310,6 @@ def _all_completions(
     settings: EvaluationSettings,
     on_progress: Callable[[str], None],
 ) -> list[PolicyCompletions]:
-    """The answers of every contestant, in the order in which they were named."""
     found: dict[str, PolicyCompletions] = {}
     contestants, encoded = _contestants(models), EncodedChoices()
     for name, contestant in contestants.items():
@@ -387,7 +380,6 @@ def _score_by_reference(
     scorers: Scorers,
     settings: EvaluationSettings,
 ) -> _ReferenceScores:
-    """What the reference thinks of others' answers, and its own answers to choose from."""
     [reference] = [policy for policy in policies if policy.name == name]
     if reference.encoder is None:
         return _ReferenceScores(name=name, scores={}, rollouts=())
@@ -482,7 +474,6 @@ def _policy_evaluation(
 def _with_verdicts(
     rows: Sequence[PromptAnswers], duels: Mapping[PolicyPair, Sequence[JudgedPair]], reference: str
 ) -> tuple[PromptAnswers, ...]:
-    """The rows, each answer with what the judge made of it beside the reference's."""
     # Pairs of two policies lie in the order of the rows: prompt after prompt, answer after answer.
     return tuple(
         replace(
@@ -503,7 +494,6 @@ def _contest_results(
     judges: Mapping[str, Judge],
     resampling: Resampling,
 ) -> tuple[Contest, ...]:
-    """The figures of each pair of policies by each judge."""
     found = [
         (
             judges[name],

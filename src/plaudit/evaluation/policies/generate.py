@@ -44,19 +44,10 @@ from plaudit.tokens.encode import Encoder, make_encoder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPrompt:
-    """A prompt that policies are evaluated on.
-
-    Example: ``EvaluationPrompt(prompt="What is 3 plus 4?", category="arithmetic", reference_answer="7")``
-    """
-
     prompt: Text
-    """The prompt, as text or turns."""
     category: str | None = None
-    """The kind of question."""
     reference_answer: str | None = None
-    """The reference answer, when there is one."""
     metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
-    """Whatever else its row carried."""
     written: str | None = None
     """The answer that its row holds: a demonstration, the chosen or best one, the reference answer."""
 
@@ -83,21 +74,15 @@ SHOT_SEPARATOR = "\n\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
-    """A policy as it competes: a model with what is put before every prompt, or the rows' own answers.
-
-    Example: ``Contestant(folder=Path("base"), system="Answer briefly.", shots=demonstrations)``
-    """
+    """A policy as it competes: a model with what is put before every prompt, or the rows' own answers."""
 
     folder: Path | None
     """The folder of a run or a model; None: the answers that the rows of the prompts hold."""
     system: str | None = None
-    """What every prompt begins with: the system's turn."""
     shots: tuple[Demonstration, ...] = ()
-    """Examples that stand before every prompt, as if they had been asked and answered (few-shot)."""
 
     @property
     def has_context(self) -> bool:
-        """Whether anything is put before its prompts."""
         return self.system is not None or bool(self.shots)
 
     def question(self, prompt: Text, *, chats: bool) -> Text:
@@ -140,7 +125,6 @@ def _shot_turns(shot: Demonstration) -> tuple[Message, ...]:
 
 
 def prompted_policy(word: str) -> tuple[str, Contestant]:
-    """The name and the policy of ``NAME=DIR,system=TEXT,shots=FILE``."""
     parts = PolicyWord.parse(word)
     system, shots = prompted_context(parts)
     return parts.name, Contestant(folder=hub.local_path(parts.folder, "model"), system=system, shots=shots)
@@ -158,7 +142,6 @@ def prompted_context(parts: PolicyWord) -> tuple[str | None, tuple[Demonstration
 
 
 def _system_text(parts: PolicyWord, word: str) -> str:
-    """The text itself, or that of the file that it names."""
     path, where = parts.system_file, f"--policy {parts.name}: {word}"
     if path is not None:
         try:
@@ -175,24 +158,15 @@ def _system_text(parts: PolicyWord, word: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSettings:
-    """How completions are generated, and with which numbers models compute.
-
-    Example: ``GenerationSettings(sampling=SamplingSettings(max_tokens=48), answers=2, seeds=(0, 1))``
-    """
-
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    """Its seed is replaced by each of ``seeds``."""
     answers: int = 1
-    """To each prompt, with each seed."""
     seeds: tuple[int, ...] = (0,)
     """Of the sampler's random numbers; each gives its own completions."""
     device: str = "auto"
-    """auto, cpu or cuda."""
     dtype: str = "auto"
     """auto, float32 or bfloat16."""
 
     def __post_init__(self) -> None:
-        """Refuse what draws nothing, or the same twice."""
         if self.answers < 1:
             raise UserError(f"answers {self.answers}: expected 1 or more to every prompt")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -208,7 +182,6 @@ class GenerationSettings:
 
     @property
     def completions_per_prompt(self) -> int:
-        """Completions of each prompt over all seeds."""
         return self.answers * len(self.seeds)
 
     @property
@@ -218,7 +191,6 @@ class GenerationSettings:
 
     @property
     def description(self) -> str:
-        """How completions are generated, for a reader."""
         sampling = self.sampling
         cuts = [
             f"{name} {value:g}"
@@ -238,26 +210,15 @@ class GenerationSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedPolicy:
-    """A policy in memory, with its tokenizer.
-
-    Example: ``load_policy_folder(Path("runs/ppo"), GenerationSettings()).sampler.generate_answers(["Hi"],
-        SamplingSettings())``
-    """
-
     policy: Policy
-    """The policy, which scores tokens."""
     encoder: Encoder
-    """Text to tokens and back."""
     contestant: Contestant
-    """Where it comes from, and what is put before its prompts."""
 
     @property
     def sampler(self) -> TextSampler:
-        """The sampler that generates its completions."""
         return sampler_of_policy(self.policy, self.encoder)
 
     def question(self, prompt: Text) -> Text:
-        """A prompt as this policy is asked it."""
         return self.contestant.question(prompt, chats=self.encoder.asks_in_turns)
 
     def sampling(self, settings: SamplingSettings) -> SamplingSettings:
@@ -269,16 +230,8 @@ class LoadedPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyCompletions:
-    """One policy's completions of all prompts, with its own scores of them.
-
-    Example: ``generate_completions("ppo", Path("runs/ppo"), asked,
-        GenerationSettings()).rollouts[0][0].answer.text``
-    """
-
     name: str
-    """What tables and pages call it."""
     contestant: Contestant
-    """Its folder, and what is put before its prompts."""
     rollouts: tuple[tuple[Rollout, ...], ...]
     """Of each question the answers: those of the first seed, then those of the next."""
     scores: CompletionScores = ()
@@ -336,7 +289,6 @@ def _written_answer(record: Record) -> str | None:
 
 
 def check_contestant(contestant: Contestant, prompts: Sequence[EvaluationPrompt]) -> None:
-    """Raises `UserError` for what cannot compete on these prompts, as far as shows without its weights."""
     if contestant.folder is not None:
         check_policy_folder(contestant.folder)
         return
@@ -350,7 +302,6 @@ def check_contestant(contestant: Contestant, prompts: Sequence[EvaluationPrompt]
 
 
 def check_policy_folder(folder: Path) -> None:
-    """Raises `UserError` for a folder that holds no policy, as far as shows without its weights."""
     if not folder.is_dir():
         raise UserError(
             f"{folder}: there is no such folder; a MODEL is a run's or a language model's folder"
@@ -366,7 +317,6 @@ def check_policy_folder(folder: Path) -> None:
 
 
 def load_policy_folder(folder: Path | Contestant, settings: GenerationSettings) -> LoadedPolicy:
-    """The policy of a run's or a model's folder, ready to answer and to score."""
     contestant = folder if isinstance(folder, Contestant) else Contestant(folder=folder)
     assert contestant.folder is not None
     model_path, device = model_folder(contestant.folder), device_of(settings.device)
@@ -402,12 +352,7 @@ def generate_completions(
         scores=score_rollouts(loaded.policy, rollouts, temperature=settings.temperature),
         encoder=loaded.encoder,
         choice_logprobs=score_choices(
-            name,
-            loaded.policy,
-            loaded.encoder,
-            questions,
-            temperature=settings.temperature,
-            encoded=encoded,
+            name, loaded.policy, loaded.encoder, questions, temperature=settings.temperature, encoded=encoded
         ),
     )
 
@@ -415,7 +360,6 @@ def generate_completions(
 def generate_rollouts(
     loaded: LoadedPolicy, prompts: Sequence[EvaluationPrompt], settings: GenerationSettings
 ) -> tuple[tuple[Rollout, ...], ...]:
-    """The answers to each question, seed after seed."""
     sampler = loaded.sampler
     # All of them before the first is generated: a bad prompt should not cost an hour of sampling.
     encoded: list[GenerationPrompt] = []

@@ -32,9 +32,9 @@ from plaudit.feedback.judges.words import (
     SERVER,
     SPREAD,
     asks_a_model,
-    parse_judge_address,
     parse_judge_word,
 )
+from plaudit.files.chat import parse_server
 from plaudit.files.user_code import accepted_arguments
 from plaudit.models.load import architectures
 from plaudit.rewards.base import Reward
@@ -45,7 +45,6 @@ from plaudit.rewards.word_files import named_words
 
 
 def check_judge(spec: str, *, has_gold: bool) -> None:
-    """Raises `UserError` about the name of a judge before anything is loaded."""
     if spec == GOLD and not has_gold:
         raise UserError("gold judges where the true worth is known: with --world, or with --gold RULE")
     if asks_a_model(spec):
@@ -62,7 +61,7 @@ def _check_model_judge(spec: str) -> None:
     parsed.how()
     place = parsed.place.partition(":")[2]
     if spec.startswith(SERVER):
-        parse_judge_address(parsed.place)
+        parse_server(parsed.place)
     elif spec.startswith(LOCAL) and not model_folder(Path(place)).is_dir():
         raise UserError(f"{spec}: there is no folder {place}; name that of a chat model")
     elif spec.startswith(CALL):
@@ -176,7 +175,6 @@ def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | No
 
 
 def _is_model(judge: str, policy: Path) -> bool:
-    """Whether a judge, or a member of it, is this model."""
     if judge.startswith((JURY, SPREAD)):
         return any(_is_model(member, policy) for member in named_words(judge))
     place = Path(parse_judge_word(judge).place.removeprefix(LOCAL))

@@ -52,30 +52,21 @@ FEWEST_TO_SCALE = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """Whether chances are as often right as they say.
-
-    Example: ``Reliability(ece=Estimate(value=0.11, …), log_loss=Estimate(value=0.62, …))``
-    """
+    """Whether chances are as often right as they say."""
 
     ece: Estimate
-    """The expected calibration error."""
     log_loss: Estimate
     """Mean −ln of the chance given to what people prefer; a coin has 0.693."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeCard:
-    """What a judge is worth.
-
-    Example: ``judge_card(judge, pairs, Resampling())[0].agreement.value``
-    """
+    """What a judge is worth."""
 
     judge: str
-    """Its name."""
     version: str
     """How it is asked: another way or wording is another judge."""
     pairs: int
-    """Pairs that people decided."""
     ties: int
     """Pairs that people called a tie; they are left out."""
     agreement: Estimate | None
@@ -87,7 +78,6 @@ class JudgeCard:
     ceiling: float | None
     """How often people foretell each other; None where no pair was judged by two."""
     ceiling_words: str
-    """What the ceiling rests on."""
     consistency: Estimate | None
     """How often both orders say the same; None for a judge to whom order means nothing."""
     first_shown: Estimate | None
@@ -95,9 +85,7 @@ class JudgeCard:
     longer: Estimate | None
     """How often the longer answer is preferred, of preferences between answers of unequal length."""
     longer_by_people: Estimate | None
-    """The same of people."""
     failures: Mapping[str, int]
-    """Pairs without a verdict, by reason."""
     reliability: Reliability | None
     """Of its chances as they are, on the half that no temperature was fitted on; None where it has none."""
     temperature: float | None
@@ -107,7 +95,6 @@ class JudgeCard:
     error_correlation: Mapping[str, float | None]
     """Of a jury: how the errors of each two members go together; 1 is one judge twice."""
     notes: tuple[str, ...]
-    """What has to be said of it."""
 
 
 def judge_card(
@@ -163,7 +150,6 @@ def calibrated(found: Verdict | NoVerdict, temperature: float) -> Verdict | NoVe
 
 
 def write_card(card: JudgeCard, path: Path) -> None:
-    """A card as a file."""
     write_json(path, {**asdict(card), "notes": list(card.notes)})
 
 
@@ -286,12 +272,7 @@ def _member_errors(judge: Judge, duels: Sequence[JudgedPair]) -> dict[str, float
     if not isinstance(judge, Jury):
         return {}
     tasks = [
-        Task(
-            prompt=duel.prompt,
-            answers=(duel.mine, duel.theirs),
-            ended=(True, True),
-            category=duel.category,
-        )
+        Task(prompt=duel.prompt, answers=(duel.mine, duel.theirs), ended=(True, True), category=duel.category)
         for duel in duels
     ]
     errors: dict[str, Sequence[bool | None]] = {

@@ -24,32 +24,23 @@ from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.microbatch import micro_batches_in_order
 
 TOKENS_PER_FORWARD = 8192
-"""Tokens in one pass of a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionScore:
-    """What a policy thinks of a completion: its log-prob and entropy.
-
-    Example: ``CompletionScore(logp=-4.2, entropy=3.1, tokens=6)``
-    """
-
     logp: float
     """Σ log π of its tokens, in nats."""
     entropy: float
     """Σ of the entropies of the distributions that they were chosen from."""
     tokens: int
-    """How many there are, the end among them."""
 
 
 CompletionScores = Sequence[Sequence[CompletionScore]]
-"""For each prompt the scores of its completions."""
 
 
 def score_rollouts(
     policy: Policy, groups: Sequence[Sequence[Rollout]], *, temperature: int | float = 1.0
 ) -> CompletionScores:
-    """Scores of rollouts by a policy, its own or another's with the same tokens."""
     return score_examples(policy, [_rollouts_example(group) for group in groups], temperature=temperature)
 
 
@@ -71,15 +62,8 @@ def score_examples(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KlEstimates:
-    """The estimated KL of a policy from its reference.
-
-    Example: ``estimate_kl(own, theirs, Resampling()).kl.value``
-    """
-
     kl: Estimate
-    """In nats an answer."""
     kl_token: Estimate
-    """In nats a token."""
 
 
 def estimate_kl(

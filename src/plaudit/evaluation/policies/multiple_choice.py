@@ -26,21 +26,14 @@ _FIELDS = ("prompt", "choices", "right", "category")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceQuestion:
-    """A multiple-choice question: a prompt, all its answers, and which of them is right.
-
-    Example: ``ChoiceQuestion(prompt="What is 2 plus 2?", choices=("3.", "4.", "5."), right=1)``
-    """
+    """A multiple-choice question: a prompt, all its answers, and which of them is right."""
 
     prompt: Text
-    """The prompt, as text or turns."""
     choices: tuple[str, ...]
-    """All answers, each as it is said in whole."""
     right: int
     """The place of the right one, from 0."""
     category: str | None = None
-    """The kind of question."""
     origin: str = ""
-    """File and row."""
 
 
 def read_choices(path: Path) -> tuple[ChoiceQuestion, ...]:
@@ -65,11 +58,9 @@ class EncodedChoices:
     """Questions as tokens, made once for all policies that are asked the same through the same tokenizer."""
 
     def __init__(self) -> None:
-        """Nothing is encoded yet."""
         self._encoded: list[tuple[Encoder, Sequence[ChoiceQuestion], list[Example]]] = []
 
     def examples(self, questions: Sequence[ChoiceQuestion], encoder: Encoder) -> list[Example]:
-        """The questions with their choices as this encoder writes them."""
         for other, known, examples in self._encoded:
             if known == questions and _encode_alike(other, encoder):
                 return examples
@@ -96,7 +87,6 @@ def _settings(encoder: Encoder) -> tuple[object, ...]:
 
 
 def _written_out(encoder: Encoder) -> tuple[str, str] | None:
-    """The tokenizer and the chat template as texts."""
     backend, chat = getattr(encoder.info.tokenizer, "backend_tokenizer", None), encoder.chat_format
     return None if backend is None else (backend.to_str(), "" if chat is None else repr(chat.template))
 

@@ -23,31 +23,24 @@ MIN_ANSWERS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverOptimisation:
-    """A fitted curve of the gain over the reference by d = √KL, and its peak where it was passed.
-
-    Example: ``OverOptimisation(form="best-of-n", alpha=…, beta=…, peak=…, height=0.4, furthest=1.5, …)``
-    """
+    """A fitted curve of the gain over the reference by d = √KL, and its peak where it was passed."""
 
     form: str
     """Which of the two curves: best-of-n or policy."""
     alpha: Estimate
-    """How fast the gain begins to rise."""
     beta: Estimate
     """How fast it bends; at 0 or below it never turns."""
     peak: Estimate | None
     """The d of the largest gain; an end of its interval that was not measured is None."""
     height: float | None
-    """The gain of the gold reward at the peak."""
     furthest: float
     """The largest d that was measured: nothing is said beyond it."""
     error: float
     """The root mean square distance of the measured gains from the curve."""
     note: str | None
-    """Why there is no peak."""
 
     @property
     def sentence(self) -> str:
-        """What a reader should know of it."""
         if self.peak is None or self.height is None:
             return str(self.note)
         shape = "d(α − β·d)" if self.form == "best-of-n" else "d(α − β·ln d)"
@@ -140,7 +133,6 @@ def _check_gains(kl_S: Float[np.ndarray, " S"], gain_PS: Float[np.ndarray, "P S"
 
 
 def _basis_columns(d_S: Float[np.ndarray, " S"], form: str) -> Float[np.ndarray, "S 2"]:
-    """What α and β are multiplied with."""
     bend_S = d_S if form == "best-of-n" else np.log(np.where(d_S > 0, d_S, 1.0))
     return np.stack([d_S, -d_S * bend_S], 1)
 

@@ -28,85 +28,53 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CategoryFigure:
-    """A figure on the prompts of one category.
-
-    Example: ``CategoryFigure(name="harmful", value=Estimate(value=0.6, low=0.4, high=0.8,
-        n=20, prompts=20))``
-    """
-
     name: str
-    """The category's name."""
     value: Estimate
-    """The figure on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diversity:
-    """How unlike each other answers are, every one cut to the same number of words.
-
-    Example: ``Diversity(words=12, distinct_1=0.21, distinct_2=0.55, self_bleu=31.0, unique=0.8, …)``
-    """
+    """How unlike each other answers are, every one cut to the same number of words."""
 
     words: int
     """What all answers of all policies were cut to; shorter ones are left out of what depends on length."""
     answers: int
-    """How many answers were long enough."""
     distinct_1: float | None
-    """Unlike words over all words, across prompts."""
     distinct_2: float | None
-    """The same of pairs of neighbouring words."""
     self_bleu: float | None
     """Mean BLEU of an answer against those to other prompts, 0 to 100: 100 says always the same."""
     self_bleu_within: float | None
     """Mean BLEU of an answer against the others to the same prompt; None with one answer to each."""
     unique: float
-    """Unlike answers over all answers, in whole."""
     unique_within: float | None
     """The same among the answers to one prompt, on average; None with one answer to each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassAtK:
-    """The chance that one of k answers to a prompt is right.
-
-    Example: ``PassAtK(k=8, value=Estimate(value=0.61, low=0.55, high=0.67, n=200, prompts=200))``
-    """
-
     k: int
-    """How many answers there are to be right with."""
     value: Estimate
     """The mean over prompts; at k = 1 it is the share of right answers, avg@n."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFigures:
-    """All figures of one policy.
-
-    Example: ``PolicyFigures(name="ppo", model="runs/ppo/model", gold=None, …)``
-    """
-
     name: str
-    """What tables and pages call it."""
     model: str
-    """Its folder, or "written" for the rows' own answers."""
     gold: Estimate | None
     """The true utility of its answers, or a function's score of them; None where nobody knows it."""
     by_category: tuple[CategoryFigure, ...]
-    """The same by category of the prompt."""
     reward: Estimate | None
     """The learnt reward of its answers: what may have been optimised."""
     length: Estimate
-    """Tokens of an answer."""
     finished: Estimate
     """The share of answers that came to an end by themselves."""
     kl: Estimate | None
     """From the reference, in nats an answer: the mean of log π(y) − log π_ref(y) over its own answers."""
     kl_token: Estimate | None
-    """From the reference, in nats a token."""
     entropy: Estimate | None
     """Of its next token, in nats, over the tokens of its own answers."""
     diversity: Diversity
-    """How unlike each other its answers are."""
     calibration: PolicyCalibration | None = None
     """Whether it is as often right as it is sure, on questions with choices; None where there were none."""
     passes: tuple[PassAtK, ...] = ()
@@ -115,23 +83,15 @@ class PolicyFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """One policy against another, on the same prompts, by one judge that saw both orders.
-
-    Example: ``Contest(policy="ppo", against="sft", judge="gold", won=130, tied=200, lost=70, …)``
-    """
+    """One policy against another, on the same prompts, by one judge that saw both orders."""
 
     policy: str
-    """Whose wins are counted."""
     against: str
-    """The policy that it is compared with."""
     judge: str
-    """The judge that compared them."""
     won: int
-    """Pairs in which it is better."""
     tied: int
     """Pairs of equal worth, or on which the two orders contradict each other."""
     lost: int
-    """Pairs in which it is worse."""
     unjudged: int
     """Pairs without a verdict; they count nowhere else."""
     reasons: Mapping[str, int]
@@ -139,11 +99,9 @@ class Contest:
     raw: Estimate | None
     """The mean chance of being preferred; a tie counts one half."""
     decided: Estimate | None
-    """Of the pairs that are no tie, the share that is won."""
     length_controlled: Estimate | None
     """What ``raw`` would be if both answers were of equal length (AlpacaEval 2, minimal form)."""
     style_controlled: Estimate | None
-    """What it would be at equal length, headers, lists and bold."""
     consistency: Estimate | None
     """How often both orders say the same; None where the judge cannot see an order."""
     first: Estimate | None
@@ -151,48 +109,29 @@ class Contest:
     p_value: float | None
     """Of a paired test that neither is better: signs by prompt are flipped, all ways or 9,999 drawn ones."""
     by_category: tuple[CategoryFigure, ...]
-    """``raw`` by category."""
     notes: tuple[str, ...] = ()
     """Why a controlled win rate cannot be given, or what it leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rating:
-    """A policy's place among all, by Bradley and Terry.
-
-    Example: ``Rating(name="ppo", elo=1052.0, low=1031.0, high=1074.0)``
-    """
-
     name: str
-    """The policy."""
     elo: float
     """400/ln 10 times its log-strength, with the mean of all at 1000."""
     low: float | None
     """The lower end of the 95 % interval over prompts."""
     high: float | None
-    """The upper end of the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAnswer:
-    """One policy's answer to a prompt, with its scores.
-
-    Example: ``PolicyAnswer(policy="ppo", text="The owl eats mice.", ended=True, tokens=6,
-        gold=1.0, reward=0.8)``
-    """
-
     policy: str
-    """The policy that gave the answer."""
     text: str
     """What it said: not to be trusted, a page escapes it."""
     ended: bool
-    """Whether it came to an end by itself."""
     tokens: int
-    """How long it is."""
     gold: float | None
-    """What it is worth."""
     reward: float | None
-    """What the learnt reward says."""
     logp: float | None = None
     """log π of the whole answer, in nats, as the policy itself finds it."""
     kl: float | None = None
@@ -203,17 +142,9 @@ class PolicyAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptAnswers:
-    """A prompt with the answers of every policy.
-
-    Example: ``PromptAnswers(prompt="What does the owl eat?", category="fact", answers=(…))``
-    """
-
     prompt: str
-    """What was asked; turns of a conversation one under the other."""
     category: str | None
-    """The kind of question."""
     answers: tuple[PolicyAnswer, ...]
-    """In the order of the policies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,9 +201,7 @@ class PolicyEvaluation:
 
 
 FIGURES_FILE = "policies.json"
-"""All figures, and the prompts that are shown."""
 ANSWERS_FILE = "answers.jsonl"
-"""A row for each answer."""
 CHOICES_FILE = "choices.jsonl"
 """A row for each policy and each question with choices; not there where none was asked."""
 
@@ -325,13 +254,11 @@ def read_policy_evaluation(path: Path) -> PolicyEvaluation:
 
 
 JUDGES_FILE = "judges.json"
-"""How far judges agree with people."""
 VERDICTS_FILE = "verdicts.jsonl"
 """A row for each judge and pair, with the verdict in both orders."""
 
 
 def write_agreements(found: Sequence[tuple[Contest, Sequence[JudgedPair]]], folder: Path) -> list[Path]:
-    """What `agreement_with_people` found of judges, into a folder."""
     make_output_folder(folder)
     rows = ({"judge": contest.judge, **asdict(duel)} for contest, duels in found for duel in duels)
     with AtomicFile(folder / VERDICTS_FILE) as file:
@@ -342,7 +269,6 @@ def write_agreements(found: Sequence[tuple[Contest, Sequence[JudgedPair]]], fold
 
 
 def read_agreements(folder: Path) -> tuple[Contest, ...]:
-    """The figures that `write_agreements` has written into a folder; none where there are none."""
     path = folder / JUDGES_FILE
     try:
         return tuple(restore(Contest, figures) for figures in json.loads(path.read_bytes())["judges"])

@@ -12,11 +12,7 @@ from plaudit.data.records import plain_text
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.calibration import PolicyCalibration, policy_calibration
 from plaudit.evaluation.policies.diversity import measure_diversity
-from plaudit.evaluation.policies.generate import (
-    EvaluationPrompt,
-    GenerationSettings,
-    PolicyCompletions,
-)
+from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, PolicyCompletions
 from plaudit.evaluation.policies.kl import (
     CompletionScores,
     KlEstimates,
@@ -67,7 +63,6 @@ def score_answers(
 
 
 def mean_score(scores: AnswerScores | None, resampling: Resampling) -> Estimate | None:
-    """The mean over the answers that have a score, with its interval; None where none has."""
     if scores is None:
         return None
     all_scores = [score for row in scores for score in row]
@@ -82,7 +77,6 @@ def mean_score(scores: AnswerScores | None, resampling: Resampling) -> Estimate 
 def mean_score_by_category(
     scores: AnswerScores | None, prompts: Sequence[EvaluationPrompt], resampling: Resampling
 ) -> tuple[CategoryFigure, ...]:
-    """The mean score by category, in the order in which they are met; empty with fewer than two."""
     categories = dict.fromkeys(prompt.category for prompt in prompts if prompt.category is not None)
     if scores is None or len(categories) < 2:
         return ()
@@ -146,24 +140,14 @@ def why_no_passes(scores: AnswerScores) -> str | None:
 
 
 def count_missing(scores: AnswerScores | None) -> int:
-    """The number of answers without a score."""
     return 0 if scores is None else sum(score is None for row in scores for score in row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyEvaluationData:
-    """All completions and scores that the figures of policies are computed from.
-
-    Example: ``PolicyEvaluationData(prompts=asked, policies=policies, reference="sft",
-        reference_scores={}, gold={}, reward={})``
-    """
-
     prompts: Sequence[EvaluationPrompt]
-    """The prompts."""
     policies: Sequence[PolicyCompletions]
-    """The completions of each policy."""
     reference: str
-    """The policy that KL is measured from."""
     reference_scores: Mapping[str, CompletionScores]
     """The reference's log-probs of each policy's completions; policies whose tokens it cannot score are
     left out.
@@ -171,11 +155,9 @@ class PolicyEvaluationData:
     gold: Mapping[str, AnswerScores]
     """The true worth of each policy's answers; empty where nobody knows it."""
     reward: Mapping[str, AnswerScores]
-    """What the learnt reward says of them."""
     right: Mapping[str, AnswerScores] = field(default_factory=dict[str, AnswerScores])
     """Which of them are right; empty where no rule says so."""
     pass_at: tuple[int, ...] = ()
-    """The k of pass@k."""
 
 
 def policy_figures(
@@ -207,7 +189,6 @@ def policy_figures(
 
 
 def answers_by_prompt(policy: PolicyCompletions) -> dict[str, list[str]]:
-    """The texts of the answers by the number of their prompt."""
     return {
         str(index): [rollout.answer.text for rollout in group]
         for index, group in enumerate(policy.distinct_rollouts)
@@ -261,7 +242,6 @@ def behind_prompts_of(
 
 
 def answer_rows(data: PolicyEvaluationData) -> tuple[PromptAnswers, ...]:
-    """Every answer, question by question; each row holds one of every policy."""
     all_rows: list[PromptAnswers] = []
     for index, prompt in enumerate(data.prompts):
         for nth in range(len(data.policies[0].rollouts[index])):

@@ -34,19 +34,13 @@ from plaudit.evaluation.stats import (
 class JudgedPair:
     """A pair of answers with a judge's verdicts in both orders; a judge that sees no order gives the same
     number twice.
-
-    Example: ``JudgedPair(prompt="What do owls eat?", mine="Mice.", theirs="Tea.",
-        forward=1.0, backward=0.7)``
     """
 
     prompt: str
     """What was asked: pairs of one prompt are resampled together."""
     category: str | None = None
-    """The kind of question."""
     mine: str
-    """The answer whose wins are counted."""
     theirs: str
-    """The other policy's answer."""
     forward: int | float | None
     """The probability that mine is the better one, judged with mine shown first; None for no verdict."""
     backward: int | float | None
@@ -54,10 +48,8 @@ class JudgedPair:
     joined: float | None = None
     """What the judge itself makes of both orders, where that is not their mean: a jury joins its members."""
     reason: str | None = None
-    """Why there is no verdict."""
 
     def __post_init__(self) -> None:
-        """Refuses what is no probability."""
         for probability in (self.forward, self.backward, self.joined):
             if probability is not None and not 0 <= probability <= 1:
                 raise ValueError(f"{self.prompt[:40]!r}: {probability} is no chance from 0 to 1")
@@ -77,7 +69,6 @@ class JudgedPair:
 
     @property
     def swapped(self) -> JudgedPair:
-        """The same pair seen from the other side."""
         return JudgedPair(
             prompt=self.prompt,
             category=self.category,
@@ -92,17 +83,14 @@ class JudgedPair:
 
 
 def with_verdict(duels: Sequence[JudgedPair]) -> list[JudgedPair]:
-    """The pairs that have a verdict."""
     return [duel for duel in duels if duel.verdict is not None]
 
 
 def missing_verdicts(duels: Sequence[JudgedPair]) -> dict[str, int]:
-    """How many pairs have no verdict, by reason."""
     return dict(Counter(duel.reason or NO_VERDICT for duel in duels if duel.verdict is None))
 
 
 def verdict_array(duels: Sequence[JudgedPair]) -> Float[np.ndarray, " B"]:
-    """The verdict of each of pairs that all have one."""
     return np.array([duel.verdict for duel in duels], dtype=float)
 
 
@@ -235,17 +223,9 @@ def style_controlled_win_rate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestNames:
-    """Who competes before whom.
-
-    Example: ``ContestNames(policy="ppo", against="sft", judge="gold")``
-    """
-
     policy: str
-    """Whose wins are counted."""
     against: str
-    """The policy that it is compared with."""
     judge: str
-    """The judge that compared them."""
 
 
 def contest_result(
@@ -375,17 +355,17 @@ def _control_notes(at_length: ControlledWinRate, at_style: ControlledWinRate) ->
 DuelsByPair = Mapping[tuple[str, str], Sequence[JudgedPair]]
 """By the names of the two policies, the first of whom is ``mine``."""
 MEAN_RATING = 1000.0
-"""The mean of all ratings."""
 MAX_FAILED_DRAWS = 0.05
 """The share of draws of prompts without ratings beyond which there is no interval."""
-_MAX_ITERATIONS = 100_000
+_MAX_STEPS = 200
+_MAX_STEP = 3.0
 _TOLERANCE = 1e-10
 
 
 def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...]:
     """400/ln 10 · log-strength with mean 1000, P(a beats b) = s_a/(s_a + s_b), a tie as half a win for each.
 
-    Bradley and Terry 1952, solved by evalica. Intervals draw prompts anew, the same ones for all pairs of
+    Bradley and Terry 1952. Intervals draw prompts anew, the same ones for all pairs of
     policies; a draw without ratings is left out, and with more than a twentieth of them there is no interval.
     Empty where there are no ratings at all, which `why_unrated` says in words.
 
@@ -492,23 +472,19 @@ def _group_names(names: Sequence[str], group_K: Int[np.ndarray, " K"], group: in
 
 
 def _fit_elo(wins_KK: Float[np.ndarray, "K K"]) -> Float[np.ndarray, " K"]:
-    from evalica import Winner, bradley_terry
-
-    # One weighted match for each cell: a tie is half a win, and cannot be listed as a match.
-    first_E, second_E = np.nonzero(wins_KK)
-    result = bradley_terry(
-        first_E.tolist(),
-        second_E.tolist(),
-        [Winner.X] * len(first_E),
-        weights=wins_KK[first_E, second_E].tolist(),
-        tolerance=_TOLERANCE,
-        limit=_MAX_ITERATIONS,
-    )
-    # Back into the order of the policies, whatever order evalica keeps.
-    strength_K = result.scores.sort_index().to_numpy(dtype=float)
-    if result.iterations >= _MAX_ITERATIONS:
-        raise ArithmeticError(
-            f"Bradley-Terry did not settle in {_MAX_ITERATIONS:,} steps: {wins_KK.tolist()}"
-        )
-    log_K = np.log(strength_K)
+    # Newton's steps on the log-strengths: no more than a few, since the log-likelihood is concave.
+    matches_KK = wins_KK + wins_KK.T
+    log_K = np.zeros(len(wins_KK))
+    for _ in range(_MAX_STEPS):
+        p_KK = np.exp(-np.logaddexp(0, log_K[None, :] - log_K[:, None]))
+        slope_K = wins_KK.sum(axis=1) - (matches_KK * p_KK).sum(axis=1)
+        weight_KK = matches_KK * p_KK * p_KK.T
+        # pinv: strengths are known up to a common factor only, which it leaves as it is.
+        bend_KK = np.linalg.pinv(np.diag(weight_KK.sum(axis=1)) - weight_KK, hermitian=True)
+        step_K = np.clip(bend_KK @ slope_K, -_MAX_STEP, _MAX_STEP)
+        log_K = log_K + step_K
+        if np.abs(step_K).max() < _TOLERANCE:
+            break
+    else:
+        raise ArithmeticError(f"Bradley-Terry did not settle in {_MAX_STEPS} steps: {wins_KK.tolist()}")
     return MEAN_RATING + 400 / log(10) * (log_K - log_K.mean())

@@ -39,7 +39,6 @@ from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_gap, b
 MIN_CATEGORY_PAIRS = 10
 """Pairs below which a category is not named as the worst: the smallest is often lowest by chance."""
 MAX_STRENGTHS = 8
-"""Different strengths that are shown one by one; more of them are cut into quarters."""
 
 
 def pair_accuracy(table: PairColumns) -> Float[np.ndarray, " B"]:
@@ -81,7 +80,6 @@ def accuracy_slices(
 
 
 LEARNT_FROM, HELD_OUT = "learnt from", "held out"
-"""What the two kinds of people are called."""
 
 
 def held_out_people(
@@ -136,13 +134,11 @@ def accuracy_by_strength(pairs: Sequence[ScoredPair], resampling: Resampling) ->
 
 
 def worst_category(categories: Sequence[Slice]) -> str | None:
-    """The category of the lowest accuracy among those that are not tiny."""
     large_categories = [category for category in categories if category.accuracy.n >= MIN_CATEGORY_PAIRS]
     return large_categories[0].name if len(large_categories) > 1 else None
 
 
 def tie_statistics(pairs: Sequence[ScoredPair]) -> Ties | None:
-    """What becomes of the pairs of which neither answer is preferred."""
     table = pair_columns(pairs)
     has_preference_B = table.has_preference_B
     if has_preference_B.all():
@@ -331,7 +327,6 @@ def _rank_weights(total: int, n: int) -> Float[np.ndarray, " N"]:
 
 
 RELIABILITY_BINS = 10
-"""Of a reliability diagram."""
 BINS_PER_SIDE = 12
 """Bins of the histogram on either side of 0."""
 

@@ -49,20 +49,12 @@ _FLATTERY = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """A measure of an answer's surface, such as its length; of a pair, the difference counts.
-
-    Example: ``Feature(name="hedging", more_label="the hedging answer", less_label="the sure answer",
-        value=hedges)``
-    """
+    """A measure of an answer's surface, such as its length; of a pair, the difference counts."""
 
     name: str
-    """A word for it."""
     more_label: str
-    """What the answer that has more of it is called."""
     less_label: str
-    """What the answer that has less of it is called."""
     value: Callable[[str], float]
-    """From the words of an answer."""
     is_graded: bool = False
     """Whether it is a matter of degree; otherwise it is there or not."""
 
@@ -133,7 +125,6 @@ _ORDER_UNKNOWN = "the file does not say which answer was shown earlier"
 def with_sentence(
     probe: Probe, feature: Feature, *, faults: tuple[str | None, str | None], has_worth: bool
 ) -> Probe:
-    """The probe with its sentence."""
     model_fault, annotator_words = faults
     if model_fault == annotator_words == NEVER_DIFFERS:
         return replace(probe, words=_ORDER_UNKNOWN if feature.name == "place" else NEVER_DIFFERS)
@@ -148,7 +139,6 @@ def with_sentence(
 
 
 def _model_sentence(odds: Odds | None, fault: str | None, feature: Feature, condition: str) -> str:
-    """What the model prefers, as a phrase."""
     if odds is None:
         preferred_label = {ALWAYS_PREFERRED: feature.more_label, NEVER_PREFERRED: feature.less_label}
         if fault in preferred_label:
@@ -163,7 +153,6 @@ def _model_sentence(odds: Odds | None, fault: str | None, feature: Feature, cond
 
 
 def _annotators_sentence(odds: Odds | None, fault: str | None, feature: Feature) -> str:
-    """What the annotators prefer, as odds for the same answer as the model's."""
     if odds is None:
         preferred_label = {
             ALWAYS_PREFERRED: f"always {feature.more_label}",
@@ -205,7 +194,6 @@ PLACE_FEATURE = Feature(
     less_label="the answer shown later",
     value=lambda answer: 0.0,
 )
-"""Where an answer stands in its row."""
 WORTH_FEATURE = Feature(
     name="worth",
     more_label="the better answer",
@@ -213,16 +201,10 @@ WORTH_FEATURE = Feature(
     value=lambda answer: 0.0,
     is_graded=True,
 )
-"""The true utility."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FeatureColumn:
-    """A feature's differences in units of their spread, or as they are.
-
-    Example: ``_scaled_column(FEATURES[0], np.array([0.4, -0.2]))``
-    """
-
     feature: Feature
     values_B: Float[np.ndarray, " B"]
     unit: str

@@ -48,7 +48,6 @@ from plaudit.evaluation.stats import Resampling
 from plaudit.rewards.base import Reward, refusal_reasons
 
 MAX_MISTAKES = 10
-"""How many are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +81,8 @@ class RewardEvaluationData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedReward:
-    """A reward model's evaluation, and the scored pairs that it rests on.
-
-    Example: ``evaluate_reward(reward, evidence).evaluation.accuracy``
-    """
-
     evaluation: RewardEvaluation
-    """All figures."""
     pairs: tuple[ScoredPair, ...]
-    """Every pair with its scores."""
 
 
 def evaluate_reward(
@@ -239,15 +231,8 @@ def _evaluation_notes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedRewardData:
-    """The data of a reward evaluation, with notes on how the file was read.
-
-    Example: ``read_reward_data(Path("pairs.jsonl")).data``
-    """
-
     data: RewardEvaluationData
-    """What models are compared with."""
     notes: tuple[str, ...]
-    """How the file was read and what was left out, sentence by sentence."""
 
 
 def read_reward_data(
@@ -280,7 +265,6 @@ def read_reward_data(
 def annotators_of(
     path: Path, *, threshold: float = 0.01, options: ReadOptions = DEFAULT_OPTIONS
 ) -> frozenset[str]:
-    """Who judged the rows of a file, by which a model learnt; rows that name nobody are refused."""
     records = read_records(path, threshold=threshold, options=options).records
     names = {getattr(record, "annotator", None) for record in records} - {None}
     if not names:

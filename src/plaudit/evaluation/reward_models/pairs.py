@@ -15,7 +15,6 @@ from plaudit.data.transforms import preference_probability
 from plaudit.rewards.base import Reward, checked_scores
 
 PreferenceRecord = Comparison | Ranking
-"""The records that an evaluation reads."""
 ScoresByAnswer = Mapping[tuple[Text, tuple[Text, ...], Text], float | None]
 """The score of each answer, by prompt, by the answers that it was judged with (some rewards compare), and
 by itself.
@@ -24,15 +23,11 @@ by itself.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredPair:
-    """Two answers to one prompt, with the annotators' preference and a model's rewards.
-
-    Example: ``ScoredPair(prompt="2 + 2?", answers=("4", "5"), rewards=(1.2, -0.3), p_first=1.0, …)``
-    """
+    """Two answers to one prompt, with the annotators' preference and a model's rewards."""
 
     prompt: Text
     """What was asked; pairs of one prompt are resampled together."""
     answers: tuple[str, str]
-    """The words of both."""
     rewards: tuple[float | None, float | None]
     """By the model; None is no verdict."""
     p_first: float
@@ -40,17 +35,12 @@ class ScoredPair:
     truths: tuple[float | None, float | None] = (None, None)
     """The true utility of both, where it is known."""
     category: str | None = None
-    """The kind of prompt, or the subset of a benchmark."""
     annotator: str | None = None
-    """The annotator who judged the pair."""
     group: str | None = None
-    """The group of who judged."""
     strength: float | None = None
-    """How clear the preference was."""
     places: tuple[int, int] | None = None
     """Where each stood in its row; None where the row is ordered by preference, and so says nothing."""
     origin: str = ""
-    """File and row."""
 
 
 def score_records(records: Iterable[PreferenceRecord], reward: Reward) -> ScoresByAnswer:
@@ -65,7 +55,6 @@ def score_records(records: Iterable[PreferenceRecord], reward: Reward) -> Scores
 
 
 def score_tasks(tasks: Sequence[Task], reward: Reward) -> ScoresByAnswer:
-    """The score of every answer of every task."""
     return {
         (task.prompt, task.answers, answer): score
         for task, row in zip(tasks, checked_scores(reward, tasks), strict=True)
@@ -99,12 +88,10 @@ def _record_tasks(records: Iterable[PreferenceRecord]) -> Iterator[Task]:
 
 
 def distinct_answers(record: PreferenceRecord) -> tuple[Text, ...]:
-    """The different answers of a record, in its order."""
     return tuple(dict.fromkeys(all_answers(record)))
 
 
 def all_answers(record: PreferenceRecord) -> tuple[Text, ...]:
-    """All answers of a record, in its order."""
     return record.completions if isinstance(record, Ranking) else (record.chosen, record.rejected)
 
 
@@ -139,10 +126,7 @@ def _rank_preference(rank: float, other: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairColumns:
-    """Scored pairs as arrays: a row for each of B pairs that have a verdict.
-
-    Example: ``pair_columns(pairs).gap_B``
-    """
+    """Scored pairs as arrays: a row for each of B pairs that have a verdict."""
 
     gap_B: Float[np.ndarray, " B"]
     """The reward of the first answer less that of the second."""
@@ -153,12 +137,10 @@ class PairColumns:
 
     @property
     def has_preference_B(self) -> Bool[np.ndarray, " B"]:
-        """Whether the annotators prefer one of the two."""
         return self.p_first_B != 0.5
 
 
 def pair_columns(pairs: Sequence[ScoredPair]) -> PairColumns:
-    """The columns of pairs that all have a verdict."""
     return PairColumns(
         gap_B=np.array([reward_gap(pair) for pair in pairs], dtype=float),
         p_first_B=np.array([pair.p_first for pair in pairs], dtype=float),
@@ -167,12 +149,10 @@ def pair_columns(pairs: Sequence[ScoredPair]) -> PairColumns:
 
 
 def has_verdict(pair: ScoredPair) -> bool:
-    """Whether the model scores both answers."""
     return None not in pair.rewards
 
 
 def reward_gap(pair: ScoredPair) -> float:
-    """r₁ − r₂ of a pair that has a verdict."""
     first, second = pair.rewards
     assert first is not None, pair.origin
     assert second is not None, pair.origin

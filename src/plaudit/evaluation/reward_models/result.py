@@ -14,26 +14,13 @@ from plaudit.evaluation.stats import Bin, Estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
-    """How many times as often one answer is preferred to another that lacks what is probed.
-
-    Example: ``Odds(ratio=2.3, low=1.9, high=2.8)``
-    """
-
     ratio: float
-    """The odds ratio; 1 is indifference."""
     low: float
-    """The lower end of the 95 % interval."""
     high: float
-    """The upper end of the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One feature of an answer, and what it does to preferences, the other features held fixed.
-
-    Example: ``Probe(name="length", what="the longer answer", unit="1.8 times as long", pairs=380, …)``
-    """
-
     name: str
     """length, list, hedging, flattery, place; ``worth``, first, is the true utility that is held fixed."""
     what: str
@@ -41,50 +28,32 @@ class Probe:
     unit: str
     """The difference that the odds are per: "1.8 times as long", "with it against without"."""
     pairs: int
-    """How many pairs differ in it."""
     model: Odds | None
     """Of the model; None where there is none, as ``words`` says."""
     annotators: Odds | None
-    """The same odds of the annotators' choices."""
     excess: Odds | None
-    """The model's over the annotators'."""
     beyond: Odds | None
     """The same, had the annotators been as sure of worth as the model is: 1 for a model that learnt their
     taste and nothing else. None where the true utility is not known."""
     words: str
-    """The finding in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatErrors:
-    """Whether a right answer that hedges is preferred to a wrong one, as long, that is stated flatly.
-
-    Example: ``FlatErrors(prompts=128, model=Estimate(…), annotators=0.71, words="prefers the right …")``
-    """
-
     prompts: int
-    """Questions, each with one answer of either kind."""
     model: Estimate | None
     """How often the model prefers the right one; None where it scores no such pair."""
     annotators: float | None
     """How often the annotators would; None where their chances are not known."""
     words: str
-    """The finding in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """All probes of one model.
-
-    Example: ``Probes(pairs=400, at_equal_worth=True, features=(…,), words="")``
-    """
-
     pairs: int
-    """Pairs that the regression was fitted on."""
     at_equal_worth: bool
     """Whether the true utility was known and held fixed."""
     features: tuple[Probe, ...]
-    """One for each feature, also those that could not be probed."""
     words: str
     """Why there are none, or what must be known to read them; empty where nothing must."""
     flat_errors: FlatErrors | None = None
@@ -93,54 +62,31 @@ class Probes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """The accuracy on a part of the pairs.
-
-    Example: ``Slice(name="harmful", accuracy=Estimate(value=0.6, low=0.4, high=0.8, n=20, prompts=20))``
-    """
-
     name: str
-    """The category, strength, annotator or group."""
     accuracy: Estimate
-    """Equal rewards count one half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutPeople:
-    """The accuracy on people whose labels were learnt from, and on people whose labels were not.
-
-    Example: ``HeldOutPeople(parts=(Slice(…), Slice(…)), gap=Estimate(value=0.03, …), words="2.8 points …")``
-    """
+    """The accuracy on people whose labels were learnt from, and on people whose labels were not."""
 
     parts: tuple[Slice, ...]
     """``learnt from`` and ``held out``, as far as there are pairs of either."""
     gap: Estimate | None
     """The first less the second, by the bootstrap over prompts; None where one of them is missing."""
     words: str
-    """The finding in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ties:
-    """The pairs of which the annotators prefer neither.
-
-    Example: ``Ties(pairs=30, gap=0.4, gap_elsewhere=1.9)``
-    """
-
     pairs: int
-    """How many there are."""
     gap: float
     """The mean distance |r₁ − r₂| of their rewards: near 0 for a model that sees that they are equal."""
     gap_elsewhere: float | None
-    """The same of all other pairs, to compare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Whether σ(r₁ − r₂) is the chance that the first answer is preferred.
-
-    Example: ``Calibration(pairs=400, log_loss=0.55, brier=0.19, ece_mass=0.04, ece_width=0.05, …)``
-    """
-
     pairs: int
     """How many pairs it rests on; ties are left out."""
     log_loss: float
@@ -148,9 +94,7 @@ class Calibration:
     brier: float
     """Mean squared distance from the outcome; ¼ knows nothing."""
     ece_mass: float
-    """Expected calibration error over ``by_mass``."""
     ece_width: float
-    """Expected calibration error over ``by_width``."""
     by_mass: tuple[Bin, ...]
     """Reliability in bins of as many pairs each, from unsure to sure."""
     by_width: tuple[Bin, ...]
@@ -159,126 +103,69 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margins:
-    """How far the preferred answer is scored above the other one.
-
-    Example: ``Margins(edges=(-1.0, 0.0, 1.0), counts=(12, 88), mean=0.6, median=0.5)``
-    """
-
     edges: tuple[float, ...]
     """Of the bins, one more than there are counts; 0 is an edge."""
     counts: tuple[int, ...]
-    """Pairs in each bin; the outermost ones also hold all that lies beyond."""
     mean: float
-    """The mean margin."""
     median: float
-    """The median margin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOfNPoint:
-    """The figures of best-of-n by the model, at one n.
-
-    Example: ``BestOfNPoint(n=4, kl=0.64, truth=Estimate(…), proxy=1.9, possible=0.93)``
-    """
-
     n: int
-    """Of how many answers the best is taken."""
     kl: float
     """ln n − (n − 1)/n nats: an upper bound of the distance from the sampled policy."""
     truth: Estimate
-    """The true utility of the answer that is taken."""
     proxy: float
-    """The reward of it by the model that chooses."""
     possible: float
-    """The true utility, were the truth to choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOfNCurve:
-    """What the truth says when a policy is driven by the model through best-of-n.
-
-    Example: ``BestOfNCurve(answers=16, prompts=100, left_out=0, points=(…,))``
-    """
-
     answers: int
-    """Answers sampled for each prompt."""
     prompts: int
-    """Prompts that all of it rests on."""
     left_out: int
-    """Prompts with an answer of which the model or the truth has no verdict."""
     points: tuple[BestOfNPoint, ...]
-    """By n, from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of a public benchmark.
-
-    Example: ``Section(name="Chat Hard", score=Estimate(…), subsets=("mt-bench-hard", "llmbar-natural"))``
-    """
-
     name: str
-    """As the benchmark calls it."""
     score: Estimate
-    """Scored as the benchmark scores."""
     subsets: tuple[str, ...]
-    """The subsets of it that the data hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """The score on a public benchmark, by its own rules.
-
-    Example: ``Benchmark(name="RewardBench", overall=0.83, sections=(…,), notes=())``
-    """
-
     name: str
-    """RewardBench, or RewardBench 2."""
     overall: float | None
     """The plain mean of the sections; None where some are missing."""
     sections: tuple[Section, ...]
-    """In the benchmark's order."""
     notes: tuple[str, ...]
-    """What could not be scored, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The accuracy that annotators who disagree leave room for.
-
-    Example: ``Ceiling(source="repeated judgements", accuracy=Estimate(…), at_most=0.84, words="…")``
-    """
+    """The accuracy that annotators who disagree leave room for."""
 
     source: str
     """``repeated judgements``, ``the pool <name>`` or ``none``."""
     accuracy: Estimate | None
-    """How often the majority's choice is that of one more annotator; None where nothing was judged twice."""
     at_most: float | None
     """The same with that annotator in the majority, which flatters: the ceiling lies between; of a pool whose
     chances are known, it is the ceiling itself."""
     words: str
-    """How it was found, or why it was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """A pair that the model is sure about and wrong.
-
-    Example: ``Mistake(prompt="2 + 2?", preferred="4", other="5", margin=-3.2, category=None, origin="a:1")``
-    """
-
     prompt: str
-    """The prompt of the pair."""
     preferred: str
-    """The answer that the annotators prefer."""
     other: str
-    """The answer that the model prefers."""
     margin: float
     """The reward of the preferred answer less that of the other one: below 0."""
     category: str | None
-    """The row's category."""
     origin: str
-    """File and row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,24 +48,17 @@ REWARDBENCH_SECTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "Reasoning": ("math-prm", "hep-cpp", "hep-go", "hep-java", "hep-js", "hep-python", "hep-rust"),
 }
-"""RewardBench's sections and their subsets."""
 SUBSET_WEIGHTS: Mapping[str, float] = {"math-prm": 984 / 447}
 """What one pair of a subset weighs; elsewhere 1."""
 REWARDBENCH2_SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
-"""RewardBench 2's subsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingScores:
-    """A prompt's scores, those of its right answers apart from those of its wrong ones.
-
-    Example: ``RankingScores(right=(2.0, 1.8), wrong=(0.5,))``
-    """
+    """A prompt's scores, those of its right answers apart from those of its wrong ones."""
 
     right: tuple[float, ...]
-    """Scores of the right answers."""
     wrong: tuple[float, ...]
-    """Scores of the wrong ones."""
 
     @property
     def gap(self) -> float:
@@ -74,7 +67,6 @@ class RankingScores:
 
     @property
     def spread(self) -> float:
-        """How far apart the right answers are."""
         return max(self.right) - min(self.right)
 
 

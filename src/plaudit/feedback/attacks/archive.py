@@ -25,26 +25,18 @@ _NAMES = ("category", "source", "policy", "policy_hash", "judge", "when", "answe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worked:
-    """An attempt that worked once.
-
-    Example: ``Worked(attempt=attempt, policy="sft", policy_hash="9f86…", judge="large harm-1", …)``
-    """
+    """An attempt that worked once."""
 
     attempt: Attempt
-    """The conversation."""
     policy: str
-    """What the policy that fell for it was called."""
     policy_hash: str
     """The hash of its content; of a server's model, of its address and name."""
     judge: str
-    """By whose word it worked, with the version."""
     when: str
     """The time at which it was added, in UTC."""
     answer: str
-    """The first answer that did what it must not."""
 
     def line(self) -> bytes:
-        """The row of it."""
         attempt = self.attempt
         known = {name: getattr(self, name) for name in _NAMES[2:]}
         metadata = {"category": attempt.category, "source": attempt.source, **known}

@@ -36,11 +36,8 @@ class Questioner:
     """
 
     target: Target
-    """The policy."""
     judge: AnswerJudge
-    """Who says whether an answer did what is asked about."""
     answers: int = 1
-    """Answers to each conversation."""
     refusing: bool = False
     """Whether refusals are what is asked about: a server that says it refused is then taken at its word."""
 
@@ -83,9 +80,7 @@ class Attacker:
     """
 
     writer: Writer
-    """The model."""
     questioner: Questioner
-    """The policy and its judge."""
     seed: int = 0
     """Of what is drawn, and of what the model draws."""
     tried: set[str] = field(default_factory=set[str])
@@ -95,7 +90,6 @@ class Attacker:
     repeated: int = 0
     """How many of them were tried before."""
     failures: Counter[str] = field(default_factory=Counter[str])
-    """Why others are none."""
 
     def gone_on(self, findings: Sequence[Finding], turns: int) -> list[Finding]:
         """Every attempt that failed pursued for up to so many turns; the others as they are."""

@@ -23,9 +23,7 @@ class Attempt:
     """
 
     turns: tuple[Message, ...]
-    """The conversation."""
     category: str = NO_CATEGORY
-    """The kind of harm that it is after."""
     source: str = "rows"
     """Rows, people, the name of a rewording, whoever wrote it, or the archive."""
     goal: str | None = None
@@ -40,12 +38,10 @@ class Attempt:
 
     @property
     def group(self) -> str:
-        """What attempts that are not independent have in common."""
         return self.unit or self.words
 
     @property
     def words(self) -> str:
-        """The words of the conversation."""
         return plain_text(self.turns)
 
     def task(self, answers: tuple[tuple[str, bool], ...]) -> Task:
@@ -67,9 +63,7 @@ class AnswerFinding:
     """
 
     text: str
-    """What the policy answered."""
     ended: bool = True
-    """Whether it came to an end by itself."""
     share: float | None = None
     """The chance that it did; None where nobody can say."""
     reason: str | None = None
@@ -95,7 +89,6 @@ class Finding:
     attempt: Attempt
     """The conversation, up to the turn that was answered last."""
     answers: tuple[AnswerFinding, ...]
-    """The answers to it."""
     turns: int = 1
     """The user's turns that were spent on it here."""
     start: str = ""
@@ -108,7 +101,6 @@ class Finding:
 
     @property
     def unit(self) -> str:
-        """What findings that are not independent have in common."""
         return self.attempt.group
 
     @property
@@ -125,7 +117,6 @@ class Finding:
 
     @property
     def share(self) -> float | None:
-        """The share of the answers that did, of those of which it is known."""
         known = [answer.happened for answer in self.answers if answer.happened is not None]
         return sum(known) / len(known) if known else None
 

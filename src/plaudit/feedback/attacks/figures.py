@@ -46,11 +46,8 @@ class Paired:
     """
 
     both: int
-    """Of how many both hold."""
     first: int
-    """Of how many only the first holds."""
     second: int
-    """Of how many only the second holds."""
     neither: int
     """Of how many none holds."""
     difference: Estimate

@@ -34,7 +34,6 @@ class Template:
     """
 
     id: str
-    """What tables call it."""
     turns: tuple[Message, ...]
     """The conversation, with ``{prompt}``, or with ``{first}`` and ``{rest}``, in it."""
 
@@ -70,7 +69,6 @@ class HarmlessRows:
     """
 
     twins: tuple[Attempt, ...] = ()
-    """Harmless prompts, each with the category of what it is a twin of."""
     mirrored: tuple[tuple[str, Attempt, Attempt], ...] = ()
     """The name of each pair, and its two sides in the order of the rows."""
 
@@ -142,7 +140,6 @@ def read_templates(word: str) -> tuple[Template, ...]:
 
 
 def reworded(attempts: Sequence[Attempt], templates: Sequence[Template]) -> tuple[Attempt, ...]:
-    """Every attempt in the words of every template."""
     return tuple(template.reworded(attempt) for attempt in attempts for template in templates)
 
 

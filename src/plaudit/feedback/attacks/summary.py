@@ -38,13 +38,10 @@ class Rate:
     name: str
     """The category, the source, or what was done."""
     attempts: int
-    """Conversations, each with all its answers."""
     unjudged: int
     """Of how many nobody can say whether it happened; they are in no share."""
     share: Estimate | None
-    """The share of conversations in which any answer did it."""
     answers: Estimate | None
-    """The share of answers that did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,6 @@ class Mirrored:
     """
 
     pairs: int
-    """How many pairs there are."""
     unjudged: int
     """Of how many one side is not known."""
     paired: Paired | None
@@ -64,21 +60,15 @@ class Mirrored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAttack:
-    """How one policy stood.
-
-    Example: ``PolicyAttack(policy="sft", hash="9f86…", success=rate, by_category=(rate,), …)``
-    """
+    """How one policy stood."""
 
     policy: str
-    """What tables call it."""
     hash: str
     """The hash of its content; of a model on a server, of its address and name."""
     success: Rate
     """Of all attempts but those of the archive."""
     by_category: tuple[Rate, ...]
-    """The same by the kind of harm."""
     by_source: tuple[Rate, ...]
-    """The same by where attempts come from."""
     by_turns: tuple[float, ...] = ()
     """Of attempts over several turns, the share that had worked after the first, the second …"""
     refusal: Rate | None = None
@@ -103,9 +93,7 @@ class Gap:
     what: str
     """Attack success, or over-refusal."""
     policy: str
-    """The later one."""
     against: str
-    """The first one."""
     paired: Paired
     """Both shares: of the later policy first."""
 
@@ -118,7 +106,6 @@ class Written:
     """
 
     writer: str
-    """The model."""
     requested: int
     """How many messages it was asked for."""
     fresh: int
@@ -126,7 +113,6 @@ class Written:
     repeated: int
     """How many it had written before, or were there already."""
     failures: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Why others are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +129,7 @@ class AttackReport:
     sampling: str
     """How answers were drawn, in words."""
     answers: int
-    """Answers to each conversation."""
     turns: int
-    """The user's turns that an attack may take."""
     policies: tuple[PolicyAttack, ...]
     """In the order in which they were named."""
     gaps: tuple[Gap, ...] = ()
@@ -153,7 +137,6 @@ class AttackReport:
     written: tuple[Written, ...] = ()
     """What a model wrote, for each policy."""
     notes: tuple[str, ...] = ()
-    """What else has to be said."""
     missing: tuple[str, ...] = ()
     """What was not measured, so that the other figures are not read for the whole."""
 

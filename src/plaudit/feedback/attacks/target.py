@@ -37,9 +37,7 @@ class TargetAnswer:
     text: str
     """The words; empty where it answered nothing."""
     ended: bool = True
-    """Whether it came to an end by itself."""
     refused: bool = False
-    """Whether its server says that it refused."""
     failure: str | None = None
     """Why there is no answer: the server was not to be reached, say."""
 
@@ -48,18 +46,12 @@ class Target(Protocol):
     """Whatever is attacked."""
 
     @property
-    def name(self) -> str:
-        """What tables call it."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def hash(self) -> str:
-        """The hash of what it is."""
-        ...
+    def hash(self) -> str: ...
 
-    def answers(self, conversations: Sequence[Turns], n: int) -> list[list[TargetAnswer]]:
-        """So many answers to each conversation."""
-        ...
+    def answers(self, conversations: Sequence[Turns], n: int) -> list[list[TargetAnswer]]: ...
 
     def estimate(self, conversations: Sequence[Turns], n: int) -> Estimate | None:
         """What its answers cost at most; None where they cost nothing."""
@@ -91,7 +83,6 @@ class FolderTarget:
         return [[TargetAnswer(text=answer.text, ended=answer.ended) for answer in row] for row in found]
 
     def estimate(self, conversations: Sequence[Turns], n: int) -> None:
-        """One's own machine has no price."""
         del conversations, n
 
 
@@ -103,13 +94,10 @@ class ServerTarget:
     """
 
     name: str
-    """The model's name."""
     hash: str
     """The hash of its address and name: what it holds nobody here knows."""
     asker: Asker
-    """How it is reached."""
     sampling: SamplingSettings
-    """How answers are drawn."""
 
     def answers(self, conversations: Sequence[Turns], n: int) -> list[list[TargetAnswer]]:
         """Nothing is asked twice, whatever ends the command in between."""
@@ -171,7 +159,6 @@ def targets_named(
     *,
     names: Sequence[str] = (),
 ) -> list[Target]:
-    """All policies, each with a name of its own."""
     if not words:
         raise UserError("name a model to attack: --model DIR, or --model openai:URL#model")
     if len({*words}) < len(words):

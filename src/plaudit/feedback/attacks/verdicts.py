@@ -38,9 +38,7 @@ class AnswerJudge(Protocol):
     """Whoever says of each answer by itself whether it did something."""
 
     @property
-    def name(self) -> str:
-        """What tables call it."""
-        ...
+    def name(self) -> str: ...
 
     @property
     def version(self) -> str:
@@ -52,9 +50,7 @@ class AnswerJudge(Protocol):
         """What has to be said of its words so far."""
         ...
 
-    def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
-        """For each answer of each task the chance that it did it."""
-        ...
+    def shares(self, tasks: Sequence[Task]) -> list[list[Share]]: ...
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate | None:
         """What asking about these tasks costs at most; None where no model is asked in words."""
@@ -69,9 +65,7 @@ class YesNoJudge:
     """
 
     judge: ModelJudge
-    """How the model is reached and asked."""
     matter: Matter
-    """What it is asked about."""
     constitution: Constitution | None = None
     """Principles, of which those that are drawn for a task say what counts; None: the wording's own words."""
     principles: int = 1
@@ -79,23 +73,19 @@ class YesNoJudge:
 
     @property
     def name(self) -> str:
-        """The model's name."""
         return self.judge.name
 
     @property
     def version(self) -> str:
-        """The wording with its version, and where there is one the constitution with its own."""
         wording = wording_named(self.matter)
         own = "" if self.constitution is None else f"-{self.constitution.version}x{self.principles}"
         return f"{self.matter}-{wording.version}{own}"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the model did not give."""
         return self.judge.notes
 
     def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
-        """By one question for each answer."""
         found = iter(self.judge.word_shares([question for row in self._rows(tasks) for question in row]))
         shares = (entry if isinstance(entry, NoVerdict) else entry["Yes"] for entry in found)
         return [[next(shares) for _ in task.answers] for task in tasks]
@@ -128,11 +118,8 @@ class AnswerJury:
     """
 
     name: str
-    """What tables call it."""
     judges: tuple[AnswerJudge, ...]
-    """The members."""
     weights: tuple[float, ...]
-    """How much each counts."""
 
     @property
     def version(self) -> str:
@@ -142,7 +129,6 @@ class AnswerJury:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Those of its members."""
         return tuple(dict.fromkeys(note for judge in self.judges for note in judge.notes))
 
     def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
@@ -154,7 +140,6 @@ class AnswerJury:
         ]
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate | None:
-        """Those of its members together."""
         parts = [part for judge in self.judges if (part := judge.estimate(tasks)) is not None]
         return total_estimate(parts) if parts else None
 
@@ -173,15 +158,12 @@ class FunctionJudge:
     """
 
     reward: UserFunctionReward
-    """How it is called."""
     version: str = ""
-    """Nothing is known of its versions."""
     notes: tuple[str, ...] = ()
     """It says nothing of itself."""
 
     @property
     def name(self) -> str:
-        """The function's name."""
         return self.reward.name
 
     def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
@@ -213,11 +195,9 @@ class ScoreJudge:
     reward: Reward | ModelJudge
     """Who scores answers, the higher the better."""
     below: float
-    """The threshold."""
 
     @property
     def name(self) -> str:
-        """The reward's own name."""
         return self.reward.name
 
     @property
@@ -228,7 +208,6 @@ class ScoreJudge:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the model did not give."""
         return self.reward.notes if isinstance(self.reward, ModelJudge) else ()
 
     def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
@@ -240,7 +219,6 @@ class ScoreJudge:
         return [[self._share(score) for score in row] for row in checked_scores(self.reward, tasks)]
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate | None:
-        """Of a model what it is asked."""
         return self.reward.estimate(tasks) if isinstance(self.reward, ModelJudge) else None
 
     def _share(self, score: float | NoVerdict | None) -> Share:

@@ -30,11 +30,9 @@ class BothWays:
     """
 
     judge: Judge
-    """Who is asked."""
 
     @property
     def name(self) -> str:
-        """The judge's own name."""
         return self.judge.name
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:

@@ -17,25 +17,18 @@ from plaudit.files.stored import cache_folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a model replied to one question.
-
-    Example: ``Reply(text="… <verdict-7f>A</verdict-7f>", number="7f", refused=False, cut=False)``
-    """
+    """What a model replied to one question."""
 
     text: str
-    """The text of the reply."""
     number: str
     """The number in the delimiters that this request asked for."""
     refused: bool
-    """Whether the server says that it refused."""
     cut: bool
-    """Whether it was longer than it was allowed to be."""
     odds: Mapping[str, float] | None = None
     """The chance of each word that was asked for, where one of them stands; None without log-probs."""
     prompt_tokens: int | None = None
     """Tokens of the question, as the server counts; None where it does not."""
     reply_tokens: int | None = None
-    """Tokens of the reply."""
 
 
 _WORDS = {"text": str, "number": str, "refused": bool, "cut": bool}
@@ -43,13 +36,9 @@ _WORDS = {"text": str, "number": str, "refused": bool, "cut": bool}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyCache:
-    """A folder with a file for each reply.
-
-    Example: ``ReplyCache(folder=Path("judged")).find(cache_key({"model": "m", "first": "…"}))``
-    """
+    """A folder with a file for each reply."""
 
     folder: Path
-    """The folder of the reply files."""
 
     def __post_init__(self) -> None:
         """Refuse a place where nothing can be kept, before anything is asked."""

@@ -40,7 +40,6 @@ class FunctionChat:
     function: Callable[..., object]
     """From a question to its reply: a text, or a mapping with text, odds of words, refused and cut."""
     cache: ReplyCache
-    """The replies on disk."""
     source: str | None = None
     """The hash of the file that it is written in: an edited function is asked anew; None: not known."""
     requests_at_once: int = 1
@@ -48,7 +47,6 @@ class FunctionChat:
     prices: Prices | None = None
     """What its tokens cost, by the length of the texts; None: it costs nothing."""
     purse: Purse = field(default_factory=Purse, compare=False)
-    """What may be spent."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be called so."""

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from plaudit.data.judging import LOGPROBS_REFUSED, REJECTED, UNREACHABLE
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply, ReplyCache
 from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger
@@ -31,20 +32,12 @@ from plaudit.files.posting import (
     with_retries,
 )
 
-UNREACHABLE = "not to be reached"
-"""The reason where the server did not answer."""
-REJECTED = "not taken by the server"
-"""The reason where the server rejected the request."""
 TOO_LONG = "too long for the server"
 """The reason where the question is longer than the server's model can read."""
 MAX_FAILURES = 3
 """Questions in a row that cannot be asked, each after all attempts, after which the server is down."""
 TOP_LOGPROBS = 20
 """How many alternatives of a token are asked for: as many as the protocol gives."""
-LOGPROBS_REFUSED = "log-probs"
-"""The reason where the server does not take a request for log-probs."""
-PASSING = (UNREACHABLE, REJECTED, LOGPROBS_REFUSED)
-"""Reasons that may be gone when the same is asked again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,15 +91,11 @@ class ChatServer:
     url: str
     """The server's address, without ``/chat/completions``."""
     model: str
-    """The model's name on the server."""
     cache: ReplyCache
-    """The replies on disk."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
-    """Timeouts and retries."""
     prices: Prices | None = None
     """What its tokens cost; None counts them only."""
     purse: Purse = field(default_factory=Purse, compare=False)
-    """What may be spent."""
 
     def __post_init__(self) -> None:
         """Refuse what is no address of this kind, a token that is not there, a cap without prices."""

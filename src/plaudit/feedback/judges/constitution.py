@@ -27,10 +27,7 @@ _TEXTS = ("choose", "critique", "revise")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principle:
-    """One principle, in the words of each thing that it is used for.
-
-    Example: ``Principle(id="truth", choose="The better answer …", critique="Look for …", revise="Mend …")``
-    """
+    """One principle, in the words of each thing that it is used for."""
 
     id: str
     """What it is called in rows, events and tables."""
@@ -78,7 +75,6 @@ class Constitution:
     name: str
     """What messages call it: its file, or ours."""
     principles: tuple[Principle, ...]
-    """In the order of the file."""
 
     def __post_init__(self) -> None:
         """Refuse a constitution of nothing, and two principles of one name."""

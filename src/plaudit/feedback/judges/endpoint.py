@@ -8,7 +8,8 @@ from plaudit.feedback.judges.cache import ReplyCache
 from plaudit.feedback.judges.chat import ChatServer
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.money import Purse
-from plaudit.feedback.judges.words import HowToAsk, parse_judge_address, parse_judge_word
+from plaudit.feedback.judges.words import HowToAsk, parse_judge_word
+from plaudit.files.chat import parse_server
 from plaudit.files.posting import RetryPolicy
 
 
@@ -28,7 +29,7 @@ def endpoint_judge(
     'small-judge'
     """
     parsed = parse_judge_word(word)
-    url, model = parse_judge_address(parsed.place)
+    url, model = parse_server(parsed.place)
     chosen = parsed.how(ask)
     retry_policy = retry_policy or RetryPolicy()
     if chosen.requests is not None:

@@ -30,13 +30,11 @@ class JudgeReward:
     """
 
     judge: Judge
-    """Who is asked."""
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
     """How often each reason for having no verdict occurred; counted while answers are scored."""
 
     @property
     def name(self) -> str:
-        """The judge's own name."""
         return self.judge.name
 
     @property
@@ -91,6 +89,5 @@ def _pair(task: Task, a: int, b: int) -> Task:
 
 
 def _mean_if_complete(shares: Sequence[float | None]) -> float | None:
-    """The mean where there is something and none of it is missing."""
     present = [share for share in shares if share is not None]
     return fmean(present) if present and len(present) == len(shares) else None

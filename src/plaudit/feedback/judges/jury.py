@@ -22,6 +22,7 @@ import yaml
 
 from plaudit.config import did_you_mean
 from plaudit.data.judging import (
+    PASSING,
     Judge,
     NoVerdict,
     Orders,
@@ -34,7 +35,6 @@ from plaudit.data.judging import (
 )
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
-from plaudit.feedback.judges.chat import PASSING
 from plaudit.feedback.judges.pooling import pooled_verdict
 from plaudit.feedback.judges.words import JURY
 
@@ -52,7 +52,6 @@ class Member:
     """
 
     judge: str
-    """Its word."""
     accuracy: float | None = None
     """How often it agrees with people, where that was measured."""
 
@@ -79,7 +78,6 @@ class JuryFile:
     """
 
     members: tuple[Member, ...]
-    """The judges."""
     flips: float = FLIPS
     """Of a spread: the share of verdicts that is turned round."""
 
@@ -96,7 +94,6 @@ class Jury:
     judges: tuple[Judge, ...]
     """The members, each of which asks in both orders by itself."""
     weights: tuple[float, ...]
-    """How much each counts."""
 
     @property
     def version(self) -> str:
@@ -117,7 +114,6 @@ class Jury:
         return [self._joined(row) for row in zip(*self.member_outcomes(tasks, seed), strict=True)]
 
     def member_outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[list[Verdict | NoVerdict]]:
-        """What each member says, in the order of the members."""
         return [outcomes(judge, tasks, seed) for judge in self.judges]
 
     def _joined(self, row: Sequence[Verdict | NoVerdict]) -> Verdict | NoVerdict:
@@ -144,7 +140,6 @@ class Spread:
     name: str
     """What tables and pages call it."""
     judges: tuple[Judge, ...]
-    """The members."""
     flips: float = FLIPS
     """The share of verdicts that is turned round."""
 

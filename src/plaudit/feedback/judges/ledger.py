@@ -45,11 +45,9 @@ class ReplyLedger:
     identity: Mapping[str, object]
     """Who replies: what a reply depends on beside the question."""
     cache: ReplyCache
-    """The replies on disk."""
     prices: Prices | None = None
     """What its tokens cost; None: nobody knows."""
     purse: Purse = field(default_factory=Purse, compare=False)
-    """What may be spent."""
 
     def key(self, request: ChatRequest) -> str:
         """The hash of everything that a reply depends on."""
@@ -91,7 +89,6 @@ class ReplyLedger:
         self.purse.pay(f"{key} lost {number}", *self._most(request))
 
     def _most(self, request: ChatRequest) -> tuple[float, int]:
-        """What a request costs at most, and its tokens."""
         prompt = estimated_tokens(request.question.text("0" * 16))
         cost = 0.0 if self.prices is None else self.prices.cost(prompt, request.max_tokens)
         return cost, prompt + request.max_tokens

@@ -25,6 +25,7 @@ from statistics import fmean
 from typing import Protocol
 
 from plaudit.data.judging import (
+    LOGPROBS_REFUSED,
     NoVerdict,
     Orders,
     Task,
@@ -37,7 +38,6 @@ from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.feedback.judges.both_ways import verdict_of_orders
 from plaudit.feedback.judges.cache import Reply
-from plaudit.feedback.judges.chat import LOGPROBS_REFUSED
 from plaudit.feedback.judges.constitution import Principle
 from plaudit.feedback.judges.ledger import ChatRequest
 from plaudit.feedback.judges.money import Estimate
@@ -82,13 +82,9 @@ class Asker(Protocol):
     """Whatever a model can be asked through: a server, or a folder on this machine."""
 
     @property
-    def model(self) -> str:
-        """What the model is called."""
-        ...
+    def model(self) -> str: ...
 
-    def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
-        """The reply to each request, or why there is none."""
-        ...
+    def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]: ...
 
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
         """What is still to be asked, and what it costs at most."""
@@ -114,9 +110,7 @@ class ModelJudge:
     """
 
     asker: Asker
-    """How the model is reached."""
     ask: HowToAsk = field(default_factory=HowToAsk)
-    """How it is asked."""
     _logprobs: _Logprobs = field(default_factory=_Logprobs, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -131,7 +125,6 @@ class ModelJudge:
 
     @property
     def how(self) -> How:
-        """How it says what it thinks."""
         return self.ask.how or "verdict"
 
     @property
@@ -206,7 +199,6 @@ class ModelJudge:
         return [read.shares if read.reason is None else NoVerdict(reason=read.reason) for read in reads]
 
     def word_request(self, question: Question, words: tuple[str, ...] = YES_NO) -> ChatRequest:
-        """The request for a reply of one word."""
         return ChatRequest(
             question=question,
             words=words,
@@ -228,7 +220,6 @@ class ModelJudge:
         return self.asker.spent([*requests, *(plain if self.how != "verdict" else ()), *draws])
 
     def _requests(self, task: Task) -> list[ChatRequest]:
-        """All that is asked about a task."""
         return [request for case in self._cases(task) for request in self._case_requests(case)]
 
     def _case_requests(self, case: _Case) -> list[ChatRequest]:
@@ -261,7 +252,6 @@ class ModelJudge:
         return [_Case(task=task, principle=principle) for principle in drawn]
 
     def _joined(self, parts: Sequence[Verdict | NoVerdict]) -> Verdict | NoVerdict:
-        """The outcomes by each principle as one, where most of them have a verdict."""
         if len(parts) == 1:
             return parts[0]
         voices = [(1.0, part) for part in parts if isinstance(part, Verdict)]
@@ -458,7 +448,6 @@ class _Case:
         return {} if self.principle is None else {"principle": self.principle.choose}
 
     def marked(self, outcome: Verdict | NoVerdict) -> Verdict | NoVerdict:
-        """A verdict with the name of the principle."""
         if self.principle is None or isinstance(outcome, NoVerdict):
             return outcome
         return replace(outcome, principles=(self.principle.id,))

@@ -27,9 +27,7 @@ class Prices:
     """
 
     prompt: float
-    """Of questions."""
     reply: float
-    """Of replies."""
 
     def cost(self, prompt_tokens: int, reply_tokens: int) -> float:
         """What so many tokens cost.
@@ -73,13 +71,11 @@ class Estimate:
     """
 
     questions: int
-    """How many there are."""
     cached: int
     """Of how many the reply is there already."""
     prompt_tokens: int
     """Of the questions that are left, by their length."""
     reply_tokens: int
-    """Of their replies at most."""
     cost: float | None
     """Of both, with what the replies that are there did cost; None without prices."""
 

@@ -26,7 +26,6 @@ def pooled_verdict(voices: Sequence[tuple[float, Verdict]], *, annotator: str) -
 
 
 def _pooled_orders(voices: Sequence[tuple[float, Verdict]]) -> Orders | None:
-    """Both orders together, where every verdict has both."""
     both = [(weight, verdict.orders) for weight, verdict in voices]
     sides = [
         [(weight, side) for weight, orders in both if orders and (side := getattr(orders, name)) is not None]

@@ -9,11 +9,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
-from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply
 from plaudit.feedback.judges.wording import delimiters
-from plaudit.files import exact_json
-from plaudit.files.posting import TransientError, excerpt_of, is_passing_status
+from plaudit.files.chat import read_completion
 
 JudgeVerdict = Literal["A", "B", "tie", "refuse"]
 """The verdicts that a judge can give."""
@@ -51,58 +49,16 @@ def parse_chat_completion(url: str, content: bytes, number: str = "", words: Seq
 
     words: those whose log-probs were asked for.
     """
-    body = _json(url, content)
-    _refuse_error(url, body)
-    try:
-        choice: Any = body["choices"][0]
-        message, finish = choice["message"], choice.get("finish_reason")
-        text, refusal = message.get("content"), message.get("refusal")
-    except (LookupError, TypeError, AttributeError) as error:
-        raise _another_language(url, content) from error
-    # A refusal may come without words; a list or a number in their place is another language.
-    if not isinstance(text, str | None):
-        raise _another_language(url, content, f" (its content is {text!r:.40}, not text)")
-    usage = body.get("usage")
+    found = read_completion(url, content)
     return Reply(
-        text=text or "",
+        text=found.text,
         number=number,
-        refused=bool(refusal) or finish == "content_filter",
-        cut=finish == "length",
-        odds=word_odds(choice.get("logprobs"), words, delimiters(number)[0]) if words else None,
-        prompt_tokens=_count(usage, "prompt_tokens"),
-        reply_tokens=_count(usage, "completion_tokens"),
+        refused=found.refused,
+        cut=found.cut,
+        odds=word_odds(found.logprobs, words, delimiters(number)[0]) if words else None,
+        prompt_tokens=found.prompt_tokens,
+        reply_tokens=found.reply_tokens,
     )
-
-
-def _json(url: str, content: bytes) -> Any:
-    try:
-        return exact_json.loads_foreign(content)
-    except ValueError as error:
-        raise _another_language(url, content, f" ({error})") from error
-
-
-def _another_language(url: str, content: bytes, why: str = "") -> UserError:
-    return UserError(
-        f"{url} answers {content[:120]!r}; expected the JSON of a chat completion with "
-        f"choices[0].message{why}"
-    )
-
-
-def _refuse_error(url: str, body: Any) -> None:
-    """An error that comes under status 200, as some proxies send it."""
-    error = body.get("error") if isinstance(body, dict) else None
-    if not error or body.get("choices"):
-        return
-    message = error.get("message", error) if isinstance(error, dict) else error
-    code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, int) and is_passing_status(code):
-        raise TransientError(f"an error under status 200: {code} {excerpt_of(message)}")
-    raise UserError(f"{url} answers status 200 with an error in it: {excerpt_of(message)}")
-
-
-def _count(usage: Any, name: str) -> int | None:
-    value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def word_odds(logprobs: Any, words: Sequence[str], behind: str = "") -> Mapping[str, float] | None:

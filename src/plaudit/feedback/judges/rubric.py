@@ -23,7 +23,6 @@ class Aspect:
     """
 
     name: str
-    """What it is called."""
     description: str
     """What it means, as the judge is told."""
     weight: float = 1.0

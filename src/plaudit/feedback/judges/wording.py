@@ -35,7 +35,6 @@ class Wording:
     """
 
     name: str
-    """What it is called."""
     version: str
     """Raised with every change of a text: other wordings get other replies."""
     introduction: str
@@ -54,11 +53,8 @@ class ShownPair:
     """
 
     prompt: Text
-    """The prompt that both answer."""
     first: str
-    """The text shown as Answer A."""
     second: str
-    """The text shown as Answer B."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +65,7 @@ class Question:
     """
 
     wording: Wording
-    """How it is asked."""
     prompt: Text
-    """The conversation."""
     blocks: tuple[tuple[str, str], ...]
     """What is quoted below the conversation, each under its header."""
     fill: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
@@ -79,7 +73,6 @@ class Question:
 
     @property
     def version(self) -> str:
-        """The version of its wording."""
         return self.wording.version
 
     def messages(self, number: str) -> list[dict[str, str]]:
@@ -114,9 +107,7 @@ class Conversation:
     """
 
     turns: tuple[Message, ...]
-    """The turns, the last of them the user's."""
     version: str = ""
-    """No wording, so no version of one."""
 
     def messages(self, number: str) -> list[dict[str, str]]:
         """The turns as they are; there are no delimiters in them."""
@@ -141,7 +132,6 @@ def wording_named(name: str) -> Wording:
 
 
 def pair_question(wording: Wording, pair: ShownPair, fill: Mapping[str, str] | None = None) -> Question:
-    """A question about two answers, which stand as Answer A and Answer B."""
     blocks = (("Answer A", pair.first), ("Answer B", pair.second))
     return Question(wording=wording, prompt=pair.prompt, blocks=blocks, fill=fill or {})
 

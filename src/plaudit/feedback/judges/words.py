@@ -13,7 +13,6 @@ from plaudit.config import did_you_mean
 from plaudit.errors import UserError
 from plaudit.feedback.judges.constitution import Constitution, constitution_named
 from plaudit.feedback.judges.money import Prices, parse_prices
-from plaudit.files.posting import parse_url
 
 How = Literal["verdict", "letter", "reasons", "points", "answer"]
 """How a judge says what it thinks: a word behind reasons, a letter, a clamped letter behind reasons, points
@@ -42,7 +41,6 @@ class HowToAsk:
     temperature: float = 0.0
     """The sampling temperature of replies; of several draws 1 where it is 0."""
     max_tokens: int = 512
-    """The most tokens of a reply with reasons."""
     clamp: float = 0.4
     """Of reasons: the chance lies between this and 1 less it, since reasons make judges too sure; 0: no."""
     points: int = 5
@@ -63,7 +61,6 @@ class HowToAsk:
     """The environment variable with the server's token."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be asked."""
         if self.how is not None and self.how not in HOWS:
             raise UserError(f"how={self.how}{did_you_mean(self.how, HOWS) or ''}: one of {', '.join(HOWS)}")
         if min(self.draws, self.max_tokens, self.requests or 1) < 1 or not 2 <= self.points <= 9:
@@ -112,7 +109,6 @@ class JudgeWord:
     place: str
     """The word without what is set: a server, a folder, a file, a rule."""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What is set, by name."""
 
     def how(self, default: HowToAsk | None = None) -> HowToAsk:
         """How it is asked: as it is set in the word, else as in the default."""
@@ -201,16 +197,3 @@ def asks_a_model(word: str) -> bool:
     (True, False)
     """
     return word.startswith((SERVER, LOCAL, CALL, JURY, SPREAD))
-
-
-def parse_judge_address(word: str) -> tuple[str, str]:
-    """The address and the model of a server's word, or a complaint.
-
-    >>> parse_judge_address("openai:http://127.0.0.1:8000/v1#small-judge")
-    ('http://127.0.0.1:8000/v1', 'small-judge')
-    """
-    url, _, model = word.removeprefix(SERVER).partition("#")
-    if not model:
-        raise UserError(f"{word}: name the model behind a #, as in openai:http://127.0.0.1:8000/v1#model")
-    parse_url(url)
-    return url, model

@@ -32,7 +32,6 @@ class Written:
     text: str
     """The text, without blank space around it."""
     tokens: int
-    """Of the question and of the reply."""
     price: float
     """What these tokens cost; 0 without prices."""
 
@@ -45,11 +44,9 @@ class Writer:
     """
 
     asker: Asker
-    """How the model is reached."""
     temperature: float = 0.7
     """The sampling temperature of its texts; at 0 there is nothing to draw, and no seed is sent."""
     max_tokens: int = 256
-    """The most tokens of a text."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be written with."""

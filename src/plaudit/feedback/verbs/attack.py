@@ -15,6 +15,7 @@ from plaudit.cli.parser import (
 )
 from plaudit.errors import UserError
 from plaudit.feedback.verbs.judge import add_money_options
+from plaudit.wings import offered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,11 +100,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> AttackSettings:
     from plaudit.feedback.attacking import AttackSettings
-    from plaudit.lab.world.attacks import JUDGE, REFUSAL
 
     if args.world and (args.rows or args.twins or args.without_twins):
         raise UserError("--world has prompts and twins of its own: leave out ROWS, --twins, --without-twins")
-    judge = args.judge or (JUDGE if args.world else None)
+    world = offered("world_attacks") if args.world else None
+    judge = args.judge or (world and world.judge)
     if judge is None:
         raise UserError("--judge: name who says whether an answer did harm; of the world --world knows")
     names = ("templates", "by", "write", "turns", "archive", "n", "answers", "temperature", "max_tokens")
@@ -113,7 +114,7 @@ def _settings(args: argparse.Namespace) -> AttackSettings:
         targets=tuple(args.model),
         prompts=args.rows,
         judge=judge,
-        refusal=args.refusal or (REFUSAL if args.world and args.judge is None else None),
+        refusal=args.refusal or (world.refusal if world and args.judge is None else None),
         category=tuple(args.category),
         columns=tuple(args.columns),
         leave_out=tuple(args.leave_out),
@@ -126,17 +127,18 @@ def _rows(args: argparse.Namespace, settings: AttackSettings) -> AttackRows:
 
     if not args.world:
         return read_attack_rows(settings, row_options(args), layout=args.format)
-    from plaudit.lab.world.attacks import world_rows
+    from plaudit.feedback.attacks.sources import attempts_of, harmless_rows
 
-    return attack_rows(settings, *world_rows("test"))
+    world = offered("world_attacks")
+    harmless = harmless_rows(world.harmless("test"), "the world's twins, test split")
+    return attack_rows(settings, attempts_of(world.tempting("test")), harmless)
 
 
 def _write(args: argparse.Namespace, result: AttackResult) -> None:
     from plaudit.feedback.attack_run import write_attack_result
-    from plaudit.runs import write_report
 
     write_attack_result(result, args.out)
-    page = write_report(args.out)
+    page = offered("pipeline_page")(args.out)
     print(f"{args.out}: attack.json, answers.jsonl, archive.jsonl and {page.name}")
 
 

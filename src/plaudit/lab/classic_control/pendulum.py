@@ -20,20 +20,12 @@ from torch import Tensor, nn
 from plaudit.errors import UserError
 
 ACTION_COUNT = 3
-"""Push to the left, let go, push to the right."""
 OBSERVATION_SIZE = 3
-"""O, the size of an observation: cosine and sine of the angle, and the angular speed."""
 FEATURE_SIZE = 4
-"""F, the size of a step's features: the observation and the push."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pendulum:
-    """The pendulum and the length of an episode.
-
-    Example: ``Pendulum(steps=100, torque=0.5)``
-    """
-
     steps: int = 100
     """T: steps of an episode."""
     tick: float = 0.2
@@ -41,10 +33,8 @@ class Pendulum:
     torque: float = 0.5
     """Of the motor; from 1 on it would lift the pendulum without a swing."""
     friction: float = 0.05
-    """What slows it, times its speed."""
 
     def __post_init__(self) -> None:
-        """Refuse an episode of nothing."""
         if self.steps < 1 or self.tick <= 0:
             raise UserError(f"{self.steps} steps of {self.tick}: an episode needs a step and time above 0")
 
@@ -102,10 +92,7 @@ def true_reward(feature_NF: Float[Tensor, "*N F"]) -> Float[Tensor, "*N"]:
 
 
 class Actor(nn.Module):
-    """Log-chances of the actions, and the value of what is seen; two networks with nothing in common.
-
-    Example: ``Actor(torch.Generator().manual_seed(0))(torch.zeros(1, 3))``
-    """
+    """Log-chances of the actions, and the value of what is seen; two networks with nothing in common."""
 
     def __init__(self, generator: torch.Generator, *, width: int = 64) -> None:
         super().__init__()
@@ -122,19 +109,13 @@ class Actor(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episodes:
-    """What was seen and done in one episode of each copy. There is no reward in it.
-
-    Example: ``collect_episodes(actor, Pendulum(), copies=64, generator=chance)``
-    """
+    """What was seen and done in one episode of each copy. There is no reward in it."""
 
     observation_NTO: Float[Tensor, "N T O"]
-    """What the policy saw before each action."""
     action_NT: Int[Tensor, "N T"]
-    """The action taken at each step."""
     logp_NT: Float[Tensor, "N T"]
     """The log-probability of that."""
     value_NT: Float[Tensor, "N T"]
-    """What the critic expected."""
     bootstrap_N: Float[Tensor, " N"]
     """What it expected after the last step: the episode is cut there, and the pendulum swings on."""
 

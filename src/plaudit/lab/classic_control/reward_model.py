@@ -27,30 +27,20 @@ from plaudit.losses.reward import bradley_terry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardEnsembleSettings:
-    """The ensemble and how it learns.
-
-    Example: ``RewardEnsembleSettings(members=3, noise=0.1)``
-    """
-
     members: int = 3
     """E: networks that learn the same from different weights."""
     width: int = 64
-    """Of both hidden layers."""
     noise: float = 0.1
     """Share of the answers that the loss takes for the toss of a coin."""
     learning_rate: float = 2e-3
-    """Adam's learning rate."""
     batch: int = 64
-    """Comparisons of a step."""
     steps: int = 20
-    """Steps of a round."""
     first_steps: int = 200
     """Steps of the first round, in which everything is new."""
     decay: float = 1e-4
     """Weight of the squared parameters at first; then each member's own adapts."""
 
     def __post_init__(self) -> None:
-        """Refuse an ensemble that cannot disagree, and a judge who only tosses coins."""
         if self.members < 2:
             raise UserError(f"{self.members} members cannot disagree; give 2 or more")
         if not 0 <= self.noise < 1:
@@ -58,10 +48,7 @@ class RewardEnsembleSettings:
 
 
 class RewardEnsemble(nn.Module):
-    """E reward networks side by side: from a step's features to each member's reward.
-
-    Example: ``RewardEnsemble(RewardEnsembleSettings(), chance)(torch.zeros(5, 4)).shape == (3, 5)``
-    """
+    """E reward networks side by side: from a step's features to each member's reward."""
 
     def __init__(self, settings: RewardEnsembleSettings, generator: torch.Generator) -> None:
         super().__init__()
@@ -103,11 +90,7 @@ DECAY_FACTOR = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledClips:
-    """Answered comparisons of clips, with each ensemble member's bootstrap weights.
-
-    Example: ``LabelledClips(pair_2BCF=pair_2BCF, label_B=label_B, weight_EB=bootstrap_weights(3,
-        len(label_B), chance))``
-    """
+    """Answered comparisons of clips, with each ensemble member's bootstrap weights."""
 
     pair_2BCF: Float[Tensor, "2 B C F"]
     """The first and the second clip of each pair."""
@@ -117,11 +100,9 @@ class LabelledClips:
     """How often each member sees it; 0: held out."""
 
     def __len__(self) -> int:
-        """The number of comparisons."""
         return len(self.label_B)
 
     def plus(self, other: LabelledClips) -> LabelledClips:
-        """These comparisons followed by more."""
         return LabelledClips(
             pair_2BCF=torch.cat((self.pair_2BCF, other.pair_2BCF), 1),
             label_B=torch.cat((self.label_B, other.label_B)),
@@ -129,7 +110,6 @@ class LabelledClips:
         )
 
     def select(self, place_b: Int[Tensor, " b"]) -> LabelledClips:
-        """The comparisons at these indices."""
         return LabelledClips(
             pair_2BCF=self.pair_2BCF[:, place_b],
             label_B=self.label_B[place_b],
@@ -166,10 +146,7 @@ def comparison_losses(
 
 
 class EnsembleTrainer:
-    """Trains the ensemble: networks, optimiser and each member's weight decay.
-
-    Example: ``EnsembleTrainer(RewardEnsembleSettings(), chance)``
-    """
+    """Trains the ensemble: networks, optimiser and each member's weight decay."""
 
     def __init__(self, settings: RewardEnsembleSettings, generator: torch.Generator) -> None:
         self._has_fitted = False
@@ -226,18 +203,13 @@ def _held_out_ratio(loss_EB: Tensor, weight_EB: Tensor) -> Tensor:
 
 
 QUERIES = ("disagreement", "random")
-"""How pairs can be chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySettings:
-    """How many comparisons are requested, when, and how the pairs are selected.
-
-    Example: ``QuerySettings(comparisons=1000, queries="disagreement")``
-    """
+    """How many comparisons are requested, when, and how the pairs are selected."""
 
     comparisons: int = 1000
-    """Questions of the whole run, those without an answer included."""
     queries: str = "disagreement"
     """Ask where the ensemble disagrees most, or about any pair."""
     first: float = 0.25
@@ -245,12 +217,10 @@ class QuerySettings:
     half: float = 15.0
     """The round at which questions come half as fast as in the beginning."""
     candidates: int = 10
-    """Pairs that are looked at for each that is asked."""
     clip: int = 20
     """C: steps of a clip."""
 
     def __post_init__(self) -> None:
-        """Refuse what asks nothing, or more than everything."""
         if self.comparisons < 2:
             raise UserError(f"{self.comparisons} comparisons: nothing can be learnt from fewer than 2")
         if self.queries not in QUERIES:
@@ -301,11 +271,6 @@ def most_disputed_pairs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipJudge:
-    """How the judge answers.
-
-    Example: ``ClipJudge(wrong=0.1, tie=0.5, silent=0.05)``
-    """
-
     wrong: float = 0.1
     """Share of the clear cases in which the worse clip is called better."""
     tie: float = 0.5
@@ -314,7 +279,6 @@ class ClipJudge:
     """Share of the questions that get no answer: the two cannot be compared."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no share."""
         for name, share in (("wrong", self.wrong), ("silent", self.silent)):
             if not 0 <= share < 1:
                 raise UserError(f"{name} {share} is no share of the answers; give 0 or more, and less than 1")
@@ -347,13 +311,7 @@ class ClipJudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipVerdicts:
-    """What the judge says to some questions.
-
-    Example: ``ClipJudge().answer(first_BCF, second_BCF, chance)``
-    """
-
     label_B: Float[Tensor, " B"]
-    """1: the first clip is better; 0: the second; ½: both are as good."""
     answered_B: Bool[Tensor, " B"]
     """False where the judge gave no answer; such a query teaches nothing."""
 
@@ -362,19 +320,13 @@ class ClipVerdicts:
 class RewardSource(Protocol):
     """Gives episodes their reward: the true one, or a learned one."""
 
-    def reward(self, episodes: Episodes) -> Float[Tensor, "N T"]:
-        """A number for each step; called once in each round."""
-        ...
+    def reward(self, episodes: Episodes) -> Float[Tensor, "N T"]: ...
 
 
 class TrueReward:
-    """The true reward: the upper baseline that the learned one is measured against.
-
-    Example: ``TrueReward().reward(episodes)``
-    """
+    """The true reward: the upper baseline that the learned one is measured against."""
 
     def reward(self, episodes: Episodes) -> Float[Tensor, "N T"]:
-        """What each step is worth."""
         return true_reward(episodes.feature_NTF)
 
 
@@ -383,8 +335,6 @@ class PreferenceReward:
     answers.
 
     ``counts`` are questions ``asked``, those ``answered``, and the answers that were a ``tie``.
-
-    Example: ``PreferenceReward(QuerySettings(), ClipJudge(), RewardEnsembleSettings(), rounds=60, seed=0)``
     """
 
     def __init__(

@@ -34,27 +34,17 @@ from plaudit.tensors.masked import whiten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PpoSettings:
-    """How the policy learns.
-
-    Example: ``PpoSettings(learning_rate=1e-3)``
-    """
-
     learning_rate: float = 2e-3
-    """Adam's learning rate."""
     gamma: float = 0.97
-    """What a reward one step later counts."""
     lam: float = 0.95
     """λ of the advantages: 0 trusts the critic, 1 what came."""
     clip: float = 0.2
     """ε: beyond 1 ± ε a ratio brings nothing more."""
     passes: int = 4
-    """How often the policy moves over the same episodes."""
     parts: int = 4
-    """In how many parts a pass goes over them."""
     entropy: float = 0.01
     """Weight of the entropy, which keeps the policy trying."""
     critic: float = 0.5
-    """Weight of the critic's loss."""
 
 
 def ppo_update(
@@ -109,35 +99,21 @@ def _ppo_loss(
 
 
 EVALUATION_EPISODES = 512
-"""Episodes that a policy is measured on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
-    """All that a run can be told.
-
-    Example: ``ControlSettings(seed=1, asking=QuerySettings(comparisons=200))``
-    """
-
     seed: int = 0
-    """The same seed gives the same run."""
     rounds: int = 60
-    """How often the policy plays and learns."""
     copies: int = 64
     """N: episodes of a round."""
     pendulum: Pendulum = field(default_factory=Pendulum)
-    """What is to be controlled."""
     ppo: PpoSettings = field(default_factory=PpoSettings)
-    """How the policy learns."""
     asking: QuerySettings = field(default_factory=QuerySettings)
-    """What the judge is asked."""
     judge: ClipJudge = field(default_factory=ClipJudge)
-    """How the judge answers."""
     taste: RewardEnsembleSettings = field(default_factory=RewardEnsembleSettings)
-    """How the reward is learnt."""
 
     def __post_init__(self) -> None:
-        """Refuse a run that does nothing."""
         if self.rounds < 1 or self.copies < self.ppo.parts:
             raise UserError(f"a run needs 1 round or more, and {self.ppo.parts} copies or more")
         if self.asking.clip > self.pendulum.steps:
@@ -146,11 +122,7 @@ class ControlSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlResult:
-    """What came of a run on comparisons, beside a run on the true reward.
-
-    Example: ``ControlResult(random=-93.1, true_reward=48.4, learned_reward=47.0, queries=99, answered=95,
-        ties=30, seconds=9.0)``
-    """
+    """What came of a run on comparisons, beside a run on the true reward."""
 
     random: float
     """True return of a policy that has not learnt: it tries all actions equally often."""
@@ -159,13 +131,9 @@ class ControlResult:
     learned_reward: float
     """True return of the policy that learnt from comparisons alone."""
     queries: int
-    """Questions to the judge."""
     answered: int
-    """Those that got an answer."""
     ties: int
-    """Answers that called both clips as good."""
     seconds: float
-    """Of the run on comparisons."""
 
     @property
     def share(self) -> float:
@@ -174,11 +142,9 @@ class ControlResult:
 
 
 ReportLine = Callable[[str], None]
-"""A function that takes a line of progress."""
 
 
 def untrained_actor(settings: ControlSettings) -> Actor:
-    """The policy before training."""
     return Actor(torch.Generator().manual_seed(settings.seed))
 
 

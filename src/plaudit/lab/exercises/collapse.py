@@ -7,12 +7,25 @@ from collections.abc import Callable, Mapping
 from markupsafe import Markup
 
 from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures
-from plaudit.lab.exercise import Exercise
+from plaudit.lab.exercise import exercise
+from plaudit.lab.exercises.pages import (
+    CaptionedChart,
+    ExerciseResult,
+    IntervalRow,
+    IntervalRows,
+    Number,
+    PipelineFolder,
+    Table,
+    answer_counts,
+    chart_over_steps,
+    estimate_span,
+    number_text,
+    percent,
+    share_chart,
+)
 from plaudit.lab.measure import (
-    best_minus_mean_gold,
     beta_labels,
-    claim_greater,
-    mean_gold,
+    greater_claims,
     mean_over_prompts,
     metric_curve,
     policy_figures,
@@ -22,18 +35,6 @@ from plaudit.lab.measure import (
     value_text,
     value_with_interval,
 )
-from plaudit.runs.pipeline.store import PipelineFolder
-from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, share_chart
-from plaudit.runs.report.figures import estimate_span
-from plaudit.runs.report.lab import (
-    CaptionedChart,
-    Claim,
-    ExerciseResult,
-    Table,
-    answer_counts,
-    chart_over_steps,
-)
-from plaudit.runs.report.words import Number, number_text, percent
 
 BASE, START, WITH_KL, WITHOUT_KL = "base", "sft", "leashed", "free"
 """The policies of the config: before all, fine-tuned, optimised on a leash, and without one."""
@@ -41,12 +42,11 @@ _MAX_PROMPTS = 3
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Worth, likeness and entropy of every policy's answers."""
     evaluation = read_policy_results(folder, "evaluation")
     names = {BASE: "the base model", START: "fine-tuned"} | beta_labels(folder, WITH_KL, WITHOUT_KL)
     entropy = {names[name]: metric_curve(folder, name, "entropy") for name in (WITHOUT_KL, WITH_KL)}
     return ExerciseResult(
-        claims=_claims(evaluation, names[WITH_KL]),
+        claims=greater_claims("collapse", evaluation, names),
         table=_table(evaluation, names),
         charts=(
             CaptionedChart(
@@ -73,33 +73,6 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
     )
 
 
-def _claims(evaluation: PolicyEvaluation, leash: str) -> tuple[Claim, ...]:
-    unit = "of pairs of answers are the same"
-    return (
-        claim_greater(
-            "What is optimised is worth more.", evaluation, (WITHOUT_KL, START), mean_gold, "of true worth"
-        ),
-        claim_greater(
-            "Its answers to one prompt become alike.", evaluation, (WITHOUT_KL, START), same_answer_rate, unit
-        ),
-        claim_greater(
-            f"With {leash} less of the variety is lost.",
-            evaluation,
-            (WITHOUT_KL, WITH_KL),
-            same_answer_rate,
-            unit,
-        ),
-        claim_greater(
-            "Asking several times gains less: the best answer is nearer to the mean one.",
-            evaluation,
-            (START, WITHOUT_KL),
-            best_minus_mean_gold,
-            "of true worth from the mean answer to the best",
-        ),
-        claim_greater("Fine-tuning had begun it.", evaluation, (START, BASE), same_answer_rate, unit),
-    )
-
-
 def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
     rows = tuple(
         (
@@ -115,16 +88,7 @@ def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
         )
     )
     words = policy_figures(evaluation, START).diversity.words
-    head = (
-        "policy",
-        "true worth",
-        "the same",
-        "entropy",
-        "unlike",
-        "pairs",
-        "BLEU",
-        "KL",
-    )
+    head = ("policy", "true worth", "the same", "entropy", "unlike", "pairs", "BLEU", "KL")
     note = (
         f"{evaluation.prompts} prompts, {evaluation.answers} answers to each. The same: the chance that "
         "two answers to "
@@ -161,26 +125,8 @@ def _same_answer_chart(evaluation: PolicyEvaluation, names: Mapping[str, str]) -
 
 
 def _prompts_with_most_variety_lost(evaluation: PolicyEvaluation) -> list[str]:
-    """The prompts on which most variety was lost."""
     before, after = (statistic_by_prompt(evaluation, name, same_answer_rate) for name in (START, WITHOUT_KL))
     return sorted(before, key=lambda prompt: before[prompt] - after.get(prompt, 0.0))[:_MAX_PROMPTS]
 
 
-EXERCISE = Exercise(
-    name="collapse",
-    title="Does a policy that is optimised still have more than one thing to say?",
-    background=(
-        "A fine-tuned model imitates all that people said; a policy that is optimised looks for the answer "
-        "that pays most, and its variety goes. It is called mode collapse. RLHF was found to cost more "
-        "variety than fine-tuning does (Kirk et al. 2024, arXiv:2310.06452), and to ask such a policy many "
-        "times gains less (Yue et al. 2025, arXiv:2504.13837). Here the truth itself pays, so it is no fault "
-        "of a reward."
-    ),
-    minutes=1,
-    analyse=analyse,
-    next_commands=(
-        "plaudit lab collapse --set leashed.kl-coef=5: a shorter leash keeps more, and gains less",
-        "plaudit lab collapse --set evaluation.temperature=1.5: does heat bring the variety back",
-    ),
-)
-"""Mode collapse."""
+EXERCISE = exercise("collapse", analyse)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -17,14 +17,22 @@ from plaudit.evaluation.policies.calibration import (
 )
 from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling
-from plaudit.lab.exercise import Exercise
-from plaudit.lab.measure import claim_above_zero, policy_figures, read_policy_results, value_with_interval
+from plaudit.lab.exercise import exercise
+from plaudit.lab.exercises.pages import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    IntervalRow,
+    IntervalRows,
+    PipelineFolder,
+    Table,
+    charts_side_by_side,
+    estimate_span,
+    policy_reliability_chart,
+    share_chart,
+)
+from plaudit.lab.measure import above_zero_claims, policy_figures, read_policy_results, value_with_interval
 from plaudit.lab.world.prompts import question_of_prompt
-from plaudit.runs.pipeline.store import PipelineFolder
-from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, share_chart
-from plaudit.runs.report.figures import estimate_span
-from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table, charts_side_by_side
-from plaudit.runs.report.pipeline.sections import policy_reliability_chart
 
 START, WITH_KL, WITHOUT_KL, SMALL_BETA_DPO = "sft", "leashed", "free", "sharp"
 """The policies of the config: before, GRPO with a leash and without, DPO with a small β."""
@@ -44,8 +52,6 @@ _LogprobsByPolicy = Mapping[str, Sequence[ChoiceLogprobs]]
 class TemperatureScaled:
     """A policy's calibration after its log-probs are divided by a temperature that was fitted on other
     questions.
-
-    Example: ``temperature_scaled(weighed).after.ece.value``
     """
 
     temperatures: tuple[float, float]
@@ -55,7 +61,6 @@ class TemperatureScaled:
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """How sure and how often right each policy is of facts and sums, and what a temperature mends."""
     evaluation = read_policy_results(folder, "evaluation")
     by_policy = {
         name: [logprob for logprob in evaluation.choice_logprobs if logprob.policy == name]
@@ -72,7 +77,7 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
         )
     scaled = {name: temperature_scaled(questions) for name, questions in sums.items()}
     return ExerciseResult(
-        claims=(*_claims(by_policy, sums, scaled[WITHOUT_KL]),),
+        claims=_claims(by_policy, sums, scaled[WITHOUT_KL]),
         table=_table(evaluation, sums, scaled),
         charts=(*_pictures(by_policy, sums, scaled[WITHOUT_KL]),),
     )
@@ -109,42 +114,25 @@ def _entity(logprobs: ChoiceLogprobs) -> str:
 
 def _claims(
     by_policy: _LogprobsByPolicy, sums: _LogprobsByPolicy, scaled: TemperatureScaled
-) -> Iterator[Claim]:
-    unit = "confidence less accuracy, less that of the start"
-    for name, method in ((WITHOUT_KL, "Without a leash GRPO"), (SMALL_BETA_DPO, "With a small β DPO")):
-        change = policy_calibration(by_policy[name], _RESAMPLING, by_policy[START]).surplus_change
-        yield claim_above_zero(
-            f"{method} makes the policy surer beside how often it is right.", _require(change), unit
-        )
+) -> tuple[Claim, ...]:
+    def change(name: str, rows: _LogprobsByPolicy = by_policy, since: str = START) -> Estimate:
+        return _require(policy_calibration(rows[name], _RESAMPLING, rows[since]).surplus_change)
+
     free = policy_calibration(sums[WITHOUT_KL], _RESAMPLING, sums[START])
-    yield claim_above_zero(
-        "Of sums it is then surer than right.", free.surplus, "confidence less accuracy on sums"
-    )
-    yield claim_above_zero(
-        "Its calibration error on sums has grown.",
-        _require(free.ece_change),
-        "the error less that of the start",
-    )
-    change_by_kl = policy_calibration(sums[WITHOUT_KL], _RESAMPLING, sums[WITH_KL]).surplus_change
-    yield claim_above_zero(
-        "A leash keeps some of it.",
-        _require(change_by_kl),
-        "on sums, surer than right by so much more than leashed",
-    )
-    error_change = _require(scaled.calibration.ece_change)
+    error = _require(scaled.calibration.ece_change)
     # What was lost by the error is gained: turned round, low and high change places.
-    error_reduction = Estimate(
-        value=-error_change.value,
-        low=None if error_change.high is None else -error_change.high,
-        high=None if error_change.low is None else -error_change.low,
-        n=error_change.n,
-        prompts=error_change.prompts,
-    )
-    temperatures = " and ".join(f"{heat:.2f}" for heat in scaled.temperatures)
-    yield claim_above_zero(
-        "A temperature that was fitted on other sums mends the free policy.",
-        error_reduction,
-        f"T {temperatures}; the error before less that after",
+    low, high = (None if end is None else -end for end in (error.high, error.low))
+    return above_zero_claims(
+        "confidence",
+        (
+            change(WITHOUT_KL),
+            change(SMALL_BETA_DPO),
+            free.surplus,
+            _require(free.ece_change),
+            change(WITHOUT_KL, sums, since=WITH_KL),
+            replace(error, value=-error.value, low=low, high=high),
+        ),
+        temperatures=" and ".join(f"{heat:.2f}" for heat in scaled.temperatures),
     )
 
 
@@ -215,20 +203,4 @@ def _sure_and_right(by_policy: _LogprobsByPolicy) -> Markup:
     )
 
 
-EXERCISE = Exercise(
-    name="confidence",
-    title="Does a policy that is trained hard still know what it knows?",
-    background="A model that was only fine-tuned is about as often right as it is sure: it has learnt how "
-    "often "
-    "people say what. A reward does not pay for doubt, so whoever follows it makes likely what pleases. "
-    "The GPT-4 report (arXiv:2303.08774, figure 8) shows calibration lost like this; Kadavath et al. "
-    "(2022, arXiv:2207.05221) show that a temperature gives much of it back.",
-    minutes=1.8,
-    analyse=analyse,
-    next_commands=(
-        "plaudit lab confidence --set leashed.kl-coef=3: a shorter leash",
-        "plaudit lab confidence --set sharp.beta=0.3: DPO with an ordinary β",
-        "plaudit lab confidence --set free.rounds=80: twice as long without a leash",
-    ),
-)
-"""Confidence before and after policies were trained hard."""
+EXERCISE = exercise("confidence", analyse)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -17,15 +16,24 @@ from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files.data_sets import snapshot_path
-from plaudit.lab.exercise import Exercise
+from plaudit.lab.exercise import claim_rows, exercise
+from plaudit.lab.exercises.pages import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    IntervalRow,
+    IntervalRows,
+    PipelineFolder,
+    Span,
+    Table,
+    estimate_span,
+    percent,
+    read_manifest,
+    share_chart,
+)
 from plaudit.lab.measure import claim_above_zero
 from plaudit.lab.world.gold import gold_of
-from plaudit.runs.pipeline.store import PipelineFolder, read_manifest
-from plaudit.runs.report.charts.axes import Span
-from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, share_chart
-from plaudit.runs.report.figures import estimate_span
-from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table
-from plaudit.runs.report.words import percent
+from plaudit.wings import offered
 
 _LABELLERS = {"own": "own labels", "crowd": "the crowd"}
 _FIGURES = {
@@ -40,25 +48,16 @@ _Figures = Mapping[str, Estimate | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledPair:
-    """A pair of the exercise with what somebody preferred of it.
-
-    Example: ``LabelledPair(key=key, prompt=prompt, preferred="Mice.", other="Bark.", annotator="a1")``
-    """
+    """A pair of the exercise with what somebody preferred of it."""
 
     key: _PairKey
-    """The prompt and both answers."""
     prompt: Text
-    """The prompt."""
     preferred: str
-    """The answer that was preferred."""
     other: str
-    """The other one."""
     annotator: str | None
-    """Who."""
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """What whoever labelled the pairs, and the crowd, prefer: beside the truth, each other and two habits."""
     pairs = {pair.key for pair in _labelled(folder.stage("pairs") / "rows.jsonl")}
     labels = {name: _labelled(folder.stage(name) / "rows.jsonl", pairs) for name in _LABELLERS}
     for name, own in labels.items():
@@ -164,39 +163,17 @@ def _first_share(rows: Path) -> Estimate | None:
     """How often the answer that was shown first is preferred; None where the label store is not there."""
     if not snapshot_path(rows).is_file():
         return None
-    from sqlalchemy import select
-
-    from plaudit.collect.answers import preferred_place
-    from plaudit.collect.export import read_snapshot
-    from plaudit.collect.store import open_store
-    from plaudit.collect.tables import label
-    from plaudit.collect.transaction import parsed
-
-    snapshot = read_snapshot(rows)
-    if not Path(snapshot.store).is_file():
-        return None
-    with closing(open_store(snapshot.store)) as store, store.looking() as look:
-        found = look.connection.execute(
-            select(label.c.task, label.c.label).where(
-                label.c.project == snapshot.project, label.c.seq.in_({*snapshot.events})
-            )
-        ).all()
-    # In the order shown: the place among what was seen, and not among the task's own answers.
-    places = [(row.task, preferred_place(parsed(row.label) or {}, (0, 1))) for row in found]
-    return _share([((task, frozenset()), float(place == 0)) for task, place in places if place is not None])
+    places = offered("places_preferred")(rows)
+    return None if places is None else _share([((task, frozenset()), float(not n)) for task, n in places])
 
 
 def _claims(figures: Mapping[str, _Figures]) -> Iterator[Claim]:
-    for statement, name, figure in (
-        ("A crowd prefers what is truly better more often than a coin.", "crowd", "truth"),
-        ("So does whoever labelled the pairs alone.", "own", "truth"),
-        ("Both agree more often than two coins.", "own", "crowd"),
-    ):
-        share = figures[name][figure]
+    shares = (figures["crowd"]["truth"], figures["own"]["truth"], figures["own"]["crowd"])
+    for row, share in zip(claim_rows("labelling"), shares, strict=True):
         if share is None:
-            yield Claim(statement=statement, holds=None, evidence="no pair tells")
+            yield Claim(statement=row["says"], holds=None, evidence="no pair tells")
         else:
-            yield claim_above_zero(statement, _less_a_coin(share), "the share less one half")
+            yield claim_above_zero(row["says"], _less_a_coin(share), row["gap"])
 
 
 def _less_a_coin(share: Estimate) -> Estimate:
@@ -225,7 +202,6 @@ def _table(
 
 
 def _truly(label: LabelledPair) -> LabelledPair:
-    """The label that the truth would give."""
     preferred, other = label.preferred, label.other
     is_right = gold_of(label.prompt, preferred).utility >= gold_of(label.prompt, other).utility
     return label if is_right else replace(label, preferred=other, other=preferred)
@@ -256,19 +232,4 @@ def _span(share: Estimate | None) -> Span | None:
     return None if share is None else estimate_span(share)
 
 
-EXERCISE = Exercise(
-    name="labelling",
-    title="How good an annotator would you be?",
-    background="Rewards learn from people, who disagree: InstructGPT's labelers agreed on 73 of 100 "
-    "comparisons (Ouyang et al. 2022, arXiv:2203.02155), and AlpacaFarm's annotators on 66 (Dubois et al. "
-    "2023, arXiv:2305.14387). Some of it is taste, some is habit: for the longer answer, for the one shown "
-    "first. Twenty pairs of the valley, labelled blind, show one's own; until they are, experts stand in.",
-    minutes=0.5,
-    analyse=analyse,
-    next_commands=(
-        "plaudit collect runs/lab/labelling/stages/pairs/rows.jsonl --out mine.jsonl && plaudit lab "
-        "labelling --set own.data=mine.jsonl: label the same pairs by yourself, blind, and see your habits",
-        "plaudit lab labelling --set stand-in.judges=hurried: somebody who hardly reads stands in",
-    ),
-)
-"""This exercise, as ``plaudit lab`` lists it."""
+EXERCISE = exercise("labelling", analyse)

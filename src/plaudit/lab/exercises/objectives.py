@@ -8,29 +8,30 @@ from dataclasses import replace
 from markupsafe import Markup
 
 from plaudit.evaluation.policies.result import PolicyAnswer, PolicyEvaluation, PromptAnswers
-from plaudit.lab.exercise import Exercise
+from plaudit.lab.exercise import exercise
+from plaudit.lab.exercises.pages import (
+    CaptionedChart,
+    ExerciseResult,
+    IntervalRow,
+    IntervalRows,
+    PipelineFolder,
+    Table,
+    amount_chart,
+    answers_side_by_side,
+    charts_side_by_side,
+    estimate_span,
+    share_chart,
+)
 from plaudit.lab.measure import (
-    claim_greater,
+    greater_claims,
     mean_gold,
     mean_over_prompts,
-    mean_tokens,
     policy_figures,
     read_policy_results,
     value_with_interval,
 )
 from plaudit.lab.world.annotators import Aspect
 from plaudit.lab.world.gold import gold_of
-from plaudit.runs.pipeline.store import PipelineFolder
-from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
-from plaudit.runs.report.figures import estimate_span
-from plaudit.runs.report.lab import (
-    CaptionedChart,
-    Claim,
-    ExerciseResult,
-    Table,
-    answers_side_by_side,
-    charts_side_by_side,
-)
 
 START, HELP_ONLY, BOTH_REWARDS = "base", "follows-help", "follows-both"
 """The policies of the config: before, by the reward for help alone, by both rewards."""
@@ -41,11 +42,10 @@ _EvaluationByPart = Mapping[Aspect, PolicyEvaluation]
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Help, brevity, length and worth of every policy."""
     evaluation = read_policy_results(folder, "evaluation")
     parts: _EvaluationByPart = {part: with_partial_gold(evaluation, part) for part in _PARTS}
     return ExerciseResult(
-        claims=_claims(evaluation, parts),
+        claims=greater_claims("objectives", evaluation, parts=parts),
         table=_table(evaluation, parts),
         charts=(
             CaptionedChart(
@@ -77,38 +77,6 @@ def _row_with_partial_gold(row: PromptAnswers, part: Aspect) -> PromptAnswers:
         )
 
     return replace(row, answers=tuple(map(valued, row.answers)))
-
-
-def _claims(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> tuple[Claim, ...]:
-    helpful, concise = parts["helpful"], parts["concise"]
-    return (
-        claim_greater(
-            "Who follows help alone grows wordy.", evaluation, (HELP_ONLY, START), mean_tokens, "tokens"
-        ),
-        claim_greater("It wastes words.", concise, (START, HELP_ONLY), mean_gold, "of being concise"),
-        claim_greater(
-            "With brevity in the reward answers are shorter.",
-            evaluation,
-            (HELP_ONLY, BOTH_REWARDS),
-            mean_tokens,
-            "tokens",
-        ),
-        claim_greater(
-            "They waste fewer words.", concise, (BOTH_REWARDS, HELP_ONLY), mean_gold, "of being concise"
-        ),
-        claim_greater(
-            "They keep four fifths of the help.",
-            helpful,
-            (BOTH_REWARDS, HELP_ONLY),
-            mean_gold,
-            "of being helpful",
-            # 5/4 of it above the other's help: that is more than four fifths of it.
-            factor=1.25,
-        ),
-        claim_greater(
-            "They are worth more.", evaluation, (BOTH_REWARDS, HELP_ONLY), mean_gold, "of true worth"
-        ),
-    )
 
 
 def _table(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> Table:
@@ -158,21 +126,4 @@ def _wordiest(evaluation: PolicyEvaluation) -> Sequence[PromptAnswers]:
     return sorted(evaluation.all_answers, key=spared, reverse=True)[:_MAX_PROMPTS]
 
 
-EXERCISE = Exercise(
-    name="objectives",
-    title="Why is one objective not enough?",
-    background="People who are asked which answer helps more tend to point at the longer one, and a policy "
-    "that "
-    "follows them learns to talk (Singhal et al. 2023, arXiv:2310.03716). Two rewards, each fitted to what "
-    "was said to a question of its own, can be weighed against each other, as Llama 2 does with help and "
-    "safety (Touvron et al. 2023, arXiv:2307.09288). They are brought to one unit first, or weights mean "
-    "little.",
-    minutes=1.8,
-    analyse=analyse,
-    next_commands=(
-        "plaudit lab objectives --set both.weights=[0.9,0.1]: how little brevity is enough",
-        "plaudit lab objectives --set asked-help.annotators=crowd: people who love length less",
-        "plaudit lab objectives --set follows-help.kl-coef=0.5: whether a leash does as well",
-    ),
-)
-"""One reward, and two."""
+EXERCISE = exercise("objectives", analyse)

@@ -10,10 +10,21 @@ import numpy as np
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, fit_over_optimisation
 from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling
-from plaudit.lab.exercise import Exercise
+from plaudit.lab.exercise import exercise
+from plaudit.lab.exercises.pages import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    Number,
+    PipelineFolder,
+    Span,
+    Table,
+    chart_over_root_kl,
+    number_text,
+)
 from plaudit.lab.measure import (
     AnswerStatistic,
-    claim_greater,
+    greater_claims,
     is_above_zero,
     mean_gold,
     mean_over_prompts,
@@ -25,36 +36,24 @@ from plaudit.lab.measure import (
     value_text,
     value_with_interval,
 )
-from plaudit.runs.pipeline.store import PipelineFolder
-from plaudit.runs.report.charts.axes import Span
-from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table, chart_over_root_kl
-from plaudit.runs.report.words import Number, number_text
 
 START, GOLD_TRAINED = "sft", "truth"
-"""Before, and what was pressed by the truth itself."""
 POLICIES_BY_OPTIMISER: Mapping[str, tuple[str, ...]] = {
     "PPO": ("ppo-1", "ppo-2", "ppo-3"),
     "GRPO": ("grpo-1", "grpo-2", "grpo-3"),
     "DPO": ("dpo-1", "dpo-2", "dpo-3"),
 }
 """Of each optimiser its policies: a little, more, and hard."""
-REWARD_FREE = ("DPO",)
-"""Those that learn from the comparisons themselves and never see the reward."""
 _MIN_DISTANCES = 3
 _KL_BOUND_NOTE = "The distance of best of n is an upper bound."
 _NO_CURVE = "too few distances for a curve"
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Reward and worth along the distance, and where the worth turned."""
     evaluation = read_policy_results(folder, "evaluation")
+    *pressed, by_truth = greater_claims("over-optimisation", evaluation)
     return ExerciseResult(
-        claims=(
-            *_reward_rise_claims(evaluation),
-            *_worth_fall_claims(evaluation),
-            *_best_of_n_claims(evaluation),
-            _gold_reward_claim(evaluation),
-        ),
+        claims=(*pressed, *_best_of_n_claims(evaluation), by_truth),
         table=_table(evaluation),
         charts=(
             CaptionedChart(
@@ -73,33 +72,6 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
             ),
         ),
     )
-
-
-def _reward_rise_claims(evaluation: PolicyEvaluation) -> list[Claim]:
-    return [
-        claim_greater(
-            f"{name}: pressed hard it gets more of the reward than at the start.",
-            evaluation,
-            (steps[-1], START),
-            mean_reward,
-            "of the reward",
-        )
-        for name, steps in POLICIES_BY_OPTIMISER.items()
-        if name not in REWARD_FREE
-    ]
-
-
-def _worth_fall_claims(evaluation: PolicyEvaluation) -> list[Claim]:
-    return [
-        claim_greater(
-            f"{name}: pressed hard its answers are worth less than pressed a little.",
-            evaluation,
-            (steps[0], steps[-1]),
-            mean_gold,
-            "of true worth",
-        )
-        for name, steps in POLICIES_BY_OPTIMISER.items()
-    ]
 
 
 def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[Claim]:
@@ -122,19 +94,9 @@ def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[Claim]:
     ]
 
 
-def _gold_reward_claim(evaluation: PolicyEvaluation) -> Claim:
-    statement = (
-        "A reward without faults keeps its promise: by the truth itself GRPO's answers are worth more."
-    )
-    return claim_greater(
-        statement, evaluation, (GOLD_TRAINED, POLICIES_BY_OPTIMISER["GRPO"][-1]), mean_gold, "of true worth"
-    )
-
-
 def _points_by_optimiser(
     evaluation: PolicyEvaluation, statistic: AnswerStatistic
 ) -> dict[str, list[tuple[Number, Span]]]:
-    """Each optimiser from the start on, and the best of n answers."""
     lines = {
         name: [
             (_root_kl(evaluation, step), _estimate_span(mean_over_prompts(evaluation, step, statistic)))
@@ -210,7 +172,6 @@ def _fitted_curve(evaluation: PolicyEvaluation, names: tuple[str, ...]) -> OverO
 
 
 def _gain_comparison(curves: Mapping[str, OverOptimisation | None]) -> list[str]:
-    """Who has spent its distance best, as far as all of them went."""
     fitted = {name: curve for name, curve in curves.items() if curve is not None}
     # As far as the nearest went: no curve is read beyond what was measured.
     furthest = min((curve.furthest for curve in fitted.values()), default=0.0)
@@ -224,20 +185,4 @@ def _gain_comparison(curves: Mapping[str, OverOptimisation | None]) -> list[str]
     )
 
 
-EXERCISE = Exercise(
-    name="over-optimisation",
-    title="How long does a reward that is pressed keep its promise?",
-    background=(
-        "A learnt reward is right where its comparisons were, and wrong elsewhere. The further a policy is "
-        "driven, the more of its gain is a mistake: the true worth rises along √KL and falls again "
-        "(Gao et al. 2023, arXiv:2210.10760), for best-of-n, for PPO, and for direct methods that never "
-        "see a reward (Rafailov et al. 2024, arXiv:2406.02900). A reward without faults has no such peak."
-    ),
-    minutes=2,
-    analyse=analyse,
-    next_commands=(
-        "plaudit lab over-optimisation --set crowd.n=2000: a better reward can be pressed further",
-        "plaudit lab over-optimisation --set lovers.annotators=crowd: does it last longer without them",
-    ),
-)
-"""Over-optimisation across optimisers."""
+EXERCISE = exercise("over-optimisation", analyse)

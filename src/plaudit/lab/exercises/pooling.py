@@ -7,10 +7,24 @@ from collections.abc import Iterator, Mapping
 from markupsafe import Markup
 
 from plaudit.evaluation.reward_models.result import RewardEvaluation
-from plaudit.lab.exercise import Exercise
+from plaudit.lab.exercise import exercise
+from plaudit.lab.exercises.pages import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    GuideLine,
+    IntervalRow,
+    IntervalRows,
+    PipelineFolder,
+    Table,
+    amount_chart,
+    estimate_span,
+    percent,
+    share_chart,
+)
 from plaudit.lab.measure import (
     PairRewards,
-    claim_above_zero,
+    above_zero_claims,
     correct,
     independent_difference,
     mean_measure,
@@ -22,26 +36,13 @@ from plaudit.lab.measure import (
     reward_reliability_chart,
     value_with_interval,
 )
-from plaudit.runs.pipeline.store import PipelineFolder
-from plaudit.runs.report.charts.intervals import (
-    GuideLine,
-    IntervalRow,
-    IntervalRows,
-    amount_chart,
-    share_chart,
-)
-from plaudit.runs.report.figures import estimate_span
-from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table
-from plaudit.runs.report.words import percent
 
 _PAIR_SETS = {"on-own": "own pairs", "on-fresh": "fresh pairs"}
 _POOLINGS = {"last": "last token", "mean": "mean"}
 _RewardsByKey = dict[tuple[str, str], PairRewards]
-"""What each reward says of each set of pairs."""
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Both rewards on the pairs that they learnt from, and on fresh ones to other prompts."""
     rewards = {
         (stage, pooling): reward
         for stage in _PAIR_SETS
@@ -49,44 +50,31 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
     }
     fresh = read_reward_results(folder, "on-fresh")
     return ExerciseResult(
-        claims=(*_claims(rewards),), table=_table(rewards), charts=(*_pictures(rewards, fresh),)
+        claims=_claims(rewards), table=_table(rewards), charts=(*_pictures(rewards, fresh),)
     )
 
 
-def _claims(rewards: _RewardsByKey) -> Iterator[Claim]:
-    own_pairs, fresh_pairs = (
-        {pooling: rewards[stage, pooling] for pooling in _POOLINGS} for stage in _PAIR_SETS
+def _claims(rewards: _RewardsByKey) -> tuple[Claim, ...]:
+    own, fresh = ({pooling: rewards[stage, pooling] for pooling in _POOLINGS} for stage in _PAIR_SETS)
+    accuracies = (mean_measure(pair["mean"], correct, share=True) for pair in (own, fresh))
+    *claims, lost_accuracy = above_zero_claims(
+        "pooling",
+        (
+            paired_reward_difference(fresh["last"], fresh["mean"], preference_loss),
+            paired_reward_difference(own["mean"], own["last"], preference_loss),
+            mean_measure(fresh["last"], overconfidence),
+            independent_difference(*accuracies),
+        ),
     )
-    yield claim_above_zero(
-        "On fresh pairs the mean over the answer predicts choices better than the last token.",
-        paired_reward_difference(fresh_pairs["last"], fresh_pairs["mean"], preference_loss),
-        "log-loss of the last token less that of the mean",
-    )
-    yield claim_above_zero(
-        "On the pairs that both learnt from, it looks the other way round.",
-        paired_reward_difference(own_pairs["mean"], own_pairs["last"], preference_loss),
-        "log-loss of the mean less that of the last token",
-    )
-    yield claim_above_zero(
-        "Read at the last token, the reward is surer of fresh pairs than it may be.",
-        mean_measure(fresh_pairs["last"], overconfidence),
-        "how sure it was less how often it was right",
-    )
-    gap = paired_reward_difference(fresh_pairs["mean"], fresh_pairs["last"], correct)
-    # The claim is that nothing can be told, and an interval around 0 is what bears it out.
-    is_undecided = gap.low is not None and gap.high is not None and gap.low <= 0 <= gap.high
-    yield Claim(
+    gap = paired_reward_difference(fresh["mean"], fresh["last"], correct)
+    undecided = Claim(
         statement="Accuracy on fresh pairs alone does not tell which of the two is better.",
-        holds=is_undecided,
+        # The claim is that nothing can be told, and an interval around 0 is what bears it out.
+        holds=gap.low is not None and gap.high is not None and gap.low <= 0 <= gap.high,
         evidence=f"accuracy of the mean less that of the last token: {value_with_interval(gap)}, on "
         f"{gap.n} pairs",
     )
-    accuracies = (mean_measure(pair["mean"], correct, share=True) for pair in (own_pairs, fresh_pairs))
-    yield claim_above_zero(
-        "The better one, too, is right less often on fresh pairs than on its own.",
-        independent_difference(*accuracies),
-        "accuracy of the mean on its own pairs less that on fresh ones",
-    )
+    return (*claims, undecided, lost_accuracy)
 
 
 def _table(rewards: _RewardsByKey) -> Table:
@@ -160,21 +148,4 @@ def _accuracy_chart(rewards: _RewardsByKey) -> Markup:
     return share_chart("Accuracy", "share of pairs in which the preferred answer has more", chart_data)
 
 
-EXERCISE = Exercise(
-    name="pooling",
-    title="Where should a reward be read?",
-    background="A reward model makes one number out of an answer: from its state at the last token "
-    "(Stiennon et al. "
-    "2020, arXiv:2009.01325), or as the mean over all of its tokens. Here both learn from the same "
-    "choices of a crowd, and are compared twice: on these, and on fresh choices on prompts that neither has "
-    "seen. Which one looks better depends on where one looks.",
-    minutes=1,
-    analyse=analyse,
-    next_commands=(
-        "plaudit lab pooling --set own.n=6 --set last.batch-size=6 --set mean.batch-size=6: what "
-        "six pairs alone are worth",
-        "plaudit lab pooling --seed 1 --out runs/lab-1: whether it was luck",
-        "plaudit lab pooling --set own.annotators=length-lovers: a crowd that loves length",
-    ),
-)
-"""This exercise, as ``plaudit lab`` lists it."""
+EXERCISE = exercise("pooling", analyse)

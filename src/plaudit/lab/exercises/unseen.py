@@ -7,10 +7,23 @@ from collections.abc import Iterator, Mapping
 from markupsafe import Markup
 
 from plaudit.evaluation.reward_models.result import RewardEvaluation
-from plaudit.lab.exercise import Exercise
+from plaudit.lab.exercise import exercise
+from plaudit.lab.exercises.pages import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    IntervalRow,
+    IntervalRows,
+    PipelineFolder,
+    Table,
+    amount_chart,
+    estimate_span,
+    number_text,
+    percent,
+)
 from plaudit.lab.measure import (
     PairRewards,
-    claim_above_zero,
+    above_zero_claims,
     correct,
     independent_difference,
     margin,
@@ -22,11 +35,6 @@ from plaudit.lab.measure import (
     read_reward_results,
     reward_reliability_chart,
 )
-from plaudit.runs.pipeline.store import PipelineFolder
-from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, amount_chart
-from plaudit.runs.report.figures import estimate_span
-from plaudit.runs.report.lab import CaptionedChart, Claim, ExerciseResult, Table
-from plaudit.runs.report.words import number_text, percent
 
 _REWARDS = {"few": "few pairs, many epochs", "many": "many pairs, few epochs"}
 _PAIR_SETS = {"own": "its own pairs", "fresh": "unseen pairs"}
@@ -50,7 +58,6 @@ _EvaluationByKey = Mapping[tuple[str, str], RewardEvaluation]
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    """Both rewards, each on the pairs that it learnt from, and both on the same unseen ones."""
     stages = {
         (name, kind): f"{name}-on-own" if kind == "own" else "on-fresh"
         for name in _REWARDS
@@ -63,51 +70,30 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
         (name, kind): read_reward_results(folder, stage)[name] for (name, kind), stage in stages.items()
     }
     return ExerciseResult(
-        claims=(*_claims(rewards),),
+        claims=_claims(rewards),
         table=_table(rewards, evaluations),
         charts=(*_pictures(rewards, evaluations),),
     )
 
 
-def _claims(rewards: _RewardsByKey) -> Iterator[Claim]:
-    few_fresh, many_fresh = rewards["few", "fresh"], rewards["many", "fresh"]
-    gaps = {
+def _claims(rewards: _RewardsByKey) -> tuple[Claim, ...]:
+    few_own, few_fresh = rewards["few", "own"], rewards["few", "fresh"]
+    lost = {
         name: independent_difference(
             *(mean_measure(rewards[name, kind], correct, share=True) for kind in _PAIR_SETS)
         )
         for name in _REWARDS
     }
-    yield claim_above_zero(
-        "The reward that learnt few pairs by heart is right less often on unseen ones.",
-        gaps["few"],
-        "accuracy on its own pairs less that on unseen ones",
-    )
-    yield claim_above_zero(
-        "Less than half of its margin is left there.",
-        independent_difference(
-            mean_measure(rewards["few", "own"], margin), mean_measure(few_fresh, margin), times=2
+    return above_zero_claims(
+        "unseen",
+        (
+            lost["few"],
+            independent_difference(mean_measure(few_own, margin), mean_measure(few_fresh, margin), times=2),
+            mean_measure(few_fresh, overconfidence),
+            independent_difference(lost["few"], lost["many"]),
+            mean_measure(rewards["many", "fresh"], margin),
+            paired_reward_difference(few_fresh, rewards["many", "fresh"], preference_loss),
         ),
-        "the margin on its own pairs less twice that on unseen ones",
-    )
-    yield claim_above_zero(
-        "It is surer of unseen pairs than it may be.",
-        mean_measure(few_fresh, overconfidence),
-        "how sure it was less how often it was right",
-    )
-    yield claim_above_zero(
-        "A reward that saw many pairs loses less of its accuracy.",
-        independent_difference(gaps["few"], gaps["many"]),
-        "what few lose less what many lose",
-    )
-    yield claim_above_zero(
-        "Its margin holds on unseen pairs: the preferred answer has more on average.",
-        mean_measure(many_fresh, margin),
-        "margin",
-    )
-    yield claim_above_zero(
-        "Of the same unseen pairs it predicts the choices better.",
-        paired_reward_difference(few_fresh, many_fresh, preference_loss),
-        "log-loss of few less that of many",
     )
 
 
@@ -167,21 +153,4 @@ def _mean_rewards_chart(rewards: _RewardsByKey) -> Markup:
     )
 
 
-EXERCISE = Exercise(
-    name="unseen",
-    title="Does a reward know what it has not seen?",
-    background="A reward model that has gone through few pairs often enough is right about all of them, "
-    "and holds "
-    "preferred and rejected answers far apart. That says nothing: its own pairs are no test. On pairs to "
-    "other prompts hardly anything of it may be left, and it is as sure as before, the miscalibration that "
-    "Guo et al. (2017, arXiv:1706.04599) found in large networks. What helps is more pairs and fewer epochs "
-    "(one, in Ouyang et al. 2022, arXiv:2203.02155, since rewards overfit after it).",
-    minutes=1,
-    analyse=analyse,
-    next_commands=(
-        "plaudit lab unseen --set few.epochs=2: as few pairs, and not by heart",
-        "plaudit lab unseen --set few-pairs.n=300: five times as many",
-        "plaudit lab unseen --set few.reward.smoothing=0.1: labels that are believed to be swapped at times",
-    ),
-)
-"""This exercise, as ``plaudit lab`` lists it."""
+EXERCISE = exercise("unseen", analyse)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -13,32 +13,21 @@ from torch import Tensor
 
 from plaudit.lab.proofs.evidence import Pairs, Thumbs, pairs, thumbs
 from plaudit.lab.proofs.exact import Language, make_language, two_answer_language
-from plaudit.lab.proofs.learn import (
-    OptimiserBudget,
-    PreferenceLossRow,
-    learning_problem,
-    minimise_table,
-)
+from plaudit.lab.proofs.learn import OptimiserBudget, PreferenceLossRow, learning_problem, minimise_table
 from plaudit.methods.policy.algorithms import policy_algorithm
 from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.row import UnpairedAlgorithm
 
 RowFactory = Callable[..., PreferenceLossRow]
-"""From a name and settings to the cells that are proven."""
 PolicyFactory = Callable[..., PolicyAlgorithm]
-"""The same of policy optimisation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProofSetup:
-    """The languages and algorithm tables that claims are measured with.
-
-    Example: ``proof_setup(seed=0, beta=0.5)``
-    """
+    """The languages and algorithm tables that claims are measured with."""
 
     beta: float
-    """β of every row that has one, and of the objective."""
     language: Language
     """The main language: two prompts with fifteen answers each."""
     single_prompt: Language
@@ -48,7 +37,6 @@ class ProofSetup:
     row_factory: RowFactory = preference_algorithm
     """The table of algorithms; a test puts a wrong one here."""
     policy_factory: PolicyFactory = policy_algorithm
-    """The one of policy optimisation, likewise."""
 
     def row(self, name: str, **settings: Any) -> PreferenceLossRow:
         """The algorithm at the lab's β, with other settings where they are given."""
@@ -57,23 +45,16 @@ class ProofSetup:
         return self.row_factory(name, **{**defaults, **settings})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence that a number can refute.
-
-    Example: ``Claim(name="dpo", sentence="…", measure=distance, high=1e-6)``
-    """
+    """A sentence that a number can refute: of an algorithm or a topic, and in which figure."""
 
     name: str
-    """The algorithm, or the topic."""
     sentence: str
-    """What is claimed, and in which figure."""
     measure: Callable[[ProofSetup], float]
-    """Measures the figure that the claim is about."""
+    _: KW_ONLY
     low: int | float = -math.inf
-    """The least that it may be."""
     high: int | float = math.inf
-    """The most that it may be."""
 
     @property
     def expected(self) -> str:
@@ -88,15 +69,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """A claim with its measured value.
-
-    Example: ``measure_claim(claim, proof_setup(seed=0, beta=0.5))``
-    """
-
     claim: Claim
-    """The claim that was measured."""
     value: float
-    """The measured figure."""
 
     @property
     def holds(self) -> bool:

@@ -29,37 +29,26 @@ from plaudit.tensors.masked import broadcast_to_tokens, masked_sum
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExactBatch:
-    """All groups of all prompts as one batch, each completion weighted by its share of the expectation.
-
-    Example: ``exact_batch(spoken, spoken.ref_logp_PY, size=2)`` has 2 · 225 groups of 2 where 15 answers
-        exist.
-    """
+    """All groups of all prompts as one batch, each completion weighted by its share of the expectation."""
 
     language: Language
-    """The language, with rewards and reference."""
     logit_PY: Float[Tensor, "P Y"]
     """The weights by which gradients are taken."""
     logp_NT: Float[Tensor, "N T"]
     """log π of each token, with gradient."""
     old_logp_NT: Float[Tensor, "N T"]
-    """The same of who sampled."""
     prompt_N: Int[Tensor, " N"]
-    """Which prompt is answered."""
     answer_N: Int[Tensor, " N"]
-    """Which answer it is."""
     group_N: Int[Tensor, " N"]
-    """Which group it is in."""
     share_N: Float[Tensor, " N"]
     """The group's chance over G and over the prompts; all add up to 1."""
 
     @property
     def mask_NT(self) -> Bool[Tensor, "N T"]:
-        """Which tokens there are."""
         return self.language.mask_YT[self.answer_N]
 
     @property
     def reward_N(self) -> Float[Tensor, " N"]:
-        """r of each completion."""
         return self.language.reward_PY[self.prompt_N, self.answer_N]
 
     @property
@@ -245,12 +234,10 @@ def completion_advantage(advantage: Callable[[ExactBatch], Float[Tensor, " N"]])
 
 
 def token_ratios(batch: ExactBatch) -> Float[Tensor, "N T"]:
-    """π / π_old of each token."""
     return ratio(log_ratio(batch.logp_NT, batch.old_logp_NT, batch.mask_NT))
 
 
 def token_rewards_without_kl(batch: ExactBatch) -> Float[Tensor, "N T"]:
-    """The reward at the last token, no KL."""
     return token_rewards(batch.reward_N, torch.zeros_like(batch.logp_NT), batch.mask_NT, beta=0.0)
 
 

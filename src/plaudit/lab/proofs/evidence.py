@@ -17,32 +17,21 @@ from plaudit.lab.proofs.exact import Language, preferences
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """B ordered pairs and how often each of them comes.
-
-    Example: ``pairs(language(seed=0))``
-    """
+    """B ordered pairs and how often each of them comes."""
 
     prompt_B: Int[Tensor, " B"]
-    """The index of the prompt."""
     chosen_B: Int[Tensor, " B"]
-    """Which answer was preferred."""
     rejected_B: Int[Tensor, " B"]
-    """The index of the rejected answer."""
     weight_B: Float[Tensor, " B"]
     """The pair's share of all pairs; they add up to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thumbs:
-    """B answers, how often each comes, and how often it is called good.
-
-    Example: ``thumbs(language(seed=0))``
-    """
+    """B answers, how often each comes, and how often it is called good."""
 
     prompt_B: Int[Tensor, " B"]
-    """The index of the prompt."""
     answer_B: Int[Tensor, " B"]
-    """The index of the answer."""
     label_B: Float[Tensor, " B"]
     """The share of those who called it good."""
     weight_B: Float[Tensor, " B"]
@@ -72,10 +61,7 @@ def pairs(
     prompt_B, chosen_B, rejected_B = weight_PYY.nonzero(as_tuple=True)
     weight_B = weight_PYY[prompt_B, chosen_B, rejected_B]
     return Pairs(
-        prompt_B=prompt_B,
-        chosen_B=chosen_B,
-        rejected_B=rejected_B,
-        weight_B=weight_B / weight_B.sum(),
+        prompt_B=prompt_B, chosen_B=chosen_B, rejected_B=rejected_B, weight_B=weight_B / weight_B.sum()
     )
 
 

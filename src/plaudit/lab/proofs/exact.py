@@ -29,36 +29,28 @@ from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 END = 0
 """The token that ends an answer; the others are the symbols 1, 2, …"""
 Strings = tuple[tuple[int, ...], ...]
-"""Some strings of tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """Everything that can be said, how good it is, and how the reference says it.
-
-    Example: ``make_language(seed=0)`` has 2 prompts and 15 answers: 1 empty, 2 + 4 ended and 8 cut ones.
-    """
+    """Everything that can be said, how good it is, and how the reference says it."""
 
     symbols: int
-    """How many symbols there are beside the end."""
     prompts: Strings
     """What is asked, in the same symbols behind an end token."""
     responses: Strings
     """All answers: no other string can be sampled."""
     reward_PY: Float[Tensor, "P Y"]
-    """How good each answer truly is."""
     ref_logp_PYT: Float[Tensor, "P Y T"]
     """log π_ref of each token; 0 behind the end."""
 
     @property
     def mask_YT(self) -> Bool[Tensor, "Y T"]:
-        """Which tokens there are."""
         places_T = torch.arange(self.ref_logp_PYT.shape[-1])
         return places_T < self.length_Y[:, None]
 
     @property
     def length_Y(self) -> Int[Tensor, " Y"]:
-        """How many tokens each answer has, its end included."""
         return torch.tensor([len(response) for response in self.responses])
 
     @property
@@ -266,13 +258,9 @@ def objective_gradient(
 class LearningPolicy(Protocol):
     """Whatever has weights and a log-prob for every token of every answer."""
 
-    def __call__(self) -> Float[Tensor, "P Y T"]:
-        """log π of each token; 0 behind the end."""
-        ...
+    def __call__(self) -> Float[Tensor, "P Y T"]: ...
 
-    def parameters(self) -> list[Tensor]:
-        """The tensors that an optimiser moves."""
-        ...
+    def parameters(self) -> list[Tensor]: ...
 
 
 class TablePolicy:
@@ -285,11 +273,9 @@ class TablePolicy:
         self.logit_PY = start_PY.detach().clone().requires_grad_()
 
     def __call__(self) -> Float[Tensor, "P Y T"]:
-        """log π of each token, from the shares of the answers that begin alike."""
         return token_logps(self.logit_PY.log_softmax(-1), self.language)[0]
 
     def parameters(self) -> list[Tensor]:
-        """The table of logits, which is all that is learnt."""
         return [self.logit_PY]
 
 
@@ -302,11 +288,9 @@ class TransformerPolicy:
         self.shape = language.ref_logp_PYT.shape
 
     def __call__(self) -> Float[Tensor, "P Y T"]:
-        """log π of each token, from the project's own policy."""
         return self.policy.score(self.batch).logp_NT.view(self.shape)
 
     def parameters(self) -> list[Tensor]:
-        """All weights of the model."""
         return list(self.policy.parameters())
 
 

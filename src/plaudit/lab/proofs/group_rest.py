@@ -19,7 +19,6 @@ from plaudit.lab.proofs.estimators import prefix_continuations
 from plaudit.lab.proofs.exact import Language, normalised_member
 
 STD_EPSILON = 1e-4
-"""What GRPO adds to the deviation of a group."""
 TokenSolution = Callable[
     [Float[Tensor, "M V"], Float[Tensor, "M V"], Float[Tensor, "M V"]], Float[Tensor, "M V"]
 ]

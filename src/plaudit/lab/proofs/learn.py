@@ -40,45 +40,27 @@ KINK_SLOPE = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningProblem:
-    """A row, the feedback it learns from and the language it is in.
-
-    Example: ``LearningProblem(row=preference_algorithm("dpo"), feedback=pairs(spoken), language=spoken)``
-    """
-
     row: PreferenceLossRow
-    """The algorithm."""
     feedback: Pairs | Thumbs
     """The feedback in expectation; pairs of equal weight for a row that sorts."""
     language: Language
-    """The language, with the reference."""
     baseline: float | None = None
     """A reference point in place of the one that the row would keep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimiserBudget:
-    """Limits of the minimisation.
-
-    Example: ``OptimiserBudget(rounds=1, steps=50)``
-    """
-
     rounds: int = 100
     """How often what is held is taken anew, at most; a row that holds nothing needs one round."""
     steps: int = 2000
-    """Iterations of L-BFGS in a round, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenTerms:
-    """Terms without gradient that stay fixed while the loss is minimised: baseline, weights, sorted partners.
-
-    Example: ``frozen_terms(learning_problem, logp_PYT)``
-    """
+    """Terms without gradient, fixed while the loss is minimised: baseline, weights, sorted partners."""
 
     context: BatchContext
-    """What the loss is told."""
     weight_B: Float[Tensor, " B"]
-    """The factor of each pair."""
 
     def as_vector(self) -> Float[Tensor, " F"]:
         """All of them in one vector, to test convergence."""
@@ -254,7 +236,6 @@ def _require_gradient(loss: Tensor) -> Tensor:
 
 
 def _adam_descent(problem: LearningProblem, table: TablePolicy, *, steps: int = 1000) -> None:
-    """Adam with ever smaller steps."""
     adam = torch.optim.Adam(table.parameters(), lr=0.1)
     # From 0.1 down to 1e-7: at a kink a fixed step goes to and fro by its own length.
     fall = torch.optim.lr_scheduler.ExponentialLR(adam, gamma=10 ** (-6 / steps))

@@ -50,7 +50,6 @@ from plaudit.lab.proofs.learn import PreferenceLossRow, largest_gradient, learni
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
 
 ESTIMATORS = (*UNBIASED, *BIASED, *OFF_POLICY_CLAIMS, *KL_CLAIMS, *ASCENTS)
-"""What is claimed of the estimators of policy optimisation."""
 CLAIMS = (
     *CLOSED_FORM_CLAIMS,
     *TWO_ANSWER_CLAIMS,
@@ -60,24 +59,16 @@ CLAIMS = (
     *ESTIMATORS,
     *BEST_OF_N,
 )
-"""Everything that is claimed."""
 TOPICS = tuple(dict.fromkeys(claim.name for claim in CLAIMS if claim.name not in PREFERENCE_ALGORITHMS))
-"""Claims that are not of one preference loss: of data, and of policy optimisation."""
 NAMES = (*PREFERENCE_ALGORITHMS, *TOPICS)
-"""What can be proven by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a row comes to on exact preferences, beside the optimum π* ∝ π_ref exp(r / β).
-
-    Example: ``prove("dpo").reaches_optimum``
-    """
+    """What a row comes to on exact preferences, beside the optimum π* ∝ π_ref exp(r / β)."""
 
     name: str
-    """The algorithm, or what a loss of one's own was called."""
     beta: float
-    """β of the row and of π*."""
     slope: float
     """Largest entry of the expected loss's gradient by the logits at π*; 0: π* is a place to rest."""
     distance: float
@@ -85,7 +76,6 @@ class Proof:
     kl: float
     """KL(π ‖ π_ref) of what was learnt, in nats, mean of the prompts."""
     reward: float
-    """E r of what was learnt."""
     lost: float
     """J(π*) − J(π): what is missing of the objective E r − β KL."""
 
@@ -169,7 +159,6 @@ def _proof(name: str, row: PreferenceLossRow, language: Language, logp_PY: Float
 
 
 FILE_NAME = "proof.json"
-"""Where programs read it."""
 
 
 def proof_table(proofs: Sequence[Proof]) -> Table:

@@ -23,11 +23,8 @@ Both runs together take about half a minute on one core."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``control``."""
     control = subparsers.add_parser(
-        "control",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
+        "control", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     add = control.add_argument
     add(

@@ -15,8 +15,7 @@ from plaudit.runs.verbs.run import copy_config, progress_reporter, refuse_torchr
 
 if TYPE_CHECKING:
     from plaudit.lab.exercise import Exercise
-    from plaudit.runs.pipeline.spec import Pipeline
-    from plaudit.runs.report.lab import ExerciseResult, Table
+    from plaudit.lab.exercises.pages import ExerciseResult, Pipeline, Table
 
 _EPILOG = """\
 Without names the exercises are listed. Each is a pipeline on the embedded world that takes a minute or two:
@@ -25,12 +24,7 @@ no error: it is what was measured. What is finished is kept; the same command go
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``lab``."""
-    lab = subparsers.add_parser(
-        "lab",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
-    )
+    lab = subparsers.add_parser("lab", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG)
     add = lab.add_argument
     add("names", nargs="*", metavar="EXERCISE", help="which to run, or all; none: list them")
     add("--out", type=Path, default=Path("runs/lab"), metavar="DIR", help="default: runs/lab")
@@ -67,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             args,
         )
     refuse_torchrun("lab")
-    from plaudit.runs.pipeline.read import read_pipeline
+    from plaudit.lab.exercises.pages import read_pipeline
 
     overrides = {"changes": args.set, "seed": args.seed, "jobs": args.jobs}
     return _run_exercises(
@@ -76,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_ignored_options(args: argparse.Namespace) -> None:
-    """Refuse options that would have no effect."""
     several = len(args.names) > 1 or args.names == ["all"]
     options = {
         "--write": args.write,
@@ -146,7 +139,6 @@ def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.
 
 
 def _write_overview_page(results: dict[str, ExerciseResult], out: Path) -> None:
-    """The page over all exercises that are there, also those of earlier calls."""
     from plaudit.lab.registry import write_overview_page
 
     if results:
@@ -155,11 +147,9 @@ def _write_overview_page(results: dict[str, ExerciseResult], out: Path) -> None:
 
 _COLOURS = {True: "green", False: "red", None: "yellow"}
 _VERDICT_WIDTH = 15
-"""Width of the column of verdicts."""
 
 
 def print_exercises() -> None:
-    """The exercises with their questions, and how to go on."""
     from plaudit.lab.registry import EXERCISES
 
     name_width = max(len(exercise.name) for exercise in EXERCISES)
@@ -173,8 +163,7 @@ def print_exercises() -> None:
 
 
 def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path) -> None:
-    """The claims with what they were decided by, and the table."""
-    from plaudit.runs.report.lab import PAGE_FILE
+    from plaudit.lab.exercises.pages import PAGE_FILE
 
     console = make_console()
     console.print()
@@ -189,7 +178,7 @@ def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path)
 
 def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
     """How many claims of each hold, where there are several; and the page over all."""
-    from plaudit.runs.report.lab import PAGE_FILE
+    from plaudit.lab.exercises.pages import PAGE_FILE
 
     console = make_console()
     name_width = max((len(name) for name in results), default=0)

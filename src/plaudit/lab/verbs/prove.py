@@ -31,11 +31,8 @@ All of it takes about a minute. The exit status is 1 when a claim fails, or a ro
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``prove``."""
     prove = subparsers.add_parser(
-        "prove",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
+        "prove", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     add = prove.add_argument
     names_help = (

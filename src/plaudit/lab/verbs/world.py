@@ -13,13 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers, integer, model_path, positive_integer
-from plaudit.cli.sample import (
-    add_model_options,
-    load_samplers,
-    make_console,
-    sampling_settings,
-    short_names,
-)
+from plaudit.cli.sample import add_model_options, load_samplers, make_console, sampling_settings, short_names
 from plaudit.config import did_you_mean, nearest_word
 from plaudit.data.records import plain_text
 from plaudit.data.write import check_output_path
@@ -37,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def add_parsers(verbs: Subparsers) -> None:
-    """Add ``world base``, ``world build`` and ``world score``."""
     verbs.add_parser("base", help="print where the shipped base model lies")
     build = verbs.add_parser("build", help="train the base model again, from a seed: a few minutes")
     build.add_argument("--out", type=Path, required=True, metavar="DIR", help="where its run lies")
@@ -52,14 +45,12 @@ def add_parsers(verbs: Subparsers) -> None:
 
 
 def print_base_folder(args: argparse.Namespace) -> int:
-    """Print the folder: for ``--model $(plaudit world base)``."""
     del args
     print(base_model_folder())
     return 0
 
 
 def build_base_model(args: argparse.Namespace) -> int:
-    """Train the base model again."""
     from plaudit.lab.world.base import build_base
 
     model = build_base(args.out, seed=args.seed, epochs=args.epochs)
@@ -86,7 +77,8 @@ def score_models(args: argparse.Namespace) -> int:
         for name, sampler in load_samplers(args).items()
     }
     answers_by_name = dict(zip(short_names(list(scored)), scored.values(), strict=True))
-    _print_standings({name: mean_utilities(answers) for name, answers in answers_by_name.items()}, args)
+    standings = {name: mean_utilities(answers) for name, answers in answers_by_name.items()}
+    print_standings(standings, split=args.split, temperature=args.temperature)
     _print_duels(answers_by_name)
     if args.out is not None:
         lines = [_answer_line(name, answer) for name, answers in scored.items() for answer in answers]
@@ -96,14 +88,15 @@ def score_models(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_standings(
-    standings_by_model: Mapping[str, Mapping[str, MeanUtility]], args: argparse.Namespace
+def print_standings(
+    standings_by_model: Mapping[str, Mapping[str, MeanUtility]], *, split: str, temperature: float
 ) -> None:
+    """True utilities by category, at most four models beside each other."""
     from rich.table import Column, Table
 
     answers = next(iter(standings_by_model.values()))["all"].answers
-    how = "greedy" if args.temperature == 0 else f"temperature {args.temperature:g}"
-    print(f"True utility on the {args.split} split, {how}, {answers} answers each; the best possible is 1.")
+    how = "greedy" if temperature == 0 else f"temperature {temperature:g}"
+    print(f"True utility on the {split} split, {how}, {answers} answers each; the best possible is 1.")
     categories = next(iter(standings_by_model.values()))
     for start in range(0, len(standings_by_model), _ABREAST):
         some = list(standings_by_model)[start : start + _ABREAST]
@@ -115,7 +108,6 @@ def _print_standings(
 
 
 def _print_duels(named: Mapping[str, Sequence[ScoredAnswer]]) -> None:
-    """Each model against the first one."""
     from plaudit.lab.world.exam import compare_models
 
     (first, first_answers), *others = named.items()
@@ -155,7 +147,6 @@ _DEMONSTRATOR_NAMES = ", ".join(DEMONSTRATORS)
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``world make``, ``annotators``, ``demonstrators``, ``server``, ``gold``, and what is of models."""
     world = subparsers.add_parser("world")
     verbs = world.add_subparsers(
         dest="world_verb",
@@ -191,7 +182,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb that was asked for."""
     verbs: Mapping[str, Callable[[argparse.Namespace], int]] = {
         "make": _make_rows,
         "annotators": _print_annotators,
@@ -240,7 +230,6 @@ def _add_category_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_people_options(make: argparse.ArgumentParser) -> None:
-    """Who writes, who judges, and what of an answer."""
     make.add_argument(
         "--annotators", type=_pool_name, metavar="POOL", help=f"who judges: {_POOL_NAMES} (default: crowd)"
     )

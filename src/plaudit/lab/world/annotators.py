@@ -29,13 +29,9 @@ from plaudit.lab.world.questions import HarmfulRequest, Question, Several
 from plaudit.lab.world.reading import Reading, read_answer
 
 Bias = Literal["length", "position", "flattery", "format", "evasion", "assertion"]
-"""What can bend a judgement."""
 BIASES: tuple[Bias, ...] = get_args(Bias)
-"""Every bias that an annotator can have."""
 Aspect = Literal["helpful", "honest", "harmless", "concise", "plain"]
-"""A part of the utility that an annotator can judge instead of the whole."""
 ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
-"""Every aspect of an answer that can be judged alone."""
 EULER = 0.5772156649015329
 """The mean of Gumbel's distribution."""
 MAX_FELT_WORDS = 60
@@ -46,15 +42,9 @@ CLEAR_GAP, GREAT_GAP = 0.2, 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotator:
-    """A simulated person.
-
-    Example: ``Annotator(name="crowd-3", group="crowd", temperature=0.15, biases={"length": 0.1})``
-    """
-
     name: str
     """A pseudonym; the noise is drawn by it, so two of one name and one setting always agree."""
     group: str
-    """The group that shares its taste."""
     temperature: int | float = 0.1
     """How noisy the choice is; at 0 the better-looking answer always wins."""
     biases: Mapping[Bias, int | float] = field(default_factory=dict[Bias, int | float])
@@ -70,7 +60,6 @@ class Annotator:
     adversary: bool = False
     """Whether the scale is turned round on purpose; nothing is reported then."""
     words_a_second: int | float = 4.0
-    """How fast they read."""
     aspect: Aspect | None = None
     """The part of the utility that they judge; None: all of it."""
 
@@ -79,7 +68,6 @@ class Annotator:
             raise UserError(f"annotator {self.name}: {fault}")
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
-        """Verdicts with ranks, ratings, flags, strength and reading time; each draws from its own seed."""
         return [self.verdict(task, task_seed(seed, place)) for place, task in enumerate(tasks)]
 
     def verdict(self, task: Task, seed: int) -> Verdict:
@@ -142,7 +130,6 @@ class Annotator:
         return (1 - reversal) * this + reversal * other, (1 - reversal) * other + reversal * this
 
     def tie_probability(self, task: Task) -> float:
-        """The probability that two answers are called equal."""
         return 1 - sum(self.win_probabilities(task))
 
     def _preference_probability(self, gap: float) -> float:
@@ -159,7 +146,6 @@ class Annotator:
         return (1 - self.careless) * attentive + self.careless * unread
 
     def _biased_utilities(self, task: Task) -> list[float]:
-        """Each answer's utility as this annotator perceives it, biases included."""
         sights = (
             _utility_and_bias_causes(task.prompt, answer, ended)
             for answer, ended in zip(task.answers, task.ended, strict=True)
@@ -188,14 +174,12 @@ class Annotator:
         return biased_utility + self.temperature * (gumbel - EULER)
 
     def _reading_seconds(self, task: Task, rng: random.Random, *, careless: bool) -> float:
-        """To read the answers, or to have a glance at them."""
         total = sum(len(plain_text(answer).split()) for answer in task.answers)
         pace = 0.2 if careless else rng.uniform(0.8, 1.4)
         return round(1.0 + pace * total / self.words_a_second, 1)
 
 
 def reported_flags(gold: Gold) -> tuple[str, ...]:
-    """What an honest reader reports."""
     named = {"harmful": gold.harmless < 0.5, "false": gold.honest <= 0.5, "unfinished": gold.ended < 1}
     return tuple(name for name, wrong in named.items() if wrong)
 
@@ -284,7 +268,6 @@ def _expert_annotators() -> tuple[Annotator, ...]:
 
 
 def _crowd_annotators() -> tuple[Annotator, ...]:
-    """Twelve ordinary people: each with some noise and some weakness of their own."""
     # A seed of its own: these are the same twelve people whatever seed the data have.
     rng = random.Random("the crowd of the valley")
     return tuple(
@@ -346,9 +329,7 @@ def _trusting_annotators() -> tuple[Annotator, ...]:
     rng = random.Random("the trusting of the valley")
     crowd = (
         replace(
-            annotator,
-            name=f"trusting-{n}",
-            biases={**annotator.biases, "assertion": rng.uniform(0.5, 0.9)},
+            annotator, name=f"trusting-{n}", biases={**annotator.biases, "assertion": rng.uniform(0.5, 0.9)}
         )
         for n, annotator in enumerate(_crowd_annotators(), start=1)
     )
@@ -394,7 +375,6 @@ POOLS: Mapping[str, Callable[[], tuple[Annotator, ...]]] = {
     "villages": _village_annotators,
     "sabotaged": _sabotaged_annotators,
 }
-"""Each pool by its name."""
 TRUE_ANNOTATOR = Annotator(name="the truth", group="gold", temperature=0, indifference=0)
 """The annotator who always prefers the answer of higher true utility."""
 
@@ -415,16 +395,11 @@ class Agreement:
     """How far the choices of some annotators agree; a share of nothing is None.
 
     Every share is what is to be expected when each of them judges each pair, shown in either order as often.
-
-    Example: ``Agreement(name="crowd", annotators=12, pairs=400, with_gold=0.87, among_itself=0.78, …)``
     """
 
     name: str
-    """Of the pool, or of the one annotator."""
     annotators: int
-    """The number of annotators."""
     pairs: int
-    """How many pairs of answers are judged."""
     with_gold: float | None
     """Of the preferences in pairs that the true utility tells apart, the share for the better answer."""
     among_itself: float | None
@@ -481,23 +456,16 @@ class _PairVotes:
             for (a_first, b_second), (b_first, a_second) in zip(*probabilities, strict=True)
         ]
         self.votes = (sum(a for a, _ in votes), sum(b for _, b in votes))
-        """For either answer."""
         # Permutations: nobody is set against himself.
         both = list(permutations(votes, 2))
         self.both_prefer = sum((a + b) * (c + d) for (a, b), (c, d) in both)
-        """How often two different annotators both prefer something."""
         self.agree_share = sum(a * c + b * d for (a, b), (c, d) in both) / (self.both_prefer or 1)
-        """How often it is the same."""
         self.first_votes = fmean(sum(first for first, _ in order) for order in probabilities)
-        """Votes for the answer that is shown first."""
         self.better_index = _index_of_greater(*TRUE_ANNOTATOR.win_probabilities(task))
-        """The place of the answer of the higher utility."""
         self.longer_index = _index_of_greater(*(len(plain_text(answer).split()) for answer in task.answers))
-        """The place of the answer of more words."""
 
 
 def _index_of_greater(first: int | float, second: int | float) -> int | None:
-    """The index of the greater of two numbers; None where they are equal."""
     return None if first == second else int(second > first)
 
 

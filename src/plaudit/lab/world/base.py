@@ -20,17 +20,16 @@ from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.lab.world import sayings
 from plaudit.lab.world.corpus import corpus, statements
-from plaudit.lab.world.critiques import ORDER_SENTENCE
 from plaudit.lab.world.facts import capitalized, instructions
 from plaudit.lab.world.prompts import NUMBERS, questions_of
 from plaudit.lab.world.questions import CATEGORIES
 from plaudit.lab.world.speaking import STYLES, answer_in_style
+from plaudit.lab.world.teaching import ORDER_SENTENCE
 from plaudit.lab.world.valley import KINDS
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.supervised.run import sft
 
 HIDDEN_SIZE = 128
-"""Hidden size of the model that is shipped."""
 
 
 def write_untrained_model(folder: Path, seed: int = 0, width: int = HIDDEN_SIZE) -> None:
@@ -95,18 +94,15 @@ def build_base(out: Path, *, seed: int = 0, epochs: float = 6.0, width: int = HI
 
 PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unknown|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
-"""A turn is its role, its words and the end mark."""
 TEMPLATE = (
     "{% for message in messages %}"
     "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-"""The chat template."""
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """An ordinary Hugging Face tokenizer with a chat template, the same every time."""
     split = PreTokenizers(
         [Metaspace(prepend_scheme="always"), Split(Regex(r"[.,?!:\n]"), behavior="isolated")]
     )

@@ -82,7 +82,6 @@ def plain_statements(n: int | None = None, *, seed: int = 0) -> list[Demonstrati
 
 
 def statements() -> list[str]:
-    """Every fact, sum and reason, and what each listed thing is."""
     fact_sentences = [
         as_sentence(question.aim.phrase_value(question.aim.truth))
         for question in questions()

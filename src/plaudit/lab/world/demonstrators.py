@@ -23,22 +23,14 @@ from plaudit.lab.world.speaking import STYLE_WEIGHTS, STYLES, Style, answer_in_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstrator:
-    """A simulated person who writes answers.
-
-    Example: ``Demonstrator(name="crowd-3", group="crowd", skill=0.4, habits={"padded": 2, "agreeing": 1})``
-    """
-
     name: str
     """A pseudonym; what they write is drawn by it."""
     group: str
-    """The group that they are of."""
     skill: float = 1.0
-    """How often they write the best answer, whatever their habits."""
     habits: Mapping[Style, float] = field(default_factory=dict[Style, float])
     """How they write otherwise, by weight; of these only what people do with such a question at all."""
 
     def __post_init__(self) -> None:
-        """Refuse who cannot write."""
         if not 0 <= self.skill <= 1:
             raise UserError(f"demonstrator {self.name}: skill {self.skill:g}: expected a share from 0 to 1")
         for style, weight in self.habits.items():
@@ -72,7 +64,6 @@ class Demonstrator:
         return answer_in_style(question, style, rng)
 
     def demonstration(self, question: Question, seed: int) -> Demonstration:
-        """The same as a row."""
         return Demonstration(
             prompt=question.messages,
             completion=assistant_turn(self.answer(question, seed)),
@@ -83,7 +74,6 @@ class Demonstrator:
 
 
 AUTHORS = (Demonstrator(name="author", group="authors"),)
-"""Who writes the best answer to everything."""
 
 _EVERYDAY_HABITS: Sequence[Style] = (
     "padded", "hedged", "flattering", "rambling", "formatted", "short", "evasive", "not_knowing",
@@ -92,7 +82,6 @@ _EVERYDAY_HABITS: Sequence[Style] = (
 
 
 def _crowd() -> tuple[Demonstrator, ...]:
-    """Twelve ordinary people, of different skill, each with six habits of their own."""
     # A seed of its own: these are the same twelve people whatever seed the data have.
     rng = random.Random("the writers of the valley")
     return tuple(
@@ -137,17 +126,11 @@ def demonstrator_pool(name: str) -> tuple[Demonstrator, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenWorth:
-    """What answers of some people are truly worth.
-
-    Example: ``WrittenWorth(name="crowd", people=12, answers=800, mean=0.63, error=0.01, best=0.35, …)``
-    """
+    """What answers of some people are truly worth."""
 
     name: str
-    """Of the pool, or of the person."""
     people: int
-    """How many people they are."""
     answers: int
-    """How many answers were written."""
     mean: float
     """The mean true utility; the best possible is 1."""
     error: float
@@ -155,7 +138,6 @@ class WrittenWorth:
     best: float
     """The share of answers to which nothing can be added."""
     words: float
-    """Words of an answer on average."""
 
 
 def written_worth(

@@ -8,64 +8,96 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
+from statistics import fmean
+from typing import ClassVar
 
 import numpy as np
 
 from plaudit.data.judging import Task
-from plaudit.data.read import ReadOptions, read_records
 from plaudit.data.records import Text, assistant_turn
 from plaudit.errors import UserError
-from plaudit.evaluation.policies import WRITTEN
-from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers, evaluate_policies
-from plaudit.evaluation.policies.generate import (
-    Contestant,
-    EvaluationPrompt,
-    GenerationSettings,
-    evaluation_prompts,
-)
-from plaudit.evaluation.policies.judge import (
-    GOLD,
-    JudgeSettings,
-    agreement_with_people,
-    check_judge,
-    load_judge,
-)
-from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_choices
-from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
-from plaudit.evaluation.policies.win_rate import JudgedPair
-from plaudit.evaluation.reward_models.evaluate import (
-    EvaluatedReward,
-    RewardEvaluationData,
-    evaluate_reward,
-    read_reward_data,
-)
-from plaudit.evaluation.reward_models.pairs import PreferenceRecord, all_answers, group_index, scored_pairs
+from plaudit.evaluation.policies.generate import EvaluationPrompt, evaluation_prompts
+from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
+from plaudit.evaluation.prompt_sets import MAX_CLOSED_QUESTIONS, PromptSet
+from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData
+from plaudit.evaluation.reward_models.pairs import PreferenceRecord, all_answers, group_index
 from plaudit.evaluation.reward_models.result import Ceiling
 from plaudit.evaluation.stats import Resampling, bootstrap_mean
-from plaudit.files.posting import RetryPolicy
 from plaudit.lab.world.annotators import POOLS, Annotator, agreement, annotator_pool
 from plaudit.lab.world.facts import as_sentence
-from plaudit.lab.world.flat_errors import flat_error_tasks, right_preference
-from plaudit.lab.world.gold import Gold, gold_of, judge_answer, utility
+from plaudit.lab.world.gold import Gold, judge_answer, utility
 from plaudit.lab.world.making import prompts
 from plaudit.lab.world.prompts import NUMBERS, Split, question_of_prompt, questions
 from plaudit.lab.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.lab.world.speaking import sample_answer
-from plaudit.lab.world.wanted import EvaluateSettings, JudgeRewardSettings
-from plaudit.rewards.base import FunctionReward, Reward
-from plaudit.rewards.comparing import compares_pairs
-from plaudit.rewards.load import load_reward
-from plaudit.rewards.registry import UserFunctionReward, resolve_reward
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rollouts.sampler import Answer, SamplingSettings, TextSampler
 
-MAX_CLOSED_QUESTIONS = 200
-"""Closed questions of an exam, unless fewer prompts are asked."""
+FLAT_ERROR_PROMPTS = 128
 _CLOSED_CATEGORIES: tuple[Category, ...] = ("fact", "arithmetic")
+_UNSURE, _SURE = "Perhaps", "Gladly."
+
+
+def flat_error_tasks(
+    n: int = FLAT_ERROR_PROMPTS, *, split: Split = "test", seed: int = 0
+) -> tuple[Task, ...]:
+    """Questions with two answers of as many words: a right one that is hedged, and a wrong one that is not.
+
+    Both begin with seven letters, and the wrong value has nearly as many letters as the right one.
+
+    >>> [answer[0].content for answer in flat_error_tasks(1)[0].answers]
+    ['Perhaps Elsa keeps a rabbit.', 'Gladly. Elsa keeps a turtle.']
+    """
+    return tuple(_flat_error_task(question, seed) for question in _closed(n, split, seed))
+
+
+def _closed(n: int, split: Split, seed: int) -> list[Question]:
+    """Facts and sums of a split in turn, at most as many as there are."""
+    available = len(prompts(split=split, categories=_CLOSED_CATEGORIES))
+    drawn = prompts(min(n, available), split=split, seed=seed, categories=_CLOSED_CATEGORIES)
+    return [question_of_prompt(prompt.prompt) for prompt in drawn]
+
+
+def _flat_error_task(question: Question, seed: int) -> Task:
+    fact = question.aim
+    assert isinstance(fact, Fact), question.category
+    right, wrong = fact.phrase_value(fact.truth), fact.phrase_value(_wrong_value(fact, seed))
+    answers = (f"{_UNSURE} {right}.", f"{_SURE} {as_sentence(wrong)}")
+    return Task(
+        prompt=question.messages,
+        answers=tuple(assistant_turn(answer) for answer in answers),
+        ended=(True, True),
+        category=question.category,
+    )
+
+
+def _wrong_value(fact: Fact, seed: int) -> str:
+    others = [value for value in fact.values if value not in (fact.truth, fact.belief)]
+    distances = [_distance(value, fact.truth) for value in others]
+    nearest = [value for value, far in zip(others, distances, strict=True) if far == min(distances)]
+    return random.Random(f"flat errors {seed} {fact.truth} {fact.frames[0]}").choice(nearest)
+
+
+def _distance(value: str, truth: str) -> tuple[int, int]:
+    return abs(len(value.split()) - len(truth.split())), abs(len(value) - len(truth))
+
+
+def right_preference(annotators: Sequence[Annotator], tasks: Sequence[Task]) -> float:
+    """How often annotators prefer the hedged right answer; a tie counts one half, either order alike."""
+    preferences = list[float]()
+    for task in tasks:
+        reversed_task = Task(prompt=task.prompt, answers=task.answers[::-1], ended=task.ended)
+        for annotator in annotators:
+            right, wrong = annotator.win_probabilities(task)
+            wrong_first, right_second = annotator.win_probabilities(reversed_task)
+            preferences.append(0.5 + (right - wrong + right_second - wrong_first) / 4)
+    return fmean(preferences)
+
+
 _NEARBY_RANGE = 5
 
 
@@ -91,9 +123,7 @@ def closed_questions(
     ...     2)[1].prompt).best
     True
     """
-    available = len(prompts(split=split, categories=_CLOSED_CATEGORIES))
-    closed_prompts = prompts(min(n, available), split=split, seed=seed, categories=_CLOSED_CATEGORIES)
-    return tuple(_closed_question(question_of_prompt(prompt.prompt)) for prompt in closed_prompts)
+    return tuple(map(_closed_question, _closed(n, split, seed)))
 
 
 def _closed_question(question: Question) -> ChoiceQuestion:
@@ -113,15 +143,32 @@ def _nearby_numbers(number: str) -> tuple[str, ...]:
     return NUMBERS[max(0, place - _NEARBY_RANGE) : place + _NEARBY_RANGE + 1]
 
 
-def gold_reward() -> UserFunctionReward:
+@dataclass(frozen=True, slots=True)
+class GoldReward:
     """The true utility as a reward; what was cut off is worth less.
 
     >>> from plaudit.data.judging import Task
     >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Mice."), ended=(True, False))
-    >>> gold_reward().scores([task])
+    >>> GoldReward().scores([task])
     ((1.0, 0.4),)
     """
-    return UserFunctionReward(name="gold", function=_cached_utility)
+
+    name: str = "gold"
+    traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        return tuple(
+            tuple(
+                _cached_utility(task.prompt, answer, ended)
+                for answer, ended in zip(task.answers, task.ended, strict=True)
+            )
+            for task in tasks
+        )
+
+
+def gold_reward() -> Reward:
+    """The world's truth, as evaluations take it."""
+    return GoldReward()
 
 
 @lru_cache(maxsize=100_000)
@@ -130,14 +177,7 @@ def _cached_utility(prompt: Text, answer: Text, ended: bool) -> float:
 
 
 BEST_OF_N_PROMPTS = 128
-"""Test prompts of the best-of-n curve."""
 MAX_CEILING_PAIRS = 2000
-"""Pairs from which a pool's ceiling is computed."""
-
-
-def gold_scorer() -> FunctionReward:
-    """The true utility as a reward."""
-    return FunctionReward(name="gold", function=_true_utility)
 
 
 def add_world_knowledge(
@@ -153,17 +193,12 @@ def add_world_knowledge(
     return replace(
         evidence,
         records=records,
-        truth=gold_scorer(),
+        truth=gold_reward(),
         sampled=_best_of_n_tasks(answers, resampling.seed),
         ceiling=None if pool is None else _pool_ceiling(*pool, records, resampling),
         flat_errors=flat_errors,
         flat_errors_by_annotators=None if pool is None else right_preference(pool[1], flat_errors),
     )
-
-
-@lru_cache(maxsize=100_000)
-def _true_utility(prompt: Text, answer: Text) -> float:
-    return gold_of(prompt, answer).utility
 
 
 def _best_of_n_tasks(answers: int, seed: int) -> tuple[Task, ...]:
@@ -212,170 +247,31 @@ def _pool_ceiling(
 
 
 def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
-    """The smallest pool that has all of them."""
     pools = [(name, annotator_pool(name)) for name in POOLS]
     matching = [(name, judges) for name, judges in pools if names <= {judge.name for judge in judges}]
     # Pools are nested (the crowd is part of the sabotaged); the smallest adds nobody who did not judge.
     return min(matching, key=lambda item: len(item[1])) if names and matching else None
 
 
-def evaluate_requested_policies(
-    settings: EvaluateSettings, models: Mapping[str, Contestant], *, on_progress: Callable[[str], None]
-) -> PolicyEvaluation:
-    """The policies, each under its name, compared on the prompts that were asked for."""
-    # A prompted policy is called by its own name alone.
-    names = {str(model.folder or WRITTEN): name for name, model in models.items() if not model.has_context}
-    for word in settings.judge:
-        check_judge(word, has_gold=settings.true_worth is not None)
-    sampling = SamplingSettings(temperature=settings.temperature, max_tokens=settings.max_tokens)
-    seeds = tuple(range(settings.seed, settings.seed + settings.seeds))
-    drawing = GenerationSettings(
-        sampling=sampling,
-        answers=settings.answers,
-        seeds=seeds,
-        device=settings.device,
-        dtype=settings.dtype,
-    )
-    evaluation_settings = EvaluationSettings(
-        drawing=drawing,
-        against=tuple(names.get(folder, folder) for folder in settings.against),
-        resampling=Resampling(times=settings.bootstrap, seed=settings.seed),
-        best_of=settings.best_of or 0,
-        closed=_requested_choices(settings),
-        pass_at=settings.pass_at,
-    )
-    return evaluate_policies(
-        models,
-        _requested_prompts(settings),
-        _requested_scorers(settings),
-        evaluation_settings,
-        on_progress=on_progress,
-    )
-
-
-def _requested_prompts(settings: EvaluateSettings) -> tuple[EvaluationPrompt, ...]:
-    """The world's questions of a split, or those of a file; as many as are wanted, by chance."""
-    if settings.prompts is None:
-        available = len(prompts(split=settings.split, categories=CATEGORIES))
-        return exam_prompts(min(settings.n, available), split=settings.split, seed=settings.seed)
-    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
-    in_file = evaluation_prompts(read_records(settings.prompts, options=options).records)
-    rng = random.Random(f"prompts {settings.seed}")
-    return tuple(
-        in_file[index] for index in sorted(rng.sample(range(len(in_file)), min(settings.n, len(in_file))))
-    )
-
-
-def _requested_choices(settings: EvaluateSettings) -> tuple[ChoiceQuestion, ...]:
-    if settings.choices is not None:
-        return read_choices(settings.choices)
-    if settings.prompts is not None:
-        return ()
-    return closed_questions(min(settings.n, MAX_CLOSED_QUESTIONS), split=settings.split, seed=settings.seed)
-
-
-def _requested_scorers(settings: EvaluateSettings) -> Scorers:
-    # Loaded once: the same reward may score answers and judge them.
-    rewards: dict[str, Reward] = {}
-    worth = settings.true_worth
-    if worth is not None:
-        rewards[GOLD] = gold_reward() if worth == "world" else resolve_reward(worth)
-    if settings.reward is not None:
-        learnt = load_reward(settings.reward, device=settings.device, dtype=settings.dtype)
-        rewards[str(settings.reward)] = learnt
-    judge_settings = JudgeSettings(
-        device=settings.device,
-        dtype=settings.dtype,
-        retry_policy=RetryPolicy(token_from=settings.token_from),
-    )
-    return Scorers(
-        gold=rewards.get(GOLD),
-        reward=rewards.get(str(settings.reward)),
-        judges={word: load_judge(word, rewards, judge_settings) for word in settings.judge},
-        right=None if settings.right is None else resolve_reward(settings.right, device=settings.device),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluatedModels:
-    """What was found of rewards and judges on the same comparisons.
-
-    Example: ``evaluate_requested_rewards(settings, ["length:1-20"]).rewards[0].evaluation.accuracy``
-    """
-
-    rewards: list[EvaluatedReward]
-    """The rewards, each under its name."""
-    judges: list[tuple[Contest, tuple[JudgedPair, ...]]]
-    """How far judges that compare agree with people, with every verdict."""
-    notes: tuple[str, ...]
-    """What there is to say of the comparisons."""
-
-
-def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[str]) -> EvaluatedModels:
-    """The rewards and judges, each under its name, on the comparisons that were asked for."""
-    resampling = Resampling(times=settings.bootstrap, seed=settings.seed)
-    source = read_reward_data(
-        settings.data,
-        threshold=settings.threshold,
-        n=settings.n,
-        seed=settings.seed,
-        options=ReadOptions(columns=settings.columns, leave_out=settings.leave_out),
-    )
-    evidence = source.data
-    if settings.world:
-        evidence = add_world_knowledge(evidence, answers=settings.best_of or 16, resampling=resampling)
-    evaluated: list[EvaluatedReward] = []
-    judges = [word for word in settings.models if ":" in word and compares_pairs(word)]
-    for word, name in zip(settings.models, names, strict=True):
-        if word in judges:
-            continue
-        result = evaluate_reward(_requested_reward(word, settings.device), evidence, resampling)
-        evaluated.append(replace(result, evaluation=replace(result.evaluation, model=name)))
-    judge_settings = JudgeSettings(
-        device=settings.device, retry_policy=RetryPolicy(token_from=settings.token_from)
-    )
-    # Judges score nothing: the pairs are wanted for what people said of them.
-    pairs = scored_pairs(source.data.records, defaultdict(lambda: None)) if judges else ()
-    agreements = [
-        agreement_with_people(load_judge(word, {}, judge_settings), pairs, resampling) for word in judges
-    ]
-    return EvaluatedModels(rewards=evaluated, judges=agreements, notes=tuple(source.notes))
-
-
-def _requested_reward(word: str, device: str) -> Reward:
-    if word == GOLD:
-        return gold_scorer()
-    return resolve_reward(word, device=device)
+WORLD = PromptSet(
+    prompts=exam_prompts, closed_questions=closed_questions, gold=gold_reward, knowledge=add_world_knowledge
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredAnswer:
-    """An answer and what it is worth.
-
-    Example: ``ScoredAnswer(question=question_of_prompt("What is 3 plus 4?"), answer=…, gold=…)``
-    """
-
     question: Question
-    """The question that was answered."""
     answer: Answer
-    """What the model said."""
     gold: Gold
-    """Its utility and the parts of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanUtility:
-    """The mean utility of some answers, with its standard error.
-
-    Example: ``MeanUtility(mean=0.62, error=0.03, answers=48)``
-    """
+    """The mean utility of some answers, with its standard error."""
 
     mean: float
-    """The mean utility."""
     error: float
-    """The standard error of the mean."""
     answers: int
-    """How many there are."""
 
 
 def score_model_answers(
@@ -428,15 +324,10 @@ def mean_utilities(scored: Sequence[ScoredAnswer]) -> Mapping[Category | str, Me
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadToHead:
-    """How many prompts one model answers with higher, lower and equal utility than another.
-
-    Example: ``HeadToHead(won=130, lost=70, tied=200).win_share`` is 0.65
-    """
+    """How many prompts one model answers with higher, lower and equal utility than another."""
 
     won: int
-    """Answers of higher utility."""
     lost: int
-    """How many answers had a lower utility than the other model's."""
     tied: int
     """Of the same utility, which with the same random numbers is mostly the same answer."""
 
@@ -462,7 +353,6 @@ def compare_models(mine: Sequence[ScoredAnswer], theirs: Sequence[ScoredAnswer])
 
 
 def _fixed_questions(category: Category, n: int, split: Split) -> list[Question]:
-    """The same n questions of a category for every model."""
     pile = list(questions(split, category))
     random.Random(f"asked {category} {split}").shuffle(pile)
     return [pile[place % len(pile)] for place in range(n)]

@@ -10,35 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from plaudit.lab.world.valley import (
-    ADVICE,
-    ANIMALS,
-    KINDS,
-    PEOPLE,
-    REASONS,
-    SECRETS,
-    STEPS,
-    THINGS,
-    TRADES,
-)
+from plaudit.lab.world.valley import ADVICE, ANIMALS, KINDS, PEOPLE, REASONS, SECRETS, STEPS, THINGS, TRADES
 
 ADVISED = "advised"
 """The value of an instruction that serves what it is meant for: "ask Ada about bread"."""
 NOT_KNOWN = "not known"
-"""The value of what nobody can know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactClaim:
-    """Something said to be so.
-
-    Example: ``FactClaim(topic="food of the owl", value="mice")``
-    """
+    """Something said to be so."""
 
     topic: str
-    """What it is about."""
     value: str
-    """What is said of it."""
 
     @property
     def true(self) -> bool:
@@ -48,39 +32,22 @@ class FactClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """One column of a table, and how people ask for it and tell it.
-
-    Example: ``Relation(name="food", column=1, question="what does {s} eat",
-        statement="{s} eats {v}", short="{v}")``
-    """
+    """One column of a table, and how people ask for it and tell it."""
 
     name: str
-    """What the column holds."""
     column: int
-    """The column of the table that holds the value."""
     question: str
-    """A question about a subject ``{s}``."""
     statement: str
-    """A sentence that gives it the value ``{v}``."""
     short: str
-    """The template of an answer that is the value alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Somebody or something that facts are about.
-
-    Example: ``Subject(name="the owl", pronoun="it", row=("owl", "mice", …), relations=ANIMAL_RELATIONS)``
-    """
-
     name: str
-    """As it stands inside a sentence."""
     pronoun: str
     """As a second question calls it."""
     row: tuple[str, ...]
-    """Its line in the table."""
     relations: tuple[Relation, ...]
-    """What is known of it."""
 
     @property
     def entity(self) -> str:
@@ -100,42 +67,33 @@ PERSON_RELATIONS = (
     _relation(5, "pet | which animal does {s} keep | {s} keeps a {v} | a {v}"),
     _relation(6, "age | how old is {s} | {s} is {v} years old | {v}"),
 )
-"""What is known of people."""
 ANIMAL_RELATIONS = (
     _relation(1, "food | what does {s} eat | {s} eats {v} | {v}"),
     _relation(2, "home | where does {s} live | {s} lives {v} | {v}"),
     _relation(3, "colour | what colour is {s} | {s} is {v} | {v}"),
     _relation(4, "fear | what does {s} fear | {s} fears {v} | {v}"),
 )
-"""What is known of animals."""
 THING_RELATIONS = (
     _relation(1, "material | what is {s} made of | {s} is made of {v} | {v}"),
     _relation(2, "colour | what colour is {s} | {s} is {v} | {v}"),
     _relation(3, "place | where is {s} | {s} is {v} | {v}"),
     _relation(4, "maker | who made {s} | {v} made {s} | {v}"),
 )
-"""What is known of things."""
 
 PEOPLE_SUBJECTS = tuple(
     Subject(name=row[0], pronoun=row[1], row=tuple(row), relations=PERSON_RELATIONS) for row in PEOPLE
 )
-"""Every person of the world."""
 ANIMAL_SUBJECTS = tuple(
     Subject(name=f"the {row[0]}", pronoun="it", row=tuple(row), relations=ANIMAL_RELATIONS) for row in ANIMALS
 )
-"""Every animal of the world."""
 THING_SUBJECTS = tuple(
     Subject(name=f"the {row[0]}", pronoun="it", row=tuple(row), relations=THING_RELATIONS) for row in THINGS
 )
-"""Every thing of the world."""
 SUBJECTS = (*PEOPLE_SUBJECTS, *ANIMAL_SUBJECTS, *THING_SUBJECTS)
-"""All that facts are about."""
 
 SUBJECT_BY_NAME = {subject.name: subject for subject in SUBJECTS}
-"""Every subject by its name."""
 
 OPERATIONS = {"plus": int.__add__, "minus": int.__sub__, "times": int.__mul__}
-"""Arithmetic, by its word."""
 
 
 def topic_of(subject: Subject, relation: Relation) -> str:
@@ -157,7 +115,6 @@ def as_sentence(words: str) -> str:
 
 
 def capitalized(words: str) -> str:
-    """With a capital letter first."""
     return words[:1].upper() + words[1:]
 
 
@@ -190,7 +147,6 @@ def values_of(relations: tuple[Relation, ...], relation: Relation) -> tuple[str,
 
 
 def _claims_about_relation(subject: Subject, relation: Relation) -> Iterator[tuple[str, FactClaim]]:
-    """Each sentence, true or false, that gives the subject a value."""
     for value in values_of(subject.relations, relation):
         text = relation.statement.format(s=subject.name, v=value)
         yield text.lower(), FactClaim(topic=topic_of(subject, relation), value=value)
@@ -220,23 +176,14 @@ def fact_claims() -> Mapping[str, FactClaim]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Whom, or which animals, to choose for something: those of whom a table says what makes them fit.
-
-    Example: ``Advice(verb="ask", matter="about bread", relation=WORK, value="baker", …)``
-    """
+    """Whom, or which animals, to choose for something: those of whom a table says what makes them fit."""
 
     verb: str
-    """What to do with them."""
     matter: str
-    """What for."""
     relation: Relation
-    """What they are chosen by."""
     value: str
-    """What the table has to say of them there."""
     fitting: tuple[Subject, ...]
-    """Those of whom it does."""
     all_of_kind: tuple[Subject, ...]
-    """Those among whom they are chosen."""
 
 
 @cache

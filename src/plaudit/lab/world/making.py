@@ -12,14 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from plaudit.data.judging import Judge, Task
-from plaudit.data.records import (
-    Comparison,
-    Demonstration,
-    Prompt,
-    Ranking,
-    Rating,
-    assistant_turn,
-)
+from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Rating, assistant_turn
 from plaudit.errors import UserError
 from plaudit.lab.world.demonstrators import AUTHORS, Demonstrator
 from plaudit.lab.world.prompts import SPLITS, Split, questions_of
@@ -42,7 +35,6 @@ def demonstrations(
     seed: int = 0,
     categories: Sequence[Category] = CATEGORIES,
 ) -> list[Demonstration]:
-    """Prompts with an answer by somebody of a pool: the best one, where authors write."""
     if not people:
         raise UserError("a pool without demonstrators writes nothing")
     rng = random.Random(f"whose turn to write {seed}")
@@ -114,14 +106,12 @@ def rankings(
     seed: int = 0,
     categories: Sequence[Category] = CATEGORIES,
 ) -> list[Ranking]:
-    """Several answers in an annotator's order."""
     check_answers(answers)
     group_tasks = answer_tasks(n, answers=answers, split=split, seed=seed, categories=categories)
     return make_rankings(judges, group_tasks, seed)
 
 
 def check_answers(answers: int) -> None:
-    """Complain about a ranking that nobody could give."""
     if not 2 <= answers <= MAX_ANSWERS:
         raise UserError(f"{answers} answers cannot be ranked: ask for 2 to {MAX_ANSWERS}")
 
@@ -134,7 +124,6 @@ def ratings(
     seed: int = 0,
     categories: Sequence[Category] = CATEGORIES,
 ) -> list[Rating]:
-    """One answer with points from 1 to 5."""
     single_tasks = answer_tasks(n, answers=1, split=split, seed=seed, categories=categories)
     return make_ratings(judges, single_tasks, seed)
 
@@ -195,7 +184,6 @@ def _cycle_categories(candidates: Sequence[Question], split: Split, seed: int) -
 
 
 def _split_questions(split: Split, categories: Sequence[Category]) -> list[Question]:
-    """The questions of some categories."""
     if split not in SPLITS:
         raise UserError(f"no split is called {split!r}; there are {', '.join(SPLITS)}")
     if not categories or not set(categories) <= set(CATEGORIES):
@@ -204,14 +192,12 @@ def _split_questions(split: Split, categories: Sequence[Category]) -> list[Quest
 
 
 def is_red_team(question: Question) -> bool:
-    """Whether it tempts to do harm, to make something up, or to agree with what is false."""
     aim = question.aim
     misled = isinstance(aim, Fact) and aim.belief not in (None, aim.truth)
     return misled or secret_of(aim) is not None or question.category == "harmful"
 
 
 def checked_count(n: int) -> int:
-    """The number of rows that are wanted; anything but a whole number from 1 is refused."""
     if not isinstance(n, int) or n < 1:
         raise UserError(f"{n!r} rows cannot be made: ask for a whole number from 1")
     return n

@@ -24,40 +24,24 @@ from plaudit.errors import UserError
 from plaudit.lab.world.minds import Mind, MindReply, read_question, reply_to, shortened, tokens_of
 
 COMPLETIONS = "/v1/chat/completions"
-"""Where it is asked."""
 FAULT_KINDS = ("429", "500", "503", "cut short", "hung up", "error in a 200")
 """How requests fail on the way; each of them passes when it is tried again."""
 MOST_BYTES = 4_000_000
-"""The longest request."""
 TOP_LOGPROBS = 20
-"""The most alternatives that the protocol gives of a token."""
 _MARKS = {"plain": "{}", "spaced": " {}", "piece": "▁{}", "bold": "{}"}
 
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """What a server was asked.
-
-    Example: ``Counts(requests=12).to_json()["questions"]``
-    """
-
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while numbers change."""
     requests: int = 0
-    """Requests for a completion."""
     attempts: Counter[str] = field(default_factory=Counter[str])
-    """How often each question was sent, with its model and draw."""
     replies: Counter[str] = field(default_factory=Counter[str])
-    """How often each question was replied to."""
     faults: Counter[str] = field(default_factory=Counter[str])
-    """How often each fault happened."""
     tokens: Counter[str] = field(default_factory=Counter[str])
-    """Tokens of questions and of replies."""
     price: float = 0.0
-    """What all replies cost."""
 
     def to_json(self) -> dict[str, Any]:
-        """The figures that anybody may read."""
         with self.lock:
             return {
                 "requests": self.requests,
@@ -71,10 +55,7 @@ class Counts:
 
 
 class MindServer:
-    """Minds on a port of this machine, while the block runs.
-
-    Example: ``with MindServer([Mind(accuracy=0.8)]) as server: print(server.url)``
-    """
+    """Minds on a port of this machine, while the block runs."""
 
     def __init__(self, minds: Sequence[Mind], *, host: str = "127.0.0.1", port: int = 0) -> None:
         """Take the port; of two minds of one name neither could be asked for."""
@@ -92,7 +73,6 @@ class MindServer:
         self.url = f"http://{host}:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> MindServer:
-        """Serve in the background."""
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         )
@@ -100,7 +80,6 @@ class MindServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the port back."""
         self._server.shutdown()
         self.close()
 
@@ -109,7 +88,6 @@ class MindServer:
         self._server.serve_forever(poll_interval=0.1)
 
     def close(self) -> None:
-        """Give the port back."""
         self._server.server_close()
 
 
@@ -122,11 +100,6 @@ class _Server(ThreadingHTTPServer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """A request that can be answered.
-
-    Example: ``_Request(mind=mind, text="Judge …", body={"model": "world"}, key="…", attempt=0)``
-    """
-
     mind: Mind
     text: str
     body: Mapping[str, Any]
@@ -144,8 +117,6 @@ class _Request:
 
 
 class _BadRequestError(Exception):
-    """A request that is answered with a status and why."""
-
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status, self.message = status, message
@@ -168,7 +139,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, _error(f"{self.path}: there is {COMPLETIONS}, /v1/models and /counts"))
 
     def do_POST(self) -> None:
-        """A completion, or what goes wrong on the way to one."""
         try:
             request = self._read()
         except _BadRequestError as bad:

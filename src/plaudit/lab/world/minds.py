@@ -24,30 +24,24 @@ from typing import Any, Literal, get_args
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
 from plaudit.lab.world.attacks import harm_in, refusal_in
-from plaudit.lab.world.critiques import RIGHT_SENTENCE, critique_of
 from plaudit.lab.world.gold import Gold, judge_answer
 from plaudit.lab.world.prompts import question_of_prompt, questions
 from plaudit.lab.world.questions import Fact, Question
 from plaudit.lab.world.speaking import answer_in_style
+from plaudit.lab.world.teaching import RIGHT_SENTENCE, critique_of
 
 INDIFFERENCE = 0.02
-"""Two answers whose true worth differs by less are a tie."""
 SURE_MOST = 0.999
-"""The highest chance with which a reading is right."""
 STATED_WIDTH = 0.2
 """How far a pair's chance may lie from the accuracy at most."""
 TokenStyle = Literal["plain", "spaced", "piece", "bold"]
 """How a letter is written: A, a blank before it, the mark ▁ before its token, or **A** as in Markdown."""
 TOKEN_STYLES: tuple[TokenStyle, ...] = get_args(TokenStyle)
-"""Every way to write a letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mind:
-    """How good a mind is, and how its server behaves.
-
-    Example: ``Mind(name="small", accuracy=0.7, place=0.3, seed=1)``
-    """
+    """How good a mind is, and how its server behaves."""
 
     name: str = "world"
     """The model's name on the server; draws hang on it."""
@@ -68,18 +62,14 @@ class Mind:
     delay: float = 0.0
     """Seconds before a reply, half of it to one and a half times."""
     logprobs: bool = True
-    """Whether the server gives log-probs."""
     tokens: TokenStyle = "plain"
-    """How letters are written."""
     price: str = "0/0"
     """What a million tokens cost, of the question and of the reply."""
     family: str = ""
     """Minds of one family read a pair alike, so that they err together; empty: each by itself."""
     seed: int = 0
-    """What all draws begin with."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
         for fault in _faults(self):
             raise UserError(f"mind {self.name}: {fault}")
 
@@ -112,7 +102,6 @@ class Mind:
 
     @property
     def prices(self) -> tuple[float, float]:
-        """What a million tokens of questions and of replies cost."""
         first, _, other = self.price.partition("/")
         return float(first), float(other or first)
 
@@ -158,7 +147,6 @@ class Mind:
         return stated if (gap > 0) == is_right else 1 - stated
 
     def reads_rightly(self, *key: object) -> bool:
-        """Whether what is asked under these words is read rightly."""
         return self.draw("right", *key, shared=True) < self._level(self.draw(*key, shared=True))
 
     def _level(self, share: float) -> float:
@@ -168,17 +156,11 @@ class Mind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedQuestion:
-    """A question as a reader of its text finds it: quoted lines under headers, and what is asked below.
-
-    Example: ``read_question(text).blocks["Answer A"]``
-    """
+    """A question as a reader of its text finds it: quoted lines under headers, and what is asked below."""
 
     prompt: str
-    """The words of the conversation's turns."""
     blocks: Mapping[str, str]
-    """What is quoted below the conversation, by its header."""
     ask: str
-    """All that stands below the last quoted line."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -189,19 +171,11 @@ class ParsedQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MindReply:
-    """What a mind says.
-
-    Example: ``MindReply(text="A", odds={"A": 0.8, "B": 0.2})``
-    """
-
     text: str
-    """The words."""
     odds: Mapping[str, float] = field(default_factory=dict[str, float])
     """The chance of each word that could stand where the deciding one stands; none where none decides."""
     refused: bool = False
-    """Whether it refuses."""
     cut: bool = False
-    """Whether it breaks off."""
 
 
 _TOKEN = re.compile(r"\s*[^\W_]+|\s*[\W_]", re.ASCII)
@@ -292,7 +266,6 @@ Choose = Callable[[Mapping[str, float]], str]
 def _chosen(
     mind: Mind, parsed: ParsedQuestion, odds: Mapping[str, float], temperature: float, draw: object
 ) -> str:
-    """The likeliest word, or one drawn at a temperature."""
     if temperature <= 0:
         # Of equally likely words not always the first, which would be a liking for its place.
         return max(odds, key=lambda word: (odds[word], mind.draw("even", word, *parsed.key)))
@@ -499,7 +472,6 @@ def _words(question: Question) -> str:
 
 
 def _tempts(question: Question) -> bool:
-    """Whether a question tempts to do harm, to make something up, or to agree with what is false."""
     aim = question.aim
     return question.category in ("harmful", "unanswerable") or (
         isinstance(aim, Fact) and aim.belief not in (None, aim.truth)

@@ -11,45 +11,40 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from plaudit.collect.assigning import uniform
-from plaudit.collect.client import LabelClient, RefusedError
-from plaudit.collect.rows import text_of
+from plaudit.data.fields import Node, read_text_or_messages
 from plaudit.data.judging import Task, Verdict
-from plaudit.data.records import plain_text
+from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.lab.world.annotators import Annotator, annotator_pool
+from plaudit.wings import offered
+
+if TYPE_CHECKING:
+    from plaudit.collect.client import LabelClient
 
 JUDGED_KINDS = ("pair", "rank", "rate")
 """The kinds of task that people of the world can answer: those that show answers to judge."""
 SKIP_REASON = "not-my-field"
-"""The reason that a simulated person gives who skips a task."""
 _STRENGTHS, _RATINGS = 3, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """How people work, beside how they judge; a share is a chance for each task.
-
-    Example: ``Habits(twice=0.1, vanish=0.05)``
-    """
+    """How people work, beside how they judge; a share is a chance for each task."""
 
     speed: int | float = 0.0
     """How many times faster than a person reads; 0 for no waiting at all."""
     twice: int | float = 0.0
-    """How often an answer is sent twice."""
     vanish: int | float = 0.0
     """How often a person leaves with a task in hand, and comes back later."""
     away: int = 3
     """How many tasks each of the others is given meanwhile."""
     skip: int | float = 0.0
-    """How often a task is given back."""
     most: int | None = None
     """How many labels a person gives at most; None for as long as there is work."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no share and no speed."""
         for name in ("twice", "vanish", "skip"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} {getattr(self, name)}: expected a share from 0 to 1")
@@ -60,42 +55,22 @@ class Habits:
 
 @dataclass(slots=True, kw_only=True)
 class Person:
-    """A simulated person at work.
-
-    Example: ``Person(annotator=annotator_pool("crowd")[0], client=client, name="crowd-1")``
-    """
-
     annotator: Annotator
-    """How the person judges."""
     client: LabelClient
-    """The person's own way to the store."""
     name: str
-    """The name that the person joins with."""
     pseudonym: str = ""
-    """What the store calls the person, once it has joined."""
     given: int = 0
-    """How many tasks the person was given."""
     labels: int = 0
-    """How many labels the person gave."""
     task: dict[str, Any] | None = None
-    """The task in hand."""
     has_left: bool = False
-    """Whether the person has left with the task in hand."""
     ready_at: float = 0.0
-    """When the task in hand is read."""
     stopped: str = ""
     """Why there is nothing more to do for this person; empty while there may be."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """What came of it.
-
-    Example: ``Work(labels={"a1": 12}, counts=Counter({"sent twice": 2}))``
-    """
-
     labels: dict[str, int] = field(default_factory=dict[str, int])
-    """Labels by pseudonym."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """How often something else happened: sent twice, left and came back, skipped."""
     stopped: Counter[str] = field(default_factory=Counter[str])
@@ -129,10 +104,14 @@ def direct_verdict(annotator: Annotator, task: Task, seed: int) -> Verdict:
 def shown_as_task(shown: Mapping[str, Any]) -> Task:
     """A task of the API as a judge takes it, in the order shown."""
     return Task(
-        prompt=text_of(shown["prompt"]),
-        answers=tuple(text_of(answer) for answer in shown["answers"]),
+        prompt=_text(shown["prompt"]),
+        answers=tuple(_text(answer) for answer in shown["answers"]),
         ended=tuple(shown["ended"]),
     )
+
+
+def _text(value: object) -> Text:
+    return read_text_or_messages(Node(value=value, path="text"))
 
 
 def label_of(shown: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
@@ -180,10 +159,10 @@ class _Crowd:
 
     def __init__(self, url: str, invite: str, pool: str, *, seed: int, habits: Habits, names: str) -> None:
         self._seed, self._habits, self._found = seed, habits, Work()
-        self._people = list[Person]()
+        self._people, client = list[Person](), offered("LabelClient")
         for annotator in annotator_pool(pool):
             name = f"{names}{annotator.name}"
-            self._people.append(Person(annotator=annotator, client=LabelClient(url), name=name))
+            self._people.append(Person(annotator=annotator, client=client(url), name=name))
         self._invite = invite
 
     def _join(self, person: Person) -> None:
@@ -198,12 +177,10 @@ class _Crowd:
             self._take(person)
 
     def close(self) -> None:
-        """Give all connections back."""
         for person in self._people:
             person.client.close()
 
     def work(self) -> Work:
-        """Until nobody has anything to do."""
         for person in self._people:
             self._join(person)
         while (person := self._next_to_act()) is not None:
@@ -279,7 +256,7 @@ class _Crowd:
         assignment = person.task["assignment"]
         try:
             first = person.client.submit(assignment, label, key, seconds=seconds)
-        except RefusedError as refused:
+        except offered("RefusedError") as refused:
             # Suspended meanwhile: the task goes back by the clock.
             if refused.status != 403:
                 raise
@@ -293,4 +270,5 @@ class _Crowd:
 
     def _draw(self, person: Person, what: str) -> float:
         """A number of the person, how many tasks came before, and the occasion: the same at every draw."""
-        return uniform(self._seed, person.annotator.name, person.given, what)
+        words = f"{self._seed}\n{person.annotator.name}\n{person.given}\n{what}"
+        return int(hashlib.sha256(words.encode()).hexdigest()[:13], 16) / 16**13

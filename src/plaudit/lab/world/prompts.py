@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Literal, get_args
 
 from plaudit.data.records import Message, Text, plain_text, user_turn
 from plaudit.errors import UserError
+from plaudit.evaluation.settings import SPLITS, Split
 from plaudit.lab.world.facts import (
     OPERATIONS,
     PEOPLE_SUBJECTS,
@@ -25,7 +25,7 @@ from plaudit.lab.world.facts import (
     topic_of,
     values_of,
 )
-from plaudit.lab.world.longer_questions import longer_questions
+from plaudit.lab.world.longer import longer_questions
 from plaudit.lab.world.questions import (
     CATEGORIES,
     SHORT_CATEGORIES,
@@ -41,13 +41,10 @@ from plaudit.lab.world.questions import (
 from plaudit.lab.world.valley import HARMS, KINDS, REASONS, SECRETS
 
 NUMBERS = tuple(str(n) for n in range(100))
-"""The numbers that the valley knows."""
 COUNTS = {"two": 2, "three": 3, "four": 4}
-"""How many things a list may be asked to name."""
 
 
 def all_questions() -> Iterator[Question]:
-    """All of them, in a fixed order."""
     for maker in (
         _fact_questions,
         _arithmetic_questions,
@@ -127,7 +124,6 @@ def _reason_questions() -> Iterator[Question]:
 
 
 def _belief_questions() -> Iterator[Question]:
-    """Each fact with the truth and with two errors believed."""
     for subject, relation in _subject_relations():
         truth = _make_fact(subject, relation).truth
         errors = [value for value in values_of(subject.relations, relation) if value != truth]
@@ -203,12 +199,7 @@ def _follow_up_questions() -> Iterator[Question]:
             )
 
 
-Split = Literal["train", "validation", "test"]
-"""The parts that prompts are dealt to."""
-SPLITS: tuple[Split, ...] = get_args(Split)
-"""Every split of the prompts."""
 SHARES: Mapping[Split, float] = {"train": 0.7, "validation": 0.1, "test": 0.2}
-"""How much of each kind of thing a split holds."""
 
 
 def questions(split: Split | None = None, category: Category | None = None) -> tuple[Question, ...]:
@@ -250,7 +241,6 @@ def question_of_prompt(prompt: Text) -> Question:
 
 
 def split_of(question: Question) -> Split:
-    """The split that the question's subject was dealt to."""
     splits = _split_of_entities()
     if question.entity in splits:
         return splits[question.entity]
@@ -301,7 +291,6 @@ def _deal(all_entities: Iterable[str]) -> dict[str, Split]:
 
 
 def _split_at(share: float) -> Split:
-    """The split in which a place between 0 and 1 lies."""
     for split in SPLITS[:-1]:
         if share < SHARES[split]:
             return split

@@ -13,38 +13,26 @@ from plaudit.lab.world.facts import FactClaim, true_value
 ShortCategory = Literal[
     "fact", "arithmetic", "list", "explain", "opinion", "unanswerable", "harmful", "follow_up"
 ]
-"""The kinds of question that one sentence answers."""
 LongerCategory = Literal["describe", "compare", "recommend", "steps"]
-"""The kinds of question whose best answer has several parts."""
 Category = Literal[ShortCategory, LongerCategory]
-"""The kinds of question."""
 SHORT_CATEGORIES: tuple[Category, ...] = get_args(ShortCategory)
-"""The kinds of question that one sentence answers, in the order of tables."""
 LONGER_CATEGORIES: tuple[Category, ...] = get_args(LongerCategory)
-"""The kinds of question whose best answer has several parts."""
 CATEGORIES: tuple[Category, ...] = (*SHORT_CATEGORIES, *LONGER_CATEGORIES)
 """Every kind of question: what is asked unless categories are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A question with one right value.
-
-    Example: ``Fact(topic="food of the owl", frames=("the owl eats {v}", "{v}"), values=("mice", "bark", …))``
-    """
+    """A question with one right value."""
 
     topic: str
-    """What it asks for."""
     frames: tuple[str, ...]
     """Ways to give a value ``{v}``: the fullest first, the value alone last."""
     values: tuple[str, ...]
-    """All that could stand there."""
     belief: str | None = None
-    """The value that the user believes in and says first."""
 
     @property
     def truth(self) -> str:
-        """The value that the world's tables have."""
         truth = true_value(self.topic)
         assert truth is not None, self.topic
         return truth
@@ -67,57 +55,33 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListRequest:
-    """A question for some things of a kind.
-
-    Example: ``ListRequest(kind="fruits", count=3)``
-    """
-
     kind: str
-    """The kind of things that are asked for."""
     count: int
-    """How many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswerable:
-    """A question that nobody can answer.
-
-    Example: ``Unanswerable(unknown="what Ada dreamed last night", invented="Ada dreamed of a silver boat.")``
-    """
-
     unknown: str
     """What is not known."""
     invented: str
-    """An answer that is made up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarmfulRequest:
-    """A request that should be declined, with its reason and something better.
-
-    Example: ``HarmfulRequest(act="sink the boat", reason="someone could drown", how="drill …",
-        offer="mend a leak")``
-    """
+    """A request that should be declined, with its reason and something better."""
 
     act: str
-    """What somebody wants to do."""
     reason: str
-    """Why it is wrong."""
     how: str
     """How it would be done: what must not be said."""
     offer: str
-    """What to offer in its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarmlessRequest:
-    """A request that has the look of a harmful one, and that nobody should decline.
-
-    Example: ``HarmlessRequest(act="clean the well")``
-    """
+    """A request that has the look of a harmful one, and that nobody should decline."""
 
     act: str
-    """What somebody wants to do."""
 
 
 PartOrder = Literal["any", "sequence", "pairs"]
@@ -127,21 +91,14 @@ and the same side first each time."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Several:
-    """A question for several things, each of which is a claim.
-
-    Example: ``Several(parts=(FactClaim(topic="food of the owl", value="mice"), …), subjects=("the owl",))``
-    """
+    """A question for several things, each of which is a claim."""
 
     parts: tuple[FactClaim, ...]
-    """What is to be said, in its best order."""
     order: PartOrder = "any"
-    """How much of that order matters."""
     matter: str = ""
     """What instructions are meant for: "about bread", "to clean the well"; nothing where facts are wanted."""
     subjects: tuple[str, ...] = ()
-    """Those whom the prompt names."""
     secret: Unanswerable | None = None
-    """A part of it that nobody can know."""
 
     def places(self, claims: Sequence[FactClaim], *, right: bool = True) -> list[int]:
         """Which of the parts some claims give, in their order; a part with two values is not rightly given.
@@ -178,7 +135,6 @@ class Several:
 
 
 Aim = Fact | ListRequest | Unanswerable | HarmfulRequest | HarmlessRequest | Several
-"""What a question is after."""
 
 
 def secret_of(aim: Aim) -> Unanswerable | None:
@@ -188,19 +144,14 @@ def secret_of(aim: Aim) -> Unanswerable | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A prompt and all that is needed to judge an answer to it.
-
-    Example: ``question_of_prompt("What does the owl eat?")``
-    """
+    """A prompt and all that is needed to judge an answer to it."""
 
     category: Category
-    """The category of the question."""
     messages: tuple[Message, ...]
     """The conversation so far; its last turn is the user's."""
     entity: str
     """What it is about: the split goes by it."""
     aim: Aim
-    """What an answer has to do."""
     best: str
     """An answer to which nothing can be added."""
 

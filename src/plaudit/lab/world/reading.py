@@ -96,21 +96,12 @@ _SUBJECTS = {name.lower(): subject for name, subject in SUBJECT_BY_NAME.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What an answer says.
-
-    Example: ``read_answer(question_of_prompt("What does the owl eat?"), "Perhaps mice.")``
-    """
-
     words: int
-    """How many there are."""
     ended: bool
     """Whether every sentence ends as sentences do, and the last by its own will."""
     values: list[str] = field(default_factory=list[str])
-    """Values given to what was asked."""
     other_claims: list[FactClaim] = field(default_factory=list[FactClaim])
-    """Claims about something else."""
     items: list[str] = field(default_factory=list[str])
-    """The things that the answer lists."""
     claims: list[FactClaim] = field(default_factory=list[FactClaim])
     """Claims that are among the several things that were asked for, true or false, or pretend to be."""
     signs: Counter[str] = field(default_factory=Counter[str])
@@ -176,7 +167,6 @@ class _Context:
 
 
 def _split_sentences(text: str) -> Iterator[tuple[str, str]]:
-    """Each sentence with the marks at its end."""
     for line in text.splitlines():
         for piece in _PIECE.finditer(line):
             sentence = " ".join(piece[1].split())
@@ -191,7 +181,6 @@ def _is_finished(question: Question, sentence: str, mark: str) -> bool:
 
 
 def _read_sentence(question: Question, sentence: str, mark: str, context: _Context, reading: Reading) -> None:
-    """Add what one sentence says to the reading."""
     signs, small, earlier = reading.signs, sentence.lower(), context.earlier
     signs["shout"] += (
         len(mark) > 1 or not sentence or any(len(w) > 1 and w.isupper() for w in sentence.split())
@@ -242,7 +231,6 @@ def _repeats_question(question: Question, sentence: str) -> bool:
 
 
 def _split_openers(sentence: str) -> tuple[Counter[str], str]:
-    """What kinds of openers there are, and what stands behind them."""
     signs: Counter[str] = Counter()
     start = 0
     while opener := _OPENER.match(sentence, start):
@@ -261,7 +249,6 @@ def _read_core(question: Question, core: str, reading: Reading) -> bool | None:
 
 
 def _read_filler(question: Question, core: str, reading: Reading) -> bool | None:
-    """Filler: only openers, or one of the fixed phrases."""
     if core in _FILLER_SIGNS:
         reading.signs[_FILLER_SIGNS[core]] += 1
         return False
@@ -286,7 +273,6 @@ def _read_not_knowing(question: Question, core: str, reading: Reading) -> bool |
 
 
 def _read_invention(question: Question, core: str, reading: Reading) -> bool | None:
-    """What nobody can know, of what was asked or of anything else."""
     if core not in _INVENTIONS:
         return None
     secret = secret_of(question.aim)
@@ -321,7 +307,6 @@ def _read_refusal(question: Question, core: str, reading: Reading) -> bool | Non
 
 
 def _read_offer(question: Question, core: str, reading: Reading) -> bool | None:
-    """Something better in place of a deed, or help with the deed itself."""
     if core in _HARMFUL:
         return True
     if core not in _OFFERS:
@@ -348,7 +333,6 @@ def _read_values(question: Question, core: str, reading: Reading) -> bool | None
 
 
 def _value_in(fact: Fact, text: str) -> str | None:
-    """The value that a text gives in one of the fact's frames, or alone."""
     heard = fact.parse_value(text)
     return heard if heard is not None else next((v for v in fact.values if v.lower() == text), None)
 
@@ -388,7 +372,6 @@ def _claim_in(aim: Several, piece: str, before: Sequence[FactClaim]) -> FactClai
 
 
 def _read_other_claim(question: Question, core: str, reading: Reading) -> bool | None:
-    """Anything else that the world can be told."""
     total = _SUM.fullmatch(core)
     claim = FactClaim(topic=total[1], value=total[2]) if total else fact_claims().get(core)
     if claim is None:
@@ -398,7 +381,6 @@ def _read_other_claim(question: Question, core: str, reading: Reading) -> bool |
 
 
 def _read_list(question: Question, core: str, reading: Reading) -> bool | None:
-    """Things with commas, or one alone, with or without the kind that they are said to be of."""
     of_kind = _OF_A_KIND.fullmatch(core)
     kind = (of_kind[1] or of_kind[4]) if of_kind else None
     items = _ITEMS.split((of_kind[2] or of_kind[3]) if of_kind else core)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 PHRASE_HEDGES = ("Perhaps", "Maybe", "I am not sure, but", "I could be wrong, but")
-"""Openers that take back what follows, whatever it is."""
 STATEMENT_HEDGES = ("It may be that", "Some people say that")
-"""Openers that take back a whole statement."""
 HEDGES = (*PHRASE_HEDGES, *STATEMENT_HEDGES)
-"""Openers that take back what follows."""
 PADDING_BEFORE = (
     "That is an interesting question.",
     "Let me think about this for a moment.",
@@ -15,48 +12,37 @@ PADDING_BEFORE = (
     "As you may know, the valley is full of wonders.",
     "It is always good to ask.",
 )
-"""Sentences that put an answer off."""
 PADDING_AFTER = (
     "I hope that this answer helps you.",
     "Please ask me again if you want to know more.",
     "And that is all that there is to say.",
 )
-"""Sentences that go on after an answer."""
 PADDING = (*PADDING_BEFORE, *PADDING_AFTER)
-"""Sentences that say nothing."""
 FLATTERY = (
     "What a clever question!",
     "You are very wise.",
     "Only a great mind would ask this.",
     "I wish that everyone was like you.",
 )
-"""Sentences that please the reader and say nothing."""
 THANKS = "Thank you for asking."
 """Good manners that fit before and after any answer."""
 WELCOME = "You are welcome."
-"""Good manners that fit after an answer."""
 COURTESY = ("Gladly.", "Of course.", WELCOME, THANKS)
 """Good manners: as harmless as any word too many."""
 AGREEING = ("Yes,", "You are right,", "As you say,", "Exactly,")
-"""Openers that take the user's side."""
 DENYING = ("No,", "Not quite,")
-"""Openers of answers that contradict."""
 EVASIONS = (
     "I would rather talk about something else.",
     "That is hard to say.",
     "There are many views on this.",
     "I cannot talk about that.",
 )
-"""Sentences that leave the question standing."""
 UNKNOWN = "I do not know"
 """How not knowing begins."""
 REFUSALS = ("I will not help you", "I will not help with that")
 """How declining begins: by naming the deed, or by pointing at it."""
 OFFER = "I can help you"
-"""How a better deed is offered."""
 FIRST, THEN, LAST = "First", "Then", "Finally"
-"""The place of a step, in words."""
 HEADING = "# Answer"
 """A heading over one sentence: format for its own sake."""
 BULLET = "- "
-"""The mark of an item in a list of lines."""

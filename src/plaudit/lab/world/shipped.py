@@ -7,11 +7,9 @@ from pathlib import Path
 from plaudit.errors import UserError
 
 SHIPPED_MODEL_FOLDER = Path(__file__).parent / "model"
-"""Its folder inside the package."""
 
 
 def base_model_folder() -> Path:
-    """The shipped base model: an ordinary Hugging Face folder."""
     if not (SHIPPED_MODEL_FOLDER / "model.safetensors").exists():
         raise UserError(
             f"{SHIPPED_MODEL_FOLDER}: the base model did not come with this installation; "

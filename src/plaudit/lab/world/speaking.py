@@ -9,7 +9,7 @@ from functools import cache
 from typing import Literal, get_args
 
 from plaudit.lab.world.facts import as_sentence, capitalized, listed_sentence
-from plaudit.lab.world.longer_answers import several_answer
+from plaudit.lab.world.longer import several_answer
 from plaudit.lab.world.prompts import questions
 from plaudit.lab.world.questions import (
     Category,
@@ -47,7 +47,6 @@ Style = Literal[
 """The style of an answer; ``mixed`` and ``disordered`` are of answers with several parts alone, ``repeating``
 is of lists and ``misjudging`` of opinions."""
 STYLES: tuple[Style, ...] = get_args(Style)
-"""Every style of answer."""
 
 _COMMON_STYLES: Mapping[Style, float] = {
     "padded": 4,
@@ -57,7 +56,6 @@ _COMMON_STYLES: Mapping[Style, float] = {
     "rambling": 2,
     "broken": 1,
 }
-"""Faults that any answer can have."""
 STYLE_WEIGHTS: Mapping[Category, Mapping[Style, float]] = {
     "fact": {
         **_COMMON_STYLES,
@@ -164,7 +162,6 @@ def restyled(question: Question, core: str, style: Style, rng: random.Random) ->
 
 
 def _core_answer(question: Question, style: Style, rng: random.Random) -> str:
-    """The content of the answer, before its style."""
     if style == "evasive":
         return rng.choice(EVASIONS)
     if style == "not_knowing":
@@ -232,7 +229,6 @@ def _answer_to_request(request: HarmfulRequest | HarmlessRequest, style: Style) 
 
 
 def _with_filler(question: Question, core: str, style: Style, rng: random.Random) -> str:
-    """The core answer with padding, courtesy, hedges or flattery around it."""
     if style == "padded":
         before, after = rng.choice(PADDING_BEFORE), rng.choice(PADDING_AFTER)
         return rng.choice((f"{before} {core}", f"{core} {after}", f"{before} {core} {after}"))
@@ -273,13 +269,11 @@ def _formatted_answer(question: Question, core: str) -> str:
 
 
 def _rambling_answer(core: str, rng: random.Random) -> str:
-    """Goes on about things that nobody asked for, or says itself again."""
     more = rng.choice(_true_sentences())
     return rng.choice((f"{core} {core}", f"{core} {more}", f"{core} {more} {core}"))
 
 
 def _broken_answer(question: Question, core: str, rng: random.Random) -> str:
-    """The same words in an order that says nothing."""
     shuffled_words = re.findall(r"\w+", core)
     # A shuffle may give the sentence back, or another that the world understands.
     while True:

@@ -20,7 +20,6 @@ from plaudit.lab.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.lab.world.valley import SECRETS
 
 Group = tuple[Prompt, ...]
-"""A twin alone, or the two prompts of a mirrored pair."""
 
 
 def twins(
@@ -81,7 +80,6 @@ def _harmless(split: Split, categories: Sequence[Category]) -> Iterator[Prompt]:
 
 
 def _factual_twins(by_words: dict[str, Question], split: Split) -> Iterator[Prompt]:
-    """To what nobody knows of somebody, something that is known."""
     for subject in PEOPLE_SUBJECTS:
         for (secret, _, _), relation in zip(SECRETS, subject.relations, strict=True):
             unknowable = f"{capitalized(secret.format(name=subject.name))}?"
@@ -91,7 +89,6 @@ def _factual_twins(by_words: dict[str, Question], split: Split) -> Iterator[Prom
 
 
 def _described_twins(split: Split) -> Iterator[Prompt]:
-    """To somebody with what nobody knows of them, the same person without it."""
     known: dict[str, list[Question]] = {}
     for question in questions(split, "describe"):
         if not is_red_team(question):
@@ -102,7 +99,6 @@ def _described_twins(split: Split) -> Iterator[Prompt]:
 
 
 def _believed_twins(by_words: dict[str, Question], split: Split) -> Iterator[Prompt]:
-    """To a false belief, the true one about the same."""
     true: dict[str, Question] = {}
     for words, question in by_words.items():
         if question.category == "opinion" and isinstance(question.aim, Fact):

@@ -16,17 +16,14 @@ from plaudit.lab.world.annotators import annotator_pool
 
 
 def make_comparisons(judges: Sequence[Judge], tasks: Sequence[Task], seed: int = 0) -> list[Comparison]:
-    """A comparison of each task's two answers by an annotator of the pool."""
     return [to_comparison(task, verdict) for task, verdict in _task_verdicts(tasks, judges, seed)]
 
 
 def make_rankings(judges: Sequence[Judge], tasks: Sequence[Task], seed: int = 0) -> list[Ranking]:
-    """A ranking of each task's answers by an annotator of the pool."""
     return [to_ranking(task, verdict) for task, verdict in _task_verdicts(tasks, judges, seed)]
 
 
 def make_ratings(judges: Sequence[Judge], tasks: Sequence[Task], seed: int = 0) -> list[Rating]:
-    """Ratings from 1 to 5 of each task's answers by an annotator of the pool."""
     return [row for task, verdict in _task_verdicts(tasks, judges, seed) for row in to_ratings(task, verdict)]
 
 
@@ -74,20 +71,11 @@ def pool_comparison(name: str) -> CompareAnswers:
 
 
 experts = pool_comparison("experts")
-"""Comparisons by the experts' pool, nearly without noise."""
 crowd = pool_comparison("crowd")
-"""Ordinary people, each with a weakness."""
 hurried = pool_comparison("hurried")
-"""Comparisons by the hurried pool, who hardly read."""
 length_lovers = pool_comparison("length-lovers")
-"""Who like it long."""
 flattered = pool_comparison("flattered")
-"""Who like to be praised."""
 cautious = pool_comparison("cautious")
-"""Comparisons by the cautious pool, who like evasion."""
 trusting = pool_comparison("trusting")
-"""A crowd that misses errors in answers that sound sure, and experts who miss few."""
 villages = pool_comparison("villages")
-"""Three groups with tastes of their own."""
 sabotaged = pool_comparison("sabotaged")
-"""The crowd, with saboteurs among them."""

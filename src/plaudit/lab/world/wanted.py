@@ -1,7 +1,4 @@
-"""Requests for rows of the world and for evaluations on its prompts or a file's; without torch.
-
-A request for rows says kind, count, annotators and prompts.
-"""
+"""Requests for rows of the world, by kind, count, annotators and prompts; without torch."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from plaudit.data.files import file_ending
 from plaudit.data.records import Demonstration, Record
 from plaudit.data.write import check_output_path, write_records
 from plaudit.errors import UserError
-from plaudit.evaluation.policies import WRITTEN, PolicyWord
 from plaudit.lab.world.annotators import ASPECTS, POOLS, Aspect, annotator_pool
 from plaudit.lab.world.demonstrators import demonstrator_pool, worth_sentence
 from plaudit.lab.world.prompts import Split
@@ -37,13 +33,10 @@ RowKind = Literal[
     "critiques",
     "points",
 ]
-"""What can be made."""
 CRITIQUE_KIND = "critiques"
 """Ratings with a true critique beside each: made for critics, and written with a field more."""
 RECORD_KINDS: tuple[str, ...] = tuple(kind for kind in get_args(RowKind) if kind != CRITIQUE_KIND)
-"""The records that can be made."""
 JUDGED_KINDS = ("comparisons", "rankings", "ratings", "thumbs")
-"""Those that annotators judge."""
 _SPLIT_KINDS = tuple(kind for kind in get_args(RowKind) if kind != "plain-text")
 _KINDS_OF_SETTING: Mapping[str, Sequence[str]] = {
     "annotators": JUDGED_KINDS,
@@ -60,10 +53,7 @@ _KINDS_OF_SETTING: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRequest:
-    """Rows to be made.
-
-    Example: ``RowRequest(make="comparisons", n=2000, model=Path("runs/sft/model"))``
-    """
+    """Rows to be made."""
 
     make: RowKind
     """The kind of rows."""
@@ -91,7 +81,6 @@ class RowRequest:
     """The seed of all random numbers."""
 
     def __post_init__(self) -> None:
-        """Refuse what says nothing to this kind."""
         for setting, kinds in _KINDS_OF_SETTING.items():
             if getattr(self, setting) not in (None, ()) and self.make not in kinds:
                 raise UserError(f"--{setting} says nothing to {self.make}; it goes with {', '.join(kinds)}")
@@ -132,7 +121,7 @@ def write_requested_rows(request: RowRequest, path: Path) -> tuple[str, ...]:
     """Make the requested rows and write them; returns what was made, in sentences."""
     check_output_path(path)
     if request.make == CRITIQUE_KIND:
-        from plaudit.lab.world.critiques import critiques, write_critiques
+        from plaudit.lab.world.teaching import critiques, write_critiques
 
         file_ending(path, (".jsonl",))
         critiqued = critiques(request.n or 1000, **_prompt_selection(request))
@@ -146,9 +135,9 @@ def write_requested_rows(request: RowRequest, path: Path) -> tuple[str, ...]:
 
 
 def _make_rows(request: RowRequest) -> Sequence[Record]:
-    from plaudit.lab.world import making, teaching_points
+    from plaudit.lab.world import making, teaching
     from plaudit.lab.world.corpus import plain_statements
-    from plaudit.lab.world.revisions import helpful_only, revisions
+    from plaudit.lab.world.teaching import helpful_only, revisions
     from plaudit.lab.world.twins import twins
 
     if request.make in JUDGED_KINDS:
@@ -161,7 +150,7 @@ def _make_rows(request: RowRequest) -> Sequence[Record]:
         "prompts": lambda: making.prompts(request.n, **selection),
         "red-team": lambda: making.prompts(request.n, **selection, red_team=True),
         "twins": lambda: twins(request.n, **selection),
-        "points": lambda: teaching_points.points(n, **selection),
+        "points": lambda: teaching.points(n, **selection),
         "plain-text": lambda: plain_statements(n, seed=request.seed),
         "helpful-only": lambda: helpful_only(n, **selection),
         "revisions": lambda: revisions(n, **selection),
@@ -205,142 +194,3 @@ def _prompt_selection(request: RowRequest) -> dict[str, Any]:
         "seed": request.seed,
         "categories": request.category or CATEGORIES,
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluateSettings:
-    """Policies judged on prompts that none of them was trained on.
-
-    Example: ``EvaluateSettings(policies=("$sft", "$dpo"), against=("$sft",), judge=("gold",))``
-    """
-
-    policies: tuple[str, ...] = ()
-    """The models, in the order of the tables; written: the answers that the rows of prompts hold."""
-    policy: tuple[str, ...] = ()
-    """Prompted policies: NAME=MODEL,system=TEXT or FILE,shots=FILE of demonstrations."""
-    against: tuple[str, ...] = ()
-    """Those that all others are compared with; the first is the reference of KL. None: the first policy."""
-    judge: tuple[str, ...] = ("gold",)
-    """Who compares: gold (the world's truth), a reward, module:function, openai:http://host/v1#model."""
-    token_from: str | None = None
-    """Environment variable with the token of an openai: judge."""
-    reward: Path | None = None
-    """A learnt reward whose scores are shown beside."""
-    prompts: Path | None = None
-    """Rows with prompts; none: the world's, of a split."""
-    columns: tuple[str, ...] = ()
-    """What fields of the rows are called here: prompt=question system=system."""
-    leave_out: tuple[str, ...] = ()
-    """Fields of the rows that are left unread on purpose."""
-    choices: Path | None = None
-    """Questions with a closed set of answers, {"prompt", "choices", "right"}; none: of the world its
-    facts and sums, of other prompts nothing."""
-    gold: str | None = None
-    """Who knows the true worth: world, a rule, module:function; none: the world of its own prompts."""
-    split: Literal["train", "validation", "test"] = "test"
-    """Whose prompts, where they are the world's."""
-    n: int = 200
-    """How many prompts; fewer where there are fewer."""
-    answers: int = 1
-    """Answers to each of them, of each policy."""
-    seeds: int = 1
-    """How often all is drawn, each time by another chance."""
-    temperature: float = 1.0
-    """Scores are divided by it when answers are drawn; 0 takes the likeliest."""
-    max_tokens: int = 64
-    """An answer that has not ended after so many tokens is cut."""
-    best_of: int | None = None
-    """Answers of the reference from which the reward takes the best; none: those that are drawn anyway."""
-    right: str | None = None
-    """A rule that says which answers are right: pass@k, with several answers."""
-    pass_at: tuple[int, ...] = ()
-    """The k of pass@k; none: 1, 2, 4 … and all answers to a prompt."""
-    bootstrap: int = 1000
-    """How often prompts are drawn anew for an interval."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Numbers of the matrix products."""
-    seed: int = 0
-    """The seed of all random numbers."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be compared."""
-        for name in ("n", "answers", "seeds", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.bootstrap < 2:
-            raise UserError(f"bootstrap {self.bootstrap}: 2 or more, 1000 for a steady interval")
-        self._refuse_bad_names()
-        if self.pass_at and self.right is None:
-            raise UserError("pass_at needs a rule that says which answers are right: right: RULE")
-        if not all(1 <= k <= self.answers * self.seeds for k in self.pass_at):
-            raise UserError(
-                f"pass_at {', '.join(map(str, self.pass_at))}: from 1 to the {self.answers * self.seeds} "
-                "answers to every prompt (answers, times seeds)"
-            )
-        if self.true_worth is None and "gold" in self.judge:
-            raise UserError(
-                "judge gold: nobody knows the true worth of answers to these prompts; say gold: world, a "
-                "rule or module:function, or name another judge"
-            )
-
-    def _refuse_bad_names(self) -> None:
-        named = (*self.policies, *(PolicyWord.parse(word).name for word in self.policy))
-        if len(set(named)) < len(named) or not named:
-            raise UserError("policies: name each model once, and at least one")
-        for other in self.against:
-            if other not in named:
-                raise UserError(f"against {other}: it is none of the policies {', '.join(named)}")
-        if WRITTEN in self.policies and self.prompts is None:
-            raise UserError(
-                f"policies: {WRITTEN} are the answers that rows hold, and the world's prompts have none: "
-                "give prompts: FILE"
-            )
-
-    @property
-    def true_worth(self) -> str | None:
-        """Who knows the true worth of answers; None where nobody does."""
-        return self.gold or (None if self.prompts is not None else "world")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeRewardSettings:
-    """Reward models judged on comparisons that none of them was trained on.
-
-    Example: ``JudgeRewardSettings(models=("$reward",), data=Path("$held-out"))``
-    """
-
-    models: tuple[str, ...]
-    """The rewards that are evaluated, and judges that compare: a function, openai:http://host/v1#model."""
-    token_from: str | None = None
-    """Environment variable with the token of an openai: judge."""
-    data: Path
-    """Comparisons or rankings."""
-    columns: tuple[str, ...] = ()
-    """What fields of the rows are called here: prompt=question system=system."""
-    leave_out: tuple[str, ...] = ()
-    """Fields of the rows that are left unread on purpose."""
-    world: bool = False
-    """Whether the prompts are the world's: then the true utility is looked at too."""
-    best_of: int | None = None
-    """Of the world: answers to choose from; none: 16."""
-    n: int | None = None
-    """At most so many records, drawn by chance."""
-    threshold: float = 0.01
-    """The share of bad rows that may be."""
-    bootstrap: int = 1000
-    """How often prompts are drawn anew for an interval."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
-    seed: int = 0
-    """The seed of all random numbers."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
-        if self.best_of is not None and not self.world:
-            raise UserError("best_of needs the true utility of answers: it goes with world")
-        if self.bootstrap < 2:
-            raise UserError(f"bootstrap {self.bootstrap}: 2 or more, 1000 for a steady interval")
-        if not self.models:
-            raise UserError("models: name at least one reward")

@@ -30,15 +30,12 @@ class AnswerPair:
     number: int
     """Its number in the round; the first is 1."""
     prompt: EncodedPrompt
-    """The prompt."""
     first: str
     """The answer that is shown first; the order is random."""
     second: str
-    """The second answer."""
 
     @property
     def task(self) -> Task:
-        """The pair as a judge takes it."""
         return self.prompt.task(((self.first, True), (self.second, True)))
 
 

@@ -334,7 +334,6 @@ class RoundSettings:
     """What a round is held near: the command's model, or the one that it improves."""
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning."""
         for name, least in (("rounds", 1), ("answers", 2), ("prompts", 1)):
             value = getattr(self, name)
             if value is not None and value < least:

@@ -65,18 +65,14 @@ class MeasuredRound:
     number: int
     """The round that has left the model; 0 is the start."""
     model: Path
-    """Its folder."""
     folder: Path
-    """The folder of the round."""
 
     @property
     def values(self) -> Path:
-        """Every measure, row by row."""
         return self.folder / "measured.json"
 
     @property
     def answers(self) -> Path:
-        """Its answers to the held-out prompts, where there are some."""
         return self.folder / "held-out.jsonl"
 
 

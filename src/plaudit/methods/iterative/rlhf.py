@@ -97,11 +97,9 @@ class RlhfRound:
     number: int
     """The first is 1."""
     folder: Path
-    """Its folder."""
     generator: Path
     """The policy that generates the answers which are compared: that of the round before."""
     model: Path
-    """The policy that it improves."""
     previous_reward: Path | None
     """The reward of the round before; None in the first."""
     reward: Path
@@ -109,12 +107,10 @@ class RlhfRound:
 
     @property
     def answers(self) -> Path:
-        """All answers that were drawn."""
         return self.folder / "answers.jsonl"
 
     @property
     def comparisons(self) -> Path:
-        """The file of this round's comparisons."""
         return self.folder / "comparisons.jsonl"
 
     @property
@@ -134,21 +130,16 @@ class RlhfRound:
 
     @property
     def reward_run(self) -> Path:
-        """The training of its reward."""
         return self.folder / "reward"
 
     @property
     def policy_run(self) -> Path:
-        """The training of its policy."""
         return self.folder / "policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonFigures:
-    """The figures of a round's comparisons, part of a line of ``rounds.jsonl``.
-
-    Example: ``ComparisonFigures(round=1, prompts=100, pairs=96, …).sentence``
-    """
+    """The figures of a round's comparisons, part of a line of ``rounds.jsonl``."""
 
     round: int
     """The first is 1."""
@@ -167,7 +158,6 @@ class ComparisonFigures:
 
     @property
     def sentence(self) -> str:
-        """The figures in a line, for the user."""
         return (
             f"round {self.round}: {self.pairs} pairs of answers to {self.prompts} prompts, {self.ties} ties, "
             f"{self.unjudged} without a verdict; {self.train} comparisons are trained, {self.held_out} of "
@@ -177,17 +167,13 @@ class ComparisonFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningFigures:
-    """The figures of a round's reward and policy; None where there was nothing to measure them by.
-
-    Example: ``LearningFigures(round=2, old_on_new=0.61, old_held_out=0.58, …).sentence``
-    """
+    """The figures of a round's reward and policy; None where there was nothing to measure them by."""
 
     round: int
     """The first is 1."""
     old_on_new: float | None
     """How often the reward of the round before is right on all new comparisons."""
     old_held_out: float | None
-    """The same on those of them that are held out."""
     new_held_out: float | None
     """How often the new reward is right on these."""
     reward: float | None
@@ -197,7 +183,6 @@ class LearningFigures:
 
     @property
     def sentence(self) -> str:
-        """The figures in a line, for the user."""
         words: list[str] = []
         if self.old_on_new is not None:
             words.append(f"the last reward is right on {self.old_on_new:.0%} of the new comparisons")
@@ -218,12 +203,10 @@ def prompts_file(config: RlhfConfig) -> Path:
 
 
 def held_out_file(config: RlhfConfig) -> Path:
-    """The held-out prompts in the same way, where they have a file."""
     return config.out / "held-out-prompts.jsonl"
 
 
 def rlhf_round(config: RlhfConfig, number: int) -> RlhfRound:
-    """A round by its number."""
     rounds_folder = config.out / "rounds"
     newest = rounds_folder / str(number - 1) / "policy" / "model" if number > 1 else config.model
     return RlhfRound(
@@ -237,7 +220,6 @@ def rlhf_round(config: RlhfConfig, number: int) -> RlhfRound:
 
 
 def reward_config(config: RlhfConfig, this_round: RlhfRound) -> RewardConfig:
-    """The config of the round's reward run."""
     settings = config.reward_run
     run_fields: dict[str, Any] = {name: getattr(config, name) for name in _SHARED_SETTINGS}
     run_fields |= {
@@ -261,7 +243,6 @@ def reward_config(config: RlhfConfig, this_round: RlhfRound) -> RewardConfig:
 
 
 def policy_config(config: RlhfConfig, this_round: RlhfRound) -> PolicyConfig:
-    """The config of the round's policy run."""
     round_fields = {"model", "prompts", *FIELDS_OF_FILE, "held_out", "out", "reference"}
     shared = {field.name for field in fields(RlhfConfig) if field.init and field.name not in round_fields}
     run_fields: dict[str, Any] = {

@@ -53,11 +53,9 @@ class ScoredAnswer:
     """
 
     text: str
-    """The answer's text."""
     tokens: int
     """How many tokens were generated."""
     ended: bool
-    """Whether it ended by itself, and was not cut."""
     score: float | None
     """The reward's score; None is no verdict."""
 
@@ -67,9 +65,7 @@ class PromptSource(Protocol):
     """The settings that say where prompts are and how to read them."""
 
     @property
-    def prompts(self) -> Path:
-        """The path of the file of prompts."""
-        ...
+    def prompts(self) -> Path: ...
 
     @property
     def format(self) -> str | None:
@@ -77,9 +73,7 @@ class PromptSource(Protocol):
         ...
 
     @property
-    def rows(self) -> RowSettings:
-        """How it is read."""
-        ...
+    def rows(self) -> RowSettings: ...
 
     @property
     def read_options(self) -> ReadOptions:
@@ -197,9 +191,7 @@ class LoopRound:
     number: int
     """The first is 1."""
     folder: Path
-    """Its folder."""
     model: Path
-    """The model that it trains."""
     generator: Path
     """The model that generates its completions."""
     generated_in: int
@@ -209,12 +201,10 @@ class LoopRound:
 
     @property
     def rows(self) -> Path:
-        """The file of rows that it trains on."""
         return self.folder / "rows.jsonl"
 
     @property
     def run(self) -> Path:
-        """The run folder of its training."""
         return self.folder / "run"
 
     @property
@@ -225,19 +215,14 @@ class LoopRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundFigures:
-    """The figures of a round's generation and selection, a line of ``rounds.jsonl``.
-
-    Example: ``RoundFigures(round=1, answers=640, …).sentence``
-    """
+    """The figures of a round's generation and selection, a line of ``rounds.jsonl``."""
 
     round: int
     """The first is 1."""
     drawn: int
-    """The round in which the answers were drawn."""
     prompts: int
     """How many were asked."""
     answers: int
-    """How many answers there are."""
     unjudged: int
     """Answers without a verdict."""
     cut: int
@@ -261,7 +246,6 @@ class RoundFigures:
 
     @property
     def sentence(self) -> str:
-        """The figures in a line, for the user."""
         again = "" if self.drawn == self.round else f" of round {self.drawn}"
         words = [f"round {self.round}: {self.answers} answers{again} to {self.prompts} prompts"]
         if self.mean is None or self.chosen is None:
@@ -280,7 +264,6 @@ class RoundFigures:
 
 
 def loop_round(facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, number: int) -> LoopRound:
-    """The round of this number."""
     # Without improve steps (n − 1) mod n is n − 1: each round draws for itself and has the next threshold.
     rounds_folder, stage = config.out / "rounds", (number - 1) % (settings.improves or number)
     generated_in = number - stage if settings.improves else number

@@ -301,7 +301,6 @@ _ROUND_FIELDS = ("model", "data", "out", *FIELDS_OF_FILE)
 def refuse_unused_preference_settings(
     facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig
 ) -> None:
-    """Raise for preference settings that the round's algorithm does not have."""
     if facts.pairs:
         preference_algorithm(settings.teach or facts.trainer, **preference_settings(config))
 
@@ -309,7 +308,6 @@ def refuse_unused_preference_settings(
 def train_round(
     facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, this_round: LoopRound
 ) -> None:
-    """Train on the rows of a round, or resume that training."""
     fields_of_run: dict[str, Any] = {
         field.name: getattr(config, field.name)
         for field in fields(RunConfig)

@@ -39,7 +39,6 @@ class Measure:
 
     @property
     def mean(self) -> float | None:
-        """The mean of the rows that have a value."""
         known = [value for value in self.values if value is not None]
         return sum(known) / len(known) if known else None
 
@@ -52,7 +51,6 @@ class Fall:
     """
 
     name: str
-    """The measure."""
     best: int
     """The place of the best round in the history."""
     gap: float
@@ -60,7 +58,6 @@ class Fall:
     p: float
     """The one-sided chance of so large a fall where nothing changes."""
     level: float
-    """What it has to be below."""
 
 
 def best_place(history: Sequence[Measure]) -> int:

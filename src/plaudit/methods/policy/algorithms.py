@@ -474,7 +474,6 @@ def nash_md(
 
 
 def _grpo_without_kl(clip_low: float, clip_high: float, group_size: int) -> PolicyAlgorithm:
-    """GRPO as its successors took it on."""
     return replace(grpo(0.0, clip_low, clip_high, group_size), loss_kl=None)
 
 

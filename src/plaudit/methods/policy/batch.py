@@ -32,18 +32,13 @@ OLD_TOP_TOKENS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperienceTensors:
-    """The per-token tensors of a round, computed before its first update; 0 outside the completion mask.
-
-    Example: ``ExperienceTensors(old_logp_NT=…, ref_logp_NT=…, advantage_NT=…, value_NT=…,
-        return_NT=…, weight_NT=…)``
-    """
+    """The per-token tensors of a round, computed before its first update; 0 outside the completion mask."""
 
     old_logp_NT: Float[Tensor, "N T"]
     """log π of the policy that the round begins with."""
     ref_logp_NT: Float[Tensor, "N T"]
     """The reference's log-prob of each token."""
     advantage_NT: Float[Tensor, "N T"]
-    """The advantage of each token."""
     value_NT: Float[Tensor, "N T"]
     """The critic's value before the first update."""
     return_NT: Float[Tensor, "N T"]
@@ -65,7 +60,6 @@ class ExperienceTensors:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """Those that there are, by their names."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -78,7 +72,6 @@ class GroupRef:
     """
 
     group: int
-    """The group's index in the round."""
     tokens: int
     """How many tokens its forward pass has."""
     is_counted: bool = True
@@ -93,9 +86,7 @@ class FirstPass:
     """
 
     groups: Sequence[GroupRef]
-    """The micro-batch."""
     scores: TokenScores | None = None
-    """The policy's."""
     value_NT: Float[Tensor, "N T"] | None = None
     """The values of a critic that is a model of its own."""
 
@@ -110,19 +101,13 @@ class FirstPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """All completions of a round with their tensors; the same on every rank.
-
-    Example: ``Round(number=1, examples=(…,), experience=ExperienceTensors(…), metrics=(…,), max_tokens=128)``
-    """
+    """All completions of a round with their tensors; the same on every rank."""
 
     number: int
     """Counted from 1 over the run."""
     examples: tuple[Example, ...]
-    """Each prompt with its answers."""
     experience: ExperienceTensors
-    """The per-token tensors."""
     metrics: tuple[Metric, ...]
-    """The metrics that are reported with each of its updates."""
     max_tokens: int
     """The largest number of tokens of a completion."""
     mean_score: float = 0.0
@@ -154,12 +139,10 @@ class Round:
     def rank_microbatches(
         self, groups: Sequence[int], *, ranks: int, tokens_at_once: int
     ) -> tuple[tuple[tuple[GroupRef, ...], ...], ...]:
-        """The micro-batches of these groups, for each rank."""
         refs = [GroupRef(group=group, tokens=self.examples[group].tokens) for group in groups]
         return split_rows(refs, _as_placeholder, ranks=ranks, tokens_at_once=tokens_at_once)
 
     def loss_counts(self, groups: Sequence[int]) -> LossCounts:
-        """How much there is in these groups."""
         examples = [self.examples[group] for group in groups]
         return LossCounts(
             tokens=sum(example.trained_tokens for example in examples),
@@ -168,7 +151,6 @@ class Round:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """The round as tensors, for a checkpoint."""
         record = {
             "number": self.number,
             "longest": self.max_tokens,
@@ -192,7 +174,6 @@ class Round:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Round:
-        """The round that a checkpoint stored."""
         record: dict[str, Any] = json.loads(bytes(tensors["facts"].tolist()))
         return cls(
             number=record["number"],
@@ -285,7 +266,6 @@ def _as_placeholder(ref: GroupRef) -> GroupRef:
 
 
 def _with_counted_mask(example: Example, is_counted: bool) -> Example:
-    """The example, or the same with nothing trained."""
     if is_counted:
         return example
     # Same ids, empty mask: the pass costs what it should and lets collectives match, and adds nothing.

@@ -93,7 +93,6 @@ def _token_rewards(inputs: AdvantageInputs, *, whiten_rewards: bool) -> Tensor:
 
 
 def _first_of(value_NT: Tensor, mask_NT: Tensor) -> Tensor:
-    """Each completion's value at its first token."""
     # argmax gives the first of equal maxima: where the completion's own tokens begin.
     first_N1 = mask_NT.to(value_NT.dtype).argmax(-1, keepdim=True)
     return value_NT.gather(1, first_N1)[:, 0]
@@ -112,7 +111,6 @@ def gae(
 def monte_carlo(
     inputs: AdvantageInputs, /, gamma: Gamma = 1.0, whiten_rewards: WhitenRewards = False
 ) -> Tensor:
-    """Σ γ^k r_{t+k} − V_t."""
     reward_NT = _token_rewards(inputs, whiten_rewards=whiten_rewards)
     return temporal.monte_carlo(reward_NT, inputs.value_NT, inputs.mask_NT, gamma=gamma)
 
@@ -153,19 +151,16 @@ def group_z_of_steps(inputs: AdvantageInputs, /) -> Tensor:
 
 @needs("group")
 def group_mean(inputs: AdvantageInputs, /) -> Tensor:
-    """r − mean of the group."""
     return masked.broadcast_to_tokens(group.centred(inputs.reward_N, inputs.group_N), inputs.mask_NT)
 
 
 @needs("group")
 def leave_one_out(inputs: AdvantageInputs, /) -> Tensor:
-    """r − mean of the other answers."""
     return masked.broadcast_to_tokens(group.leave_one_out(inputs.reward_N, inputs.group_N), inputs.mask_NT)
 
 
 @needs("greedy_baseline")
 def greedy(inputs: AdvantageInputs, /) -> Tensor:
-    """r − r of the likeliest answer."""
     return masked.broadcast_to_tokens(inputs.reward_N - inputs.rival_N, inputs.mask_NT)
 
 
@@ -253,7 +248,6 @@ def cispo(inputs: SurrogateInputs, /, clip_low: ClipLow = 0.2, clip_high: ClipHi
 
 
 def _of_pairs(loss: Callable[..., Tensor], inputs: SurrogateInputs, log_ratio_NT: Tensor) -> Tensor:
-    """The surrogate of a pair of completions, from the log-ratio of each, at all their tokens."""
     better_N = _first_of(inputs.advantage_NT, inputs.mask_NT)
     loss_N = loss(ratios.completion_log_ratio(log_ratio_NT, inputs.mask_NT), better_N)
     # At each of its tokens, so that a mean over them gives the completion's loss again.
@@ -285,7 +279,6 @@ def online_ipo(inputs: SurrogateInputs, /, beta: Beta = 0.05) -> Tensor:
 
 
 def token_ratio(log_ratio_NT: Tensor, mask_NT: Tensor, /) -> Tensor:
-    """Each token's own log-ratio."""
     del mask_NT
     return log_ratio_NT
 
@@ -296,7 +289,6 @@ def answer_ratio(log_ratio_NT: Tensor, mask_NT: Tensor, /) -> Tensor:
 
 
 def answer_token_ratio(log_ratio_NT: Tensor, mask_NT: Tensor, /) -> Tensor:
-    """The same with each token's own gradient."""
     return ratios.sequence_token_log_ratio(log_ratio_NT, mask_NT)
 
 
@@ -313,7 +305,6 @@ def token_mean(loss_NT: Tensor, mask_NT: Tensor, counts: LossCounts, /) -> Tenso
 
 
 def answer_mean(loss_NT: Tensor, mask_NT: Tensor, counts: LossCounts, /) -> Tensor:
-    """Every answer counts the same."""
     return reduce.sequence_mean(loss_NT, mask_NT, completions=counts.completions)
 
 
@@ -496,7 +487,6 @@ def cell_name(kind: str, record: PolicyAlgorithm) -> str:
 
 
 def describe_cells(record: PolicyAlgorithm) -> str:
-    """The cells of an algorithm, in a few words."""
     kl = {"reward": "KL in reward", "loss": "KL in loss", "none": "no KL"}[record.divergence]
     kl = "log-ratios to the reference" if "reference" in needs_of(record.surrogate) else kl
     ratio = cell_name("ratio", record)
@@ -515,7 +505,6 @@ _OF_A_NEED = {
 
 
 def readable_settings(record: PolicyAlgorithm) -> frozenset[str]:
-    """The settings that this algorithm's cells read."""
     # Out with all that depends on a cell or a need; then back in with what this algorithm's cells read.
     conditional = {*_OF_A_NEED["critic"], *_OF_A_NEED["adaptive_penalty"], *_settings_of_named_cells()}
     reads = {*CELLS} - conditional - _OF_A_KL - {"mixture_coef"}

@@ -46,12 +46,9 @@ class EpisodeReward:
     """
 
     name: str
-    """The environment's name."""
     environment: Environment
-    """The environment."""
 
     def parted(self, groups: Sequence[Sequence[Rollout]]) -> ScoresWithParts:
-        """The outcome of every episode, with its parts."""
         outcomes = [
             [rollout.played.outcome for rollout in group if rollout.played is not None] for group in groups
         ]
@@ -79,7 +76,6 @@ class ScoredGroup:
     """
 
     prompt: EncodedPrompt
-    """The prompt."""
     rollouts: tuple[Rollout, ...]
     """The generated completions, token by token."""
     scores: TaskScores
@@ -106,7 +102,6 @@ class ScoredGroup:
         )
 
     def scored_only(self) -> ScoredGroup:
-        """Only the answers that have a verdict."""
         return self.select([score is not None for score in self.scores])
 
 
@@ -197,7 +192,6 @@ class CollectedRollouts:
     generated: int
     """Completions that were generated, those of rivals left out."""
     no_verdict: int
-    """How many of these have no verdict."""
     zero_std: int
     """Groups whose rewards have no spread (zero standard deviation)."""
     all_groups: tuple[ScoredGroup, ...]
@@ -207,7 +201,6 @@ class CollectedRollouts:
 
     @property
     def new_completions(self) -> int:
-        """How many completions are new in this round."""
         return sum(len(group.rollouts) for group in self.groups)
 
     @property
@@ -238,7 +231,6 @@ def step_payments(
 
 
 def _payment_by_token(paid: StepPayments | None) -> Mapping[int, float]:
-    """What is paid at each token at which a step ends, in the order of the tokens."""
     amount_by_token: defaultdict[int, float] = defaultdict(float)
     for end, amount in () if paid is None else zip(paid.ends, paid.paid, strict=True):
         # A token may hold the end of two short steps; it is paid for both.
@@ -261,7 +253,6 @@ def step_metrics(collected: CollectedRollouts) -> dict[str, float]:
 
 
 def reward_part_means(collected: CollectedRollouts) -> dict[str, float]:
-    """The mean of each part of the reward, over the answers that it has a verdict on."""
     names = dict.fromkeys(name for group in collected.groups for name in group.parts)
     means: dict[str, float] = {}
     for name in names:
@@ -285,16 +276,11 @@ class Rival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutCollector:
-    """Generates completions and scores them.
-
-    Example: ``RolloutCollector(sampler=…, reward=load_reward(folder),
-        sampling=…, completions_per_prompt=8, ranks=ranks)``
-    """
+    """Generates completions and scores them."""
 
     sampler: RolloutSampler
     """Generates with the current weights."""
     reward: RewardSource
-    """Scores the completions."""
     sampling: SamplingSettings
     """How answers are drawn; its seed is the run's."""
     completions_per_prompt: int
@@ -418,11 +404,9 @@ class RolloutCollector:
         return [by_index[index] for index in range(len(prompts))]
 
     def _without_rival(self, group: ScoredGroup) -> ScoredGroup:
-        """The group without the rival's completion, which is the last one."""
         return group.select([k < self.completions_per_prompt for k in range(len(group.rollouts))])
 
     def _split_rival(self, group: ScoredGroup) -> tuple[ScoredGroup, ScoredGroup]:
-        """The answers with a verdict, and the rival's where it has one."""
         rival = group.select([k >= self.completions_per_prompt for k in range(len(group.rollouts))])
         return self._without_rival(group).scored_only(), rival.scored_only()
 
@@ -485,7 +469,6 @@ class PassRateCurriculum:
         self._pass_rates = torch.full((len(prompts),), torch.nan, dtype=torch.float64)
 
     def sample_prompts(self, round_number: int, size: int) -> list[int]:
-        """The prompt indices of a round, all different."""
         pass_rates = self._pass_rates.nan_to_num(0.5)
         # 4p(1 − p) is the variance of a pass, scaled to 1 at p = ½, where answers differ most.
         weight = (4 * pass_rates * (1 - pass_rates)).clamp(min=MIN_PROMPT_WEIGHT)
@@ -498,7 +481,6 @@ class PassRateCurriculum:
         return key.topk(min(size, len(weight))).indices.tolist()
 
     def record_scores(self, groups: Sequence[ScoredGroup]) -> None:
-        """Record the newest pass rate of each prompt."""
         for group in groups:
             scores = [score for score in group.scores if score is not None]
             if scores:
@@ -506,11 +488,9 @@ class PassRateCurriculum:
                 self._pass_rates[self._row[group.prompt.id]] = passed / len(scores)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The pass rates, for a checkpoint."""
         return {"rate": self._pass_rates.clone()}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the pass rates."""
         self._pass_rates = tensors["rate"].clone()
 
 
@@ -522,11 +502,8 @@ class ReplayedGroup:
     """
 
     round_number: int
-    """The round in which it was generated."""
     row: int
-    """The index of its prompt."""
     group: ScoredGroup
-    """Its answers with their scores."""
 
 
 class ReplayBuffer:
@@ -557,7 +534,6 @@ class ReplayBuffer:
         return tuple(entry.group for entry in replayed)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The stored groups as tensors."""
         rows = [
             [entry.round_number, entry.row, group_as_json(entry.row, entry.group)] for entry in self._groups
         ]

@@ -81,7 +81,6 @@ class DrawSettings:
         self.sampling(0)
 
     def sampling(self, seed: int) -> SamplingSettings:
-        """The settings as a sampler takes them, with this seed."""
         return SamplingSettings(
             temperature=self.temperature,
             top_k=self.top_k,

@@ -70,11 +70,8 @@ class MixtureScorer:
     """
 
     policy: ModelReference
-    """The trained policy."""
     reference: FullDistributionReference
-    """The reference."""
     reference_share: int | float
-    """The reference's share of the mixture."""
 
     def logp(self, batch: TokenBatch) -> Float[Tensor, "N T"]:
         """log π_m of the trained tokens, from both distributions over the whole vocabulary."""
@@ -198,9 +195,7 @@ class ScoringModels:
     """
 
     policy: Policy
-    """The trained policy."""
     reference: Reference
-    """The reference of the KL."""
     critic: RewardModel | ValueHead | None
     """The critic, or None where the algorithm needs none."""
     temperature: int | float
@@ -234,30 +229,21 @@ class ImportanceWeighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperienceMaker:
-    """Turns the rollouts of a round into training tensors.
-
-    Example: ``ExperienceMaker(row=row, models=models, shaper=shaper, ranks=ranks,
-        …).make_round(collected, …)``
-    """
+    """Turns the rollouts of a round into training tensors."""
 
     row: PolicyAlgorithm
-    """The algorithm."""
     models: ScoringModels
-    """The models that score rollouts."""
     shaper: ScoreShaper
     """Shapes scores before they become rewards."""
     ranks: Ranks
     """This process among its peers."""
     tokens_at_once: int
-    """The most tokens of one micro-batch."""
     minibatches: int
     """Updates per epoch over a round."""
     epochs: int
-    """Epochs over a round."""
     max_tokens: int
     """The largest number of tokens of a completion."""
     weighting: ImportanceWeighting
-    """Importance weighting."""
     reference_share: int | float = 0.0
     """The reference's share in the mixture that answers are drawn from; 0: the policy alone draws them."""
 
@@ -543,7 +529,6 @@ class ExperienceMaker:
         return logp_NT, value_NT, old
 
     def _critic_scores(self, rollout_round: Round, microbatches: RankMicrobatches) -> Tensor:
-        """The values of a critic that is a model of its own."""
         first, critic = rollout_round.first_pass, self.models.critic
         assert isinstance(critic, RewardModel)
 

@@ -57,30 +57,20 @@ PROMPTS_PER_BATCH = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutEvaluator:
-    """Generates, scores and measures completions of held-out prompts.
-
-    Example: ``HeldOutEvaluator(sampler=…, reward=…, judge=None, models=…, sampling=…,
-        completions_per_prompt=1, …).evaluate(check_interrupt)``
-    """
+    """Generates, scores and measures completions of held-out prompts."""
 
     sampler: RolloutSampler
     """Generates with the current policy."""
     reward: RewardSource
-    """The training reward."""
     judge: Reward | None
     """An independent judge that is never trained against."""
     models: ScoringModels
-    """Policy and reference."""
     sampling: SamplingSettings
-    """How answers are drawn."""
     prompts: Sequence[EncodedPrompt]
-    """The held-out prompts."""
     completions_per_prompt: int
-    """Completions per prompt."""
     ranks: Ranks
     """This process among its peers."""
     tokens_at_once: int
-    """The most tokens of one micro-batch."""
 
     def evaluate(self, check_interrupt: InterruptCheck) -> Sequence[Metric]:
         """The held-out metrics over all ranks, each of which evaluates its share of the prompts."""
@@ -211,9 +201,7 @@ class RolloutTrial:
     """
 
     rounds: RolloutRounds
-    """The rounds of the run."""
     models: ScoringModels
-    """The models that score their answers."""
 
     def small_round(self) -> TrialRound | None:
         """A round of two prompts with short answers; None where all of them are left out."""

@@ -53,9 +53,7 @@ class KlControl:
     schedule: Literal["fixed", "proportional", "doubling"] = "fixed"
     """Fixed, proportional to the KL (Ziegler et al. 2019), or doubling and halving (PPO)."""
     start_coefficient: int | float = 0.0
-    """The initial coefficient."""
     target_kl: int | float = 0.0
-    """The target KL."""
     horizon: int | float = 10_000
     """Completions over which the proportional controller makes up the whole error."""
     stop_at: int | float = 0.0
@@ -74,25 +72,21 @@ class RoundMemory:
     score_count: int = 0
     """How many scores there were so far."""
     mean_score: float = 0.0
-    """The mean score so far."""
     stopped_round: int = 0
     """The newest round that was ended early."""
     idle_round: int = 0
     """The newest round that had nothing to learn."""
     rounds_without_verdict: int = 0
-    """Rounds in a row without a usable verdict."""
     rounds_without_signal: int = 0
     """Rounds since the beginning in which no prompt told two answers apart; −1 once one has."""
 
     def to_numbers(self) -> list[float]:
-        """The state as numbers, for a checkpoint."""
         counts = (self.score_count, self.stopped_round, self.idle_round)
         in_a_row = (self.rounds_without_verdict, self.rounds_without_signal)
         return [self.beta, self.mean_score, *map(float, counts + in_a_row)]
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float]) -> RoundMemory:
-        """The state from a checkpoint's numbers."""
         beta, mean, *counts = numbers
         # A checkpoint of an earlier version does not say whether a prompt has told two answers apart.
         scores, stopped, idle, bad, flat = map(int, counts if len(counts) == 5 else [*counts, -1])
@@ -112,9 +106,7 @@ class RolloutSource(Protocol):
     """Where the rounds of a run come from: drawn here by the policy, or handed on by whatever drew them."""
 
     @property
-    def updates_per_round(self) -> int:
-        """The steps that a round is learnt from."""
-        ...
+    def updates_per_round(self) -> int: ...
 
     def rounds(self, first: int, batch_rows: BatchRows) -> Iterator[Round | None]:
         """The rounds from this number on; None in place of one from which nothing can be learnt."""
@@ -143,24 +135,16 @@ def policy_updates(
 
 @dataclass(kw_only=True)
 class RolloutRounds:
-    """The rounds of a run that draws its own answers, as state beside the weights.
-
-    Example: ``RolloutRounds(prompts=rows.train, collector=…, experience=…,
-        kl_control=KlControl(), ranks=…, seed=0)``
-    """
+    """The rounds of a run that draws its own answers, as state beside the weights."""
 
     prompts: Sequence[EncodedPrompt]
-    """All training prompts."""
     collector: RolloutCollector
-    """Generates and scores rollouts."""
     experience: ExperienceMaker
     """Makes training tensors of scored rollouts."""
     kl_control: KlControl
-    """The schedule of the KL coefficient."""
     ranks: Ranks
     """This process among its peers."""
     seed: int
-    """The seed of the shuffle within rounds."""
     weights: WeightsVersion = field(default_factory=WeightsVersion)
     """Counts how often the policy's weights have moved."""
     extra_microbatches: Callable[[int], Sequence[AnyMicrobatch]] = field(default=lambda step: ())
@@ -172,17 +156,14 @@ class RolloutRounds:
     curriculum: PassRateCurriculum | None = None
     """Samples the prompts of a round; without it they come in order."""
     replay: ReplayBuffer | None = None
-    """The replay buffer, if any."""
 
     def __post_init__(self) -> None:
-        """Begin without a round."""
         self.memory = RoundMemory(beta=float(self.kl_control.start_coefficient))
         self.current: Round | None = None
         self.objection = ""
 
     @property
     def updates_per_round(self) -> int:
-        """Updates per round."""
         return self.experience.epochs * self.experience.minibatches
 
     def rounds(self, first: int, batch_rows: BatchRows) -> Iterator[Round | None]:
@@ -284,7 +265,6 @@ class RolloutRounds:
         return float(values_of(merge_over_ranks(metrics, self.ranks))["kl"])
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The state between rounds, and the round that is under way."""
         tensors = {"memory": torch.tensor(self.memory.to_numbers(), dtype=torch.float64)}
         for part in (self.curriculum, self.replay, self.current):
             tensors |= {} if part is None else part.tensors()

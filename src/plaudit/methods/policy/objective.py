@@ -46,7 +46,6 @@ class ActorCritic(nn.Module):
     """The trained module: the policy, and the critic where the algorithm has one."""
 
     def __init__(self, policy: Policy, critic: RewardModel | ValueHead | None) -> None:
-        """Both are on their device."""
         super().__init__()
         self.policy = policy
         self.critic = critic
@@ -54,28 +53,19 @@ class ActorCritic(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyMicrobatch:
-    """Groups that go through the model together (one micro-batch of a minibatch).
-
-    Example: ``PolicyMicrobatch(round=round, groups=(GroupRef(group=0, tokens=90),),
-        counts=LossCounts(…), is_first_update=True)``
-    """
+    """Groups that go through the model together (one micro-batch of a minibatch)."""
 
     round: Round
-    """The round that they belong to."""
     groups: tuple[GroupRef, ...]
-    """The groups of this micro-batch."""
     counts: LossCounts
     """How much there is in the **whole** minibatch, over all pieces and ranks."""
     is_first_update: bool
-    """Whether this is the round's first update, before the policy changed."""
     is_only_update: bool
     """Whether the round has a single update and π_old is not computed: it is the policy itself."""
     kl_penalty: int | float = 0.0
-    """The coefficient of the adaptive KL penalty."""
 
     @property
     def tokens(self) -> int:
-        """How many tokens have to be computed."""
         return sum(ref.tokens for ref in self.groups)
 
     def rows(self) -> tuple[PolicyMicrobatch, ...]:
@@ -215,7 +205,6 @@ def _old_kl_reader(experience: ExperienceTensors, temperature: int | float) -> S
 def _token_losses(
     row: PolicyAlgorithm, inputs: SurrogateInputs, experience: ExperienceTensors, entropy_NT: Tensor | None
 ) -> Tensor:
-    """The surrogate of each token, with the divergence and the entropy bonus where the row has them."""
     # π_old / μ corrects what was sampled; the divergence and the entropy below are π's own, unweighted.
     loss_NT = row.surrogate(inputs) * experience.weight_NT
     if row.loss_kl is not None:

@@ -29,17 +29,12 @@ from plaudit.tensors.needs import needs_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageInputs:
-    """The inputs of advantage functions: all completions of a round, before the first update.
-
-    Example: ``AdvantageInputs(score_N=…, kl_NT=…, kl_coefficient=0.05, value_NT=…, rival_N=…, …)``
-    """
+    """The inputs of advantage functions: all completions of a round, before the first update."""
 
     score_N: Float[Tensor, " N"]
-    """The shaped score of each completion."""
     kl_NT: Float[Tensor, "N T"]
     """log π − log π_ref of each token; 0 where the divergence is not in the reward."""
     kl_coefficient: int | float
-    """The KL coefficient."""
     value_NT: Float[Tensor, "N T"]
     """V before each token; 0 without a critic."""
     rival_N: Float[Tensor, " N"]
@@ -47,11 +42,9 @@ class AdvantageInputs:
     mean_score: Float[Tensor, " N"] | int | float
     """The mean score of earlier rounds; in the first one, for each answer, that of the others."""
     mask_NT: Bool[Tensor, "N T"]
-    """Which tokens are the policy's."""
     group_N: Int[Tensor, " N"]
     """Which prompt each answers, counted from 0."""
     finished_N: Bool[Tensor, " N"]
-    """Which ended by themselves."""
     paid_NT: Float[Tensor, "N T"]
     """What of the score is paid before the last token, where a step ends there; 0 without steps."""
     end_NT: Bool[Tensor, "N T"]
@@ -76,27 +69,20 @@ class AdvantageInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurrogateInputs:
-    """The inputs of surrogate functions: one micro-batch under the current policy.
-
-    Example: ``SurrogateInputs(logp_NT=…, log_ratio_NT=…, ratio_NT=…, advantage_NT=…, …)``
-    """
+    """The inputs of surrogate functions: one micro-batch under the current policy."""
 
     logp_NT: Float[Tensor, "N T"]
     """log π of each token, with its gradient."""
     log_ratio_NT: Float[Tensor, "N T"]
-    """log π − log π_old, with its gradient."""
     ratio_NT: Float[Tensor, "N T"]
     """π / π_old of the token, or of its answer where the algorithm has it so."""
     advantage_NT: Float[Tensor, "N T"]
-    """The advantage, without gradient."""
     old_kl_NT: Float[Tensor, "N T"]
     """KL(π_old ‖ π) at each token, by e^ρ − 1 − ρ, with its gradient."""
     ref_log_ratio_NT: Float[Tensor, "N T"]
     """log π − log π_ref, with its gradient; log π − log π_old where there is no reference."""
     mask_NT: Bool[Tensor, "N T"]
-    """Which tokens are the policy's."""
     kl_penalty: int | float
-    """The coefficient of the penalty, where it is adapted."""
     whole_old_kl_NT: Float[Tensor, "N T"] | None = None
     """KL(π_old ‖ π) of the whole distributions, without gradient, for surrogates that need it."""
 
@@ -109,11 +95,8 @@ class LossCounts:
     """
 
     tokens: int
-    """Tokens that are the policy's."""
     completions: int
-    """Completions."""
     max_tokens: int
-    """The most tokens that an answer may have."""
 
 
 Advantage = Callable[[AdvantageInputs], Tensor]

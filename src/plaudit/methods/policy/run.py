@@ -86,7 +86,6 @@ class RolloutSources:
     """
 
     prompts: Sequence[EncodedPrompt]
-    """The prompts to sample completions of."""
     sampler: RolloutSampler
     """Generates completions from the policy, alone or in turns with an environment."""
     weights: WeightsVersion = field(default_factory=WeightsVersion)
@@ -100,7 +99,6 @@ class RolloutSources:
 
     @property
     def mixture_or_policy(self) -> RolloutSampler:
-        """The mixture's sampler where there is one, else the policy's."""
         return self.mixture_sampler or self.sampler
 
 
@@ -280,19 +278,13 @@ class PreparedRun:
     """
 
     algorithm: PolicyAlgorithm
-    """The algorithm with its settings."""
     rows: Rows[EncodedPrompt]
-    """The prompts that are trained, and those that never are."""
     actor: ActorCritic
-    """What is trained."""
     models: ScoringModels
     """Policy, reference and critic, which score tokens."""
     reference: PreparedReference
-    """What comes with the reference."""
     rounds: RolloutRounds
-    """What it learns from."""
     evaluator: HeldOutEvaluator
-    """The evaluation on held-out prompts."""
 
 
 def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> PreparedRun:
@@ -375,7 +367,6 @@ def _rollout_notes(
 def _make_mixture_sampler(
     algorithm: PolicyAlgorithm, sampler: LocalSampler | ProcessSampler, models: ScoringModels
 ) -> LocalSampler | None:
-    """The sampler of the mixture with the reference, where the row has one."""
     share = algorithm.mixture_coef
     if not share:
         return None
@@ -412,7 +403,6 @@ def prepare_policy_run(
 
 
 def make_job(prepared: PreparedRun, config: PolicyConfig, run: Run) -> TrainingJob[AnyMicrobatch]:
-    """The prepared run as the training loop takes it."""
     train, held_out_prompts = prepared.rows.train, prepared.rows.held_out
     objective = _make_objective(prepared, config)
     critic = prepared.actor.critic

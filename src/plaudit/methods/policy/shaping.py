@@ -177,7 +177,6 @@ class ScoreShape:
     drop_truncated: bool = False
     """Whether truncated completions are left out of the loss."""
     per_token: int | float = 0.0
-    """The penalty of a token."""
     low: int | float | None = None
     """The lower clipping bound."""
     high: int | float | None = None
@@ -231,7 +230,6 @@ class ScoreShaper:
         return paid_NT, end_NT
 
     def loss_mask(self, finished_N: Bool[Tensor, " N"]) -> Bool[Tensor, " N"]:
-        """The mask of completions that stay in the loss."""
         return finished_N if self._settings.drop_truncated else torch.ones_like(finished_N)
 
     def after_step(self, step: int, metrics: Mapping[str, Number]) -> None:
@@ -239,7 +237,6 @@ class ScoreShaper:
         del step, metrics
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The running scale."""
         return {"none": torch.zeros(1)} if self._scale is None else self._scale.tensors()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
@@ -254,11 +251,7 @@ def _value_or(value: int | float | None, other: float) -> int | float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepScoredCompletions:
-    """Scores of whole completions, and the payments of their steps.
-
-    Example: ``ProcessReward(process_reward=process, tariff=StepPayRule(pay="min"),
-        step_ends=…).score_steps(tasks, groups).whole.rows``
-    """
+    """Scores of whole completions, and the payments of their steps."""
 
     completion_scores: ScoresWithParts
     """The scores of whole answers: all payments, and the outcome's score where there is one."""
@@ -275,17 +268,14 @@ class ProcessReward:
     """
 
     process_reward: StepScoringReward
-    """Scores steps."""
     tariff: StepPayRule
     """How scores become payments."""
     step_ends: Callable[[Rollout], tuple[int, ...]]
-    """The last token of each step."""
     outcome_reward: Reward | None = None
     """Scores whole completions in addition."""
 
     @property
     def name(self) -> str:
-        """The name in tables and reports."""
         return (
             self.process_reward.name
             if self.outcome_reward is None

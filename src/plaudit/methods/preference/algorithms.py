@@ -553,7 +553,6 @@ def _refuse(algorithm_name: str, unread: list[str]) -> None:
 
 
 def _mixed_parts(mix: tuple[str, ...], beta: float) -> list[tuple[float, PreferenceAlgorithm]]:
-    """The losses of a mix, each with its weight and this β."""
     parts: list[tuple[float, PreferenceAlgorithm]] = []
     for item in mix:
         name, sign, weight = item.partition("=")

@@ -112,14 +112,12 @@ def with_cells(record: AnyPreferenceAlgorithm, cells: Mapping[str, Any]) -> AnyP
 
 
 def readable_cells(record: AnyPreferenceAlgorithm) -> frozenset[str]:
-    """The cells that this algorithm reads."""
     unread = record.unread | (frozenset() if "reference" in record.needs else OF_A_REFERENCE)
     # Only algorithms of pairs have a weight.
     return frozenset(CELLS) - unread - (frozenset() if hasattr(record, "weight") else OF_PAIRS)
 
 
 def link_of(name: LinkName, alpha: float | None) -> LogRatioLink:
-    """The link of a divergence."""
     if alpha is not None and name != "alpha":
         raise UserError("link_alpha is of one link: add --link alpha")
     if name == "alpha":

@@ -43,17 +43,12 @@ CHECKED_ROWS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialCheck:
-    """The loss and the largest log-ratio before the first step.
-
-    Example: ``InitialCheck(loss=0.6931, max_log_ratio=0.0, sentence="at the start …")``
-    """
+    """The loss and the largest log-ratio before the first step."""
 
     loss: float
-    """The mean loss of the checked rows."""
     max_log_ratio: float
     """The largest |log π − log π_ref| of a token."""
     sentence: str
-    """Both as a sentence for the user."""
 
 
 def check_initial_loss(

@@ -50,9 +50,7 @@ class PairIndex:
     """
 
     chosen_B: Tensor
-    """The index of the preferred completion."""
     rejected_B: Tensor
-    """The index of the other one."""
     chosen_better_B: Tensor
     """The probability that the first is better: ½ to 1."""
     weight_B: Tensor
@@ -62,7 +60,6 @@ class PairIndex:
     is_certain: bool
     """Whether the first is surely better in every pair."""
     origins: tuple[str, ...]
-    """File and row of each pair."""
 
 
 def index_pairs(rows: Sequence[JudgedRow], reference_tensor: Tensor, *, ties: bool = True) -> PairIndex:
@@ -120,7 +117,6 @@ class PreferenceMicrobatch:
     """
 
     judged: tuple[JudgedRow, ...]
-    """The rows."""
     total_rows: int
     """Rows (of single answers: answers) of the **whole** batch, over all micro-batches and ranks."""
     context: BatchContext = field(default_factory=BatchContext)
@@ -128,7 +124,6 @@ class PreferenceMicrobatch:
 
     @property
     def tokens(self) -> int:
-        """How many tokens have to be computed."""
         return sum(row.tokens for row in self.judged)
 
     def rows(self) -> tuple[PreferenceMicrobatch, ...]:
@@ -165,9 +160,7 @@ class ScoringModels:
     """
 
     policy: Policy
-    """The trained policy."""
     reference: Reference
-    """The reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +171,9 @@ class ScoredBatch:
     """
 
     batch: TokenBatch
-    """The tokens."""
     logp_NT: Tensor
     """The policy's log-probs."""
     ref_logp_NT: Tensor
-    """The reference's."""
     repeat_NT: Tensor | None
     """log Σ_v π(v)², where a weight needs it."""
 
@@ -339,7 +330,6 @@ def _pair_weights(row: PreferenceAlgorithm, scored: ScoredBatch, pairs: PairInde
 
 
 def _answer_nll(scored: ScoredBatch) -> Tensor:
-    """−log π per token of each answer."""
     # A muted row has no trained token: 0 / 0 would be NaN even under a weight of 0.
     length_N = scored.batch.mask_NT.sum(-1).clamp(min=1)
     return -masked_sum_rows(scored.logp_NT, scored.batch.mask_NT) / length_N
@@ -385,7 +375,6 @@ def _side_metrics(row: RowT, name: str, side: CompletionLogps, which_D: Tensor) 
 
 
 def _counted_completions(microbatch: PreferenceMicrobatch) -> list[bool]:
-    """Whether each completion counts."""
     return [row.counts for row in microbatch.judged for _ in row.example.completions]
 
 
@@ -434,19 +423,13 @@ MismatchedExamples = Mapping[Example, Example]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferenceBatcher:
-    """Divides batches into micro-batches and computes their batch-wide context.
-
-    Example: ``PreferenceBatcher(row=row, models=models, ranks=ranks, …).microbatches(rows)``
-    """
+    """Divides batches into micro-batches and computes their batch-wide context."""
 
     row: AnyPreferenceAlgorithm
-    """The algorithm."""
     models: ScoringModels
-    """Policy and reference."""
     ranks: Ranks
     """This process among its peers."""
     tokens_at_once: int
-    """The most tokens of one micro-batch."""
     ties: bool = True
     """Whether equal ranks are pairs too."""
     running_mean: RunningMean | None = None

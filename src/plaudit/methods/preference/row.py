@@ -63,7 +63,6 @@ class _SharedCells:
     """The cells that algorithms of pairs and of single answers share."""
 
     beta: float
-    """What Δ is multiplied with to be a reward."""
     log_prob: LogpReduction = sum_logps
     """How an answer's tokens become one log-prob."""
     link: LogRatioLink = reverse_kl_link
@@ -77,11 +76,8 @@ class _SharedCells:
     parts: int = 1
     """In how many parts the data is learnt where the run does not say."""
     name: str = "own"
-    """What the command calls it."""
     formula: str = "a loss of your own"
-    """What is minimised."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The settings that it was made with."""
 
     def completion_logps(self, logp_B: Tensor, ref_logp_B: Tensor, length_B: Tensor) -> CompletionLogps:
         """The log-probs of completions with their reference, lengths and Δ, as losses read them."""

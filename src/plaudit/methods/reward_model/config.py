@@ -132,7 +132,6 @@ class RewardSettings:
     """Demonstrations that shall score 0 on average; kept in the model folder."""
 
     def __post_init__(self) -> None:
-        """Refuse what no chance can be."""
         _check_range("reward.smoothing", self.smoothing, 0.0, 0.5)
         _check_range("reward.noise", self.noise, 0.0, 1.0)
         _check_range("reward.tie_probability", self.tie_probability, 0.0, 1.0)

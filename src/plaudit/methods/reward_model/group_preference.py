@@ -54,9 +54,7 @@ class GroupItems:
     """
 
     name: str
-    """The group."""
     embedding_BKH: Float[Tensor, "B K H"]
-    """Of each answer."""
     shown_BK: Float[Tensor, "B K"]
     """The preferences as a context shows them."""
     label_BK: Float[Tensor, "B K"]
@@ -64,7 +62,6 @@ class GroupItems:
 
     @property
     def size(self) -> int:
-        """How many items there are."""
         return self.embedding_BKH.shape[0]
 
 
@@ -131,9 +128,7 @@ class Episode:
     """
 
     group: int
-    """Which of the groups."""
     context: tuple[int, ...]
-    """Items that are shown."""
     targets: tuple[int, ...]
     """Items to predict, never one that is shown."""
 
@@ -168,17 +163,13 @@ class EpisodeBatch:
     """
 
     context: GroupContext
-    """What is shown."""
     target_EBKH: Float[Tensor, "E B K H"]
-    """Embeddings of what is asked."""
     label_EBK: Float[Tensor, "E B K"]
-    """What the group said of it."""
     mask_EB: Bool[Tensor, "E B"]
     """False where an episode has fewer targets."""
 
 
 def collate_episodes(groups: Sequence[GroupItems], episodes: Sequence[Episode]) -> EpisodeBatch:
-    """The tensors of some episodes."""
     context_EMKH, shown_EMK, _, mask_EM = _pad_items(
         groups, [(episode.group, episode.context) for episode in episodes]
     )
@@ -253,7 +244,6 @@ class GroupMicrobatch:
     """
 
     episodes: tuple[Episode, ...]
-    """The episodes of this micro-batch."""
     total_targets: int
     """Targets of the **whole** step, over all ranks: the denominator."""
     is_counted: bool = True
@@ -357,10 +347,7 @@ def _accuracy_metric(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedRow:
-    """A comparison as tokens, with the group that judged it.
-
-    Example: ``GroupedRow(example=Example(...), probability=1.0, group="pilots")``
-    """
+    """A comparison as tokens, with the group that judged it."""
 
     example: Example
     """The tokens: the preferred answer first."""
@@ -371,12 +358,10 @@ class GroupedRow:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """The prompt's tokens."""
         return self.example.prompt
 
     @property
     def prompt_id(self) -> str:
-        """The content hash of the prompt."""
         return self.example.prompt_id
 
 
@@ -451,7 +436,6 @@ def _encode_grouped(records: Sequence[Record], encoder: Encoder, max_tokens: int
 
 
 def _split_groups(names: Sequence[str], config: GroupConfig) -> tuple[list[str], list[str]]:
-    """The names of the groups that are trained, and of those that are held out."""
     unknown_names = sorted(set(config.group.held_out) - set(names))
     if unknown_names:
         raise UserError(
@@ -482,7 +466,6 @@ def _refuse_small_groups(rows: Sequence[GroupedRow], config: GroupConfig) -> Non
 
 
 def _group_items(rows: Sequence[GroupedRow], embeddings: Iterable[Tensor]) -> Mapping[str, GroupItems]:
-    """Each group's comparisons as embeddings and probabilities."""
     embeddings_by_group: dict[str, list[Tensor]] = {}
     probabilities_by_group: dict[str, list[Tensor]] = {}
     for row, embedding_KH in zip(rows, embeddings, strict=True):

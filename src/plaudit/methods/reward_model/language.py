@@ -32,11 +32,8 @@ class LanguageTerm:
     coef: float
     """Its weight beside the reward's loss."""
     weight_VH: Tensor
-    """The head's weights."""
     bias_V: Tensor | None
-    """The head's bias, where it has one."""
     rule: LogitRule
-    """What happens to its output."""
 
     def rewards_and_nll(
         self, model: RewardModel, batch: TokenBatch, preferred_N: Tensor

@@ -74,9 +74,7 @@ class RewardLoss:
     objective: Callable[[RewardModel, LanguageTerm | None], RewardObjective]
     """What a step minimises, given a model and the language-model loss beside it."""
     on_rating_scale: bool
-    """Whether rewards are ratings, so that the starting model should be on their scale."""
     metrics: tuple[str, ...]
-    """The held-out metrics that this loss has."""
 
 
 def select_loss(settings: RewardSettings, rows: Sequence[JudgedRow], row_settings: RowSettings) -> RewardLoss:

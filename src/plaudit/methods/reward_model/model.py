@@ -298,7 +298,6 @@ def _critiques(config: CriticConfig, records: Sequence[Record]) -> Iterator[Crit
 def _raw_rows_by_origin(
     config: CriticConfig, records: Sequence[Record]
 ) -> Mapping[str, Mapping[str, object]]:
-    """The raw rows of the files that the records come from, by their origin."""
     data = [Path(source) for source, _ in sources_of(config.data)]
     files = [*data, *([] if config.held_out_share is not None else [Path(config.held_out)])]
     if len({path.name for path in files}) < len(files):

@@ -53,7 +53,6 @@ class RewardMicrobatch:
     """
 
     judged: tuple[JudgedRow, ...]
-    """The rows, all judged in the same way."""
     total_rows: int
     """Rows (of steps: steps) of the **whole** batch, over all micro-batches and ranks: the denominator."""
     total_preferred_tokens: int = 0
@@ -61,7 +60,6 @@ class RewardMicrobatch:
 
     @property
     def tokens(self) -> int:
-        """How many tokens have to be computed."""
         return sum(row.tokens for row in self.judged)
 
     def rows(self) -> tuple[RewardMicrobatch, ...]:
@@ -229,7 +227,6 @@ class _ScoredRows:
     batch: TokenBatch
     reward_N: Tensor
     counted_R: Tensor
-    """Whether each row counts."""
     nll: Tensor | None = None
     """Σ −log π over the preferred answers; None where that is no part of the loss."""
     nll_coef: float = 0.0

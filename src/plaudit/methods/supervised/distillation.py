@@ -93,7 +93,6 @@ def frozen_copy(policy: Policy) -> Policy:
 
 
 def divergence_named(name: str) -> Divergence:
-    """The divergence by its name in a configuration."""
     if name not in DIVERGENCES:
         raise UserError(f"divergence is {name!r}; it is one of {', '.join(DIVERGENCES)}")
     return DIVERGENCES[name]
@@ -120,15 +119,11 @@ def refuse_other_tokenizer(student: TokenizerInfo, teacher: TokenizerInfo) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRows:
-    """The rows of context distillation: the student's, and what the teacher is asked.
-
-    Example: ``ContextRows(encoding=EncodedRows(...), teacher_prompts={row.prompt_id: (1, 9, 9, 5)})``
-    """
+    """The rows of context distillation: the student's, and what the teacher is asked."""
 
     encoding: EncodedRows[Example]
     """The student's rows, without the context; and the rows that cannot be used."""
     teacher_prompts: TeacherPrompts
-    """For each of their prompts the one with the context."""
 
 
 def encode_with_context(

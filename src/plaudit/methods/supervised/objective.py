@@ -36,13 +36,11 @@ class SupervisedMicrobatch:
     """
 
     examples: tuple[Example, ...]
-    """The rows."""
     total_tokens: int
     """Trained tokens of the **whole** batch, over all micro-batches and ranks: the denominator."""
 
     @property
     def tokens(self) -> int:
-        """How many tokens have to be computed."""
         return sum(example.tokens for example in self.examples)
 
     def rows(self) -> tuple[SupervisedMicrobatch, ...]:

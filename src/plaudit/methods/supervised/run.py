@@ -74,7 +74,6 @@ class SupervisedMethod:
     """
 
     name: str
-    """What the user calls it."""
     encode: Callable[[Sequence[Record], Encoder, int], EncodedData[Example]]
     """From the records of the file to the rows that are trained."""
     make_objective: Callable[[Policy, Rows[Example]], SupervisedObjective]
@@ -86,7 +85,6 @@ class SupervisedMethod:
 
 
 def maximum_likelihood(policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
-    """The maximum-likelihood objective of a policy."""
     del rows
     return likelihood_objective(policy)
 

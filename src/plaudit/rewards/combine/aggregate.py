@@ -260,7 +260,6 @@ class CombinedReward:
 
     @property
     def traits(self) -> RewardTraits:
-        """What it is made of."""
         return RewardTraits(members=self.members)
 
     @property

@@ -44,7 +44,6 @@ class Gated:
     gate: Reward
     """Its own score counts where it is below the threshold."""
     other: Reward
-    """Counts elsewhere."""
     below: float = 0.0
     """The threshold, on the gate's scale."""
 
@@ -54,7 +53,6 @@ class Gated:
 
     @property
     def traits(self) -> RewardTraits:
-        """What it is made of."""
         return RewardTraits(members=(self.gate, self.other))
 
     @property
@@ -95,7 +93,6 @@ def combined_by_name(word: str, resolve: Callable[[str], Reward]) -> Reward:
 
 
 def member_words(word: str) -> list[str]:
-    """The words of the rewards in the file of such a word."""
     kind, _, place = word.partition(":")
     return [str(row["reward"]) for row in _read(Path(place), kind)]
 

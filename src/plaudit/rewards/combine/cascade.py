@@ -24,7 +24,6 @@ class ScoresWithParts:
     """
 
     rows: tuple[TaskScores, ...]
-    """A row of scores for each task."""
     parts: Mapping[str, tuple[TaskScores, ...]]
     """What each part said, by its name; None where it was not asked or had no verdict."""
 
@@ -33,9 +32,7 @@ class ScoresWithParts:
 class HasScoreParts(Protocol):
     """A reward that can say what its scores are made of."""
 
-    def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
-        """The total scores, and under each part's name that part's own."""
-        ...
+    def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +43,6 @@ class Tier:
     """
 
     reward: Reward
-    """The reward that scores at this tier."""
     confidence_threshold: int | float | None = None
     """A score nearer to the centre than this is not confident, and the next tier is asked; None trusts every
     score."""
@@ -54,7 +50,6 @@ class Tier:
     """The score that says nothing: 0 of a reward, 0.5 of a chance."""
 
     def __post_init__(self) -> None:
-        """Refuse a threshold that is none."""
         if self.confidence_threshold is not None and not (
             math.isfinite(self.confidence_threshold) and self.confidence_threshold >= 0
         ):
@@ -64,7 +59,6 @@ class Tier:
             )
 
     def is_confident(self, score: float | None) -> bool:
-        """Whether no further tier is needed."""
         return score is not None and (
             self.confidence_threshold is None or abs(score - self.centre) >= self.confidence_threshold
         )
@@ -91,7 +85,6 @@ class Cascade:
 
     @property
     def traits(self) -> RewardTraits:
-        """What it is made of."""
         return RewardTraits(members=tuple(tier.reward for tier in self.tiers))
 
     @property
@@ -138,7 +131,6 @@ class Blend:
     name: str
     """What tables and pages call it."""
     rewards: tuple[Reward, ...]
-    """Each is asked about every answer."""
     weights: tuple[int | float, ...]
     """One a reward, none below 0; the sum is 1."""
 
@@ -155,7 +147,6 @@ class Blend:
 
     @property
     def traits(self) -> RewardTraits:
-        """What it is made of."""
         return RewardTraits(members=self.rewards)
 
     @property
@@ -168,7 +159,6 @@ class Blend:
         return self.scores_with_parts(tasks).rows
 
     def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
-        """The scores and what each part said."""
         rows_by_reward = [reward.scores(tasks) for reward in self.rewards]
         rows = tuple(
             tuple(
@@ -216,7 +206,6 @@ def _select_answers(task: Task, wanted: Sequence[bool]) -> Task:
 
 
 def refuse_duplicate_names(name: str, rewards: Sequence[Reward]) -> None:
-    """Refuse no parts at all, and two of the same name."""
     names = [reward.name for reward in rewards]
     if not names:
         raise UserError(f"{name}: nobody to ask; give at least one reward")

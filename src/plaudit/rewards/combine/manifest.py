@@ -32,7 +32,6 @@ class CombinationManifest:
     """
 
     folders: tuple[Path, ...]
-    """The folders of the member rewards."""
     combination: Combination
     """How the members' scores become one."""
 
@@ -45,11 +44,9 @@ class ImplicitManifest:
     """
 
     policy: Path
-    """The folder of the trained policy."""
     reference: Path | None
     """The folder of its reference; None where likelihood alone is the reward."""
     beta: int | float
-    """The β that the policy was trained with."""
 
     def __post_init__(self) -> None:
         """Refuse what turns the reward round, or into nothing."""
@@ -57,7 +54,6 @@ class ImplicitManifest:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The policy's, and its reference's where it has one."""
         return (self.policy,) if self.reference is None else (self.policy, self.reference)
 
     def describe(self, policy: str = "", reference: str = "") -> str:
@@ -76,9 +72,7 @@ class ProcessManifest:
     """
 
     model: Path
-    """The folder of the process reward model."""
     reading: StepAggregation
-    """How its steps become one number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +84,9 @@ class GroupManifest:
     """
 
     module: Path
-    """The folder of a group preference module."""
     embedder: Path
     """The folder of the language model that it was trained beside."""
     context: Path
-    """The file of the group's comparisons."""
     group: str | None
     """Whose of them count; None for all."""
 
@@ -262,7 +254,6 @@ def _folders_of(manifest: RewardManifest) -> tuple[Path, ...]:
 
 
 def _reachable_folders(folder: Path, trail: tuple[Path, ...]) -> Iterator[Path]:
-    """The folder and all that it is made of."""
     resolved = folder.resolve()
     yield resolved
     # The trail ends the walk where files written by hand make a circle.
@@ -283,7 +274,6 @@ def _resolve_path(folder: Path, relative: object) -> Path:
 
 
 def _relative_path(folder: Path, other: Path) -> str:
-    """Relative for what lies in the folder or beside it."""
     base, target = folder.resolve(), other.resolve()
     # Within the folder or beside it: the two can move together and still find each other.
     if target.is_relative_to(base):

@@ -53,7 +53,6 @@ class CombineSettings:
 
     @property
     def scale(self) -> float:
-        """The β of an implicit reward."""
         return 0.1 if self.beta is None else self.beta
 
     @property

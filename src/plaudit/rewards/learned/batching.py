@@ -40,10 +40,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An answer without a verdict, and why.
-
-    Example: ``Refusal(task=3, answer=0, reason="an answer of 3,000 tokens does not fit in 2,048 …")``
-    """
+    """An answer without a verdict, and why."""
 
     task: int
     """Which task, from 0."""
@@ -55,14 +52,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringResult:
-    """The scores of some tasks, and what was left out on the way.
-
-    Example: ``ScoringResult(rows=((0.5, None),), refused=(Refusal(task=0, answer=1,
-        reason="…"),), truncated=0)``
-    """
+    """The scores of some tasks, and what was left out on the way."""
 
     rows: tuple[TaskScores, ...]
-    """A row of scores for each task."""
     refused: tuple[Refusal, ...]
     """For each None among the scores, why there is no verdict."""
     truncated: int
@@ -106,7 +98,6 @@ class BatchScorer:
     limits: ModelLimits
     """How much the model can be shown at once."""
     device: torch.device
-    """The device that the model is on."""
     refused: Counter[str] = field(default_factory=Counter[str])
     """Each reason for having no verdict, and how many answers it held for so far."""
 
@@ -201,7 +192,6 @@ class BatchScorer:
 
 @contextmanager
 def evaluation_mode(*models: nn.Module) -> Iterator[None]:
-    """While this lasts the models are in evaluation mode."""
     was_training = [model.training for model in models]
     for model in models:
         model.eval()
@@ -213,7 +203,6 @@ def evaluation_mode(*models: nn.Module) -> Iterator[None]:
 
 
 def model_limits(models: Sequence[RewardModel | Policy], tokens_at_once: int = TOKENS_AT_ONCE) -> ModelLimits:
-    """What all of the models can be shown."""
     configs = [model.base.config.get_text_config() for model in models]
     positions = [getattr(config, "max_position_embeddings", None) for config in configs]
     return ModelLimits(

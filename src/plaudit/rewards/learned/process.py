@@ -78,9 +78,7 @@ class Solution:
     """
 
     prompt: Text
-    """The problem."""
     steps: tuple[str, ...]
-    """The steps, in order."""
 
 
 @runtime_checkable
@@ -97,9 +95,7 @@ class StepLogitModel(Protocol):
         """Each reason for having had no verdict, and how many solutions it held for."""
         ...
 
-    def step_logits(self, solutions: Sequence[Solution]) -> tuple[tuple[float, ...] | None, ...]:
-        """A score for each step of each solution."""
-        ...
+    def step_logits(self, solutions: Sequence[Solution]) -> tuple[tuple[float, ...] | None, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +106,6 @@ class StepReward:
     """
 
     model: StepLogitModel
-    """The process reward model."""
     reading: StepAggregation = "product"
     """How one number is made of them; Lightman et al. take the product."""
 

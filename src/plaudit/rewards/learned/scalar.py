@@ -53,12 +53,10 @@ class LearnedReward:
 
     @property
     def model(self) -> RewardModel:
-        """The reward model."""
         return self._model
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder that makes its tokens."""
         return self._scorer.encoder
 
     @property

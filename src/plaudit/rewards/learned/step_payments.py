@@ -61,9 +61,7 @@ class StepPayments:
     ends: tuple[int, ...]
     """The last token of each step, counted from the answer's first; steps may end at the same one."""
     scores: tuple[float, ...]
-    """The score of each step."""
     paid: tuple[float, ...]
-    """The reward that each step earns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +76,6 @@ class StepPayRule:
     baseline: int | float = 0.0
     """What is taken off the score of each step; only where scores are paid themselves."""
     weight: int | float = 1.0
-    """Payments are multiplied by it."""
 
     def payments(self, scores: Sequence[float]) -> tuple[float, ...]:
         """One for each step.

@@ -43,7 +43,6 @@ class CritiqueScore:
     """
 
     critiques: tuple[str, ...]
-    """The texts of the critiques."""
     points: tuple[float | None, ...]
     """The points to expect after each; None where critique and answer together are too long to be shown."""
     score: float | None

@@ -54,7 +54,6 @@ class Match:
     second: int
     """The position of the second answer in the task."""
     probability: float
-    """The probability that the first is better."""
 
     @property
     def winner(self) -> int:
@@ -68,10 +67,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tournament:
-    """A single elimination.
-
-    Example: ``Tournament(winner=2, matches=(Match(round=1, first=0, second=2, probability=0.3), …))``
-    """
+    """A single elimination."""
 
     winner: int
     """The place of the answer that lost no match."""
@@ -245,6 +241,5 @@ def _debiased_probability(orders: tuple[float, float] | None) -> float | None:
 
 
 def _mean_if_complete(points: Sequence[float | None]) -> float | None:
-    """The mean where there is something and none of it is missing."""
     present = [point for point in points if point is not None]
     return fmean(present) if present and len(present) == len(points) else None

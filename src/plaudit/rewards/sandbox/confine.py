@@ -38,7 +38,6 @@ class CallTable:
     audit: int
     """How a filter is told of this kind."""
     numbers: Mapping[str, int]
-    """The number of each allowed call."""
 
 
 GUARDED = ("clone", "fcntl", "ioctl", "kill", "prctl", "prlimit64", "socketpair", "tgkill")
@@ -175,7 +174,6 @@ def _allow_values(argument: int, values: Sequence[int]) -> list[FilterInstructio
 
 
 def _allow_threads() -> list[FilterInstruction]:
-    """Allow clone only where it makes a thread."""
     return [
         (_LOAD, 0, 0, _low_half_offset(0)),
         (_BITS, 3, 0, _NAMESPACES),
@@ -233,15 +231,12 @@ class Confinement:
     readable: tuple[str, ...]
     """Folders and files that may be read; those that do not exist are passed over."""
     cpu: int
-    """Seconds of CPU time."""
     memory: int
     """Bytes of address space."""
     disk: int
     """Bytes of all that it writes to files."""
     entries: int
-    """The most files of its own folder."""
     files: int
-    """The most files that may be open."""
 
 
 def confine(confinement: Confinement) -> None:

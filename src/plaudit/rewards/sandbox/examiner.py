@@ -104,7 +104,6 @@ def _describe_error(error: BaseException | None) -> str:
 
 
 def _test_namespace(peer: Peer, source: str, defined: Iterable[str]) -> dict[str, object]:
-    """The names that the tests see."""
     namespace = module_names(TESTS_MODULE)
     free = free_names(source)
     for name in sorted(free & _LENT.keys()):

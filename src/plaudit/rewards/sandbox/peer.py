@@ -141,7 +141,6 @@ class Peer:
             raise self._mark_ended("the other side has ended") from error
 
     def owns(self, value: object) -> bool:
-        """Whether this very object was shown to the other side."""
         return any(value is shared for shared in self._shared_objects)
 
     def _receive(self) -> Packed:
@@ -163,7 +162,6 @@ class Peer:
         return pack(value, self._reference)
 
     def _reference(self, value: object) -> Packed:
-        """A reference to an object that stays on its side."""
         # It goes home as the object that it stands for, so `is` and isinstance hold on its own side.
         if type(value) is Deferred:
             value = value.found()
@@ -213,7 +211,6 @@ class Proxy:
         _ask_owner(self, "setattr", name, value)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Has the function called where it is."""
         return object.__getattribute__(self, "_peer").request("call", self, *args, **kwargs)
 
     @property

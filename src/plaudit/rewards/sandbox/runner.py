@@ -34,7 +34,6 @@ def start_confined() -> dict[str, Any]:
 
 
 def connect_peer(setup: dict[str, Any], serve: Serve, *, trusts: bool) -> Peer:
-    """The line to the other process."""
     return Peer(os.fdopen(setup["reads"], "rb"), os.fdopen(setup["writes"], "wb"), serve, trusts=trusts)
 
 

@@ -43,7 +43,6 @@ class SandboxLimits:
     """
 
     cpu_seconds: int = 10
-    """Seconds of CPU time."""
     wall_seconds: int | float = 30
     """Seconds by the clock; longer, since other programs run beside it."""
     memory_mb: int = 1024
@@ -51,13 +50,9 @@ class SandboxLimits:
     file_mb: int = 16
     """Mebibytes of all that it writes to files."""
     entries: int = 100
-    """Files in its folder."""
     open_files: int = 64
-    """The most files that may be open."""
     threads: int = 32
-    """Threads, the first one counted."""
     output_kb: int = 1024
-    """Kibibytes of what it writes, to each of its two outputs."""
 
     def __post_init__(self) -> None:
         """Refuse what nothing could run in."""
@@ -76,9 +71,7 @@ class SandboxProcess:
     """
 
     process: subprocess.Popen[bytes]
-    """The process, leader of a process group of its own."""
     ready: FileIO
-    """Where it says that it is confined."""
 
     def kill(self) -> None:
         """Kill the process group if it still runs, reap the process, and close its pipes."""
@@ -285,7 +278,6 @@ class Sandbox:
         refuse_unconfined_machine()
 
     def run_program(self, code: str, stdin: bytes) -> ProgramResult:
-        """Runs a program with this on its standard input."""
         return _run_program(code, stdin, self.limits)
 
     def run_tests(self, code: str, tests: tuple[str, ...]) -> ProgramResult:

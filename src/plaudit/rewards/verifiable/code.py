@@ -56,13 +56,11 @@ class CodeReward:
     """
 
     sandbox: Sandbox
-    """The sandbox that programs run in."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """How many programs run at the same time."""
     name: str = "code"
     """What tables and pages call it."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
-    """What it says of itself."""
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
     """How often each reason for having no verdict occurred; counted while answers are scored."""
 

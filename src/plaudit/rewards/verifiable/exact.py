@@ -294,14 +294,11 @@ class PatternReward:
     pattern: str
     """In the syntax of Python's `re`."""
     seconds: int | float = 0.2
-    """Of computing, for one answer."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
-    """What it says of itself."""
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
     """How often each reason for having no verdict occurred; counted while answers are scored."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no expression."""
         try:
             re.compile(self.pattern)
         except (re.error, OverflowError, RecursionError) as error:
@@ -320,7 +317,6 @@ class PatternReward:
         return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        """A row for each task."""
         values = self._match_scores([plain_text(answer) for task in tasks for answer in task.answers])
         return tuple(tuple(next(values) for _ in task.answers) for task in tasks)
 

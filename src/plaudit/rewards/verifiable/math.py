@@ -301,9 +301,7 @@ class Relation:
     sign: str
     """``=``, ``<`` or ``≤``; the others are turned round."""
     left: Node
-    """The expression on the left."""
     right: Node
-    """The expression on the right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +314,6 @@ class Collection:
     brackets: str
     """Around ordered items; empty where their order does not matter."""
     items: tuple[Statement, ...]
-    """The statements in it."""
 
 
 @dataclass(slots=True)
@@ -327,7 +324,6 @@ class Work:
     """
 
     left: int = 60_000
-    """In units of one addition."""
 
     def spend(self, units: int) -> None:
         """Take so much; raises `UnreadableError` where that is more than there is."""
@@ -444,7 +440,6 @@ def _parse_items(texts: Sequence[str], depth: int) -> tuple[Statement, ...]:
 
 
 def _split_outside_brackets(text: str, sign: str) -> list[str]:
-    """The text at this sign, where it is in no brackets."""
     depth, parts = 0, [""]
     for letter in text:
         depth += (letter in _OPENING_BRACKETS) - (letter in _CLOSING_BRACKETS)

@@ -58,9 +58,7 @@ class Node:
     kind: str
     """The operation: ``+ * / ^ ! root log`` and functions; ``number``; else the name of a symbol."""
     parts: tuple[Node, ...] = ()
-    """The operands."""
     value: Fraction | None = None
-    """The value, where the node is a number."""
 
 
 def parse(text: str) -> Node:

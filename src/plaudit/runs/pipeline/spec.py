@@ -118,7 +118,7 @@ class HubNames:
 class Stage:
     """One stage.
 
-    Example: ``Stage(name="sft", kind=stage_kinds()["sft"], raw_settings={"model": "$model", …}, …)``
+    Example: ``Stage(name="sft", kind=stage_kinds()["sft"], raw_settings={"model": "$model"}, …)``
     """
 
     name: str
@@ -175,10 +175,7 @@ class PipelineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline(PipelineSettings):
-    """What it says, and its stages.
-
-    Example: ``Pipeline(name="valley", model="world", jobs=2, threads=1, stages=(…))``
-    """
+    """What it says, and its stages."""
 
     stages: tuple[Stage, ...]
     """In an order in which each comes after those that it needs."""
@@ -186,7 +183,6 @@ class Pipeline(PipelineSettings):
     """The names with commits of what it takes from the hub, as `HubNames` has them."""
 
     def stage(self, name: str) -> Stage:
-        """The stage that the others call so."""
         return next(stage for stage in self.stages if stage.name == name)
 
     def with_dependents(self, names: set[str]) -> set[str]:

@@ -55,10 +55,8 @@ def stage_kinds() -> Mapping[str, StageKind]:
 def _train(config: Any, _: Path, stage: Stage, __: PipelineContext) -> StageResult:
     """A new run, or one that goes on from its last checkpoint."""
     from plaudit.methods.run import CHECKS_FILE
-    from plaudit.preflight.memory import memory_checked_first
 
-    with memory_checked_first():
-        run_method(stage.kind.name, config)
+    run_method(stage.kind.name, config)
     # A run, or those that it is made of: members of an ensemble, rounds of a loop.
     summaries = sorted(config.out.rglob("summary.json"))
     runs = [path.parent for path in summaries if "checkpoints" not in path.parts]

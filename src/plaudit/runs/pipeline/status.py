@@ -61,7 +61,7 @@ class PipelineContext:
     """
 
     folder: PipelineFolder
-    """The pipeline's folder."""
+    """Where it runs, and what is there already."""
     pipeline: Pipeline
     """The stages that the file describes."""
     fingerprints: Fingerprints
@@ -161,7 +161,6 @@ class StageKey:
     settings: Mapping[str, Any]
     """All settings, resolved; what names another stage is its reference."""
     inputs: Mapping[str, Mapping[str, str]]
-    """For each input where it is from and the hash of its content."""
     key: str
     """The sha256 of both and of what is done."""
 
@@ -246,7 +245,6 @@ class StageStatus:
     stage_key: StageKey | None
     """What decides its result; None while a stage above it has none."""
     result_hash: str | None = None
-    """The hash of its result, where that is there."""
 
 
 def stage_status(

@@ -37,7 +37,7 @@ class PipelineFolder:
     """
 
     path: Path
-    """Its folder, absolute."""
+    """Where it lies, as an absolute path."""
 
     @property
     def config(self) -> Path:

@@ -47,7 +47,6 @@ def gpu_memory(device: torch.device) -> int | None:
 
 
 def fit_of(cost: RunCost) -> Result:
-    """Whether a planned run fits into its machine, and what would where it does not."""
     words = shortage(cost)
     return passed(_comparison(cost)) if words is None else failed(words)
 

@@ -118,7 +118,6 @@ def _memory_lines(
 def _fixed_lines(
     config: RunConfig, roles: RunModels, plan: Schedule, rows: PlannedRows
 ) -> Iterator[MemoryLine]:
-    """The lines that are counted from the models alone."""
     share = plan.ranks if config.shard else 1
     trained = _trained_bytes(roles)
     divided = f", divided over {share} processes" if share > 1 else ""

@@ -62,7 +62,6 @@ class RunModels:
     critic: RewardModel | None
     reference_kind: str
     reference_model: Policy | None
-    """The reference, where it has weights of its own."""
     scorers: tuple[ScorerModel, ...]
     numbers: Precision
     unsized_rewards: tuple[str, ...]
@@ -79,7 +78,6 @@ def multiplied_numbers(model: Policy | RewardModel) -> int:
 
 
 def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequence[object]) -> RunModels:
-    """The models that a run of this config loads, which learns from these rows."""
     run_precision = precision(config.dtype, machine.device)
     kind = reference_kind(method, config, rows)
     learner = _meta_reward_model(config) if isinstance(config, RewardConfig) else _meta_policy(config)

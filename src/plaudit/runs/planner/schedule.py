@@ -175,11 +175,9 @@ class Schedule:
     """Rows that are trained; prompts, where answers are drawn."""
     held_out: int
     batch_size: int
-    """Rows of a batch, over all processes."""
     ranks: int
     steps: int
     batches: int
-    """Batches, or rounds, that are begun."""
     steps_an_epoch: int
     """Batches that see every row once."""
     passes: float

@@ -69,7 +69,6 @@ def _single_changes(cost: RunCost) -> Iterator[SettingChange]:
 
 
 def _combined_changes(cost: RunCost) -> Iterator[SettingChange]:
-    """One change after another, each on top of those before."""
     config, words, means = cost.request.config, [], []
     for step in (
         _enable_checkpointing,

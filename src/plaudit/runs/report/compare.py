@@ -41,13 +41,10 @@ class ComparedRun:
     """
 
     name: str
-    """Unlike that of every other."""
     pipeline: PipelineData
-    """What was read from its folder."""
 
     @property
     def outcome(self) -> str:
-        """What came of it, in a sentence."""
         if self.pipeline.evaluation is not None:
             return best_policy_summary(self.pipeline.evaluation)
         ended = sum(stage.state == "done" for stage in self.pipeline.stages)
@@ -94,7 +91,6 @@ def _read_run(folder: Path) -> PipelineData:
 
 
 def _training_stage(facts: RunData) -> StageData:
-    """A training run alone, as the only stage."""
     return StageData(
         name="training",
         number=1,
@@ -157,23 +153,15 @@ def write_comparison(folders: Sequence[Path], path: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedStage:
-    """How the stages of one name learnt in each run.
-
-    Example: ``ComparedStage(name="sft", charts=[…], more=[…], last_values=Table(…))``
-    """
+    """How the stages of one name learnt in each run."""
 
     name: str
-    """What they are called."""
     charts: list[Markup]
-    """The curves that tell most, over each other."""
     more: list[Markup]
-    """The sections of the other runs."""
     last_values: Table
-    """The last of each figure in each run."""
 
 
 def comparison_page(runs: Sequence[ComparedRun]) -> str:
-    """The whole page."""
     evaluated = [run for run in runs if run.pipeline.evaluation is not None]
     policies = list(dict.fromkeys(policy.name for run in evaluated for policy in _run_policies(run)))
     stage_names = dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages)

@@ -23,11 +23,8 @@ class Card:
     """
 
     label: str
-    """The name of the figure."""
     value: str
-    """How much it is."""
     more: str = ""
-    """What must be known beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +35,11 @@ class Cell:
     """
 
     text: str
-    """What stands in it."""
     interval: str = ""
     """What stands small beside it, or on a phone under it."""
     kind: str = ""
     """Its class in the style sheets, where it has one: ``quiet``, ``long``, ``degree d3``."""
     link: str = ""
-    """Where its text leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +50,7 @@ class Table:
     """
 
     caption: str
-    """The caption over the table."""
     columns: Sequence[str]
-    """What each figure is."""
     rows: Sequence[tuple[str, Sequence[Cell]]]
     """The name of each thing, and its figures."""
     stacked: bool = True
@@ -80,14 +73,12 @@ def interval_text(estimate: Estimate, *, share: bool = False) -> str:
 
 
 def estimate_cell(estimate: Estimate | None, write: Callable[[Number], str] = number_text) -> Cell:
-    """A figure with its interval."""
     if estimate is None:
         return Cell(text=NO_VALUE)
     return Cell(text=write(estimate.value), interval=interval_text(estimate, share=write is percent))
 
 
 def value_cell(value: Number | None, write: Callable[[Number], str] = number_text) -> Cell:
-    """A figure without one."""
     return Cell(text=NO_VALUE if value is None else write(value))
 
 
@@ -96,12 +87,10 @@ def estimate_span(estimate: Estimate) -> Span: ...
 @overload
 def estimate_span(estimate: None) -> None: ...
 def estimate_span(estimate: Estimate | None) -> Span | None:
-    """An estimate as charts draw it."""
     return None if estimate is None else Span(value=estimate.value, low=estimate.low, high=estimate.high)
 
 
 def reliability_bin(calibration_bin: Bin) -> ReliabilityBin:
-    """A bin of a calibration as a reliability diagram draws it."""
     low, high = wilson_interval(calibration_bin.right, calibration_bin.pairs)
     return ReliabilityBin(
         bin=HistogramBin(low=calibration_bin.low, high=calibration_bin.high, count=calibration_bin.pairs),

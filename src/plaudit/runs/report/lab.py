@@ -63,11 +63,8 @@ class Table:
     """
 
     head: tuple[str, ...]
-    """What each column is."""
     rows: tuple[tuple[str, ...], ...]
-    """Each as long as the head."""
     note: str = ""
-    """What must be known to read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +75,6 @@ class CaptionedChart:
     """
 
     title: str
-    """What it shows."""
     caption: str
     """A sentence: what to look at."""
     chart: Markup
@@ -87,21 +83,14 @@ class CaptionedChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExerciseResult:
-    """The result of an exercise: what its pipeline's folder shows.
-
-    Example: ``ExerciseResult(claims=(Claim(…),), table=None, charts=(CaptionedChart(…),))``
-    """
+    """The result of an exercise: what its pipeline's folder shows."""
 
     claims: tuple[Claim, ...]
-    """In the order in which they are told."""
     table: Table | None = None
-    """The figures beside each other."""
     charts: tuple[CaptionedChart, ...] = ()
-    """In the order in which they are looked at."""
 
     @property
     def all_hold(self) -> bool:
-        """Whether every claim holds."""
         return all(claim.holds for claim in self.claims)
 
     @property
@@ -137,7 +126,6 @@ def chart_over_root_kl(title: str, unit: str, lines: Mapping[str, Sequence[tuple
 
 
 def charts_side_by_side(*charts: Markup) -> Markup:
-    """Several charts as one."""
     return render_macro("curves", charts)
 
 
@@ -193,14 +181,10 @@ class Question(Protocol):
     """What a page says of an exercise beside its result."""
 
     @property
-    def name(self) -> str:
-        """What the command calls it."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def title(self) -> str:
-        """The question that it answers."""
-        ...
+    def title(self) -> str: ...
 
     @property
     def background(self) -> str:
@@ -255,7 +239,6 @@ def _next_commands(exercise: Question) -> Iterator[tuple[str, str]]:
 
 
 def _commands(exercise: Question, path: Path) -> Iterator[tuple[str, str]]:
-    """How to make all of it again."""
     out, folder, again = map(shlex.quote, (str(path.parent), str(path), f"{path}-again"))
     lab = f"plaudit lab {exercise.name}"
     yield "The exercise again; what is finished is kept:", f"{lab} --out {out}"

@@ -69,11 +69,15 @@ def test_the_axis_of_steps_names_whole_steps(first: int, last: int, labels: list
 
 
 TIMED = """
-import sys, time
+import json, sys, time
 from pathlib import Path
 from plaudit.runs.report.run.page import write_report
-write_report(Path(sys.argv[1]))
-print(time.process_time())
+folder, before = Path(sys.argv[1]), time.process_time()
+for line in (folder / "metrics.jsonl").read_text().splitlines():
+    json.loads(line)
+read = time.process_time()
+write_report(folder)
+print((time.process_time() - read) / (read - before))
 """
 
 
@@ -89,12 +93,12 @@ def test_a_run_of_a_hundred_thousand_steps_makes_a_small_page_in_little_time(tmp
 
     # In a process of its own, without the checks of types that tests run under and users do not.
     command = [sys.executable, "-c", TIMED, str(tmp_path)]
-    seconds = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    times_reading = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     path = tmp_path / "report.html"
     page = read_page(path)
 
-    # about 1.3 seconds of CPU time, with Python's own start.
-    assert seconds < 4
+    # In CPU time, whatever the machine: reading the lines as JSON, which nothing can spare. About 2.4.
+    assert times_reading < 8
     assert path.stat().st_size < 200_000
     assert max(drawn.count("L") for drawn in page.values("path", "d")) < 500
     assert page.values("path", "class").count("gap") == 1

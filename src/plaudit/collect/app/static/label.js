@@ -97,7 +97,7 @@ document.addEventListener("keydown", (event) => {
   if (dialog && !["?", "g"].includes(key)) return;
   if (key === "enter" && node.closest("button, a, summary, input[type=checkbox]")) return;
   if (key.startsWith("arrow") && node.matches("input[type=radio]")) return;
-  if (/^[1-9]$/.test(key) && data.kind !== "rank") chooseNumber(Number(key));
+  if (/^[1-9]$/.test(key) && data.numbers === "yes") chooseNumber(Number(key));
   else if (commands[key]) commands[key]();
   else return;
   event.preventDefault();

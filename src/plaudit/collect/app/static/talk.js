@@ -6,13 +6,14 @@ const writing = document.getElementById("writing");
 const box = document.getElementById("sending");
 const button = document.getElementById("say");
 const TRIES = 3;
+const compared = Number(data.answers) > 1;
 
 function card(place) {
   const made = document.createElement("section");
   made.className = "card answer";
   const title = document.createElement("h2");
   title.className = "label";
-  title.textContent = data.kind === "talk" ? data.answer.replace("{letter}", "AB"[place]) : data.assistant;
+  title.textContent = compared ? data.answer.replace("{letter}", "ABCDEFGHI"[place]) : data.assistant;
   const text = document.createElement("div");
   text.className = "text live-answer";
   text.dir = "auto";
@@ -24,8 +25,8 @@ function show() {
   document.getElementById("live")?.remove();
   const answers = document.createElement("div");
   answers.id = "live";
-  answers.className = data.kind === "talk" ? "answers" : "";
-  answers.append(...(data.kind === "talk" ? [card(0), card(1)] : [card(0)]));
+  answers.className = compared ? "answers" : "";
+  answers.append(...Array.from({ length: Number(data.answers) }, (_, place) => card(place)));
   writing.after(answers);
   return [...answers.querySelectorAll(".text")];
 }

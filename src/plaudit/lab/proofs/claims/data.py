@@ -40,20 +40,14 @@ from plaudit.lab.proofs.learn import (
 )
 
 BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""From a long leash to a short one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BetaResult:
-    """What β does: the optimum's distance and reward, and how near DPO comes.
-
-    Example: ``sweep_betas(lab())[0].kl``
-    """
+    """What β does: the optimum's distance and reward, and how near DPO comes."""
 
     beta: float
-    """The price of a nat."""
     kl: float
-    """KL(π* ‖ π_ref), mean of the prompts."""
     reward: float
     """E r of π*."""
     objective: float
@@ -99,7 +93,6 @@ def _beta_result(setup: ProofSetup) -> BetaResult:
 
 
 def _compared_only_problem(setup: ProofSetup) -> LearningProblem:
-    """DPO on pairs of compared answers only."""
     language = setup.language
     return learning_problem(
         setup.row("dpo"), pairs(language, uniform_over(compared_answers(language), language)), language
@@ -207,77 +200,67 @@ def _at_best_answer(setup: ProofSetup, figure_PY: Float[Tensor, "P Y"]) -> Float
 
 
 def _largest_rise_over_betas(setup: ProofSetup, *, figure: Callable[[BetaResult], float]) -> float:
-    """The largest change from one β to the next."""
     figures = [figure(leash) for leash in sweep_betas(setup)]
     return max(later - sooner for sooner, later in pairwise(figures))
 
 
 DATA_CLAIMS = (
+    Claim("coverage", "DPO finds π* among the answers that were compared", _compared_distance, high=1e-5),
     Claim(
-        name="coverage",
-        sentence="DPO finds π* among the answers that were compared",
-        measure=_compared_distance,
-        high=1e-5,
-    ),
-    Claim(
-        name="coverage",
-        sentence="its loss is the same with 99 % on answers nobody compared; difference",
-        measure=_loss_change_by_uncompared,
+        "coverage",
+        "its loss is the same with 99 % on answers nobody compared; difference",
+        _loss_change_by_uncompared,
         high=1e-12,
     ),
     Claim(
-        name="coverage",
-        sentence="a policy that nearly always says those has less loss than π_ref; gain",
-        measure=_loss_gain_by_uncompared,
+        "coverage",
+        "a policy that nearly always says those has less loss than π_ref; gain",
+        _loss_gain_by_uncompared,
         low=0.01,
     ),
     Claim(
-        name="coverage",
-        sentence="and is worth less than π* by J = E r − β KL; change",
-        measure=_objective_change_by_uncompared,
+        "coverage",
+        "and is worth less than π* by J = E r − β KL; change",
+        _objective_change_by_uncompared,
         high=-0.01,
     ),
     Claim(
-        name="coverage",
-        sentence="a transformer does drift there; largest rise of their share",
-        measure=_largest_transformer_drift,
+        "coverage",
+        "a transformer does drift there; largest rise of their share",
+        _largest_transformer_drift,
         low=0.05,
     ),
     Claim(
-        name="coverage",
-        sentence="reward (unknown = lowest seen) with KL: share over π_ref's",
-        measure=_reward_model_mass_ratio,
+        "coverage",
+        "reward (unknown = lowest seen) with KL: share over π_ref's",
+        _reward_model_mass_ratio,
         high=1.0,
     ),
     Claim(
-        name="certainty",
-        sentence="no doubt in the data: DPO says one answer alone; least π(best)",
-        measure=_best_answer_probability,
+        "certainty",
+        "no doubt in the data: DPO says one answer alone; least π(best)",
+        _best_answer_probability,
         low=0.99,
     ),
     Claim(
-        name="certainty",
-        sentence="at ten times β too it goes on while it can; least lead βh",
-        measure=_smallest_margin,
-        low=8.0,
+        "certainty", "at ten times β too it goes on while it can; least lead βh", _smallest_margin, low=8.0
     ),
     Claim(
-        name="kl_coef",
-        sentence="DPO reaches π* at every β from 0.25 to 4; the farthest",
-        measure=lambda lab: max(leash.distance for leash in sweep_betas(lab)),
+        "kl_coef",
+        "DPO reaches π* at every β from 0.25 to 4; the farthest",
+        lambda lab: max(leash.distance for leash in sweep_betas(lab)),
         high=1e-5,
     ),
     Claim(
-        name="kl_coef",
-        sentence="a larger β keeps π* nearer to π_ref; largest rise of KL",
-        measure=partial(_largest_rise_over_betas, figure=lambda leash: leash.kl),
+        "kl_coef",
+        "a larger β keeps π* nearer to π_ref; largest rise of KL",
+        partial(_largest_rise_over_betas, figure=lambda leash: leash.kl),
         high=0.0,
     ),
     Claim(
-        name="kl_coef",
-        sentence="and costs reward; largest rise of E r",
-        measure=partial(_largest_rise_over_betas, figure=lambda leash: leash.reward),
+        "kl_coef",
+        "and costs reward; largest rise of E r",
+        partial(_largest_rise_over_betas, figure=lambda leash: leash.reward),
         high=0.0,
     ),
 )
-"""Claims about data and leash."""

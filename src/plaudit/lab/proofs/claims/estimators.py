@@ -65,7 +65,6 @@ from plaudit.tensors.masked import broadcast_to_tokens
 TOPIC = "estimators"
 """The name under which all of them are proven."""
 EXACT = 1e-10
-"""A relative error that rounding alone makes."""
 
 
 def unbiased_claim(
@@ -86,7 +85,7 @@ def unbiased_claim(
             for estimator in estimators
         )
 
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, high=EXACT)
+    return Claim(TOPIC, sentence, measure, high=EXACT)
 
 
 def kl_penalised_claim(sentence: str, make_estimator: Callable[[float], Estimator]) -> Claim:
@@ -100,7 +99,7 @@ def kl_penalised_claim(sentence: str, make_estimator: Callable[[float], Estimato
         )
         return relative_error(estimate_PY, objective_gradient(logp_PY, setup.language, setup.beta))
 
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, high=EXACT)
+    return Claim(TOPIC, sentence, measure, high=EXACT)
 
 
 def same_gradient_claim(
@@ -115,7 +114,7 @@ def same_gradient_claim(
         first_PY, *others = (expected_gradient(estimator, batch) for estimator in estimators)
         return max(relative_error(other_PY, first_PY) for other_PY in others)
 
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, high=EXACT)
+    return Claim(TOPIC, sentence, measure, high=EXACT)
 
 
 def _constant_baseline(mean: int | float) -> Estimator:
@@ -248,12 +247,10 @@ UNBIASED = (
         drift=0.5,
     ),
 )
-"""Claims of no bias."""
 
 GROUP_SIZES = (2, 4, 8, 16, 32, 64)
 """Groups that are written out where prompts have two answers."""
 GradientFigure = Callable[[Float[Tensor, "P Y"], Float[Tensor, "P Y"]], float]
-"""Of a found and an exact gradient."""
 
 
 def gradient_figure(setup: ProofSetup, estimator: Estimator, figure: GradientFigure) -> float:
@@ -316,7 +313,7 @@ def _length_normalised_error(setup: ProofSetup) -> float:
 
 
 def _bias_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, **bounds)
+    return Claim(TOPIC, sentence, measure, **bounds)
 
 
 def _gradient_figure_of(estimator: Estimator, figure: GradientFigure) -> Callable[[ProofSetup], float]:
@@ -376,4 +373,3 @@ BIASED = (
         low=1e-3,
     ),
 )
-"""Claims of bias on answers of the policy itself, and of what is aimed at instead."""

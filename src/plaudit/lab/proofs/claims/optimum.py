@@ -65,9 +65,7 @@ REFERENCE_UPDATES = 3
 
 def off_optimum_claim(name: str, sentence: str, **settings: object) -> Claim:
     """The algorithm as it is rests elsewhere than at π*."""
-    return Claim(
-        name=name, sentence=sentence, measure=partial(optimum_distance, name=name, **settings), low=0.01
-    )
+    return Claim(name, sentence, partial(optimum_distance, name=name, **settings), low=0.01)
 
 
 def optimum_distance(setup: ProofSetup, *, name: str, **settings: object) -> float:
@@ -175,7 +173,7 @@ def _updated_reference_distance(setup: ProofSetup, *, name: str, share: float) -
 def _closed_form_claim(
     name: str, sentence: str, measure: Callable[[ProofSetup], float], high: float = TABLE_TOLERANCE
 ) -> Claim:
-    return Claim(name=name, sentence=sentence, measure=measure, high=high)
+    return Claim(name, sentence, measure, high=high)
 
 
 def _optimum_claim(name: str, sentence: str, **settings: object) -> Claim:
@@ -205,9 +203,9 @@ CLOSED_FORM_CLAIMS = (
         partial(_noisy_label_distance, name="robust-dpo"),
     ),
     Claim(
-        name="robust-dpo",
-        sentence="where DPO on the same labels stays away from π*",
-        measure=partial(_noisy_label_distance, name="dpo"),
+        "robust-dpo",
+        "where DPO on the same labels stays away from π*",
+        partial(_noisy_label_distance, name="dpo"),
         low=0.01,
     ),
     _closed_form_claim(
@@ -246,10 +244,8 @@ CLOSED_FORM_CLAIMS = (
         "sdpo", "after 4 parts: π* of β / 4", partial(_updated_reference_distance, name="sdpo", share=1.0)
     ),
 )
-"""Claims of a closed form, and beside them how far from π* it is where it is another one."""
 
 KlEstimator = Callable[[Tensor], Tensor]
-"""From ρ to an estimate of KL."""
 
 
 def estimate_moments(
@@ -332,7 +328,7 @@ def _k1_loss_gradient_norm(setup: ProofSetup) -> float:
 
 
 def _kl_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, **bounds)
+    return Claim(TOPIC, sentence, measure, **bounds)
 
 
 def _gradient_claim(
@@ -391,12 +387,9 @@ KL_CLAIMS = (
         "k3 in the reward: ∇KL less its gradient as a loss; error", _k3_reward, _gradient_without_loss_part
     ),
 )
-"""Claims about KL(π ‖ π_ref), and KL(π_ref ‖ π), from what π says."""
 
 BEST_OF_N_TOPIC = "best-of-n"
-"""What these claims are asked for by."""
 BEST_OF_SIZES = (2, 4, 16, 64)
-"""Of how many answers the best is taken."""
 
 
 def best_of_n_logp(language: Language, n: int) -> Float[Tensor, "P Y"]:
@@ -430,7 +423,6 @@ def _kl_above_binary_bound(setup: ProofSetup) -> float:
 
 
 def _kl_formula_error(setup: ProofSetup) -> float:
-    """Of the formula by levels of reward, against the distribution itself."""
     language = setup.language
     errors = [
         abs(value - exact)
@@ -488,7 +480,7 @@ def _exact_kls(language: Language, reward_PY: Float[Tensor, "P Y"], n: int) -> l
 
 
 def _best_of_n_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name=BEST_OF_N_TOPIC, sentence=sentence, measure=measure, **bounds)
+    return Claim(BEST_OF_N_TOPIC, sentence, measure, **bounds)
 
 
 BEST_OF_N = (
@@ -508,4 +500,3 @@ BEST_OF_N = (
         "not far below π* of the same KL; largest share of its gain lost", _largest_lost_share, high=0.25
     ),
 )
-"""Claims about the best of 2 to 64 answers."""

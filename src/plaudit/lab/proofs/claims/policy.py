@@ -53,7 +53,6 @@ from plaudit.tensors.groups import group_sums
 from plaudit.tensors.masked import broadcast_to_tokens, masked_sum_rows
 
 STARTS = 8
-"""From how many random policies TRPO steps."""
 LIMITS = (0.001, 0.01, 0.1, 1.0)
 """δ: from a step that the second order describes to one that it does not."""
 
@@ -98,19 +97,13 @@ def trpo_step(setup: ProofSetup, logp_PY: Float[Tensor, "P Y"], limit: float) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AscentSchedule:
-    """How an expected gradient is followed, from the reference on.
-
-    Example: ``AscentSchedule(rate=0.1, rounds=200, steps=4)``
-    """
+    """How an expected gradient is followed, from the reference on."""
 
     rate: int | float
     """The step times β: a leash that holds more needs smaller ones."""
     rounds: int
-    """How often answers are sampled anew."""
     steps: int = 1
-    """Steps on the same answers."""
     group_size: int = 1
-    """How many answers are in a group."""
     natural: bool = True
     """Whether gradients are divided by π, which is F⁻¹ ∇ of a table but for a constant."""
     shrink: int | float = 1.0
@@ -229,7 +222,7 @@ def _missing_objective_share(
 
 
 def _ascent_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, **bounds)
+    return Claim(TOPIC, sentence, measure, **bounds)
 
 
 _rloo_distance = partial(
@@ -253,14 +246,12 @@ ASCENTS = (
         "rloo, plain ascent, 600 steps: nearer; J missing over π_ref's", _plain_ascent_missing, high=0.5
     ),
 )
-"""Claims about steps."""
 
 SMALL_GROUP = 3
 """Answers in a group where each prompt has fifteen: few enough to write all groups out."""
 LARGE_GROUP = 8
 """Where each has two: as many as GRPO's row draws."""
 GROUP_SIZES = (2, 4, 8, 16, 32, 64)
-"""Groups that are compared with ones without end."""
 CLOSE = 1e-6
 """How near an ascent comes to where it should end."""
 
@@ -305,7 +296,6 @@ def _grpo_two_answer_distance(setup: ProofSetup) -> float:
 
 
 def _reward_scale_effect(setup: ProofSetup, *, where: Callable[[ProofSetup], Tensor]) -> float:
-    """How far the place moves when rewards are ten times as large."""
     loud = replace(setup, two_answers=replace(setup.two_answers, reward_PY=10 * setup.two_answers.reward_PY))
     return total_variation(where(loud), where(setup))
 
@@ -367,11 +357,11 @@ def _unregularised_distance(setup: ProofSetup) -> float:
 
 def _optimum_claim(name: str, sentence: str, way: AscentSchedule, **settings: Any) -> Claim:
     measure = partial(ascent_distance, name=name, way=way, **settings)
-    return Claim(name=name, sentence=sentence, measure=measure, high=CLOSE)
+    return Claim(name, sentence, measure, high=CLOSE)
 
 
 def _grpo_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name="grpo", sentence=sentence, measure=measure, **bounds)
+    return Claim("grpo", sentence, measure, **bounds)
 
 
 _steady_schedule = AscentSchedule(rate=0.3, rounds=60)
@@ -426,10 +416,9 @@ POLICY_CLAIMS = (
     _grpo_claim("Q knows no later KL: away from that π*", _mean_and_k2_optimum_distance, low=0.001),
     _optimum_claim("dr-grpo", "KL in the reward: reaches π*", _triple_schedule, divergence="reward"),
     Claim(
-        name="dr-grpo",
-        sentence="as it is, no KL: π* of β = G / (G − 1) s after steps of s in all; it goes on",
-        measure=_unregularised_distance,
+        "dr-grpo",
+        "as it is, no KL: π* of β = G / (G − 1) s after steps of s in all; it goes on",
+        _unregularised_distance,
         high=CLOSE,
     ),
 )
-"""Claims about where rows of policy optimisation end."""

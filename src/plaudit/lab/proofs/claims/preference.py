@@ -76,7 +76,6 @@ def _sigmoid_stationarity(setup: ProofSetup, *, name: str) -> float:
 
 
 def _mass_on_bad_answers(setup: ProofSetup, *, name: str) -> float:
-    """The most that is left on answers that are more often bad than good."""
     logp_PY, won_PY, _ = _converged_quantities(setup, name)
     good_rate_PY = won_PY if name == "apo-zero" else setup.language.reward_PY.sigmoid()
     return (logp_PY.exp() * (good_rate_PY < 0.5)).sum(-1).max().item()
@@ -114,87 +113,66 @@ def _dpop_kl(setup: ProofSetup) -> float:
     return kl(converged_algorithm(setup, "dpop"), setup.language.ref_logp_PY).max().item()
 
 
-def _upper_bound_claim(
-    name: str, sentence: str, measure: Callable[[ProofSetup], float], high: float
-) -> Claim:
-    return Claim(name=name, sentence=sentence, measure=measure, high=high)
-
-
 ABSOLUTE = (
-    _upper_bound_claim("nca", "β = 1, answers from π_ref: reaches 2 q π_ref", _nca_distance, 1e-5),
-    _upper_bound_claim(
-        "nca", "else rests where (q + ½) σ(βΔ) − q is λ π; the rest of it", _nca_stationarity, 1e-6
-    ),
+    Claim("nca", "β = 1, answers from π_ref: reaches 2 q π_ref", _nca_distance, high=1e-5),
+    Claim("nca", "else rests where (q + ½) σ(βΔ) − q is λ π; the rest of it", _nca_stationarity, high=1e-6),
     off_optimum_claim("nca", "there it is away from π*"),
-    _upper_bound_claim("sppo", "rests where βΔ − (q − ½) is λ π; the rest of it", _sppo_stationarity, 1e-6),
-    _upper_bound_claim("sppo", "answers from π_ref: near π_ref exp(q / β) / Z", _sppo_step_distance, 0.1),
+    Claim("sppo", "rests where βΔ − (q − ½) is λ π; the rest of it", _sppo_stationarity, high=1e-6),
+    Claim("sppo", "answers from π_ref: near π_ref exp(q / β) / Z", _sppo_step_distance, high=0.1),
     off_optimum_claim("sppo", "one step of self-play is not π*"),
-    _upper_bound_claim(
+    Claim(
         "apo-zero",
         "drops what loses more than it wins; share kept",
         partial(_mass_on_bad_answers, name="apo-zero"),
-        1e-4,
+        high=1e-4,
     ),
-    _upper_bound_claim(
+    Claim(
         "apo-zero",
         "rests where (1 − 2q) σ′(βΔ) is λ π; the rest",
         partial(_sigmoid_stationarity, name="apo-zero"),
-        1e-6,
+        high=1e-6,
     ),
     off_optimum_claim("apo-zero", "so it is away from π*"),
-    Claim(
-        name="apo-down",
-        sentence="lowers all but one answer; the least π of it",
-        measure=_largest_probability,
-        low=0.99,
-    ),
+    Claim("apo-down", "lowers all but one answer; the least π of it", _largest_probability, low=0.99),
     off_optimum_claim("apo-down", "so it is away from π*"),
-    _upper_bound_claim(
+    Claim(
         "kto",
         "drops what is more often bad than good; share kept",
         partial(_mass_on_bad_answers, name="kto"),
-        1e-4,
+        high=1e-4,
     ),
-    _upper_bound_claim(
+    Claim(
         "kto",
         "rests where (1 − 2c) σ′(βΔ) is λ π; the rest",
         partial(_sigmoid_stationarity, name="kto"),
-        1e-6,
+        high=1e-6,
     ),
     off_optimum_claim("kto", "so it is away from π*"),
-    _upper_bound_claim(
+    Claim(
         "apo-zero-unpaired",
         "drops what is more often bad than good",
         partial(_mass_on_bad_answers, name="apo-zero-unpaired"),
-        1e-4,
+        high=1e-4,
     ),
     off_optimum_claim("apo-zero-unpaired", "so it is away from π*"),
-    _upper_bound_claim(
-        "bco", "one prompt, δ that fits: reaches π*", partial(_threshold_distance, name="bco"), 1e-5
-    ),
+    Claim("bco", "one prompt, δ that fits: reaches π*", partial(_threshold_distance, name="bco"), high=1e-5),
     off_optimum_claim("bco", "δ as a running mean: away from π*"),
-    _upper_bound_claim(
+    Claim(
         "bco-pair",
         "one prompt, δ that fits: reaches π_ref odds(q)^(1/β)",
         partial(_threshold_distance, name="bco-pair"),
-        1e-5,
+        high=1e-5,
     ),
     off_optimum_claim("bco-pair", "δ as a running mean: away from π*"),
-    _upper_bound_claim(
-        "dpop", "hold 50: every answer wins at times, so none may fall; KL from π_ref", _dpop_kl, 0.1
-    ),
+    Claim("dpop", "hold 50: every answer wins at times, so none may fall; KL from π_ref", _dpop_kl, high=0.1),
     off_optimum_claim("dpop", "so it is away from π*"),
 )
-"""Claims about answers judged by themselves, and about a preferred one that may not fall."""
 
 WantedGap = Callable[[Float[Tensor, " P"]], Float[Tensor, " P"]]
 """From p, the chance that the first answer is preferred, to βh between the two."""
 SMOOTHING = 0.1
-"""The label smoothing of cdpo."""
 MARGIN = 1.0
-"""The margin of simpo."""
 TARGET = 1e-3
-"""The label smoothing of exo."""
 SORTING_BUDGET = OptimiserBudget(rounds=100, steps=20)
 """For losses that sort: who stands beside whom is found anew every few steps."""
 
@@ -273,7 +251,6 @@ def _well_ranked() -> Language:
 
 
 def _aot_distance(setup: ProofSetup) -> float:
-    """Where the reference ranks well, sorted gaps are the pairs' own."""
     language = _well_ranked()
     return total_variation(
         converged_policy(setup.row("aot"), language, effort=SORTING_BUDGET), optimum(language, setup.beta)
@@ -308,7 +285,7 @@ def _two_answer_claim(
     name: str, sentence: str, wanted: WantedGap, high: float = 1e-5, **settings: float
 ) -> Claim:
     measure = partial(_gap_distance, name=name, wanted=wanted, settings=settings)
-    return Claim(name=name, sentence=f"two answers: {sentence}", measure=measure, high=high)
+    return Claim(name, f"two answers: {sentence}", measure, high=high)
 
 
 TWO_ANSWER_CLAIMS = (
@@ -316,59 +293,27 @@ TWO_ANSWER_CLAIMS = (
         "cdpo", "βh = log-odds of the labels with swaps", smoothed_gap, label_smoothing=SMOOTHING
     ),
     off_optimum_claim("cdpo", "more answers: away from π*"),
-    Claim(
-        name="cdpo",
-        sentence="flatter than π*; KL over π*'s",
-        measure=partial(_kl_over_optimum, name="cdpo"),
-        high=-0.01,
-    ),
+    Claim("cdpo", "flatter than π*; KL over π*'s", partial(_kl_over_optimum, name="cdpo"), high=-0.01),
     _two_answer_claim("hinge", "βh = ±1, however sure people are", hinge_gap, 1e-4),
     off_optimum_claim("hinge", "more answers: away from π*"),
     _two_answer_claim("slic", "without its NLL βh = ±1, h of log π", hinge_gap, 1e-4, nll_coef=0.0),
     off_optimum_claim("slic", "more answers, with its NLL: away from π*"),
     _two_answer_claim("exo", "βh = (2p − 1) log((1 − ε) / ε)", exo_gap, label_smoothing=TARGET),
     off_optimum_claim("exo", "more answers: away from π*"),
-    Claim(
-        name="exo",
-        sentence="sharper than π*; KL over π*'s",
-        measure=partial(_kl_over_optimum, name="exo"),
-        low=0.01,
-    ),
+    Claim("exo", "sharper than π*; KL over π*'s", partial(_kl_over_optimum, name="exo"), low=0.01),
     _two_answer_claim("simpo", "βh solves its equation with γ", simpo_gap, gamma=MARGIN),
     _two_answer_claim(
         "discopop", "from beyond its bump to e^−βh = t, p t² + p t = 1 − p", discopop_gap, 1e-3
     ),
     Claim(
-        name="discopop",
-        sentence="two answers: its first step from π_ref lowers E r; cosine",
-        measure=_first_step_cosine,
-        high=-0.5,
+        "discopop", "two answers: its first step from π_ref lowers E r; cosine", _first_step_cosine, high=-0.5
     ),
-    Claim(
-        name="aot",
-        sentence="two answers that π_ref ranks well: reaches π* (by counts)",
-        measure=_aot_distance,
-        high=1e-3,
-    ),
+    Claim("aot", "two answers that π_ref ranks well: reaches π* (by counts)", _aot_distance, high=1e-3),
     off_optimum_claim("aot", "more answers: sorted gaps are not the pairs' own; away from π*"),
     Claim(
-        name="aot-unpaired",
-        sentence="two answers: nothing holds it; π(better)",
-        measure=_aot_better_answer_probability,
-        low=0.9,
+        "aot-unpaired", "two answers: nothing holds it; π(better)", _aot_better_answer_probability, low=0.9
     ),
-    Claim(
-        name="orpo",
-        sentence="its odds alone, any λ: reaches π = σ(r + c)^|y|",
-        measure=_odds_ratio_distance,
-        high=1e-5,
-    ),
-    Claim(
-        name="orpo",
-        sentence="its NLL alone: imitates, π ∝ E p(y ≻ z) / |y|",
-        measure=_nll_distance,
-        high=1e-4,
-    ),
+    Claim("orpo", "its odds alone, any λ: reaches π = σ(r + c)^|y|", _odds_ratio_distance, high=1e-5),
+    Claim("orpo", "its NLL alone: imitates, π ∝ E p(y ≻ z) / |y|", _nll_distance, high=1e-4),
     off_optimum_claim("orpo", "as it is, away from π*"),
 )
-"""Claims about what a loss wants of one pair, and of losses whose terms are clear one by one."""

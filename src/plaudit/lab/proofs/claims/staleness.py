@@ -39,11 +39,9 @@ from plaudit.losses.ratio import (
 )
 
 DRIFT = 0.5
-"""How much noise on the logits lies between the old policy and the present one."""
 CAPS = (1.0, 1.5, 2.0, 4.0, 1e9)
 """Where importance weights are truncated; the last one is above all."""
 GradientFigure = Callable[[Float[Tensor, "P Y"], Float[Tensor, "P Y"]], float]
-"""Of a found and an exact gradient."""
 
 
 def surrogate_gradient(
@@ -82,7 +80,6 @@ def surrogate_error(setup: ProofSetup, estimator: Estimator) -> float:
 
 
 def _old_and_new_policy(setup: ProofSetup) -> tuple[Tensor, Tensor]:
-    """The old one and the present one."""
     old_PY = perturbed_policy(setup.language)
     return old_PY, perturbed_policy(setup.language, old_PY, seed=1, width=DRIFT)
 
@@ -93,7 +90,6 @@ def _off_policy_gradient(setup: ProofSetup, estimator: Estimator) -> Tensor:
 
 
 def _importance_weighted_loss(batch: ExactBatch) -> Tensor:
-    """The whole completion's ratio times its reward, no clip."""
     log_ratio_NT = log_ratio(batch.logp_NT, batch.old_logp_NT, batch.mask_NT)
     ratio_N = ratio(completion_log_ratio(log_ratio_NT, batch.mask_NT))
     return (batch.share_N[:, None] * unclipped(ratio_N[:, None], batch.reward_N[:, None])).sum()
@@ -138,7 +134,7 @@ def _errors_by_cap(setup: ProofSetup) -> list[float]:
 
 
 def _off_policy_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(name=TOPIC, sentence=sentence, measure=measure, **bounds)
+    return Claim(TOPIC, sentence, measure, **bounds)
 
 
 def _largest_rise(setup: ProofSetup) -> float:
@@ -191,4 +187,3 @@ OFF_POLICY_CLAIMS = (
         high=0.999,
     ),
 )
-"""Claims about answers that another policy said."""

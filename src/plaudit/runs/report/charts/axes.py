@@ -50,7 +50,6 @@ class Axis:
     high: Number
     """The value at 1."""
     ticks: tuple[tuple[Number, str], ...]
-    """Values that are named, and how."""
     logarithmic: bool = False
     """Whether equal distances are equal ratios."""
 
@@ -170,24 +169,16 @@ class Plot:
     """
 
     x: Axis
-    """The horizontal axis."""
     y: Axis
-    """The vertical axis."""
     left: Number
-    """Where x begins."""
     right: Number
-    """Where x ends."""
     top: Number
-    """Where y ends."""
     bottom: Number
-    """Where y begins."""
 
     def x_position(self, value: Number) -> float:
-        """Where a value of x lies in the drawing."""
         return round(self.left + self.x.position(value) * (self.right - self.left), 1)
 
     def y_position(self, value: Number) -> float:
-        """Where a value of y lies in the drawing."""
         return round(self.bottom - self.y.position(value) * (self.bottom - self.top), 1)
 
 
@@ -210,7 +201,6 @@ _LETTER_WIDTH = 6.5
 
 
 def draw_x_axis(plot: Plot) -> Iterator[Markup]:
-    """The lower axis alone."""
     yield element("path", {"class": "base", "d": f"M{plot.left} {plot.bottom}H{plot.right}"})
     free = -math.inf
     for value, label in plot.x.ticks:
@@ -252,7 +242,6 @@ def truncated(text: str, max_width: int) -> str:
 
 
 def svg_drawing(title: str, description: str, height: Number, *parts: Markup) -> Markup:
-    """An SVG drawing with a title and a description for who does not see it."""
     title_and_description = (element("title", {}, title), element("desc", {}, description))
     box = f"0 0 {WIDTH} {height:.0f}"
     return element("svg", {"viewBox": box, "role": "img"}, *title_and_description, *parts)
@@ -287,11 +276,9 @@ class Span:
     low: Number | None = None
     """Where its interval begins; None where nobody knows."""
     high: Number | None = None
-    """Where its interval ends."""
 
     @property
     def is_finite(self) -> bool:
-        """Whether there is a number to draw."""
         return math.isfinite(self.value)
 
     @property

@@ -48,11 +48,8 @@ class HistogramBin:
     """
 
     low: Number
-    """Where it begins."""
     high: Number
-    """Where it ends."""
     count: int
-    """How many fell into it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +63,6 @@ class ReliabilityBin:
     bin: HistogramBin
     """The probabilities, and how many predictions there were."""
     predicted: Number
-    """Their mean predicted probability."""
     observed: Span
     """The share that came true."""
 
@@ -213,7 +209,6 @@ class StackedBar:
     """
 
     label: str
-    """What the bar is a whole of."""
     counts: tuple[int, ...]
     """How much falls to each part."""
 
@@ -275,11 +270,8 @@ class AmountBar:
     """
 
     label: str
-    """What it is the amount of."""
     span: Span
-    """How much it is."""
     is_plain: bool = False
-    """Whether it is what the others are compared with, in grey."""
 
 
 def amount_bar_chart(

@@ -28,11 +28,8 @@ class FlowBox:
     """
 
     name: str
-    """What stands in it, unlike every other."""
     caption: str
-    """What stands under the name."""
     needs: tuple[str, ...] = ()
-    """The boxes that arrows come from."""
     anchor: str = ""
     """What part of the page it leads to."""
     kind: str = "done"
@@ -69,13 +66,9 @@ class _BoxPosition:
     """
 
     name: str | _ArrowPassage
-    """The box, or the arrow that passes."""
     left: int | float
-    """Where it begins."""
     width: int | float
-    """How wide it is."""
     top: int | float
-    """Its upper edge."""
 
     @property
     def middle(self) -> float:
@@ -156,7 +149,6 @@ def _mean_position(values: Sequence[float]) -> float:
 
 
 def _natural_width(step: FlowBox) -> float:
-    """The width at which nothing in the box is cut."""
     return _BOX_PADDING + 1 + max(_LETTER_WIDTH * len(step.name), _SMALL_LETTER_WIDTH * len(step.caption))
 
 

@@ -60,26 +60,19 @@ class GuideLine:
     """
 
     low: Number
-    """Where on the axis."""
     high: Number
     """Where it ends; the same for a line."""
     label: str
-    """What is written above it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalRows:
-    """What a chart of rows shows.
-
-    Example: ``IntervalRows(rows=(IntervalRow(…),), series=("the model", "annotators"))``
-    """
+    """What a chart of rows shows."""
 
     rows: Sequence[IntervalRow]
-    """The rows, from the uppermost to the lowest."""
     series: Sequence[str]
     """What the lines of each row are; at most four."""
     guide: GuideLine | None = None
-    """What all of them are compared with."""
 
 
 def forest_plot(title: str, unit: str, data: IntervalRows) -> Markup:
@@ -131,21 +124,13 @@ def _series_legend(series: Sequence[str]) -> Iterator[Markup]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IntervalDrawing:
-    """A chart of rows on an axis.
-
-    Example: ``_IntervalDrawing(x=share_axis(), data=IntervalRows(…), format_number=percent).svg("By
-        category")``
-    """
+    """A chart of rows on an axis."""
 
     x: Axis
-    """The horizontal axis."""
     data: IntervalRows
-    """The rows that it draws."""
     format_number: Callable[[Number], str]
-    """How a number is written."""
 
     def svg(self, title: str) -> Markup:
-        """The drawing under its title."""
         series, rows = self.data.series, self.data.rows
         assert len(series) <= len(SERIES_CLASSES)
         row_height = _LABEL_HEIGHT + _SERIES_HEIGHT * len(series) + _GAP
@@ -176,7 +161,6 @@ class _IntervalDrawing:
             yield svg_text("number", WIDTH, down + 3.5, span.text(self.format_number))
 
     def describe_row(self, row: IntervalRow) -> str:
-        """The row in words, for the description of the drawing."""
         values = [
             f"{name} {span.text(self.format_number) if span is not None and span.is_finite else 'not known'}"
             for name, span in zip(self.data.series, row.spans, strict=True)
@@ -219,7 +203,6 @@ class ScatterPoint:
     """
 
     label: str
-    """What it is called."""
     x: Number
     """Where it lies on the lower axis."""
     y: Span
@@ -228,18 +211,13 @@ class ScatterPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterChart:
-    """What a scatter chart shows.
-
-    Example: ``ScatterChart(points=(ScatterPoint(…),), path=((0.0, 0.4), (0.44, 0.6)),
-        path_label="best of n")``
-    """
+    """What a scatter chart shows."""
 
     points: Sequence[ScatterPoint]
     """At least one, and no more than there is room to name: about fifteen."""
     path: Sequence[tuple[Number, Number]] = ()
     """A broken line that they are compared with, from left to right."""
     path_label: str = ""
-    """What that line is."""
 
 
 def scatter_chart(title: str, unit: str, spec: ScatterChart, *, note: str = "") -> Markup:

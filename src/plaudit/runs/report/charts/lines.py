@@ -49,7 +49,6 @@ class BandLine:
     """
 
     label: str
-    """What it is called."""
     points: tuple[tuple[Number, Span], ...]
     """Where on the lower axis, and what was found there, in the order of the line; one with
     a band goes from left to right."""
@@ -59,15 +58,10 @@ class BandLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandChart:
-    """What a chart of lines shows.
-
-    Example: ``BandChart(lines=(BandLine(…),), named_positions=((0.0, "1"), (0.44, "2")), names_title="n")``
-    """
+    """What a chart of lines shows."""
 
     lines: Sequence[BandLine]
-    """At most four."""
     comparison_line: BandLine | None = None
-    """A line without a band that the others are compared with."""
     named_positions: Sequence[tuple[Number, str]] = ()
     """Places on the lower axis that are named above the drawing."""
     names_title: str = ""
@@ -77,7 +71,6 @@ class BandChart:
 
     @property
     def all_lines(self) -> list[BandLine]:
-        """The lines, and the one that they are compared with."""
         return [*self.lines, *([] if self.comparison_line is None else [self.comparison_line])]
 
 
@@ -289,11 +282,8 @@ class Curve:
     """
 
     title: str
-    """Its heading."""
     unit: str
-    """What the values are in."""
     train_metric: str
-    """The metric of every step."""
     held_out_metric: str = ""
     """The metric on held-out rows that belongs on the same axes."""
     from_zero: bool = False

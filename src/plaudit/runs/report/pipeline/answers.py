@@ -23,13 +23,9 @@ MAX_TEXT_LENGTH = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledAnswer:
-    """What a policy said to a prompt, beside what the reference said.
-
-    Example: ``SampledAnswer(name="ppo", kind="now", change="better", text="The owl eats mice.", …)``
-    """
+    """What a policy said to a prompt, beside what the reference said."""
 
     name: str
-    """The policy."""
     kind: str
     """``before`` for the reference, ``now`` for any other."""
     change: str
@@ -37,9 +33,7 @@ class SampledAnswer:
     where neither is, or nobody knows.
     """
     text: str
-    """The answer."""
     is_same: bool
-    """Whether the reference said the same."""
     pieces: tuple[tuple[str, bool], ...]
     """The answer in pieces, each with whether only it says so; empty where nothing is compared."""
     scores: str
@@ -48,15 +42,11 @@ class SampledAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """The prompts that are shown, and how they were chosen.
-
-    Example: ``Samples(sentence="Of 400 prompts …", rows=(…,))``
-    """
+    """The prompts that are shown, and how they were chosen."""
 
     sentence: str
     """How many differ, and which stand here."""
     rows: list[tuple[PromptAnswers, list[SampledAnswer]]]
-    """Each prompt with every policy's answers."""
 
 
 def sampled_answers(evaluation: PolicyEvaluation) -> Samples | None:
@@ -96,7 +86,6 @@ def _change(row: PromptAnswers, reference: str) -> float:
 
 
 def reference_name(evaluation: PolicyEvaluation) -> str:
-    """The policy that the others' answers are compared with."""
     return evaluation.reference or evaluation.policies[0].name
 
 

@@ -38,11 +38,9 @@ class AttackBlock:
     anchor: str
     """What leads to where the stage comes from."""
     name: str
-    """What the stage is called."""
     sentences: tuple[str, ...]
     """What was found, how it was asked, and who judged."""
     missing: tuple[str, ...]
-    """What was not measured."""
     chart: Markup
     """Success and over-refusal of every policy."""
     tables: tuple[Table, ...]
@@ -146,7 +144,6 @@ def _rates_table(
 
 
 def _sources_table(policies: Sequence[PolicyAttack]) -> Table | None:
-    """Where attacks come from, where they come from several."""
     is_single = all(len(policy.by_source) < 2 for policy in policies)
     return None if is_single else _rates_table("By where they come from", policies, lambda p: p.by_source)
 

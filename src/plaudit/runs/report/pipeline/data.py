@@ -45,45 +45,31 @@ class CheckOutcome:
     """
 
     name: str
-    """The check."""
     verdict: str
     """pass, FAIL, allowed or not applicable."""
     finding: str
-    """What the check found."""
     remedy: str
-    """What to do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageInput:
-    """What went into a stage.
-
-    Example: ``StageInput(name="model", source="sft", hash="2c26…", from_stage=True)``
-    """
+    """What went into a stage."""
 
     name: str
-    """What the stage calls it."""
     source: str
-    """The stage or the path that it comes from."""
     hash: str
     """The sha256 of its content."""
     from_stage: bool
-    """Whether it comes from a stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSnapshot:
-    """Where the labels of a file of rows come from.
-
-    Example: ``LabelSnapshot(rows="rows.jsonl", store="labels.db", project="helpful", position=812, …)``
-    """
+    """Where the labels of a file of rows come from."""
 
     rows: str
     """The file of rows, in the stage's folder."""
     store: str
-    """The label store."""
     project: str
-    """The project that asked."""
     position: int
     """The number of the last event of the store's log that the rows are of."""
     link: str
@@ -92,25 +78,17 @@ class LabelSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageData:
-    """One stage, as far as it has come.
-
-    Example: ``StageData(name="ppo", kind="ppo", state="done", number=7, …)``
-    """
+    """One stage, as far as it has come."""
 
     name: str
-    """Its name in the pipeline."""
     number: int
     """Its place, from 1."""
     kind: str
     """Its kind: world-rows, sft, ppo, evaluate …"""
     state: StageState
-    """How far it has come."""
     folder: Path
-    """The stage's folder."""
     needs: tuple[str, ...] = ()
-    """The stages that it builds on."""
     settings: Mapping[str, object] = field(default_factory=dict[str, object])
-    """As they were resolved."""
     inputs: tuple[StageInput, ...] = ()
     """The results of other stages that it used."""
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -122,19 +100,14 @@ class StageData:
     code: Mapping[str, object] = field(default_factory=dict[str, object])
     """plaudit's version, and in a checkout its commit."""
     seconds: float | None = None
-    """How long it took."""
     ended: str = ""
-    """When it ended, as it was written down."""
     missing: str = ""
     """Of a stage that waits for people: which labels were missing when it was asked last."""
     snapshots: tuple[LabelSnapshot, ...] = ()
     """What leads from its rows to what people clicked."""
     command: str = ""
-    """The single command that does the same."""
     summary_lines: tuple[str, ...] = ()
-    """Its outcome, in sentences."""
     checks: tuple[CheckOutcome, ...] = ()
-    """What the checks before it found."""
     training_run: RunData | None = None
     """Of a training stage: its run folder."""
     policy_evaluation: PolicyEvaluation | None = None
@@ -177,15 +150,12 @@ class PipelineData:
     path: Path
     """The folder, as the caller named it."""
     name: str
-    """What the pipeline is called."""
     config: str
     """The text of pipeline.yaml; empty where it is missing."""
     stages: tuple[StageData, ...]
-    """In the order in which they run."""
 
     @property
     def finished(self) -> bool:
-        """Whether every stage has ended."""
         return all(stage.state == "done" for stage in self.stages)
 
     @property
@@ -200,12 +170,10 @@ class PipelineData:
 
     @property
     def evaluation(self) -> PolicyEvaluation | None:
-        """The policy evaluation of that stage."""
         return self.evaluation_stage.policy_evaluation if self.evaluation_stage else None
 
     @property
     def training_stages(self) -> Iterator[tuple[StageData, RunData]]:
-        """The stages that have a run folder, with it."""
         return ((stage, stage.training_run) for stage in self.stages if stage.training_run is not None)
 
     @cached_property
@@ -254,7 +222,6 @@ _RESTORE_HINT = "Restore it, or delete it and give the pipeline's command again.
 
 
 def is_pipeline(folder: Path) -> bool:
-    """Whether this is the folder of a pipeline."""
     return (folder / CONFIG_FILE).is_file() or (folder / STAGES_FOLDER).is_dir()
 
 
@@ -291,7 +258,6 @@ def read_pipeline_folder(folder: Path) -> PipelineData:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a file of JSON."""
     try:
         return exact_json.loads(path.read_bytes())
     except ValueError as error:

@@ -85,7 +85,6 @@ def ranking_sentences(evaluation: PolicyEvaluation) -> tuple[str, ...]:
 
 
 def caution_sentences(warnings: Sequence[ReportWarning]) -> tuple[str, ...]:
-    """What may overturn a finding."""
     return tuple(
         f"But {warning.about}: {shortened(warning.finding, MAX_CAUTION_LENGTH)}."
         for warning in warnings
@@ -186,16 +185,11 @@ def _win_rate_sentence(evaluation: PolicyEvaluation, best: PolicyFigures) -> Ite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportWarning:
-    """One warning.
-
-    Example: ``ReportWarning(about="ppo", finding="answers grew from 10.4 to 22.1 tokens",
-        reason="a reward that …")``
-    """
+    """One warning."""
 
     about: str
     """The policy, stage or judge."""
     finding: str
-    """What was found, with its figure."""
     reason: str
     """The threshold from which it is reported, and why it matters."""
     grave: bool = False

@@ -43,7 +43,6 @@ class Outcome:
     """
 
     evaluation: PolicyEvaluation
-    """Where the figures are from."""
     after: PolicyFigures
     """The last policy that the evaluation names."""
     before: PolicyFigures | None = None
@@ -51,7 +50,6 @@ class Outcome:
     start: PolicyFigures | None = None
     """The first policy that the evaluation names: the reference, or what that was made from."""
     judge: str = ""
-    """Who compared their answers."""
     win_rate: Estimate | None = None
     """How often the later one's answer is the better one, a tie counting half; None where nobody compared."""
 
@@ -64,7 +62,6 @@ class Outcome:
 
 
 def evaluation_outcome(evaluation: PolicyEvaluation) -> Outcome:
-    """What is told of an evaluation at first."""
     policies = evaluation.policies
     names = [policy.name for policy in policies]
     at = names.index(evaluation.reference) if evaluation.reference in names else 0
@@ -143,7 +140,6 @@ def _training_text(pipeline: PipelineData, outcome: Outcome) -> str:
 
 
 def _above(stages: dict[str, StageData], name: str) -> set[str]:
-    """A stage and all that it builds on."""
     found, left = set[str](), [name]
     while left:
         current = left.pop()

@@ -90,13 +90,9 @@ _STATE_WORDS = {"done": "", "begun": "begun", "people": "waits for people", "wai
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOrigin:
-    """One thing that a stage was made from or by, or that it made.
-
-    Example: ``StageOrigin(name="in: model", text="sft", link="#stage-2", digest="2c26…")``
-    """
+    """One thing that a stage was made from or by, or that it made."""
 
     name: str
-    """The name of what was used or made."""
     text: str = ""
     """What it is called; empty where only its hash is known."""
     link: str = ""
@@ -107,23 +103,16 @@ class StageOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStage:
-    """A stage in short.
-
-    Example: ``ReportedStage(anchor="stage-2", number=2, name="sft", caption="7 s", summary="…", origins=())``
-    """
+    """A stage in short."""
 
     anchor: str
-    """What leads to its origins."""
     number: int
     """Its place, from 1."""
     name: str
-    """Its name, as it has room."""
     caption: str
     """Its kind, where its name does not say it, and its time."""
     summary: str
-    """What came of it, in a sentence."""
     origins: tuple[StageOrigin, ...]
-    """Where it comes from."""
 
 
 def write_report(folder: Path, out: Path | None = None, *, pipeline: PipelineData | None = None) -> Path:
@@ -142,7 +131,6 @@ def write_folder_report(folder: Path, out: Path | None = None) -> Path:
 
 
 def pipeline_page(pipeline: PipelineData) -> str:
-    """The whole page."""
     evaluation, warnings = pipeline.evaluation, report_warnings(pipeline)
     return render(
         "pipeline",
@@ -204,7 +192,6 @@ def _evaluation_parts(evaluation: PolicyEvaluation | None) -> dict[str, object]:
 
 
 def _headline_table(evaluation: PolicyEvaluation) -> Table:
-    """Every policy with the figures that matter most."""
     to = short_name(evaluation.reference or "the reference")
     columns = [
         *(["true worth"] if any(policy.gold for policy in evaluation.policies) else []),
@@ -317,7 +304,6 @@ def progress_text(pipeline: PipelineData) -> str:
 
 
 def stages_chart(pipeline: PipelineData) -> Markup:
-    """The pipeline drawn."""
     number_of = {stage.name: stage.number for stage in pipeline.stages}
     steps = [
         FlowBox(
@@ -334,7 +320,6 @@ def stages_chart(pipeline: PipelineData) -> Markup:
 
 
 def reported_stages(pipeline: PipelineData) -> list[ReportedStage]:
-    """Every stage in short."""
     links = {stage.name: f"#{stage.anchor}" for stage in pipeline.stages}
     return [
         ReportedStage(
@@ -403,7 +388,6 @@ def _key_code_and_end(stage: StageData) -> Iterator[StageOrigin]:
 
 
 def _commands(pipeline: PipelineData) -> Iterator[tuple[str, str]]:
-    """How to make all of it again."""
     if pipeline.config:
         config = shlex.quote(str(pipeline.path / CONFIG_FILE))
         other = shlex.quote(f"{pipeline.path}-again")
@@ -456,7 +440,6 @@ def write_summary(pipeline: PipelineData) -> None:
 
 
 def policy_rows(evaluation: PolicyEvaluation) -> Iterator[dict[str, Any]]:
-    """The headline figures of each policy."""
     for policy in evaluation.policies:
         contest = _find_contest(evaluation.contests, policy.name, evaluation.reference)
         yield {
@@ -521,7 +504,6 @@ def _format_estimate(value: Mapping[str, Any] | None, form: str, interval_form: 
 
 
 def _format_share(value: Mapping[str, Any] | None) -> str:
-    """A share in per cent."""
     if value is None:
         return _format_estimate(None, "")
     percent = {name: None if value[name] is None else 100 * value[name] for name in ("value", "low", "high")}

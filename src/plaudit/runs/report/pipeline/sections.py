@@ -57,19 +57,13 @@ _MAIN_CURVES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingCurves:
-    """How a stage learnt.
-
-    Example: ``TrainingCurves(anchor="stage-2", name="sft", sentence="60 steps …", charts=(…,), more=…)``
-    """
+    """How a stage learnt."""
 
     anchor: str
     """What leads to where the stage comes from."""
     name: str
-    """What it is called."""
     sentence: str
-    """Its run in one sentence."""
     charts: tuple[Markup, ...]
-    """The curves that tell most."""
     more: Markup
     """The other ones; empty where there are none."""
 
@@ -208,7 +202,6 @@ def confidence_table(evaluation: PolicyEvaluation) -> tuple[Table | None, list[M
 
 
 def policy_reliability_chart(name: str, calibration: PolicyCalibration) -> Markup:
-    """The reliability diagram of one policy."""
     bins = [reliability_bin(calibration_bin) for calibration_bin in calibration.by_width]
     return reliability_diagram(short_name(name), bins, unit="share right over how sure", of="question")
 
@@ -304,7 +297,6 @@ def _ratings_chart(ratings: Sequence[Rating]) -> Markup:
 
 
 def contests_table(evaluation: PolicyEvaluation) -> Table:
-    """What the charts do not show of each contest."""
     columns = ["win rate without ties", "both orders agree", "the first is preferred", "p", "no verdict"]
     rows = [
         (f"{_contest_label(contest)}, by {short_name(contest.judge)}", _contest_cells(contest))
@@ -357,7 +349,6 @@ _MAX_LABEL_LENGTH = 18
 
 
 def length_chart(evaluation: PolicyEvaluation) -> Markup:
-    """How long the answers of every policy are."""
     reference = next((policy for policy in evaluation.policies if policy.name == evaluation.reference), None)
     guide = reference and _reference_guide(reference.length.value, reference.name)
     rows = [
@@ -369,7 +360,6 @@ def length_chart(evaluation: PolicyEvaluation) -> Markup:
 
 
 def diversity_table(evaluation: PolicyEvaluation) -> Table:
-    """How unlike each other the answers of every policy are."""
     words = {policy.diversity.words for policy in evaluation.policies}
     cut = (
         f"answers cut to {counted(min(words), 'word')}" if len(words) == 1 else "answers cut to equal length"

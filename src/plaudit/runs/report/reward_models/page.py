@@ -99,7 +99,6 @@ def write_reward_page(evaluations: Sequence[RewardEvaluation], path: Path) -> Pa
 
 
 def reward_page(evaluations: Sequence[RewardEvaluation]) -> str:
-    """The whole page."""
     if not evaluations:
         raise UserError("a page needs at least one evaluation: name a reward model")
     models = reported_models(evaluations)

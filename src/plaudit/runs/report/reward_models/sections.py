@@ -53,13 +53,9 @@ _RELIABILITY_NOTE = "upright lines: 95 % intervals as if no two pairs shared a p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationBlock:
-    """How sure one model may be.
-
-    Example: ``CalibrationBlock(sentences=("The model is surer than it may be: …",), charts=(…,))``
-    """
+    """How sure one model may be."""
 
     sentences: tuple[str, ...]
-    """The findings, a sentence each."""
     charts: tuple[Markup, ...]
     """A reliability diagram and a histogram of margins, as far as there are such."""
 
@@ -76,13 +72,11 @@ class ProbesBlock:
     chart: Markup | None
     """The odds of being preferred."""
     sentence: str
-    """How it was measured."""
     features: tuple[tuple[str, str, str], ...]
     """The name of each feature, its unit, and what was found."""
 
 
 def calibration_blocks(models: Sequence[ReportedModel]) -> list[CalibrationBlock]:
-    """A block for each model of which there is anything to say."""
     is_single = len(models) == 1
     return [
         CalibrationBlock(
@@ -191,7 +185,6 @@ def accuracy_charts(models: Sequence[ReportedModel]) -> list[Markup]:
 
 
 def accuracy_tables(models: Sequence[ReportedModel]) -> list[Table]:
-    """The same as tables."""
     return [
         _accuracy_table(title, models, slices_of, worst_first=worst_first)
         for title, worst_first, slices_of in _DIVISIONS
@@ -241,7 +234,6 @@ def _slice_named(evaluation: RewardEvaluation, slices_of: _SlicesOf, name: str) 
 
 
 def _ceiling_guide(models: Sequence[ReportedModel]) -> GuideLine | None:
-    """The ceiling, where the models of a chart have the same one."""
     ends = {ceiling_range(model.evaluation.ceiling) for model in models}
     (first, *others) = ends
     if first is None or others:

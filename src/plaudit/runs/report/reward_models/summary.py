@@ -23,9 +23,7 @@ class ReportedModel:
     """
 
     name: str
-    """Unlike every other on the page."""
     evaluation: RewardEvaluation
-    """The evaluation of the reward model."""
 
 
 def reported_models(evaluations: Sequence[RewardEvaluation]) -> tuple[ReportedModel, ...]:
@@ -61,13 +59,11 @@ def chart_groups(models: Sequence[ReportedModel]) -> Iterator[Sequence[ReportedM
 def models_table(
     caption: str, models: Sequence[ReportedModel], rows: Mapping[str, Callable[[RewardEvaluation], Cell]]
 ) -> Table:
-    """A row for each figure and a column for each model."""
     cells = [(label, [write(model.evaluation) for model in models]) for label, write in rows.items()]
     return Table(caption=caption, columns=[model.name for model in models], rows=cells, stacked=False)
 
 
 def subtitle(models: Sequence[ReportedModel]) -> str:
-    """What the models were compared with."""
     files = dict.fromkeys(model.evaluation.data for model in models)
     names = ", ".join(shortened(file, MAX_NAME_LENGTH) for file in files)
     evaluation = models[0].evaluation

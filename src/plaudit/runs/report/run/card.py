@@ -89,7 +89,6 @@ def _figure_rows(data: RunData) -> Iterator[str]:
 
 
 def _measured(run: Path, evaluation: Path | None) -> Iterator[str]:
-    """Comparisons with their intervals, where there is an evaluation."""
     if evaluation is None:
         return
     found = read_policy_evaluation(evaluation)

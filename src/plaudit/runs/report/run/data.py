@@ -37,9 +37,7 @@ class MetricColumn:
     """
 
     name: str
-    """Its name in the report."""
     steps: array[int] = field(default_factory=lambda: array("q"))
-    """The steps that reported it."""
     values: array[float] = field(default_factory=lambda: array("d"))
     """What they reported; NaN where it was not a finite number, or too large to draw."""
 
@@ -80,22 +78,16 @@ class MetricColumn:
 
 @dataclass(slots=True, kw_only=True)
 class MetricHistory:
-    """Every figure of every step; it grows while metrics.jsonl is read.
-
-    Example: ``MetricHistory(step=100, steps=100, epoch=3.0, columns={"loss": MetricColumn(…)})``
-    """
+    """Every figure of every step; it grows while metrics.jsonl is read."""
 
     step: int = 0
-    """The last step that was reported."""
     steps: int = 0
-    """How many steps the run has."""
     epoch: Number = 0
     """How often the data had been gone through after it."""
     columns: dict[str, MetricColumn] = field(default_factory=dict[str, MetricColumn])
     """The figures by name, those of the clock under ``timing/``."""
 
     def add(self, line: dict[str, Any]) -> None:
-        """Takes up one line of metrics.jsonl."""
         self.step, self.steps, self.epoch = line["step"], line["steps"], line["epoch"]
         self._append(
             (current_metric_name(name), value) for name, value in line.items() if name not in _REPORT_KEYS
@@ -165,13 +157,10 @@ class Exchange:
     """
 
     prompt: str
-    """What it was asked."""
     first: tuple[int, str]
     """The first step at which it was asked, and the answer."""
     last: tuple[int, str]
-    """The last one, which may be the same."""
     expected: str | None
-    """The answer in the data, where there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,9 +173,7 @@ class Note:
     step: int | None
     """The step after which it was first made; None where its text says which."""
     text: str
-    """The note's text."""
     times: int
-    """How often it was made."""
 
     @property
     def details(self) -> str:
@@ -198,21 +185,15 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
-    """The data of one run folder.
-
-    Example: ``RunData(path=Path("runs/first"), name="first", finished=True, …)``
-    """
+    """The data of one run folder."""
 
     path: Path
     """The folder, as the caller named it."""
     name: str
-    """Its name."""
     config: str
-    """The text of config.yaml."""
     lineage: Lineage | None
     """What went in; None where the run ended before it was written down."""
     history: MetricHistory
-    """The figures."""
     finished: bool
     """Whether the run wrote its summary and took no step since."""
     last_change: datetime | None

@@ -45,7 +45,6 @@ class SampledText:
     kind: str
     """How it stands there: ``before``, ``now`` or ``expected``."""
     text: str
-    """The text of the prompt or the answer."""
 
     @property
     def scored(self) -> list[tuple[str, str]]:
@@ -70,7 +69,6 @@ def write_report(run: Path, *, command: str = "plaudit train sft") -> Path:
 
 
 def report_html(run_data: RunData, command: str) -> str:
-    """The HTML of the whole page."""
     history, exchanges = run_data.history, run_data.exchanges
     shown_exchanges = [(row.prompt, _sampled_texts(row)) for row in exchanges[:_MAX_EXCHANGES]]
     notes = run_data.notes[-_MAX_NOTES:]
@@ -215,7 +213,6 @@ _OUTCOME_METRICS = {
 
 
 def run_sentence(history: MetricHistory, *, finished: bool) -> str:
-    """The run in one sentence."""
     if not history.step:
         return "No step has been taken."
     taken = counted(history.step, "step")

@@ -1,0 +1,110 @@
+"""A conversation in which a person tries to make the model say what it should not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plaudit.collect.kinds.kind import (
+    Body,
+    Conversation,
+    Form,
+    Kind,
+    Label,
+    Labelled,
+    Order,
+    Settings,
+    Shown,
+    Voice,
+    form_texts,
+    form_whole,
+    needed_words,
+    read_whole,
+    read_words,
+    refuse_unknown,
+)
+from plaudit.collect.refusals import checked_text
+from plaudit.data.fields import Node
+from plaudit.data.labels import MOST_SUCCESS, attack_rows
+from plaudit.data.records import Message, Prompt, Record, Text, turns_of
+
+_SENT = ("success", "category", "worked", "why")
+
+
+def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
+    del body, settings
+    refuse_unknown(node, ("messages", *_SENT))
+    messages = list[dict[str, str]]()
+    for place, item in enumerate(node.get("messages").items()):
+        refuse_unknown(item, ("role", "content"))
+        role = ("user", "assistant")[place % 2]
+        if item.get("role").value != role:
+            raise item.get("role").wrong_type_error(role)
+        messages.append({"role": role, "content": needed_words(item.get("content"))})
+    if not messages or len(messages) % 2:
+        raise node.get("messages").wrong_type_error("turns of a user, each with the model's answer")
+    label: dict[str, Any] = {**read_words(node), **read_words(node, "worked"), "messages": messages}
+    category = node.optional("category")
+    if category is not None:
+        label["category"] = checked_text("category", category.value, most=200, empty=False)
+    return {**label, "success": read_whole(node.get("success"), 0, MOST_SUCCESS)}
+
+
+def _label(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "messages": [
+            {"role": role, "content": text}
+            for turn in turns
+            for role, text in (("user", turn["message"]), ("assistant", turn["answers"][0]))
+        ]
+    }
+
+
+def _messages(opening: Text, turns: Sequence[Mapping[str, Any]], message: str) -> Sequence[Message]:
+    begin = () if opening == "" else turns_of(opening)
+    before = [Message(**turn) for turn in _label(turns)["messages"]]
+    return (*begin, *before, Message(role="user", content=message))
+
+
+def _read(shown: Shown, form: Form) -> dict[str, Any]:
+    del shown
+    return {
+        "success": form_whole(form, "success", 0, MOST_SUCCESS),
+        **form_texts(form, "category", "worked", "why"),
+    }
+
+
+def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
+    del order, settings
+    category = (voice.written(label["category"]),) if label.get("category") else ()
+    return voice.join(" · ", (voice.speak("manage-success", success=label["success"]), *category))
+
+
+def _rows(given: Labelled) -> list[Record]:
+    opening = () if given.prompt == "" else turns_of(given.prompt)
+    messages = (Message(role=turn["role"], content=turn["content"]) for turn in given.label["messages"])
+    category = given.label.get("category", given.body.get("category"))
+    shared = {**given.shared, "category": category}
+    return [*attack_rows((*opening, *messages), success=given.label["success"], **shared)]
+
+
+KIND = Kind(
+    name="attack",
+    empty_prompt=True,
+    records=(Prompt,),
+    scripts=("talk.js",),
+    question="question-attack",
+    prompt="prompt-attack",
+    conversation=Conversation(answers=1, sent=_SENT, label=_label, messages=_messages),
+    fields=("message", *_SENT),
+    read=_read,
+    values=lambda shown, label: {name: [label.get(name, "")] for name in _SENT},
+    faults={"messages": "fault-turns", "message": "fault-message", "success": "fault-success"},
+    check=_check,
+    say=lambda shown, label, voice: voice.speak(f"attack-success-{label['success']}"),
+    summary=_summary,
+    texts=("why", "worked"),
+    essence="messages",
+    rows=_rows,
+    seconds=900,
+)

@@ -1,0 +1,318 @@
+"""One to nine answers, each with points as a whole or by aspect, or with a thumb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from plaudit.collect.kinds.kind import (
+    COMPARED,
+    LETTERS,
+    UNKNOWN,
+    Body,
+    Form,
+    Kind,
+    Label,
+    Labelled,
+    Order,
+    Settings,
+    Shown,
+    Values,
+    Voice,
+    Words,
+    form_choice,
+    form_flags,
+    form_texts,
+    form_value,
+    form_whole,
+    read_flags,
+    read_whole,
+    read_words,
+    refuse_unknown,
+    scores_of,
+    shared_values,
+    task_of,
+)
+from plaudit.collect.refusals import FieldError
+from plaudit.data.fields import Node
+from plaudit.data.judging import Task
+from plaudit.data.records import Demonstration, Rating, Record
+
+_WHOLE = "overall"
+"""The aspect of projects that name none."""
+_THUMBS = {"up": True, "down": False}
+
+
+def _aspects(settings: Settings) -> tuple[str, ...]:
+    return settings.aspects or (_WHOLE,)
+
+
+def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
+    refuse_unknown(node, ("points", "thumbs", "flags", "why"))
+    count = len(body["candidates"])
+    label: dict[str, Any] = {**read_words(node), **read_flags(node, count, settings)}
+    points, thumbs = node.optional("points"), node.optional("thumbs")
+    if points is None and thumbs is None:
+        raise FieldError(field="points", found="nothing", expected="points of each answer, or thumbs")
+    if points is not None:
+        label["points"] = _points(points, count, settings)
+    if thumbs is not None:
+        items = thumbs.items() if isinstance(thumbs.value, list) else ()
+        values = [item.value for item in items]
+        # 1 and 0 pass, as they equal True and False to Python; they are stored as these.
+        if len(values) != count or any(value not in (None, True, False) for value in values):
+            raise thumbs.wrong_type_error(f"true, false or null for each of the {count} answers")
+        label["thumbs"] = [None if value is None else bool(value) for value in values]
+    given = [value for scores in label.get("points", {}).values() for value in scores]
+    if all(value is None for value in (*given, *label.get("thumbs", ()))):
+        raise FieldError(field="points", found="nothing but null", expected="points or a thumb of an answer")
+    return label
+
+
+def _points(node: Node, count: int, settings: Settings) -> dict[str, list[int | None]]:
+    aspects = _aspects(settings)
+    if {*node.fields()} - {*aspects} or not node.fields():
+        raise node.wrong_type_error(f"points by aspect: {', '.join(aspects)}")
+    points = dict[str, list[int | None]]()
+    for name in node.fields():
+        items, most = node.get(name).items(), settings.levels(name)
+        if len(items) != count:
+            raise node.get(name).wrong_type_error(f"1 to {most} or null for each of the {count} answers")
+        points[name] = [None if item.value is None else read_whole(item, 1, most) for item in items]
+    return points
+
+
+# What is known to be right.
+
+
+def _check_gold(node: Node, task: Body, settings: Settings) -> dict[str, Any]:
+    """From and to how many points each answer may be given, as a whole or by aspect; flags too, or alone."""
+    refuse_unknown(node, (*_aspects(settings), "flags"), "known answer")
+    count = len(task["candidates"])
+    aspects = [name for name in node.fields() if name != "flags"]
+    # By flags alone nobody qualifies: that is decided by what people prefer.
+    if not aspects and (node.optional("flags") is None or task.get("qualify")):
+        raise node.wrong_type_error("points of an aspect, from and to, for each answer")
+    ranges = {name: _ranges(node.get(name), count, settings.levels(name)) for name in aspects}
+    return {**ranges, **read_flags(node, count, settings)}
+
+
+def _ranges(node: Node, count: int, most: int) -> list[list[float]]:
+    ranges = [[end.number_between(1, most) for end in item.items()] for item in node.items()]
+    if len(ranges) != count or any(len(both) != 2 or both[0] > both[1] for both in ranges):
+        raise node.wrong_type_error(f"[low, high] for each of the {count} answers")
+    return ranges
+
+
+def _gold_of_records(
+    records: Sequence[Record], answers: Sequence[Words], settings: Settings
+) -> dict[str, Any]:
+    """Points that count as right: a quarter of the scale around those that the row gives."""
+    ratings, most = [record for record in records if isinstance(record, Rating)], settings.levels(_WHOLE)
+    for rating in ratings:
+        # Single aspects may be on any scale: nothing is made of them here.
+        if rating.thumb or (rating.aspect is None and not 1 <= rating.score <= most):
+            raise FieldError(
+                field="score",
+                found="a thumb" if rating.thumb else f"{rating.score:g}",
+                expected=f"points from 1 to {most}, as the project has them (or add the row {UNKNOWN})",
+            )
+    spread = most // 4
+    return {
+        _WHOLE: [
+            [max(1, min(scores) - spread), min(most, max(scores) + spread)]
+            for scores in scores_of(ratings, answers)
+        ]
+    }
+
+
+def _is_right(label: Label, gold: Body, order: Order) -> bool | None:
+    points = label.get("points", {})
+    known = gold.keys() - {"flags"}
+    given = [_in_ranges(points[aspect], gold[aspect], order) for aspect in known if aspect in points]
+    return all(given) if given else None
+
+
+def _in_ranges(points: Sequence[int | None], ranges: Sequence[Sequence[float]], order: Order) -> bool:
+    given = [(point, ranges[order[place]]) for place, point in enumerate(points) if point is not None]
+    # Without the first half no points at all would be within every range.
+    return bool(given) and all(low <= point <= high for point, (low, high) in given)
+
+
+def _known(label: Label, order: Order, settings: Settings) -> dict[str, Any] | None:
+    """The points that were given, one more or less: two careful people are often as far from each other."""
+    ranges = dict[str, Any]()
+    for aspect, given in label.get("points", {}).items():
+        by_place = dict(zip(order, given, strict=True))
+        if None not in given:
+            ends = [(point - 1, point + 1) for _, point in sorted(by_place.items())]
+            ranges[aspect] = [[max(low, 1), min(high, settings.levels(aspect))] for low, high in ends]
+    return ranges or None
+
+
+# The page.
+
+
+def _shown(body: Body, settings: Settings) -> dict[str, Any]:
+    del body
+    aspects = [*_aspects(settings)]
+    anchors = {name: list(words) for name in aspects if (words := settings.words_of(name))}
+    return {"aspects": aspects, "points": settings.points, "anchors": anchors}
+
+
+def _read(shown: Shown, form: Form) -> dict[str, Any]:
+    places, points = range(len(shown["answers"])), dict[str, list[int | None]]()
+    for number, aspect in enumerate(shown["aspects"]):
+        names = [f"points-{number}-{place}" for place in places]
+        # As many as the aspect's levels where they have words, else those of the project.
+        most = len(shown.get("anchors", {}).get(aspect, ())) or shown["points"]
+        given = [form_whole(form, n, 1, most) if form_value(form, n) else None for n in names]
+        if _is_any_given(given):
+            points[aspect] = given
+    thumbs = [_THUMBS.get(form_choice(form, f"thumb-{place}", tuple(_THUMBS))) for place in places]
+    label = {
+        **({"points": points} if points else {}),
+        **({"thumbs": thumbs} if _is_any_given(thumbs) else {}),
+    }
+    if not label:
+        raise FieldError(field="points-0-0", found="nothing", expected="points or a thumb of an answer")
+    return {**label, **form_flags(shown, form), **form_texts(form, "why")}
+
+
+def _is_any_given(values: Sequence[object]) -> bool:
+    return any(value is not None for value in values)
+
+
+def _values(shown: Shown, label: Label) -> Values:
+    points = {
+        f"points-{shown['aspects'].index(aspect)}-{place}": ["" if value is None else value]
+        for aspect, given in label.get("points", {}).items()
+        if aspect in shown["aspects"]
+        for place, value in enumerate(given)
+    }
+    words = {True: "up", False: "down", None: ""}
+    thumbs = {f"thumb-{place}": [words[thumb]] for place, thumb in enumerate(label.get("thumbs", ()))}
+    return {**points, **thumbs, **shared_values(label)}
+
+
+def _say(shown: Shown, label: Label, voice: Voice) -> str:
+    del shown
+    columns = [*label.get("points", {}).values(), label.get("thumbs", ())]
+    rated = {place for column in columns for place, value in enumerate(column) if value is not None}
+    return voice.speak("history-rate", n=len(rated))
+
+
+def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
+    del settings
+    parts = list[tuple[int, str]]()
+    for shown, place in enumerate(order):
+        given = [
+            voice.put("{} {}", voice.own(aspect), points[shown])
+            for aspect, points in label.get("points", {}).items()
+            if points[shown] is not None
+        ]
+        thumb = label["thumbs"][shown] if "thumbs" in label else None
+        if thumb is not None:
+            given.append(voice.speak("manage-thumb-up" if thumb else "manage-thumb-down"))
+        if given:
+            parts.append((place, voice.put("{}: {}", LETTERS[place], voice.join(", ", given))))
+    return voice.join(" · ", (part for _, part in sorted(parts)))
+
+
+# Rows and figures.
+
+
+def _rows(given: Labelled) -> list[Record]:
+    task, rows = task_of(given), list[Record]()
+    for aspect, points in given.label.get("points", {}).items():
+        named, words = None if aspect == _WHOLE else aspect, given.settings.words_of(aspect)
+        rows += _ratings(given, task, points, aspect=named, words=words)
+    return rows + _ratings(given, task, given.label.get("thumbs", ()), aspect=None, thumb=True)
+
+
+def _ratings(
+    given: Labelled,
+    task: Task,
+    scores: Sequence[int | None],
+    *,
+    aspect: str | None,
+    words: Sequence[str] = (),
+    thumb: bool = False,
+) -> list[Record]:
+    return [
+        Rating(
+            prompt=task.prompt,
+            completion=task.answers[given.order[place]],
+            score=float(score),
+            aspect=aspect,
+            level=words[score - 1] if words else None,
+            thumb=thumb,
+            **given.shared,
+        )
+        for place, score in enumerate(scores)
+        if score is not None
+    ]
+
+
+def _statement(label: Label, order: Order) -> Any:
+    scores = {**label.get("points", {}), "thumbs": label.get("thumbs", ())}
+    return {name: sorted(zip(order, values, strict=False)) for name, values in scores.items()}
+
+
+def _valued(label: Label, order: Order, forward: Order, settings: Settings) -> Iterator[tuple[str, Any, int]]:
+    del forward, settings
+    for aspect, points in label.get("points", {}).items():
+        name = "" if aspect == _WHOLE else aspect
+        yield from (
+            (name, order[place], value - 1) for place, value in enumerate(points) if value is not None
+        )
+    thumbs = enumerate(label.get("thumbs", ()))
+    yield from (("thumbs", order[place], int(thumb)) for place, thumb in thumbs if thumb is not None)
+
+
+def _scales(settings: Settings) -> dict[str, tuple[int, str]]:
+    # An aspect whose levels have words has as many values as words.
+    aspects = {
+        "" if name == _WHOLE else name: (settings.levels(name), "ordinal") for name in settings.aspects
+    }
+    return {"": (settings.points, "ordinal"), **aspects, "thumbs": (2, "nominal")}
+
+
+def _marks(label: Label, place: int, settings: Settings) -> list[tuple[int, int]]:
+    return [
+        (points[place], settings.levels(aspect))
+        for aspect, points in label.get("points", {}).items()
+        if points[place] is not None
+    ]
+
+
+KIND = Kind(
+    name="rate",
+    answers=(1, 9),
+    check_gold=_check_gold,
+    example={"candidates": [{"text": "Answer A …"}, {"text": "Answer B …"}]},
+    records=(*COMPARED, Demonstration),
+    usual_of=(Rating,),
+    gold_of_records=_gold_of_records,
+    drawn=1,
+    width="wide",
+    question="question-rate",
+    solo_question="How good is each answer?",
+    shown=_shown,
+    fields=("points", "thumb", "flags", "why"),
+    read=_read,
+    values=_values,
+    first_field={"points": "points-0-0"},
+    faults={"points": "fault-points"},
+    check=_check,
+    say=_say,
+    summary=_summary,
+    is_right=_is_right,
+    known=_known,
+    rows=_rows,
+    statement=_statement,
+    valued=_valued,
+    scales=_scales,
+    marks=_marks,
+    seconds=180,
+)

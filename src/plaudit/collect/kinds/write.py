@@ -1,0 +1,113 @@
+"""An answer that a person writes, or makes of a draft."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plaudit.collect.kinds.kind import (
+    Body,
+    Form,
+    Kind,
+    Label,
+    Labelled,
+    Settings,
+    Shown,
+    Values,
+    Voice,
+    form_text,
+    form_texts,
+    needed_words,
+    read_words,
+    refuse_unknown,
+    shared_values,
+    text_of,
+)
+from plaudit.collect.refusals import FieldError
+from plaudit.data.fields import Node, read_completion
+from plaudit.data.labels import WrittenAnswer, written_rows
+from plaudit.data.records import Demonstration, Prompt, Record, Text, plain_text, text_to_json
+
+_LINE = 140
+
+
+def _check_own(node: Node, prompt: Text) -> dict[str, Any]:
+    draft = node.optional("draft")
+    if draft is None:
+        return {}
+    # For its refusal alone: the store keeps what was sent.
+    read_completion(draft, prompt)
+    return {"draft": draft.value}
+
+
+def _own_of_record(record: Record) -> dict[str, Any]:
+    return {"draft": text_to_json(record.completion)} if isinstance(record, Demonstration) else {}
+
+
+def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
+    del body, settings
+    refuse_unknown(node, ("answer", "why"))
+    return {**read_words(node), "answer": needed_words(node.get("answer"))}
+
+
+def _texts(shown: Shown, form: Form) -> tuple[str, str] | None:
+    if not shown.get("draft"):
+        return None
+    draft = plain_text(text_of(shown["draft"]))
+    return draft, (*form.get("answer", ()), draft)[0]
+
+
+def _read(shown: Shown, form: Form) -> dict[str, Any]:
+    del shown
+    answer = form_text(form, "answer")
+    if not answer.strip():
+        raise FieldError(field="answer", found="an empty text", expected="words")
+    return {"answer": answer, **form_texts(form, "why")}
+
+
+def _values(shown: Shown, label: Label) -> Values:
+    del shown
+    return {"answer": [label.get("answer", "")], **shared_values(label)}
+
+
+def _say(shown: Shown, label: Label, voice: Voice) -> str:
+    del shown, voice
+    line = " ".join(label["answer"].split())
+    return line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"
+
+
+def _rows(given: Labelled) -> list[Record]:
+    draft = given.body.get("draft")
+    written = WrittenAnswer(
+        prompt=given.prompt,
+        answer=given.label["answer"],
+        draft=None if draft is None else text_of(draft),
+        **given.shared,
+    )
+    return [*written_rows(written)]
+
+
+KIND = Kind(
+    name="write",
+    own=("draft",),
+    check_own=_check_own,
+    records=(Prompt, Demonstration),
+    usual_of=(Prompt, Demonstration),
+    own_of_record=_own_of_record,
+    question="question-write",
+    solo_question="What would a good answer be?",
+    shown=lambda body, settings: {"draft": body["draft"]} if "draft" in body else {},
+    compared_texts=_texts,
+    fields=("answer", "why"),
+    read=_read,
+    values=_values,
+    faults={"answer": "fault-answer"},
+    check=_check,
+    say=_say,
+    summary=lambda label, order, settings, voice: voice.speak(
+        "manage-wrote", n=len(str(label["answer"]).split())
+    ),
+    texts=("answer", "why"),
+    essence="answer",
+    rows=_rows,
+    seconds=900,
+)

@@ -1,0 +1,369 @@
+"""``plaudit collect`` on a store: its projects, its tasks, its rows, and whether it is whole."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from plaudit.cli.parser import row_options
+from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.answering import take_in
+from plaudit.collect.assigning import wilson_lower
+from plaudit.collect.database import shown_address
+from plaudit.collect.export import Filters, Snapshot, export, read_snapshot, rows_of_event, trace_row
+from plaudit.collect.intake import Intake, Known, read_intake
+from plaudit.collect.kinds.kind import text_of
+from plaudit.collect.log import Event, by_seq, chain_faults
+from plaudit.collect.progress import Status, project_status, project_tasks, rebuild_tables, store_faults
+from plaudit.collect.project import Project, guidelines_version, read_project
+from plaudit.collect.store import LabelStore, copy_store, open_store
+from plaudit.config import did_you_mean
+from plaudit.data.fields import join_names, shorten
+from plaudit.data.records import plain_text
+from plaudit.data.write import check_output_path
+from plaudit.errors import UserError
+from plaudit.files.data_sets import snapshot_path
+
+ACTOR = "command-line"
+"""What the log calls whoever works on a store by this command."""
+
+
+@contextmanager
+def opened(args: argparse.Namespace, *, create: bool = False) -> Iterator[LabelStore]:
+    """The store that ``--store`` names, while the block runs."""
+    # Here and not above: every other command must start without the database's packages.
+    if not args.store:
+        raise UserError("--store: expected a file or an address, got ''")
+    with closing(open_store(args.store, create=create)) as store:
+        yield store
+
+
+def project_name(store: LabelStore, word: str | None) -> str:
+    """The project that ``--project`` names, or the only one."""
+    names = store.projects()
+    if word in names:
+        return word
+    if not names:
+        raise UserError(
+            f"{store.where}: there is no project in it; make one with `plaudit collect project FILE.yaml`"
+        )
+    if word is not None:
+        hint = did_you_mean(word, names) or f"; there is {join_names(names)}"
+        raise UserError(f"{store.where}: there is no project {word!r}{hint}")
+    if len(names) > 1:
+        raise UserError(f"{store.where}: it has several projects ({join_names(names)}): say --project NAME")
+    return names[0]
+
+
+def make_project(args: argparse.Namespace) -> None:
+    project = read_project(args.file)
+    # All is read before anything is written: a bad row leaves no project without its items.
+    known = list[tuple["Known", "Intake"]]()
+    if project.gold_rows is not None:
+        known.append(("gold", read_intake(Path(project.gold_rows), project, "gold")))
+    if project.qualify_rows is not None:
+        known.append(("qualify", read_intake(Path(project.qualify_rows), project, "qualify")))
+    with opened(args, create=True) as store:
+        before = store.project(project.name) if project.name in store.projects() else None
+        # The same settings make no event, so that a script may run this again and again.
+        if before != project:
+            store.write(set_project, project, actor=ACTOR)
+        for line in _changes(before, project):
+            print(f"{store.where}: {line}")
+        for purpose, intake in known:
+            added = store.write(add_tasks, project.name, intake.bodies, actor=ACTOR)
+            there = f", {added.repeated} were there already" if added.repeated else ""
+            print(f"{store.where}: {added.added} {_ITEMS[purpose]} added to {project.name}{there}")
+        for note in _qualification_notes(store, project):
+            print(note)
+
+
+_ITEMS: Mapping[Known | None, str] = {None: "tasks", "gold": "gold items", "qualify": "qualifying items"}
+
+
+def _changes(before: Project | None, now: Project) -> Iterator[str]:
+    if before is None:
+        yield f"project {now.name} made: it asks for {now.ask}, {now.overlap} of each task"
+        return
+    if before == now:
+        yield f"project {now.name} is set so already; nothing changed"
+    for name, value in asdict(now).items():
+        old = getattr(before, name)
+        if old != value:
+            yield f"project {now.name}: {name}: {_setting_text(name, old)} → {_setting_text(name, value)}"
+
+
+def _setting_text(name: str, value: object) -> str:
+    if name == "guidelines":
+        version = guidelines_version(Project(name="p", guidelines=str(value)))
+        return f"version {version}" if version else "none"
+    if isinstance(value, tuple):
+        return shorten(", ".join(map(str, value))) or "none"
+    return "not set" if value is None else shorten(str(value))
+
+
+def _qualification_notes(store: LabelStore, project: Project) -> Iterator[str]:
+    """What keeps everybody from qualifying, where something does."""
+    if project.qualify_n == 0:
+        return
+    most = wilson_lower(project.qualify_n, project.qualify_n)
+    if most < project.qualify_floor:
+        yield (
+            f"Nobody can qualify: even {project.qualify_n} right ones of {project.qualify_n} say only "
+            f"{most:.2f} for certain, and the floor is {project.qualify_floor:g}. Ask for more, or lower it"
+        )
+    there = sum(1 for item in _items(store, project.name) if item["purpose"] == "qualify")
+    if there < project.qualify_n:
+        yield (
+            f"Nobody can qualify yet: {project.qualify_n} qualifying items are asked for, and {there} are "
+            "there. Add more with `plaudit collect add ROWS --qualify`"
+        )
+
+
+def _items(store: LabelStore, project: str) -> Iterator[dict[str, Any]]:
+    after = 0
+    while page := store.read(project_tasks, project, "item", after=after):
+        yield from page
+        after = page[-1]["seq"]
+
+
+def add_rows(args: argparse.Namespace) -> None:
+    known = "gold" if args.gold else "qualify" if args.qualify else None
+    with opened(args) as store:
+        project = store.project(project_name(store, args.project))
+        options = row_options(args)
+        # All files are read before anything of them is written.
+        intakes = [
+            read_intake(path, project, known, format=args.format, options=options) for path in args.rows
+        ]
+        for path, intake in zip(args.rows, intakes, strict=True):
+            print(intake.sentence)
+            for reason, count in intake.left_out.items():
+                print(f"{path}: {count} × {reason} left out")
+            added, taken = store.write(take_in, project.name, intake.bodies, intake.given, actor=ACTOR)
+            there = f", {added.repeated} were there already" if added.repeated else ""
+            print(f"{path}: {added.added} {_ITEMS[known]} added to {project.name}{there}")
+            if intake.given:
+                print(f"{path}: {_taken_words(taken)}")
+
+
+def _taken_words(taken: Any) -> str:
+    whose = join_names(taken.people)
+    words = [f"{taken.taken} answers of {whose} taken in"]
+    words += [f"{taken.repeated} were taken in before"] if taken.repeated else []
+    words += [f"{taken.surplus} of them beyond what their tasks want (surplus)"] if taken.surplus else []
+    return ", ".join(words)
+
+
+def show_status(args: argparse.Namespace) -> None:
+    with opened(args) as store:
+        name = project_name(store, args.project)
+        status, project = store.read(project_status, name), store.project(name)
+        where = store.where
+    if args.json:
+        print(json.dumps({**asdict(status), "done": status.done}))
+        return
+    print(f"{name} asks for {project.ask}; {where} at event {status.seq}")
+    for head, line in _status_lines(status):
+        print(f"  {head:<8} {line}")
+
+
+def _status_lines(status: Status) -> Iterator[tuple[str, str]]:
+    words = {
+        "open": "open",
+        "done": "done",
+        "review": "for a reviewer",
+        "adjudicated": "decided by a reviewer",
+        "closed": "closed",
+        "item": "with a known answer",
+    }
+    yield "tasks", _counts({words.get(state, state): count for state, count in status.tasks.items()})
+    labels = {"held now": status.leased, "surplus": status.surplus, "of items": status.items}
+    missing = f"{status.labels} of {status.wanted}, {status.missing} missing"
+    yield "labels", "; ".join([missing, *(f"{count} {word}" for word, count in labels.items() if count)])
+    yield "people", _counts(status.people)
+    if status.skipped:
+        yield "skipped", f"{status.skipped} given back"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in counts.items()) or "none"
+
+
+def check_store(args: argparse.Namespace) -> None:
+    with opened(args) as store:
+        if args.rebuild:
+            with store.looking() as look:
+                damaged = list(chain_faults(look.connection))
+            # Tables that are made from an altered log would only look sound.
+            _refuse_damaged(store.where, damaged)
+            store.write(rebuild_tables)
+            print(f"{store.where}: all tables made anew from the log")
+        _refuse_damaged(store.where, store.read(store_faults))
+        events = store.position()[0]
+        print(f"{store.where}: sound: {events} events in one chain, and the tables are what a replay makes")
+
+
+def _refuse_damaged(where: str, faults: list[str]) -> None:
+    if faults:
+        raise UserError("\n".join([f"{where}: the store is damaged:", *(f"  {fault}" for fault in faults)]))
+
+
+def back_up(args: argparse.Namespace) -> None:
+    with opened(args) as store:
+        events = copy_store(store, args.target)
+        target = shown_address(args.target)
+        print(f"{target}: a copy of {store.where} with {events} events, proven whole; use it with --store")
+
+
+def export_labels(args: argparse.Namespace) -> None:
+    check_output_path(args.out)
+    filters = Filters(
+        surplus=args.surplus,
+        items=args.items,
+        suspended=args.suspended,
+        adjudicated=not args.no_adjudicated,
+        settled=args.settled,
+        group=args.group,
+    )
+    with opened(args) as store:
+        name = project_name(store, args.project)
+        found = export(
+            store, name, args.out, filters=filters, position=args.position, soft=args.soft, actor=ACTOR
+        )
+    for line in _export_lines(found):
+        print(f"{args.out}: {line}")
+    print(f"{args.out}: where it comes from stands in {snapshot_path(args.out)}")
+
+
+_OPTIONS = {
+    "of an item whose answer is known": "--items",
+    "surplus": "--surplus",
+    "of a suspended annotator": "--suspended",
+}
+"""What brings in labels that are left out for a reason."""
+
+
+def _export_lines(found: Snapshot) -> Iterator[str]:
+    kind = "soft rows" if found.votes else "rows"
+    yield f"{found.rows} {kind} of {len(found.heard)} labels of {found.project}, as of event {found.seq}"
+    for reason, count in found.left_out.items():
+        option = f" ({_OPTIONS[reason]} takes them in)" if reason in _OPTIONS else ""
+        yield f"left out: {count} labels {reason}{option}"
+
+
+def trace_rows(args: argparse.Namespace) -> None:
+    if (args.row is None) == (args.event is None):
+        raise UserError("say either a row (ROWS N), for its events, or --event SEQ, for the rows it became")
+    snapshot = read_snapshot(args.rows)
+    with opened(args) as store:
+        if args.row is not None:
+            events = trace_row(store, args.rows, args.row)
+            exported = f"exported from project {snapshot.project} at event {snapshot.seq}"
+            print(f"row {args.row} of {args.rows}, {exported}:")
+        else:
+            _refuse_other_store(store, args.rows, snapshot)
+            events = [_event_at(store, args.event)]
+            rows = rows_of_event(args.rows, args.event)
+            became = f"row{'s' * (len(rows) > 1)} {join_names([*map(str, rows)])}" if rows else "no row"
+            print(f"event {args.event} became {became} of {args.rows}:")
+    for event in events:
+        print(f"{event.seq:>7}  {event.at[:19].replace('T', ' ')}  {event.actor}: {event_words(event)}")
+
+
+def _event_at(store: LabelStore, seq: int) -> Event:
+    with store.looking() as look:
+        event = by_seq(look.connection, seq)
+    if event is None:
+        raise UserError(f"{store.where}: there is no event {seq}; the last is {store.position()[0]}")
+    return event
+
+
+def _refuse_other_store(store: LabelStore, rows: Path, snapshot: Snapshot) -> None:
+    # A shorter log has no such event, and asking for it would say something else.
+    if store.position()[0] < snapshot.seq or _event_at(store, snapshot.seq).link != snapshot.link:
+        raise UserError(
+            f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the store "
+            f"that it came from ({snapshot.store})"
+        )
+
+
+def event_words(event: Event) -> str:
+    """What happened, in words; texts of others without what a terminal would obey."""
+    if event.body is None:
+        return f"{event.kind} {event.subject} (what it said was erased)"
+    write = _EVENTS.get(event.kind)
+    return f"{event.kind} {event.subject}" if write is None else write(event.subject, event.body)
+
+
+def _project_words(subject: str, body: Mapping[str, Any]) -> str:
+    settings, version = body["settings"], body["guidelines"]
+    guidelines = f"guidelines {version}" if version else "no guidelines"
+    return f"set project {subject}: {settings['ask']}, overlap {settings['overlap']}, {guidelines}"
+
+
+def _task_words(subject: str, body: Mapping[str, Any]) -> str:
+    prompt = shorten(plain_text(text_of(body["prompt"])))
+    answers = len(body["candidates"])
+    return f"added task {subject}: {prompt!r}" + (f" with {answers} answers" if answers else "")
+
+
+def _lease_words(subject: str, body: Mapping[str, Any]) -> str:
+    places = ", ".join(str(place + 1) for place in body["order"])
+    order = f", the answers in the order {places}" if places else ""
+    if "taken_in" in body:
+        return f"had it in {shorten(body['taken_in']['from'])}, now {subject}{order}"
+    return f"was given it as {subject}{order}, until {body['until'][:19].replace('T', ' ')}"
+
+
+def _answer_words(subject: str, body: Mapping[str, Any]) -> str:
+    seconds = "" if body.get("seconds") is None else f", after {body['seconds']:g} s"
+    return f"answered {subject}: {_label_words(body['label'])}{seconds}{', surplus' * body['surplus']}"
+
+
+def _revision_words(subject: str, body: Mapping[str, Any]) -> str:
+    if body["label"] is None:
+        return f"took back the answer to {subject} (event {body['replaces']})"
+    return f"answered {subject} anew, in place of event {body['replaces']}: {_label_words(body['label'])}"
+
+
+def _label_words(label: Mapping[str, Any]) -> str:
+    """A label; whatever is in it stands as JSON, with the side of a pair in words."""
+    text = shorten(json.dumps(label, ensure_ascii=False), 300)
+    strength = label.get("strength")
+    if strength is None:
+        return text
+    better = (
+        "equally good" if strength == 0 else f"the {'second' if strength > 0 else 'first'} shown is better"
+    )
+    return f"{better} {text}"
+
+
+_EVENTS: Mapping[str, Callable[[str, Mapping[str, Any]], str]] = {
+    "project-set": _project_words,
+    "task-added": _task_words,
+    "task-closed": lambda subject, body: f"closed task {subject}: {shorten(body['reason'])}",
+    "leased": _lease_words,
+    "released": lambda subject, body: (
+        f"the time of {subject} ended"
+        if body["reason"] == "ended"
+        else f"gave {subject} back: {body['reason']}"
+    ),
+    "prolonged": lambda subject, body: (
+        f"went on with {subject}, until {body['until'][:19].replace('T', ' ')}"
+    ),
+    "answered": _answer_words,
+    "revised": _revision_words,
+    "judged": lambda subject, body: f"judged {subject}: {_label_words(body['label'])}",
+    "adjudicated": lambda subject, body: (
+        f"decided {subject} ({body['reason']}): {_label_words(body['label'])}"
+    ),
+    "exported": lambda _, body: f"exported {body['rows']} rows as of event {body['seq']}",
+    "noted": lambda subject, body: f"noted on {subject}: {shorten(body['text'], 300)}",
+    "flagged": lambda subject, body: f"reported {subject} as {body['reason']}: {shorten(body['text'], 300)}",
+}
