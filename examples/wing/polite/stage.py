@@ -1,5 +1,6 @@
 """A stage that keeps the demonstrations whose answer thanks: ``do: thanks``."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,19 +18,25 @@ class ThanksSettings:
     """What an answer must hold."""
 
 
-def keep_thanks(settings: ThanksSettings, file: Path) -> str:
-    """Write the rows that thank; returns what was found, in a sentence."""
+def keep_thanks(settings: ThanksSettings, file: Path) -> tuple[int, int]:
+    """Write the rows that thank; returns how many do, and how many there were."""
     rows = [row for row in read_records(settings.data).records if isinstance(row, Demonstration)]
     thankful = [row for row in rows if settings.word in str(row.completion).lower()]
     write_records(thankful, file)
-    return f"{len(thankful)} of {len(rows)} demonstrations thank"
+    return len(thankful), len(rows)
+
+
+def sentence(thankful: int, rows: int) -> str:
+    """What the verb prints, and what log and page say."""
+    return f"{thankful} of {rows} demonstrations thank"
 
 
 def run(settings: ThanksSettings, out: Path, *_: object) -> StageResult:
     """What a pipeline calls: of checked settings, into the stage's own folder."""
-    file = out / "rows.jsonl"
-    command = command_line("plaudit thanks", settings.data, file, word=settings.word)
-    return StageResult(sentences=(keep_thanks(settings, file),), command=command)
+    thankful, rows = keep_thanks(settings, out / "rows.jsonl")
+    (out / "thanks.json").write_text(json.dumps({"thankful": thankful, "rows": rows}), "utf-8")
+    command = command_line("plaudit thanks", settings.data, out / "rows.jsonl", word=settings.word)
+    return StageResult(sentences=(sentence(thankful, rows),), command=command)
 
 
 THANKS = StageKind(

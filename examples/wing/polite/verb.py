@@ -15,7 +15,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it; returns the exit status."""
-    from polite.stage import ThanksSettings, keep_thanks
+    from polite.stage import ThanksSettings, keep_thanks, sentence
 
-    print(keep_thanks(ThanksSettings(data=arguments.data, word=arguments.word), arguments.out))
+    print(sentence(*keep_thanks(ThanksSettings(data=arguments.data, word=arguments.word), arguments.out)))
     return 0

@@ -22,6 +22,7 @@ WING = Wing(
         "revise": "plaudit.feedback.stages:REVISE",
         "attack": "plaudit.feedback.stages:ATTACK",
     },
+    page_sections={"attacks": "plaudit.feedback.attack_page:ATTACKS"},
     offers={
         "question_text": "plaudit.feedback.question_texts:question_text",
         "points_question": "plaudit.feedback.question_texts:points_question",

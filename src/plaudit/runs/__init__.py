@@ -1,7 +1,7 @@
 """Pipelines, what they will cost, and the pages that they leave.
 
-What other wings and packages may import of it stands in ``__init__.pyi``: `plaudit.runs.StageKind` and what a
-stage's author needs beside it.
+What other wings and packages may import of it stands in ``__init__.pyi``: `plaudit.runs.StageKind` and what
+an author of stages, or of a section of their page, needs beside it.
 """
 
 from plaudit.index import attach as _attach

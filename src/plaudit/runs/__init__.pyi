@@ -1,4 +1,4 @@
-"""The public index of pipelines: what authors of stages need."""
+"""The public index of pipelines: what authors need for stages, and for sections of the page about them."""
 
 from plaudit.runs.pipeline.kinds import (
     ResultType as ResultType,
@@ -10,4 +10,24 @@ from plaudit.runs.pipeline.kinds import (
 from plaudit.runs.pipeline.spec import Stage as Stage
 from plaudit.runs.pipeline.status import PipelineContext as PipelineContext
 from plaudit.runs.pipeline.store import PipelineFolder as PipelineFolder
-from plaudit.runs.report.pipeline.attacks import attack_sentences as attack_sentences
+from plaudit.runs.report.charts.axes import Span as Span
+from plaudit.runs.report.charts.intervals import (
+    IntervalRow as IntervalRow,
+    IntervalRows as IntervalRows,
+    share_chart as share_chart,
+)
+from plaudit.runs.report.figures import (
+    NO_VALUE as NO_VALUE,
+    Cell as Cell,
+    Table as Table,
+    estimate_cell as estimate_cell,
+    estimate_span as estimate_span,
+    interval_text as interval_text,
+    value_cell as value_cell,
+)
+from plaudit.runs.report.pipeline.stage_findings import (
+    PageSection as PageSection,
+    ReportWarning as ReportWarning,
+    StageFindings as StageFindings,
+)
+from plaudit.runs.report.words import counted as counted, percent as percent, short_name as short_name

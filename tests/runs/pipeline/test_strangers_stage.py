@@ -1,8 +1,9 @@
-"""A package of somebody else's brings a verb and a stage: the one in examples/wing, as if installed."""
+"""A package of somebody else's brings a verb, a stage and a section: as docs/extending.md has it written."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -16,14 +17,30 @@ from tests.runs.pipeline.places import seal
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "wing"
+_FILE = re.compile(r"^`(\S+)`:\n\n```\w+\n(.*?)```$", re.MULTILINE | re.DOTALL)
 Command = Callable[..., str]
+
+
+def files_of_the_page() -> dict[str, str]:
+    """The files that docs/extending.md has its reader write, by the names that stand above them."""
+    return dict(_FILE.findall((ROOT / "docs" / "extending.md").read_text("utf-8")))
+
+
+def test_the_example_is_what_the_page_has_written() -> None:
+    paths = (path for path in EXAMPLE.rglob("*.*") if path.suffix in (".py", ".toml", ".yaml"))
+    assert files_of_the_page() == {
+        path.relative_to(EXAMPLE).as_posix(): path.read_text("utf-8") for path in paths
+    }
 
 
 @pytest.fixture(scope="module")
 def plaudit_with_it(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Command]:
-    """A folder with rows, and the command in a process where the package's entry points are found."""
+    """A new folder with the files of the page and rows, and the command where its entry points are found."""
     folder = tmp_path_factory.mktemp("polite")
-    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text("utf-8"))["project"]
+    for name, text in files_of_the_page().items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
     about = folder / "site" / f"{project['name']}-{project['version']}.dist-info"
     about.mkdir(parents=True)
     facts = f"Name: {project['name']}\nVersion: {project['version']}\n"
@@ -37,8 +54,7 @@ def plaudit_with_it(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Com
     answers = ["Thank you.", "No.", "Many thanks!", "Yes."]
     rows = [{"prompt": f"Say {n}.", "completion": answer} for n, answer in enumerate(answers)]
     write_rows(folder / "demonstrations.jsonl", rows)
-    (folder / "pipeline.yaml").write_text((EXAMPLE / "pipeline.yaml").read_text("utf-8"), "utf-8")
-    path = os.pathsep.join(map(str, (ROOT / "src", EXAMPLE, folder / "site")))
+    path = os.pathsep.join(map(str, (ROOT / "src", folder, folder / "site")))
 
     def run(*words: str) -> str:
         command = [sys.executable, "-m", "plaudit", *words]
@@ -62,6 +78,8 @@ def test_a_pipeline_runs_its_stage_and_the_page_names_it(plaudit_with_it: tuple[
     page = (folder / "out/report.html").read_text("utf-8")
     assert "polite" in page
     assert "2 of 4 demonstrations thank" in page
+    assert '<h2 id="thanks">Thanks</h2>' in page
+    assert "% of the demonstrations thank." in page
     # Its result is kept as any stage's is, and its settings decide it.
     assert "polite  kept" in plaudit("run", "pipeline.yaml", "--out", "out")
     changed = plaudit("run", "pipeline.yaml", "--out", "out", "--dry-run", "--set", "polite.word=many")
