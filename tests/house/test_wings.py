@@ -19,7 +19,7 @@ from tools.targets import WINGS
 from tools.tree import sources
 
 ROOT = Path(__file__).resolve().parents[2]
-OF_PIPELINES = ("collect.attending", "collect.stage", "feedback.attack_page", "feedback.stages")
+OF_PIPELINES = ("collect.stage", "feedback.attack_page", "feedback.stages")
 """Modules of other wings that pipelines alone load: they are made of what `plaudit.runs` lists for stages."""
 APART = ("lab", "runs")
 """Wings of which other files know names alone; pyproject.toml lists what still knows the others."""

@@ -7,15 +7,16 @@ be made again from it. People are waited for by an error (`WaitingError`); simul
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from plaudit.collect.labelling_cost import LabellingRequest, labelling_cost, labelling_sentences
 from plaudit.collect.project import Project, read_project
-from plaudit.collect.waiting import refuse_without_database
+from plaudit.collect.verbs.plan import LabellingRequest, labelling_cost, labelling_sentences
+from plaudit.collect.waiting import Wait, refuse_without_database
 from plaudit.data.files import raw_rows
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.errors import UserError
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from plaudit.collect.asking import People
     from plaudit.collect.export import Snapshot
     from plaudit.collect.intake import Known
+    from plaudit.collect.progress import Timing
     from plaudit.collect.store import LabelStore
-    from plaudit.collect.timing import Timing
     from plaudit.runs import PipelineContext, Stage
 
 PEOPLE = "people"
@@ -38,6 +39,10 @@ JudgedKind = Literal["pair", "rank", "rate"]
 """The kinds of task that judge answers."""
 INVITES_FOLDER = "invites"
 """In the folder of a pipeline: the invites by which simulated people come into its label store."""
+LOOK_SECONDS = 2.0
+"""Seconds between two looks at what was answered meanwhile."""
+INVITED = 50
+"""How many people an invite lets in."""
 _ACTOR, _INVITE_DAYS = "plaudit", 365
 _ANSWERS = {"pair": (2, 2, 2), "rank": (3, 4, 9), "rate": (1, 1, 9)}
 """How many answers a task of each kind has: at least, where nothing is said, and at most."""
@@ -363,15 +368,14 @@ def _timing(address: str, project: str) -> Timing | None:
     # An address of a server is not asked by a dry run: it need not be up.
     if not Path(address).is_file():
         return None
+    from plaudit.collect.progress import project_timing
     from plaudit.collect.store import open_store
-    from plaudit.collect.timing import project_timing
 
     with closing(open_store(address)) as store:
         return project_timing(store, project) if project in store.projects() else None
 
 
 def _collect(settings: CollectSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
-    """Answers judged by people, who are waited for, or by simulated ones."""
     place = Place(
         name=stage.name,
         folder=out,
@@ -384,6 +388,61 @@ def _collect(settings: CollectSettings, out: Path, stage: Stage, context: Pipeli
     options = {"store": snapshot.store, "project": snapshot.project, "out": out / "rows.jsonl"}
     command = command_line("plaudit collect export", **options, position=snapshot.seq)
     return StageResult(sentences=sentences, command=command)
+
+
+@contextmanager
+def attending(folder: Path, say: Callable[[str], None]) -> Iterator[StoreAttendant]:
+    """An attendant of the pipeline in a folder; all its servers end with the block."""
+    with ExitStack() as stack:
+        yield StoreAttendant(PipelineFolder(path=folder), say, stack)
+
+
+class StoreAttendant:
+    def __init__(self, folder: PipelineFolder, say: Callable[[str], None], stack: ExitStack) -> None:
+        self._folder, self._say, self._stack = folder, say, stack
+        self._stores: dict[str, tuple[LabelStore, str]] = {}
+        self._invited: set[tuple[str, str]] = set()
+        self._waits: dict[str, list[tuple[People, Wait]]] = {}
+        self._looked = 0.0
+
+    def serve(self, stage: Stage, waits: Sequence[object]) -> None:
+        """Serve the store of a stage, if that is not done yet, and say where, with an invite."""
+        from plaudit.collect.app.server import serve_in_background
+        from plaudit.collect.asking import People
+        from plaudit.collect.people import make_invite
+        from plaudit.collect.store import open_store
+
+        missing = [wait for wait in waits if isinstance(wait, Wait)]
+        address = store_of(self._folder, stage)
+        if address not in self._stores:
+            store = self._stack.enter_context(closing(open_store(address)))
+            server = self._stack.enter_context(serve_in_background(store))
+            self._stores[address] = store, server.url
+        store, url = self._stores[address]
+        self._waits[stage.name] = [(People(store=store, project=wait.project), wait) for wait in missing]
+        for project in sorted({wait.project for wait in missing}):
+            # Once for a project: stages come back to wait, and an invite is a secret to be passed on once.
+            if (address, project) not in self._invited:
+                self._invited.add((address, project))
+                secret = store.write(make_invite, project, uses=INVITED, actor="plaudit")
+                self._say(
+                    f"{url}: people answer here for project {project}; the invite {secret} lets {INVITED} in"
+                )
+
+    def answered(self) -> list[str]:
+        now = time.monotonic()
+        # The loop asks all the time; the database is spared.
+        if now - self._looked < LOOK_SECONDS:
+            return []
+        self._looked = now
+        names = [
+            name
+            for name, waits in self._waits.items()
+            if all(people.wait(wait.tasks) is None for people, wait in waits)
+        ]
+        for name in names:
+            del self._waits[name]
+        return names
 
 
 COLLECT = StageKind(

@@ -12,7 +12,7 @@ WING = Wing(
     plans={"labels": Verb(module="plaudit.collect.verbs.plan", purpose="labels by people: hours and money")},
     stages={"collect": "plaudit.collect.stage:COLLECT"},
     offers={
-        "attending": "plaudit.collect.attending:attending",
+        "attending": "plaudit.collect.stage:attending",
         "refuse_without_database": "plaudit.collect.waiting:refuse_without_database",
         "LabelClient": "plaudit.collect.client:LabelClient",
         "RefusedError": "plaudit.collect.client:RefusedError",

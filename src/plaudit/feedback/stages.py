@@ -52,7 +52,6 @@ def _revise(settings: ReviseSettings, out: Path, *_: object) -> StageResult:
 
 
 def _attack(settings: AttackSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
-    """Policies attacked beside what they should not refuse."""
     from plaudit.feedback.attack_page import attack_sentences
     from plaudit.feedback.attack_run import attack, parties_of, read_attack_rows, write_attack_result
 

@@ -25,7 +25,6 @@ def _make_rows(settings: RowRequest, out: Path, *_: object) -> StageResult:
 
 
 def _evaluate(settings: EvaluateSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
-    """Policies compared on prompts that none of them was trained on."""
     from plaudit.evaluation.policies.generate import Contestant, prompted_policy
     from plaudit.evaluation.policies.result import write_policy_evaluation
     from plaudit.evaluation.run import evaluate_requested_policies
@@ -66,7 +65,6 @@ def _check_evaluation(settings: EvaluateSettings) -> None:
 def _judge_rewards(
     settings: JudgeRewardSettings, out: Path, stage: Stage, context: PipelineContext
 ) -> StageResult:
-    """Rewards on comparisons that none of them was trained on."""
     from plaudit.evaluation.policies.result import write_agreements
     from plaudit.evaluation.run import evaluate_requested_rewards
 

@@ -1,7 +1,10 @@
 """The public index of pipelines: what authors need for stages, and for sections of the page about them."""
 
 from plaudit.runs.pipeline.kinds import (
+    PageSection as PageSection,
+    ReportWarning as ReportWarning,
     ResultType as ResultType,
+    StageFindings as StageFindings,
     StageKind as StageKind,
     StageResult as StageResult,
     command_line as command_line,
@@ -24,10 +27,5 @@ from plaudit.runs.report.figures import (
     estimate_span as estimate_span,
     interval_text as interval_text,
     value_cell as value_cell,
-)
-from plaudit.runs.report.pipeline.stage_findings import (
-    PageSection as PageSection,
-    ReportWarning as ReportWarning,
-    StageFindings as StageFindings,
 )
 from plaudit.runs.report.words import counted as counted, percent as percent, short_name as short_name

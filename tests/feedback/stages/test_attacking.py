@@ -10,9 +10,8 @@ from plaudit.errors import UserError
 from plaudit.feedback.attack_page import attack_sentences
 from plaudit.feedback.attacks.archive import read_archive
 from plaudit.feedback.attacks.summary import read_attack
-from plaudit.runs.pipeline.dry_run import dry_run
 from plaudit.runs.pipeline.read import read_pipeline
-from plaudit.runs.pipeline.run import StageSelection, run_pipeline, validate_pipeline
+from plaudit.runs.pipeline.run import StageSelection, dry_run, run_pipeline, validate_pipeline
 from plaudit.runs.report.pipeline.data import read_pipeline_folder
 from plaudit.runs.report.pipeline.page import write_report
 

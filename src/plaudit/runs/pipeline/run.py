@@ -8,12 +8,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from plaudit.errors import UserError, Wait, WaitingError
+from plaudit.errors import UserError, WaitingError
 from plaudit.files import atomic, lock
 from plaudit.models.load import device_of
 from plaudit.releases import untried_releases
@@ -39,6 +39,7 @@ from plaudit.runs.pipeline.store import (
 )
 from plaudit.runs.pipeline.workers import POLL_SECONDS, StageOutcome, Workers
 
+_UNKNOWN_COST = "its cost is known when what it needs is there"
 TAIL_BYTES = 2**16
 """Bytes of a file of figures in which its last line is looked for."""
 
@@ -78,9 +79,8 @@ class ProgressReporter:
 class Attendant(Protocol):
     """Who lets people answer while a pipeline waits for them."""
 
-    def serve(self, stage: Stage, waits: Sequence[Wait]) -> None:
+    def serve(self, stage: Stage, waits: Sequence[object]) -> None:
         """Let people answer what a stage waits for; returns at once."""
-        ...
 
     def answered(self) -> list[str]:
         """The stages that have all that they waited for; asked again and again, and returns at once."""
@@ -366,3 +366,32 @@ def _refuse_foreign_folder(folder: PipelineFolder) -> None:
             f"{folder.path}: this folder is no pipeline's (it has no pipeline.yaml) and is not empty: "
             f"{', '.join(foreign[:5])}. Choose an empty or new folder with --out"
         )
+
+
+def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterator[str]:
+    """A line for each stage with its state and why; below those that cost much, what they will cost."""
+    validate_pipeline(pipeline)
+    context = PipelineContext.of(PipelineFolder(path=out.absolute()), pipeline)
+    forced, results, to_run = selection.forced_reasons(pipeline), dict[str, str](), set[str]()
+    width = max(len(stage.name) for stage in pipeline.stages)
+    for number, stage in enumerate(pipeline.stages, 1):
+        status, is_requested = stage_status(context, stage, results, forced), True
+        if selection.only and stage.name not in selection.only:
+            status, is_requested = replace(status, state="waits", reason="not asked for"), False
+        if status.result_hash is not None:
+            results[stage.name] = status.result_hash
+        elif is_requested:
+            to_run.add(stage.name)
+        state = f"{status.state}: {status.reason}" if status.reason else status.state
+        yield f"{number:>2}  {stage.name:{width}}  {stage.kind.name:14}  {state}"
+        if stage.name in to_run:
+            is_known = status.stage_key is not None or not stage.kind.trains
+            lines = stage.kind.cost(context, stage) if is_known else (_UNKNOWN_COST,)
+            yield from (f"      {line}" for line in lines)
+    seconds = context.earlier_seconds()
+    finished = {stage.name for stage in pipeline.stages} - to_run
+    times = expected_seconds(pipeline.stages, seconds, {})
+    clock = format_clock(seconds_left(pipeline.stages, finished, {}, times, pipeline.jobs))
+    basis = "as long as they took before" if to_run <= set(seconds) else "by the weights of the stages"
+    count = f"{len(to_run)} of {len(pipeline.stages)} stages to run"
+    yield f"{context.folder.path}: {count}, about {clock} ({basis})"

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from plaudit.config import SettingPath, all_settings, convert, did_you_mean, to_plain_data
 from plaudit.data.read import read_records
 from plaudit.data.write import write_records
-from plaudit.engine.run_folder import Fingerprints
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.files import exact_json
@@ -33,6 +32,7 @@ from plaudit.runs.pipeline.spec import (
 )
 from plaudit.runs.pipeline.store import (
     WAIT_FILE,
+    Fingerprints,
     PipelineFolder,
     read_manifest,
     read_start_file,

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from plaudit.engine.run_folder import Fingerprints, code_version, hash_file
+from plaudit.engine.run_folder import code_version, hash_file, hash_path
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.runs.pipeline.kinds import StageKind
@@ -24,6 +24,8 @@ LABELS_FILE = "labels.db"
 """In the folder of a pipeline: the label store of stages that ask people and name none."""
 _EXCLUDED_OUTPUTS = ("checkpoints", "lock", "report.html", MANIFEST_FILE, START_FILE, LOG_FILE, WAIT_FILE)
 """What serves a restart or a reader only: it is no part of a result."""
+SMALL_FILE_BYTES = 64 * 2**20
+"""Files below this size are read each time."""
 
 running_code_version = cache(code_version)
 """The version of the code of this process: package version, commit, changes."""
@@ -165,3 +167,39 @@ def restore_stage(folder: PipelineFolder, name: str, key: str) -> None:
     set_aside(folder, name)
     atomic.make_folder(folder.stage(name).parent)
     folder.set_aside_path(name, key).rename(folder.stage(name))
+
+
+class Fingerprints:
+    """Content hashes of files and folders; those of large files are stored between two commands."""
+
+    def __init__(self, file: Path) -> None:
+        """``file`` is where large ones are kept; a torn or missing one costs time, nothing else."""
+        self._file = file
+        self._hashes: dict[Path, str] = {}
+        try:
+            self._stored: dict[str, list[object]] = exact_json.loads(file.read_bytes())
+        except (OSError, ValueError):
+            self._stored = {}
+
+    def hash_of(self, path: Path) -> str:
+        """The hash of a file's or a folder's content; of the same path the same in one command."""
+        # Resolved, so that two links to one 50 GB folder are hashed once.
+        resolved = path.resolve()
+        if resolved not in self._hashes:
+            self._hashes[resolved] = hash_path(resolved, self.hash_file)
+        return self._hashes[resolved]
+
+    def hash_file(self, path: Path) -> str:
+        """The hash of a file as it is now; of a large one, if its size and its time are others."""
+        stat = path.stat()
+        if stat.st_size < SMALL_FILE_BYTES:
+            return hash_file(path)
+        # Size and time stand for the content of a large file: reading
+        # 50 GB at every command would take minutes.
+        stamp: list[object] = [stat.st_size, stat.st_mtime_ns]
+        entry = self._stored.get(str(path), [])
+        if entry[:2] != stamp:
+            self._stored[str(path)] = entry = [*stamp, hash_file(path)]
+            atomic.make_folder(self._file.parent)
+            atomic.write_json(self._file, self._stored)
+        return str(entry[2])

@@ -14,9 +14,9 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from plaudit.errors import UserError, Wait, WaitingError
+from plaudit.errors import UserError, WaitingError
 from plaudit.files import atomic
 from plaudit.runs.pipeline import begin_loading
 from plaudit.runs.pipeline.kinds import StageResult
@@ -57,7 +57,7 @@ def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey, *, fr
     try:
         done = _run_action(context, stage)
     except WaitingError as waiting:
-        atomic.write_json(waits_file, [wait.facts for wait in waiting.waits])
+        atomic.write_json(waits_file, [cast("Any", wait).facts for wait in waiting.waits])
         raise
     outputs = output_hashes(stage_folder)
     result = result_hash(stage.kind, stage_key.key, outputs)
@@ -114,7 +114,7 @@ class StageOutcome:
     """Whether it ended, failed, was asked to stop, or waits for people."""
     detail: str
     """The hash of the result, or what went wrong, or what is missing."""
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[Any, ...] = ()
 
 
 class Workers:

@@ -185,7 +185,7 @@ def _show_shipped(config: Path | None, target: Path | None) -> int:
 
 
 def _dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> int:
-    from plaudit.runs.pipeline.dry_run import dry_run
+    from plaudit.runs.pipeline.run import dry_run
 
     for line in dry_run(pipeline, out, selection):
         print(line)

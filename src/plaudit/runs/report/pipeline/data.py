@@ -28,8 +28,8 @@ from plaudit.evaluation.policies.result import (
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.files import exact_json
 from plaudit.files.exact_json import restore
+from plaudit.runs.pipeline.kinds import StageFindings, read_findings, section_files
 from plaudit.runs.pipeline.store import WAIT_FILE
-from plaudit.runs.report.pipeline.stage_findings import StageFindings, read_findings, section_files
 from plaudit.runs.report.run.data import RunData, read_run_data
 
 StageState = Literal["done", "begun", "people", "waiting"]

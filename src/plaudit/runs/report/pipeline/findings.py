@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.stats import Estimate
+from plaudit.runs.pipeline.kinds import ReportWarning
 from plaudit.runs.report.figures import interval_text
 from plaudit.runs.report.pipeline.data import PipelineData
-from plaudit.runs.report.pipeline.stage_findings import ReportWarning
 from plaudit.runs.report.words import names_text, number_text, percent, short_name, shortened
 
 LENGTH_FACTOR = 1.25

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures
 from plaudit.files import atomic
+from plaudit.runs.pipeline.kinds import ReportWarning, page_sections
 from plaudit.runs.report.charts.flow import FlowBox, flow_chart
 from plaudit.runs.report.figures import NO_VALUE, Cell, Table, estimate_cell
 from plaudit.runs.report.page import render
@@ -64,7 +65,6 @@ from plaudit.runs.report.pipeline.sections import (
     training_curves,
     win_rate_charts,
 )
-from plaudit.runs.report.pipeline.stage_findings import ReportWarning, page_sections
 from plaudit.runs.report.reward_models.summary import accuracy_sentence, reported_models
 from plaudit.runs.report.run.data import read_run_data
 from plaudit.runs.report.run.page import report_html as page_of_training, version_text
