@@ -191,6 +191,7 @@ from plaudit.rollouts.sampler import (
     Sampler as Sampler,
     SamplingSettings as SamplingSettings,
 )
+from plaudit.runs.api import PipelineResult as PipelineResult, run as run
 from plaudit.tensors.needs import needs as needs
 from plaudit.tokens.batch import (
     Completion as Completion,
@@ -203,4 +204,3 @@ from plaudit.tokens.encode import Encoder as Encoder, make_encoder as make_encod
 from plaudit.tokens.microbatch import Microbatch as Microbatch
 
 __version__: str
-from plaudit.runs.api import PipelineResult as PipelineResult, run as run

@@ -41,8 +41,14 @@ class Wing:
 
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     """What may follow ``plaudit`` on the command line."""
+    plans: Mapping[str, Verb] = field(default_factory=dict)
+    """What may follow ``plaudit plan``, beside the methods of training."""
+    stages: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of stages, by what ``do:`` calls them in a pipeline: each a `plaudit.runs.StageKind`."""
     prompts: Mapping[str, str] = field(default_factory=dict)
     """Sets of prompts with the true worth of answers: each a `plaudit.evaluation.prompt_sets.PromptSet`."""
+    page_sections: Mapping[str, str] = field(default_factory=dict)
+    """Sections of a pipeline's page, by their anchors there: each a `plaudit.runs.PageSection`."""
     offers: Mapping[str, str] = field(default_factory=dict)
     """What the core and other wings may call of it, by the name that it has there."""
     models: Mapping[str, str] = field(default_factory=dict)

@@ -13,8 +13,10 @@ from transformers import AutoModelForCausalLM
 
 from plaudit.cli.main import main
 from plaudit.engine.sinks.files import read_reports
+from plaudit.errors import UserError
 from plaudit.models.load import load_model, with_lora
 from plaudit.models.settings import LoraSettings
+from plaudit.runs.planner.machine import parse_bytes
 from tests.engine.toy import demonstrations, make_model, make_toy, write_rows
 
 SEVEN_B: dict[str, Any] = {
@@ -31,6 +33,11 @@ SEVEN_B: dict[str, Any] = {
 }
 """Llama 2's, with 6,738,415,616 weights."""
 QUIET = ("--device", "cpu", "--no-check")
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 def planned(folder: Path, *words: object, status: int = 0) -> dict[str, Any]:
@@ -80,8 +87,7 @@ def bare(folder: Path, facts: dict[str, Any]) -> Path:
         pytest.param(("--memory.tokens-at-once", "64"), marks=pytest.mark.slow),
     ],
 )
-def test_the_arithmetic_of_sft_is_that_of_the_run(tmp_path, more):
-    toy = make_toy(tmp_path)
+def test_the_arithmetic_of_sft_is_that_of_the_run(tmp_path, toy, more):
     words = ("sft", "--model", toy.model, "--data", toy.data, "--batch-size", 5, *QUIET, *more)
     plan = planned(tmp_path, *words, "--no-measure")
     reports = trained(tmp_path, *words, "--sample.rows", 0)
@@ -90,25 +96,16 @@ def test_the_arithmetic_of_sft_is_that_of_the_run(tmp_path, more):
     assert plan["epochs"] == pytest.approx(reports[-1].epoch)
 
 
-def test_rows_of_stated_length_may_have_fields_of_other_names(tmp_path):
-    toy = make_toy(tmp_path)
+def test_rows_of_stated_length_may_have_fields_of_other_names(tmp_path, toy):
     rows = [{"ask": one["prompt"], "completion": one["completion"]} for one in demonstrations(8)]
-    words = (
-        "sft",
-        "--model",
-        toy.model,
-        "--data",
-        write_rows(tmp_path / "named.jsonl", rows),
-        "--held-out",
-        0,
-    )
+    data = write_rows(tmp_path / "named.jsonl", rows)
+    words = ("sft", "--model", toy.model, "--data", data, "--held-out", 0)
     for lengths in ((), ("--prompt-tokens", 8, "--answer-tokens", 4)):
         plan = planned(tmp_path, *words, *QUIET, *lengths, "--columns", "prompt=ask", "--no-measure")
         assert plan["rows"] == 8
 
 
-def test_the_arithmetic_of_dpo_is_that_of_the_run(tmp_path):
-    toy = make_toy(tmp_path)
+def test_the_arithmetic_of_dpo_is_that_of_the_run(tmp_path, toy):
     words = ("dpo", "--model", toy.model, "--data", pairs(tmp_path), "--batch-size", 4, *QUIET)
     words = (*words, "--reference.cache", tmp_path / "cache", "--held-out", "0.2")
     plan = planned(tmp_path, *words, "--no-measure")
@@ -127,8 +124,7 @@ def test_the_arithmetic_of_dpo_is_that_of_the_run(tmp_path):
         pytest.param(("--rounds", "4"), marks=pytest.mark.slow),
     ],
 )
-def test_the_arithmetic_of_ppo_is_that_of_the_run(tmp_path, more):
-    toy = make_toy(tmp_path)
+def test_the_arithmetic_of_ppo_is_that_of_the_run(tmp_path, toy, more):
     words = ("ppo", "--model", toy.model, "--prompts", prompts(tmp_path), "--reward", "length:1-9", *QUIET)
     words = (*words, "--batch-size", 4, "--draw.max-tokens", 5, "--group-size", 3, "--held-out", 0)
     words = (*words, "--update-epochs", 2, "--minibatches", 2, "--draw.stop", "never said", *more)
@@ -144,8 +140,7 @@ def test_the_arithmetic_of_ppo_is_that_of_the_run(tmp_path, more):
     assert plan["answers"] >= 3 * sum(one.values["rows"] for one in first)
 
 
-def test_weights_and_adapters_are_counted_as_they_are(tmp_path):
-    toy = make_toy(tmp_path)
+def test_weights_and_adapters_are_counted_as_they_are(tmp_path, toy):
     real = load_model(toy.model, dtype=torch.float32, device=torch.device("cpu"))
     words = ("sft", "--model", toy.model, "--data", toy.data, *QUIET, "--no-measure")
     whole = planned(tmp_path, *words)
@@ -175,19 +170,8 @@ def test_a_checkpoint_takes_the_bytes_that_were_said(tmp_path, more):
     make_model(tmp_path / "base")
     base.save_pretrained(tmp_path / "base")
     data = write_rows(tmp_path / "rows.jsonl", demonstrations(8))
-    words = (
-        "sft",
-        "--model",
-        tmp_path / "base",
-        "--data",
-        data,
-        "--steps",
-        2,
-        "--batch-size",
-        2,
-        *QUIET,
-        *more,
-    )
+    words = ("sft", "--model", tmp_path / "base", "--data", data, "--steps", 2, *QUIET, *more)
+    words = (*words, "--batch-size", 2)
     plan = planned(tmp_path, *words, "--no-measure")
     trained(tmp_path, *words, "--sample.rows", 0)
     said = {one["name"]: one["bytes"] for one in plan["disk"]}
@@ -218,18 +202,8 @@ def _medium() -> Any:
 @pytest.mark.timeout(1200)
 def test_what_is_offered_for_7b_on_40_gib_fits_when_it_is_planned_anew(tmp_path):
     model = bare(tmp_path / "llama", SEVEN_B)
-    words = (
-        "dpo",
-        "--model",
-        model,
-        "--data",
-        pairs(tmp_path),
-        "--prompt-tokens",
-        200,
-        "--answer-tokens",
-        100,
-    )
-    words = (*words, "--on", "cuda", "--reference.kind", "live")
+    words = ("dpo", "--model", model, "--data", pairs(tmp_path), "--prompt-tokens", 200)
+    words = (*words, "--answer-tokens", 100, "--on", "cuda", "--reference.kind", "live")
     plan = planned(tmp_path, *words, "--machine-memory", "40GiB", status=1)
     # What does not learn is held in bfloat16 on a GPU.
     assert (line(plan, "weights"), line(plan, "reference")) == (4 * 6_738_415_616, 2 * 6_738_415_616)
@@ -241,9 +215,9 @@ def test_what_is_offered_for_7b_on_40_gib_fits_when_it_is_planned_anew(tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_7b_does_not_fit_into_4_gib_whatever_is_set(tmp_path, capsys):
+def test_7b_does_not_fit_into_4_gib_whatever_is_set(tmp_path, toy, capsys):
     model = bare(tmp_path / "llama", SEVEN_B)
-    words = ("sft", "--model", model, "--data", make_toy(tmp_path / "toy").data, "--machine-memory", "4GiB")
+    words = ("sft", "--model", model, "--data", toy.data, "--machine-memory", "4GiB")
     words = (*words, "--prompt-tokens", 200, "--answer-tokens", 100, "--on", "cuda")
     plan = planned(tmp_path, *words, status=1)
     assert not plan["fits"]
@@ -253,8 +227,7 @@ def test_7b_does_not_fit_into_4_gib_whatever_is_set(tmp_path, capsys):
     assert "nothing that can be set makes it fit into 4.00 GiB" in said
 
 
-def test_less_memory_is_offered_by_single_changes_first(tmp_path):
-    toy = make_toy(tmp_path)
+def test_less_memory_is_offered_by_single_changes_first(tmp_path, toy):
     words = ("sft", "--model", toy.model, "--data", toy.data, *QUIET, "--no-measure", "--on", "cuda")
     tight = planned(tmp_path, *words, "--machine-memory", "2GiB")["peak_bytes"] - 1
     plan = planned(tmp_path, *words, "--machine-memory", f"{tight}B", status=1)
@@ -270,16 +243,15 @@ def test_less_memory_is_offered_by_single_changes_first(tmp_path):
     "words",
     [
         ("sft",),
-        pytest.param(("dpo",), marks=pytest.mark.slow),
-        pytest.param(("kto",), marks=pytest.mark.slow),
-        pytest.param(("reward",), marks=pytest.mark.slow),
-        pytest.param(("grpo", "--group-size", "2"), marks=pytest.mark.slow),
-        pytest.param(("ppo", "--critic.shared"), marks=pytest.mark.slow),
-        pytest.param(("preferred", "--memory.checkpointing"), marks=pytest.mark.slow),
+        ("dpo",),
+        ("kto",),
+        ("reward",),
+        ("grpo", "--group-size", "2"),
+        ("ppo", "--critic.shared"),
+        ("preferred", "--memory.checkpointing"),
     ],
 )
-def test_time_is_measured_and_nothing_is_written(tmp_path, words, capfd):
-    toy = make_toy(tmp_path / "toy")
+def test_time_is_measured_and_nothing_is_written(tmp_path, toy, words, capfd):
     work = tmp_path / "work"
     data: Sequence[object] = ("--data", toy.data if words[0] == "sft" else pairs(work))
     if words[0] in ("grpo", "ppo"):
@@ -299,8 +271,7 @@ def _files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_stated_pace_is_used(tmp_path):
-    toy = make_toy(tmp_path)
+def test_a_stated_pace_is_used(tmp_path, toy):
     words = ("sft", "--model", toy.model, "--data", toy.data, *QUIET, "--tokens-per-second", "100")
     plan = planned(tmp_path, *words, "--held-out", 0)
     assert plan["seconds"]["total"] == pytest.approx(plan["tokens"] / 100)
@@ -308,13 +279,12 @@ def test_a_stated_pace_is_used(tmp_path):
     assert shared["seconds"]["total"] == pytest.approx(plan["seconds"]["total"] / 2)
 
 
-def test_a_gpu_by_name_has_its_memory_and_an_estimate_of_time(tmp_path):
+def test_a_gpu_by_name_has_its_memory_and_an_estimate_of_time(tmp_path, toy):
     from plaudit.runs.planner.cost import TRAINING_SHARE
     from plaudit.runs.planner.machine import GPUS
     from plaudit.runs.verbs.plan import GPU_NAMES
 
     assert sorted(GPU_NAMES) == sorted(GPUS)
-    toy = make_toy(tmp_path)
     words = ("sft", "--model", toy.model, "--data", toy.data, "--steps", 10, "--batch-size", 8, "--seed", 0)
     plans = {name: planned(tmp_path, *words, "--gpu", name) for name in ("h200", "a100-80")}
     for name, plan in plans.items():
@@ -344,3 +314,40 @@ def test_grpo_of_7b_with_a_reference_is_made_to_fit_one_h200(tmp_path):
     for settings, offer in offers.items():
         again = planned(tmp_path, *words, *settings.split())
         assert again["peak_bytes"] == offer["peak_bytes"] <= plan["machine_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--machine-memory=-3GiB",), "more than no memory"),
+        (("--machine-memory", "24 barrels"), "write a number and one of"),
+        (("--machine-memory", "1.2.3GiB"), "is no number"),
+        (("--on", "cuda"), "say --machine-memory too"),
+        (("--gpu", "h200", "--on", "cpu"), "say one of them"),
+        (("--gpu", "h2000"), "h200"),
+        (("--tokens-per-second", "0"), "above 0"),
+        (("--prompt-tokens", "5"), "both"),
+        (("--ranks", "0"), "1 or more"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(toy, capsys, words, complaint):
+    assert main(["plan", "sft", "--model", str(toy.model), "--data", str(toy.data), *words]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_folders_without_config_or_tokenizer_are_refused_in_words(tmp_path, toy, capsys):
+    data = str(toy.data)
+    (tmp_path / "empty").mkdir()
+    stated = ["--prompt-tokens", "5", "--answer-tokens", "5"]
+    assert main(["plan", "sft", "--model", str(tmp_path / "empty"), "--data", data, *stated]) == 2
+    assert "config.json is missing" in capsys.readouterr().err
+    model = bare(tmp_path / "llama", SEVEN_B)
+    assert main(["plan", "sft", "--model", str(model), "--data", data]) == 2
+    assert "--prompt-tokens" in capsys.readouterr().err
+
+
+def test_bytes_are_read_as_people_write_them():
+    assert parse_bytes("1.5gib") == 3 * 2**29
+    assert parse_bytes("2 TB") == 2 * 10**12
+    with pytest.raises(UserError, match="more than no memory"):
+        parse_bytes("0GB")

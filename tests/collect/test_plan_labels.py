@@ -10,7 +10,7 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.collect.answering import submit_answer
 from plaudit.collect.progress import project_status
-from plaudit.runs.planner.labelling import SECONDS, LabellingRequest, labelling_cost
+from plaudit.collect.verbs.plan import SECONDS, LabellingRequest, labelling_cost
 from tests.collect.desks import Desk, MakeDesk
 
 

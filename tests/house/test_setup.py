@@ -163,7 +163,7 @@ def test_all_but_the_store_itself_works_without_the_packages_of_the_store():
     modules = (
         "api",
         "runs.pipeline.run",
-        "runs.pipeline.collecting",
+        "collect.stage",
         "methods.iterative.rlhf",
         "lab.world.online",
         "collect.verbs",

@@ -6,17 +6,21 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from plaudit.wings import wings
+from plaudit.errors import UserError
+from plaudit.wings import Verb, Wing, everything, load, offered, wings
 from tests.engine.toy import Toy, make_toy
 from tools.changed import imports, module_of
 from tools.targets import WINGS
 from tools.tree import sources
 
 ROOT = Path(__file__).resolve().parents[2]
+OF_PIPELINES = ("collect.stage", "feedback.attack_page", "feedback.stages")
+"""Modules of other wings that pipelines alone load: they are made of what `plaudit.runs` lists for stages."""
 APART = ("lab", "runs")
 """Wings of which other files know names alone; pyproject.toml lists what still knows the others."""
 
@@ -64,6 +68,20 @@ def test_the_four_wings_are_there_and_named():
     assert {*wings()} == WINGS == {path.parent.name for path in (ROOT / "src/plaudit").glob("*/wing.py")}
 
 
+def test_everything_that_the_wings_name_is_there():
+    for kind in (field.name for field in fields(Wing)):
+        for thing in everything(kind).values():
+            if isinstance(thing, Verb):
+                assert callable(load(f"{thing.module}:add_parser"))
+            else:
+                assert load(thing) is not None
+
+
+def test_what_no_wing_offers_is_refused_by_its_name():
+    with pytest.raises(UserError, match="goodbye"):
+        offered("goodbye")
+
+
 def test_without_them_a_model_trains_and_answers(tmp_path, toy):
     path = without(tmp_path / "core", *APART)
     listed = run(path, "--help")
@@ -83,9 +101,10 @@ def test_without_them_a_model_trains_and_answers(tmp_path, toy):
 def test_without_them_every_module_is_imported(tmp_path):
     path = without(tmp_path / "core", *APART)
     files = sources(path, ("plaudit",))
-    modules = [".".join(source.path.with_suffix("").parts) for source in files]
+    modules = {".".join(source.path.with_suffix("").parts) for source in files}
+    modules -= {f"plaudit.{name}" for name in OF_PIPELINES}
     script = "\n".join(
-        f"import {name.removesuffix('.__init__')}" for name in modules if "__main__" not in name
+        f"import {name.removesuffix('.__init__')}" for name in sorted(modules) if "__main__" not in name
     )
     (tmp_path / "everything.py").write_text(script)
     environment = os.environ | {"PYTHONPATH": str(path)}
@@ -164,6 +183,8 @@ def test_a_wing_of_another_package_brings_a_verb(tmp_path):
     refused = said("--help")
     assert "polite 1.0" in refused
     assert "polite.wing:WING" in refused
+    (package / "wing.py").write_text("WING = 3\n")
+    assert "polite.wing:WING is no plaudit.wings.Wing" in said("--help")
     (package / "wing.py").write_text(
         'from plaudit.wings import Verb, Wing\nWING = Wing(verbs={"world": Verb(module="a", purpose="b")})\n'
     )

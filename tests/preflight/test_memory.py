@@ -18,7 +18,7 @@ from plaudit.engine.distributed import single_process
 from plaudit.errors import UserError
 from plaudit.methods.registry import config_type
 from plaudit.preflight.check import Result
-from plaudit.runs.planner import fit
+from plaudit.runs.planner import cost, fit
 from plaudit.runs.planner.machine import Machine, format_bytes
 from tests.engine.toy import make_model, write_rows
 from tests.preflight.subjects import Method, rows_for
@@ -75,7 +75,7 @@ def fitted(method: Method, folder: Path, room: int, **changed: Any) -> Result:
     config = config_type(method)(model=folder / "base", out=folder / "run", **given, **changed)
     if method in ("grpo", "ppo"):
         config = replace(config, draw=replace(config.draw, max_tokens=64))
-    return fit.fit_of(fit.plan_on(method, config, Machine(memory=room, device_kind="cuda")))
+    return fit.fit_of(cost.plan_on(method, config, Machine(memory=room, device_kind="cuda")))
 
 
 def planned(method: Method, folder: Path, memory: int) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def test_on_a_cpu_nothing_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def plan(*_: object) -> None:
         raise AssertionError("a run on a CPU was planned")
 
-    monkeypatch.setattr(fit, "plan_on", plan)
+    monkeypatch.setattr(cost, "plan_on", plan)
     assert train(tmp_path, "run") == 0
     assert verdict(tmp_path / "run") == ("not applicable", "the run computes on no GPU")
 
@@ -246,7 +246,7 @@ def test_a_model_that_needs_numbers_is_trained_without_a_plan(
         torch.zeros((), device="meta").item()
 
     gpu_of(ROOM)
-    monkeypatch.setattr("plaudit.runs.planner.memory.layout_batch", attend)
+    monkeypatch.setattr("plaudit.runs.planner.simulation.layout_batch", attend)
     assert train(tmp_path, "run") == 0
     found, why = verdict(tmp_path / "run")
     assert found == "not applicable"

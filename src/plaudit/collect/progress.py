@@ -1,4 +1,4 @@
-"""How far a project is, who works in it, and whether the store is sound."""
+"""How far a project is, who works in it and how long that takes, and whether the store is sound."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
+from statistics import median
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Integer, bindparam, case, cast, func, select
@@ -14,10 +15,14 @@ from sqlalchemy import ColumnElement, Connection, Integer, bindparam, case, cast
 from plaudit.collect import log, tables, views
 from plaudit.collect.database import Database
 from plaudit.collect.project import project_from_dict
-from plaudit.collect.store import Transaction, columns
+from plaudit.collect.store import LabelStore, Transaction, columns
 from plaudit.collect.tables import annotator, assignment, label, participant, person, task
 
 _PAGE = 500
+_SECONDS = select(label.c.seconds).where(
+    label.c.project == bindparam("p"), label.c.purpose != "judged", label.c.seconds.is_not(None)
+)
+_ITEMS = select(task.c.id).where(task.c.project == bindparam("p"), task.c.purpose == "gold").limit(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,3 +357,40 @@ def plain_cell(value: object) -> object:
     if isinstance(value, str) and value.lstrip(" \u00a0").startswith(_BEGINS_FORMULA):
         return f"'{value}"
     return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """A project as a plan needs it."""
+
+    ask: str
+    overlap: int
+    most: int
+    """Up to how many where they are divided."""
+    open_tasks: int
+    missing: int
+    checks: float
+    """The share of gold and of repeated items among what is given out."""
+    timed: int
+    """Labels whose seconds are known."""
+    median_seconds: float | None
+    """Their median: a break while a page stands open would carry a mean away."""
+
+
+def project_timing(store: LabelStore, project: str) -> Timing:
+    """How long people took in a project so far, and what is left to do."""
+    with store.looking() as look:
+        settings = look.settings(project)
+        status = project_status(look, project)
+        seconds = [float(row.seconds) for row in look.connection.execute(_SECONDS, {"p": project})]
+        has_gold = look.connection.execute(_ITEMS, {"p": project}).first() is not None
+    return Timing(
+        ask=settings.ask,
+        overlap=settings.overlap,
+        most=settings.limit,
+        open_tasks=status.tasks.get("open", 0),
+        missing=status.missing,
+        checks=(settings.gold_share if has_gold else 0.0) + settings.repeat,
+        timed=len(seconds),
+        median_seconds=median(seconds) if seconds else None,
+    )

@@ -10,8 +10,6 @@ from plaudit.errors import UserError, WaitingError
 
 STORE_FILE = "labels.db"
 """What a store is called where nobody named one."""
-WAIT_FILE = "waits.json"
-"""In the folder of a stage that waits for people: what is missing, as `Wait.facts` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

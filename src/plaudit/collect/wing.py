@@ -9,7 +9,11 @@ WING = Wing(
             purpose="labels by people: a store, its tasks, the people who answer, rows out of it",
         ),
     },
+    plans={"labels": Verb(module="plaudit.collect.verbs.plan", purpose="labels by people: hours and money")},
+    stages={"collect": "plaudit.collect.stage:COLLECT"},
     offers={
+        "attending": "plaudit.collect.stage:attending",
+        "refuse_without_database": "plaudit.collect.waiting:refuse_without_database",
         "LabelClient": "plaudit.collect.client:LabelClient",
         "RefusedError": "plaudit.collect.client:RefusedError",
         "places_preferred": "plaudit.collect.export:places_preferred",

@@ -231,46 +231,6 @@ def hash_path(path: Path, of_file: Callable[[Path], str] = hash_file) -> str:
     return _hash_files(path, _files_below(path, ()), of_file) if path.is_dir() else of_file(path)
 
 
-SMALL_FILE_BYTES = 64 * 2**20
-"""Files below this size are read each time."""
-
-
-class Fingerprints:
-    """Content hashes of files and folders; those of large files are stored between two commands."""
-
-    def __init__(self, file: Path) -> None:
-        """``file`` is where large ones are kept; a torn or missing one costs time, nothing else."""
-        self._file = file
-        self._hashes: dict[Path, str] = {}
-        try:
-            self._stored: dict[str, list[object]] = exact_json.loads(file.read_bytes())
-        except (OSError, ValueError):
-            self._stored = {}
-
-    def hash_of(self, path: Path) -> str:
-        """The hash of a file's or a folder's content; of the same path the same in one command."""
-        # Resolved, so that two links to one 50 GB folder are hashed once.
-        resolved = path.resolve()
-        if resolved not in self._hashes:
-            self._hashes[resolved] = hash_path(resolved, self.hash_file)
-        return self._hashes[resolved]
-
-    def hash_file(self, path: Path) -> str:
-        """The hash of a file as it is now; of a large one, if its size and its time are others."""
-        stat = path.stat()
-        if stat.st_size < SMALL_FILE_BYTES:
-            return hash_file(path)
-        # Size and time stand for the content of a large file: reading
-        # 50 GB at every command would take minutes.
-        stamp: list[object] = [stat.st_size, stat.st_mtime_ns]
-        entry = self._stored.get(str(path), [])
-        if entry[:2] != stamp:
-            self._stored[str(path)] = entry = [*stamp, hash_file(path)]
-            atomic.make_folder(self._file.parent)
-            atomic.write_json(self._file, self._stored)
-        return str(entry[2])
-
-
 def _hash_files(top: Path, files: Iterator[Path], of_file: Callable[[Path], str] = hash_file) -> str:
     digest = hashlib.sha256()
     for path in files:

@@ -17,6 +17,12 @@ WING = Wing(
             purpose="answers criticised and written anew by a model: demonstrations, and pairs",
         ),
     },
+    stages={
+        "judge": "plaudit.feedback.stages:JUDGE",
+        "revise": "plaudit.feedback.stages:REVISE",
+        "attack": "plaudit.feedback.stages:ATTACK",
+    },
+    page_sections={"attacks": "plaudit.feedback.attack_page:ATTACKS"},
     offers={
         "question_text": "plaudit.feedback.question_texts:question_text",
         "points_question": "plaudit.feedback.question_texts:points_question",

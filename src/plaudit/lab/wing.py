@@ -20,7 +20,17 @@ WING = Wing(
             module="plaudit.lab.verbs.world", purpose="the embedded world: rows, annotators, gold, base model"
         ),
     },
-    offers={"world_attacks": "plaudit.lab.world.attacks:WORLD"},
+    stages={
+        "world-rows": "plaudit.lab.stages:WORLD_ROWS",
+        "evaluate": "plaudit.lab.stages:EVALUATE",
+        "judge-reward": "plaudit.lab.stages:JUDGE_REWARD",
+    },
+    offers={
+        "annotate": "plaudit.lab.world.online:annotate",
+        "annotator_pools": "plaudit.lab.world.annotators:POOLS",
+        "base_model_folder": "plaudit.lab.world.shipped:base_model_folder",
+        "world_attacks": "plaudit.lab.world.attacks:WORLD",
+    },
     prompts={"world": "plaudit.lab.world.exam:WORLD"},
     models={"base": "plaudit.lab.world.shipped:SHIPPED_MODEL_FOLDER"},
 )

@@ -17,6 +17,10 @@ WING = Wing(
             purpose="the whole of RLHF in one command: stages from rows to a report",
         ),
     },
+    stages={
+        "rows": "plaudit.runs.pipeline.stages:IMPORT_ROWS",
+        "combine": "plaudit.runs.pipeline.stages:COMBINE",
+    },
     offers={
         "curves_page": "plaudit.runs.report.run.page:curves_page",
         "memory_fit": "plaudit.runs.planner.fit:estimate_fit",

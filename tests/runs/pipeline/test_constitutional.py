@@ -41,10 +41,14 @@ def test_a_pipeline_that_comes_with_plaudit_is_named_by_a_word_where_no_such_fil
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert config_path("constitutional") == CONFIG
+    assert main(["run", "--show-default"]) == 0
+    assert capsys.readouterr().out == SHIPPED["default"].read_text("utf-8")
     assert main(["run", "constitutional", "--show-default"]) == 0
     assert capsys.readouterr().out == CONFIG.read_text("utf-8")
     assert main(["run", "constitutional", "--write", "mine.yaml"]) == 0
     assert Path("mine.yaml").read_text("utf-8") == CONFIG.read_text("utf-8")
+    assert main(["run", "constitutional", "--write", "mine.yaml"]) == 2
+    assert "mine.yaml: something is there already" in capsys.readouterr().err
     assert main(["run", "constitutionnel", "--write", "other.yaml"]) == 2
     assert "there is default, constitutional" in capsys.readouterr().err
     assert main(["run", "constitutionel", "--dry-run"]) == 2

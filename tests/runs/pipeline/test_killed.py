@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.engine.test_exact_resume import Moment, during_a_save
-from tests.engine.toy_command import Command, Done, plaudit
-from tests.runs.pipeline.places import make_place, results, stages, write_config
+from tests.engine.toy_command import Command
+from tests.runs.pipeline.places import make_place, results, stages, well, write_config
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,8 @@ def config(place: Path) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(config: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("undisturbed") / "out"
-    ended(plaudit("run", config, "--out", out))
+    well(config, out)
     return results(out)
-
-
-def ended(done: Done) -> None:
-    assert done.code == 0, done.err
 
 
 def exists(name: str) -> Callable[[Path], Moment]:
@@ -75,7 +71,7 @@ def killed(config: Path, out: Path, moments: list[Callable[[Path], Moment]], *mo
     again: list[object] = ["run", config, "--out", out, *more]
     codes = [Command(again).kill_when(moment(out)).code for moment in moments]
     assert codes.count(-signal.SIGKILL) >= len(moments) - 2, codes
-    ended(plaudit(*again))
+    well(config, out, *more)
 
 
 def test_it_is_killed_in_rows_and_in_training(
@@ -100,42 +96,27 @@ def test_stages_side_by_side_give_the_same_and_die_with_the_one_that_began_them(
     assert results(out) == undisturbed
 
 
-def test_settings_that_changed_are_never_gone_on_with(place: Path, config: Path, tmp_path: Path) -> None:
+def test_settings_that_changed_are_never_gone_on_with(config: Path, tmp_path: Path) -> None:
     out, again = tmp_path / "out", tmp_path / "again"
     done = Command(["run", config, "--out", out]).kill_when(saving("sft")(out))
     assert done.code == -signal.SIGKILL
-    other = ("run", config, "--set", "sft.learning_rate=0.01", "--only", "demos", "sft", "--out")
-    ended(plaudit(*other, out))
-    ended(plaudit(*other, again))
+    for folder in (out, again):
+        well(config, folder, "--set", "sft.learning_rate=0.01", "--only", "demos", "sft")
     assert results(out) == results(again)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
 def test_a_signal_saves_and_the_same_command_goes_on(
-    config: Path, undisturbed: dict[str, bytes], tmp_path: Path
+    config: Path, undisturbed: dict[str, bytes], tmp_path: Path, jobs: int, number: signal.Signals
 ) -> None:
     out = tmp_path / "out"
-    running = Command(["run", config, "--out", out])
+    running = Command(["run", config, "--out", out, "--jobs", jobs])
     running.until(exists("policy/run/metrics.jsonl")(out))
-    running.send(signal.SIGINT)
+    running.send(number)
     done = running.wait()
-    assert done.code in (0, 128 + signal.SIGINT), done.err
-    ended(plaudit("run", config, "--out", out))
-    assert results(out) == undisturbed
-
-
-@pytest.mark.slow
-def test_a_signal_reaches_stages_that_run_side_by_side(
-    config: Path, undisturbed: dict[str, bytes], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    running = Command(["run", config, "--out", out, "--jobs", 2])
-    running.until(exists("policy/run/metrics.jsonl")(out))
-    running.send(signal.SIGTERM)
-    done = running.wait()
-    assert done.code in (0, 128 + signal.SIGTERM), done.err
-    time.sleep(0.1)
-    ended(plaudit("run", config, "--out", out, "--jobs", 2))
+    assert done.code in (0, 128 + number), done.err
+    well(config, out, "--jobs", jobs)
     assert results(out) == undisturbed
 
 

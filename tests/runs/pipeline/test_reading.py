@@ -10,7 +10,7 @@ import pytest
 from plaudit.errors import UserError
 from plaudit.methods.registry import METHODS, TABLES
 from plaudit.runs.pipeline.read import DEFAULT_CONFIG, pipeline_yaml, read_pipeline
-from plaudit.runs.pipeline.spec import stage_kinds
+from plaudit.runs.pipeline.stages import stage_kinds
 from tests.runs.pipeline.places import make_place, stages, write_config
 
 

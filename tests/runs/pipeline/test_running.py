@@ -10,8 +10,6 @@ import torch
 
 from plaudit.engine.run_folder import hash_path
 from plaudit.runs.pipeline.read import read_pipeline
-from plaudit.runs.pipeline.run import run_pipeline
-from plaudit.runs.pipeline.store import PipelineFolder
 from tests.runs.pipeline.places import go, make_place, results, seal, stages, states, well, write_config
 
 NAMES = ["demos", "sft", "pairs", "reward", "policy"]
@@ -50,29 +48,21 @@ def test_every_stage_leaves_its_results_and_tells_of_itself(place: Path, whole: 
     assert {"name", "finding", "mend"} <= set(seal(whole, "sft")["checks"][0])
     assert seal(whole, "reward")["checks"] == []
     assert seal(whole, "reward")["command"].startswith("plaudit train reward --config /")
+    summary = json.loads((whole / "summary.json").read_text("utf-8"))
+    assert [stage["name"] for stage in summary["stages"] if stage["finished"]] == NAMES
+    assert (summary["table"], summary["sentence"]) == ([], "")
 
 
-def test_the_summary_tells_what_came_of_it(whole: Path) -> None:
-    told = json.loads((whole / "summary.json").read_text("utf-8"))
-    assert [stage["name"] for stage in told["stages"]] == NAMES
-    assert all(stage["finished"] for stage in told["stages"])
-    assert (told["table"], told["sentence"]) == ([], "")
-
-
-def test_the_same_command_keeps_everything(place: Path, whole: Path) -> None:
+def test_the_same_command_keeps_everything_and_so_does_its_own_config_from_anywhere(
+    place: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = {path: path.stat().st_mtime_ns for path in (whole / "stages").rglob("*") if path.is_file()}
     went = well(write_config(place, stages(place)), whole)
     assert states(went) == dict.fromkeys(NAMES, "kept")
+    monkeypatch.chdir(tmp_path)
+    assert states(well(whole / "pipeline.yaml", whole)) == dict.fromkeys(NAMES, "kept")
     after = {path: path.stat().st_mtime_ns for path in (whole / "stages").rglob("*") if path.is_file()}
     assert after == before
-
-
-def test_its_own_config_runs_where_it_lies(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    went = well(whole / "pipeline.yaml", whole)
-    assert states(went) == dict.fromkeys(NAMES, "kept")
 
 
 def test_only_what_is_below_a_change_runs_again_and_going_back_costs_nothing(
@@ -136,7 +126,9 @@ def test_a_result_that_was_changed_by_hand_is_refused(place: Path, whole: Path, 
     assert f"--from {name.split('/', maxsplit=1)[0]}" in went.words
 
 
-def test_a_result_that_is_gone_is_refused_and_made_anew_by_from(place: Path, tmp_path: Path) -> None:
+def test_a_result_that_is_gone_is_made_anew_by_from_and_everything_by_fresh(
+    place: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     told = {name: one for name, one in stages(place).items() if name in ("demos", "sft")}
     config = write_config(place, told, "gone")
@@ -147,6 +139,8 @@ def test_a_result_that_is_gone_is_refused_and_made_anew_by_from(place: Path, tmp
     assert states(well(config, out, "--from", "demos")) == {"demos": "ran", "sft": "ran"}
     assert results(out) == before
     assert states(well(config, out)) == {"demos": "kept", "sft": "kept"}
+    assert states(well(config, out, "--fresh")) == {"demos": "ran", "sft": "ran"}
+    assert results(out) == before
 
 
 def test_from_runs_a_stage_and_all_below_it(place: Path, whole: Path) -> None:
@@ -163,18 +157,6 @@ def test_only_runs_on_what_is_there(place: Path, tmp_path: Path) -> None:
     assert not (out / "stages" / "pairs").exists()
     went = well(config, out, "--only", "sft", "--set", "demos.n=3")
     assert "demos is taken as it is, though it is not up to date (n: None → 3)" in went.words
-
-
-def test_fresh_keeps_nothing(place: Path, tmp_path: Path) -> None:
-    out, told = (
-        tmp_path / "out",
-        {name: one for name, one in stages(place).items() if name in ("demos", "sft")},
-    )
-    config = write_config(place, told, "fresh")
-    well(config, out)
-    before = results(out)
-    assert states(well(config, out, "--fresh")) == {"demos": "ran", "sft": "ran"}
-    assert results(out) == before
 
 
 def test_a_stage_that_is_no_part_of_it_any_more_is_set_aside(place: Path, tmp_path: Path) -> None:
@@ -228,26 +210,6 @@ def test_a_dry_run_counts_the_rows_of_several_sources_and_leaves_nothing_behind(
     well(config, out, "--only", "pairs", "more")
     assert "19 rows are learnt from, 1 is held out" in well(config, out, "--dry-run").words
     assert not (out / "stages" / "reward").exists()
-
-
-def test_from_python_a_pipeline_is_a_function(place: Path, whole: Path) -> None:
-    folder = run_pipeline(read_pipeline(place / "toy.yaml"), whole)
-    assert isinstance(folder, PipelineFolder)
-    assert folder.result("sft", read_pipeline(place / "toy.yaml").stage("sft").kind, "model").is_dir()
-
-
-def test_the_shipped_pipeline_can_be_shown_and_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from plaudit.cli.main import main
-    from plaudit.runs.pipeline.read import DEFAULT_CONFIG
-
-    assert main(["run", "--show-default"]) == 0
-    assert capsys.readouterr().out == DEFAULT_CONFIG.read_text("utf-8")
-    path = tmp_path / "mine.yaml"
-    assert main(["run", "--write", str(path)]) == 0
-    assert path.read_text("utf-8") == DEFAULT_CONFIG.read_text("utf-8")
-    assert main(["run", "--write", str(path)]) == 2
 
 
 def test_a_device_is_named_once_for_all_stages(

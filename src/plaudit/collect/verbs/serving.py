@@ -123,8 +123,8 @@ def _draw_words(args: argparse.Namespace, ask: str) -> str:
 def _drawn_bodies(args: argparse.Namespace, ask: str) -> list[dict[str, Any]]:
     import tempfile
 
+    from plaudit.collect.drawing import Draw, draw_tasks
     from plaudit.rollouts.sampler import SamplingSettings
-    from plaudit.runs.pipeline.drawing import Draw, draw_tasks
 
     draw = Draw(
         model=args.model,

@@ -4,7 +4,12 @@ import multiprocessing
 import signal
 from multiprocessing import forkserver, resource_tracker
 
-PRELOADED = ["plaudit.runs.pipeline.stages", "plaudit.methods.policy.run"]
+PRELOADED = [
+    "plaudit.runs.pipeline.workers",
+    "plaudit.methods.policy.run",
+    "plaudit.evaluation.policies.evaluate",
+    "plaudit.evaluation.reward_models.evaluate",
+]
 """What stages need and takes seconds to import."""
 
 

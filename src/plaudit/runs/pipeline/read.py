@@ -21,28 +21,27 @@ from plaudit.config import (
 )
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
-from plaudit.evaluation.settings import EvaluateSettings
-from plaudit.feedback.judges.judge_reward import JUDGE_REWARD
-from plaudit.feedback.judges.words import parse_judge_word
 from plaudit.methods.registry import METHODS, OWN_ALGORITHMS, config_type
 from plaudit.rewards.word_files import word_from
-from plaudit.runs.pipeline.references import HELPER, START_MODEL, names_helper, reference_in, with_helper
+from plaudit.runs.pipeline.kinds import FIELD_NAMES, StageKind
 from plaudit.runs.pipeline.spec import (
-    FIELD_NAMES,
-    KINDS_WITHOUT_TRAINING,
+    HELPER,
     PROMPTED,
     PROMPTED_PARTS,
+    START_MODEL,
     WORLD,
     HubNames,
     Pipeline,
     PipelineSettings,
     Stage,
-    StageKind,
     absolute_word,
     flatten,
-    stage_kinds,
+    names_helper,
+    reference_in,
+    with_helper,
     word_path,
 )
+from plaudit.runs.pipeline.stages import stage_kinds
 
 DEFAULT_CONFIG = Path(__file__).with_name("default.yaml")
 """The YAML file of the pipeline that runs without a CONFIG."""
@@ -160,7 +159,6 @@ def _flat_settings(body: Mapping[Any, Any], where: str) -> FlatSettings:
 
 
 def _nest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Groups inside each other, as the records of settings have them."""
     nested: dict[str, Any] = {}
     for key, value in settings.items():
         *groups, last = key.split(".")
@@ -174,7 +172,6 @@ def _nest(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _apply_changes(
     head_values: FlatSettings, bodies: Mapping[str, FlatSettings], changes: Sequence[str]
 ) -> None:
-    """Write what the command line says over what the file says."""
     import yaml
 
     for change in changes:
@@ -270,7 +267,7 @@ class _StageReader:
             checked = [
                 word
                 if key == "against" and word in named
-                else self._checked_word(word, name, setting, kind.accepts[key])
+                else self._checked_word(word, name, setting, kind.accepts[key], kind.words.get(key, ()))
                 for word in words
             ]
             if not takes_list and len(words) > 1 and kind.accepts[key] != ("rows",):
@@ -295,7 +292,6 @@ class _StageReader:
         return tuple(found)
 
     def _helped(self, word: str, key: str) -> str:
-        """The word with the pipeline's helper where it names it."""
         if key != _HELPED or not names_helper(word):
             return word
         if self._head.helper is None:
@@ -306,16 +302,21 @@ class _StageReader:
         self.helped = True
         return with_helper(word, self._head.helper)
 
-    def _checked_word(self, word: str, name: str, setting: Setting, accepted: Sequence[str]) -> str:
+    def _checked_word(
+        self, word: str, name: str, setting: Setting, accepted: Sequence[str], own: tuple[str, ...] = ()
+    ) -> str:
         """The word as it can be read from anywhere, or the reference, where that may stand here."""
         key = setting.key
         reference, may_judge = reference_in(word), not accepted or "reward" in accepted
         if reference is None or not (reference.is_whole or may_judge):
-            return absolute_word(word, setting, self._hub_names, rows=tuple(accepted) == ("rows",))
+            return absolute_word(word, setting, self._hub_names, rows=tuple(accepted) == ("rows",), own=own)
         result_type = self._result_type(reference.name, name, key)
         if not reference.is_whole:
+            from plaudit.evaluation.policies.judge import check_judge
+
             word, accepted = word_from(word, Path.cwd()), ("model",)
-            parse_judge_word(word.removeprefix(JUDGE_REWARD)).how()
+            # Its settings, with a folder that is there in place of one that is still to come.
+            check_judge(f"model:.{reference.behind}", has_gold=False)
         if result_type not in accepted:
             expected = " or ".join(accepted) or "no stage's result, but a file"
             given = _ARTICLES.get(result_type, f"a {result_type}")
@@ -324,7 +325,6 @@ class _StageReader:
         return word
 
     def _result_type(self, name: str, here: str, key: str) -> str:
-        """What a reference gives; refuses a reference to nothing."""
         if name in self.stages:
             return self.stages[name].kind.produces
         has_model = self._head.model is not None
@@ -353,7 +353,7 @@ def _absolute_store(settings: FlatSettings) -> FlatSettings:
 
 
 def _prompted_policies(kind: StageKind, settings: FlatSettings) -> Iterator[PolicyWord]:
-    words = settings.get("policy") if kind.settings is EvaluateSettings else None
+    words = settings.get("policy") if kind.prompted else None
     for word in words if isinstance(words, list) else [] if words is None else [words]:
         yield PolicyWord.parse(str(word))
 
@@ -363,7 +363,7 @@ def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
     if name is None:
         raise UserError("say what it does, as in do: sft")
     if name not in kinds:
-        without_table = ", ".join((*(kind.name for kind in KINDS_WITHOUT_TRAINING), *METHODS))
+        without_table = ", ".join((*(kind.name for kind in kinds.values() if not kind.trains), *METHODS))
         hint = did_you_mean(str(name), kinds) or f"; there are {without_table} and the algorithms"
         raise UserError(f"there is no kind of stage {name!r}{hint} (plaudit train --list)")
     weight = body.get("weight", kinds[name].weight)
@@ -376,7 +376,6 @@ def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
 
 
 def _meant_words(loaded: object) -> str:
-    """What may have been meant by a file without stages."""
     names = [str(name) for name in loaded] if isinstance(loaded, dict) else []
     if {"model", "data"} <= set(names):
         return ". This is a config of one run: plaudit train METHOD --config FILE"

@@ -1,52 +1,25 @@
-"""All stages of a pipeline: what is finished is kept, the rest runs, some side by side; or what would run.
-
-A stage runs in this process, or, with several jobs, in one of its own that ends when its parent ends.
-"""
+"""All stages of a pipeline: what is finished is kept, the rest runs, some side by side."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
-from plaudit.collect.waiting import STORE_FILE, Wait, refuse_without_database
 from plaudit.errors import UserError, WaitingError
-from plaudit.evaluation.policies import PolicyWord
-from plaudit.evaluation.policies.generate import prompted_context
-from plaudit.evaluation.policies.judge import check_judge
-from plaudit.evaluation.settings import EvaluateSettings
-from plaudit.feedback.attack_run import check_files
-from plaudit.feedback.attacking import AttackSettings
 from plaudit.files import atomic, lock
-from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
-from plaudit.methods.iterative.config import PEOPLE, LoopConfig, RlhfConfig, resolve_settings
-from plaudit.methods.iterative.rlhf import policy_config, rlhf_round
-from plaudit.methods.policy.config import PolicyConfig
-from plaudit.methods.policy.conflicts import configured_algorithm as configured_policy_algorithm
-from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
-from plaudit.methods.reference import refuse_unused_reference_settings
-from plaudit.methods.reward_model.losses import loss_name_for
 from plaudit.models.load import device_of
 from plaudit.releases import untried_releases
-from plaudit.runs.pipeline import begin_loading
-from plaudit.runs.pipeline.collecting import CollectSettings, validate_collecting
-from plaudit.runs.pipeline.costs import cost_lines
-from plaudit.runs.pipeline.read import pipeline_yaml, read_pipeline
+from plaudit.runs.pipeline.read import pipeline_yaml
 from plaudit.runs.pipeline.spec import Pipeline, Stage
 from plaudit.runs.pipeline.status import (
-    GOES_ON,
     PipelineContext,
     StageKey,
     expected_seconds,
@@ -57,17 +30,18 @@ from plaudit.runs.pipeline.status import (
 )
 from plaudit.runs.pipeline.store import (
     HUB_FILE,
+    LABELS_FILE,
     PipelineFolder,
     read_hub_names,
     read_manifest,
     restore_stage,
     set_aside,
 )
+from plaudit.runs.pipeline.workers import POLL_SECONDS, StageOutcome, Workers
 
+_UNKNOWN_COST = "its cost is known when what it needs is there"
 TAIL_BYTES = 2**16
 """Bytes of a file of figures in which its last line is looked for."""
-POLL_SECONDS = 0.5
-"""Seconds between two looks at what a signal may have asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,35 +70,17 @@ class StageSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReporter:
-    """Where a pipeline reports its progress: lines that stay, and a status that changes.
-
-    Example: ``ProgressReporter(message=print)``
-    """
+    """Where a pipeline reports its progress: lines that stay, and a status that changes."""
 
     message: Callable[[str], None] = lambda text: None
-    """Called with a line that stays."""
     status: Callable[[str], None] = lambda text: None
-    """Called with what runs just now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageOutcome:
-    """How a stage ended."""
-
-    name: str
-    status: Literal["done", "fault", "stopped", "waits"]
-    """Whether it ended, failed, was asked to stop, or waits for people."""
-    detail: str
-    """The hash of the result, or what went wrong, or what is missing."""
-    waits: tuple[Wait, ...] = ()
 
 
 class Attendant(Protocol):
     """Who lets people answer while a pipeline waits for them."""
 
-    def serve(self, stage: Stage, waits: Sequence[Wait]) -> None:
+    def serve(self, stage: Stage, waits: Sequence[object]) -> None:
         """Let people answer what a stage waits for; returns at once."""
-        ...
 
     def answered(self) -> list[str]:
         """The stages that have all that they waited for; asked again and again, and returns at once."""
@@ -182,77 +138,14 @@ def run_pipeline(
 
 
 def validate_pipeline(pipeline: Pipeline) -> None:
-    """Refuse a pipeline with a stage that would fail whatever the stages above it give."""
     device_of(pipeline.device)
     for stage in pipeline.stages:
         try:
             config = stage.config({})
             device_of(getattr(config, "device", "cpu"))
-            for config_type, validate in _VALIDATORS.items():
-                if isinstance(config, config_type):
-                    validate(stage.kind.name, config)
+            stage.kind.check(config)
         except UserError as error:
             raise UserError(f"{stage.where}: {error}") from error
-
-
-def _validate_preference(name: str, config: PreferenceConfig) -> None:
-    needs_reference = "reference" in configured_algorithm(name, config).needs
-    refuse_unused_reference_settings(name, config.reference, referenced=needs_reference)
-
-
-def _validate_rlhf(_: str, config: RlhfConfig) -> None:
-    configured_policy_algorithm(config.loop.teach, policy_config(config, rlhf_round(config, 1)))
-    if config.comparisons == PEOPLE:
-        refuse_without_database()
-    loss_name_for("comparisons", config.reward_run.reward)
-
-
-def _validate_evaluation(_: str, settings: EvaluateSettings) -> None:
-    for word in settings.judge:
-        if not word.startswith("$"):
-            check_judge(word, has_gold=settings.true_worth is not None)
-    for policy in map(PolicyWord.parse, settings.policy):
-        is_above = (policy.shots or "").startswith("$")
-        prompted_context(replace(policy, shots=None) if is_above else policy)
-
-
-_VALIDATORS: Mapping[type, Callable[[str, Any], object]] = {
-    PolicyConfig: configured_policy_algorithm,
-    PreferenceConfig: _validate_preference,
-    LoopConfig: lambda name, config: resolve_settings(ITERATIVE_ALGORITHMS[name], config),
-    RlhfConfig: _validate_rlhf,
-    EvaluateSettings: _validate_evaluation,
-    CollectSettings: lambda _, settings: validate_collecting(settings),
-    AttackSettings: lambda _, settings: check_files(settings),
-}
-"""What refuses the settings that an algorithm does not read."""
-
-
-def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterator[str]:
-    """A line for each stage with its state and why; below those that cost much, what they will cost."""
-    validate_pipeline(pipeline)
-    context = PipelineContext.of(PipelineFolder(path=out.absolute()), pipeline)
-    forced, results, to_run = selection.forced_reasons(pipeline), dict[str, str](), set[str]()
-    width = max(len(stage.name) for stage in pipeline.stages)
-    for number, stage in enumerate(pipeline.stages, 1):
-        status, is_requested = stage_status(context, stage, results, forced), True
-        if selection.only and stage.name not in selection.only:
-            status, is_requested = replace(status, state="waits", reason="not asked for"), False
-        if status.result_hash is not None:
-            results[stage.name] = status.result_hash
-        elif is_requested:
-            to_run.add(stage.name)
-        state = f"{status.state}: {status.reason}" if status.reason else status.state
-        yield f"{number:>2}  {stage.name:{width}}  {stage.kind.name:14}  {state}"
-        if stage.name in to_run:
-            yield from (f"      {line}" for line in cost_lines(context, stage, status))
-    seconds = context.earlier_seconds()
-    finished = {stage.name for stage in pipeline.stages} - to_run
-    times = expected_seconds(pipeline.stages, seconds, {})
-    clock = format_clock(seconds_left(pipeline.stages, finished, {}, times, pipeline.jobs))
-    basis = "as long as they took before" if to_run <= set(seconds) else "by the weights of the stages"
-    count = f"{len(to_run)} of {len(pipeline.stages)} stages to run"
-    yield f"{context.folder.path}: {count}, about {clock} ({basis})"
 
 
 class _Run:
@@ -403,7 +296,6 @@ class _Run:
         return expected_seconds(self._stages, self._earlier_seconds, self._seconds)
 
     def _seconds_from(self, stage: Stage) -> float:
-        """Seconds of the longest chain of stages that begins with this one."""
         below = [self._seconds_from(other) for other in self._stages if stage.name in other.needs]
         return self._times()[stage.name] + max(below, default=0.0)
 
@@ -427,7 +319,6 @@ class _Run:
         return f"{', '.join(running)}; about {format_clock(self._seconds_left())} left"
 
     def _numbered(self, name: str) -> str:
-        """A stage with its place among all."""
         names = [stage.name for stage in self._stages]
         return f"{names.index(name) + 1:>2}/{len(names)}  {name:{max(map(len, names))}}"
 
@@ -469,7 +360,7 @@ def _refuse_foreign_folder(folder: PipelineFolder) -> None:
     own = ("stages", "earlier", lock.LOCK_NAME, "fingerprints.json")
     names = sorted(path.name for path in folder.path.iterdir())
     # The store of labels may be there before the pipeline: its owner has made the project first.
-    foreign = [name for name in names if name not in own and not name.startswith((".", STORE_FILE))]
+    foreign = [name for name in names if name not in own and not name.startswith((".", LABELS_FILE))]
     if foreign:
         raise UserError(
             f"{folder.path}: this folder is no pipeline's (it has no pipeline.yaml) and is not empty: "
@@ -477,107 +368,30 @@ def _refuse_foreign_folder(folder: PipelineFolder) -> None:
         )
 
 
-class Workers:
-    """Runs stages of the pipeline in a folder: one here, or up to ``jobs`` in processes of their own."""
-
-    def __init__(self, folder: Path, jobs: int) -> None:
-        self._folder, self._jobs = folder, jobs
-        self._outcomes: list[StageOutcome] = []
-        self._running: dict[Any, tuple[str, BaseProcess]] = {}
-        self._context = multiprocessing.get_context("forkserver")
-        if jobs > 1:
-            begin_loading()
-
-    @property
-    def free(self) -> bool:
-        """Whether another stage can be started."""
-        return len(self._running) + len(self._outcomes) < self._jobs
-
-    def start(self, name: str, stage_key: StageKey, *, fresh: bool) -> None:
-        """Run the stage; with one job it has ended when this returns."""
-        if self._jobs == 1:
-            self._outcomes.append(_run_one(self._folder, name, stage_key, fresh))
-            return
-        connection, theirs = self._context.Pipe()
-        process = self._context.Process(target=_main, args=(theirs, self._folder, name, stage_key, fresh))
-        process.start()
-        # Ours is closed, so that the pipe ends with the process and a killed one is noticed.
-        theirs.close()
-        self._running[connection] = name, process
-
-    def wait(self) -> list[StageOutcome]:
-        """The outcomes of the stages that have ended, after `POLL_SECONDS` at most."""
-        ready = wait([*self._running], POLL_SECONDS) if self._running else []
-        outcomes, self._outcomes = self._outcomes + [self._outcome(worker) for worker in ready], []
-        return outcomes
-
-    def stop(self) -> None:
-        """Send SIGTERM to what runs: it saves and ends."""
-        for _, process in self._running.values():
-            process.terminate()
-
-    def close(self) -> None:
-        """End the process of every stage that still runs."""
-        self.stop()
-        for _, process in self._running.values():
-            process.join()
-
-    def _outcome(self, connection: Any) -> StageOutcome:
-        """What the process sends; a fault, or a stop, where it is gone without a word."""
-        name, process = self._running.pop(connection)
-        try:
-            outcome: StageOutcome = connection.recv()
-        except EOFError:
-            process.join()
-            code = process.exitcode
-            killed = "; the system kills what takes too much memory" if code == -signal.SIGKILL else ""
-            detail = f"stage {name}: its process ended with {code}{killed}. What {GOES_ON}"
-            status = "stopped" if code == -signal.SIGTERM else "fault"
-            outcome = StageOutcome(name=name, status=status, detail=detail)
-        connection.close()
-        process.join()
-        return outcome
-
-
-def _main(connection: Connection, folder: Path, name: str, stage_key: StageKey, fresh: bool) -> None:
-    # Ctrl-C reaches every process of a terminal; the one that was called asks the others to stop.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    connection.send(_run_one(folder, name, stage_key, fresh))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        # sys.exit would end this thread and not the process.
-        os._exit(1)
-
-
-def _run_one(folder: Path, name: str, stage_key: StageKey, fresh: bool) -> StageOutcome:
-    """Carry out a stage of the pipeline in a folder, in this process."""
-    import torch
-
-    from plaudit.engine.checkpoint.state import seed_everything
-    from plaudit.engine.distributed import InterruptedRunError
-    from plaudit.runs.pipeline.stages import run_stage
-
-    outcome, pipeline_folder = partial(StageOutcome, name=name), PipelineFolder(path=folder)
-    threads = torch.get_num_threads()
-    try:
-        pipeline = read_pipeline(pipeline_folder.config)
-        # The same threads and the same seed for a stage, whatever ran before it in this process.
-        torch.set_num_threads(pipeline.threads or threads)
-        seed_everything(pipeline.seed, 0)
-        context = PipelineContext.of(pipeline_folder, pipeline)
-        result = run_stage(context, pipeline.stage(name), stage_key, fresh=fresh)
-    except WaitingError as waiting:
-        waits = tuple(wait for wait in waiting.waits if isinstance(wait, Wait))
-        return outcome(status="waits", detail=str(waiting), waits=waits)
-    except UserError as error:
-        return outcome(status="fault", detail=str(error))
-    except InterruptedRunError as stop:
-        return outcome(status="stopped", detail=str(stop))
-    finally:
-        torch.set_num_threads(threads)
-    return outcome(status="done", detail=result)
+def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterator[str]:
+    """A line for each stage with its state and why; below those that cost much, what they will cost."""
+    validate_pipeline(pipeline)
+    context = PipelineContext.of(PipelineFolder(path=out.absolute()), pipeline)
+    forced, results, to_run = selection.forced_reasons(pipeline), dict[str, str](), set[str]()
+    width = max(len(stage.name) for stage in pipeline.stages)
+    for number, stage in enumerate(pipeline.stages, 1):
+        status, is_requested = stage_status(context, stage, results, forced), True
+        if selection.only and stage.name not in selection.only:
+            status, is_requested = replace(status, state="waits", reason="not asked for"), False
+        if status.result_hash is not None:
+            results[stage.name] = status.result_hash
+        elif is_requested:
+            to_run.add(stage.name)
+        state = f"{status.state}: {status.reason}" if status.reason else status.state
+        yield f"{number:>2}  {stage.name:{width}}  {stage.kind.name:14}  {state}"
+        if stage.name in to_run:
+            is_known = status.stage_key is not None or not stage.kind.trains
+            lines = stage.kind.cost(context, stage) if is_known else (_UNKNOWN_COST,)
+            yield from (f"      {line}" for line in lines)
+    seconds = context.earlier_seconds()
+    finished = {stage.name for stage in pipeline.stages} - to_run
+    times = expected_seconds(pipeline.stages, seconds, {})
+    clock = format_clock(seconds_left(pipeline.stages, finished, {}, times, pipeline.jobs))
+    basis = "as long as they took before" if to_run <= set(seconds) else "by the weights of the stages"
+    count = f"{len(to_run)} of {len(pipeline.stages)} stages to run"
+    yield f"{context.folder.path}: {count}, about {clock} ({basis})"

@@ -1,144 +1,95 @@
-"""A pipeline as it was written down, checked: kinds of stages, the stages in order, and what they name."""
+"""A pipeline as it was written down, checked: the stages in order, and the words by which they name things.
+
+A word names another stage: ``$sft``, or within the word of a judge ``model:$critic,how=letter``.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-from plaudit.config import Setting, SettingPath, all_settings, resolve
-from plaudit.data.write import RowsSettings
+from plaudit.config import Setting, SettingPath, resolve
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
-from plaudit.evaluation.settings import EvaluateSettings, JudgeRewardSettings
-from plaudit.feedback.attacking import AttackSettings
-from plaudit.feedback.judges.constitution import OURS
-from plaudit.feedback.judges.judge_reward import JUDGE_REWARD
-from plaudit.feedback.judging import JudgeRowsSettings
-from plaudit.feedback.revising import ReviseSettings
 from plaudit.files import hub
-from plaudit.lab.world.shipped import base_model_folder
-from plaudit.lab.world.wanted import RowRequest
-from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
-from plaudit.rewards.combine.request import CombineSettings
 from plaudit.rewards.word_files import refuse_circle, word_from
-from plaudit.runs.pipeline.collecting import CollectSettings
-from plaudit.runs.pipeline.references import stage_in
+from plaudit.runs.pipeline.kinds import MODEL, ROWS, Accepted, StageKind
+from plaudit.wings import offered
 
 WORLD = "world"
 """The word for the model that comes with plaudit."""
-ResultType = Literal["model", "reward", "rows", "groups", "evaluation"]
-"""What a stage gives to those below it."""
-_MODEL: tuple[ResultType, ...] = ("model",)
-_REWARD: tuple[ResultType, ...] = ("reward",)
-_ROWS: tuple[ResultType, ...] = ("rows",)
-_REWARD_METHODS = ("reward", "text-reward", "ranker", "critic")
-_TABLE_WEIGHTS = {
-    "Preference optimisation": 30,
-    "Policy optimisation": 90,
-    "Loops that make their own rows": 120,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageKind:
-    """One kind of stage.
-
-    Example: ``stage_kinds()["dpo"].produces`` is "model"
-    """
-
-    name: str
-    produces: ResultType
-    settings: type
-    accepts: Mapping[str, tuple[ResultType, ...]]
-    """The settings that name rows, models or rewards, and which of them a stage above may give."""
-    weight: int
-    """How long it takes beside others, where nobody has measured: seconds of a small run."""
-    trains: bool = False
-    """Whether it is a training run, with checkpoints and a run folder of its own."""
-    resumes: bool = False
-    """Whether it goes on from what it had begun, though it is no training run."""
-
-
-FIELD_NAMES = ("columns", "leave_out")
-"""The settings that say what the fields of a file are; each is a list of words."""
-_EVALUATED: Mapping[str, tuple[ResultType, ...]] = {
-    **dict.fromkeys(("policies", "against"), _MODEL),
-    **dict.fromkeys(("judge", "reward"), _REWARD),
-    **{"prompts": _ROWS, "choices": (), "right": ()},
-}
-PROMPTED_PARTS: Mapping[str, tuple[ResultType, ...]] = {"folder": _MODEL, "shots": _ROWS, "system": ()}
+JUDGED = "judge:"
+"""What the word of a reward begins with that is a judge."""
+PROMPTED_PARTS: Accepted = {"folder": MODEL, "shots": ROWS, "system": ()}
 """What the words of prompted policies name, and which of it a stage above may give."""
 PROMPTED = "prompted"
 """Under this name the inputs of a stage have what the words of its prompted policies name."""
-_COMBINED = {**dict.fromkeys(("policy", "reference"), _MODEL), "members": _REWARD, "normalise": _ROWS}
-_ATTACKED: Mapping[str, tuple[ResultType, ...]] = {
-    "targets": _MODEL,
-    **dict.fromkeys(("prompts", "twins"), _ROWS),
-    **dict.fromkeys(("judge", "refusal"), _REWARD),
-    **dict.fromkeys(("by", "templates", "constitution"), ()),
-}
-_REVISED: Mapping[str, tuple[ResultType, ...]] = {
-    **{"model": _MODEL, "prompts": _ROWS, "data": _ROWS},
-    **dict.fromkeys(("by", "constitution", "marks"), ()),
-}
-_JUDGED = {"models": _REWARD, "data": _ROWS}
-_JUDGED_ROWS: Mapping[str, tuple[ResultType, ...]] = {
-    **{"by": _REWARD, "model": _MODEL, "prompts": _ROWS, "data": _ROWS},
-    **dict.fromkeys(("rubric", "constitution", "preamble", "calibrate"), ()),
-}
-_COLLECTED = {"model": _MODEL, "prompts": _ROWS, "data": _ROWS, "project": ()}
-KINDS_WITHOUT_TRAINING = (
-    StageKind(name="world-rows", produces="rows", settings=RowRequest, accepts={"model": _MODEL}, weight=5),
-    StageKind(name="rows", produces="rows", settings=RowsSettings, accepts={"data": _ROWS}, weight=2),
-    StageKind(name="combine", produces="reward", settings=CombineSettings, accepts=_COMBINED, weight=1),
-    StageKind(
-        name="evaluate", produces="evaluation", settings=EvaluateSettings, accepts=_EVALUATED, weight=20
-    ),
-    StageKind(
-        name="judge-reward", produces="evaluation", settings=JudgeRewardSettings, accepts=_JUDGED, weight=10
-    ),
-    StageKind(
-        name="judge",
-        produces="rows",
-        settings=JudgeRowsSettings,
-        accepts=_JUDGED_ROWS,
-        weight=10,
-        resumes=True,
-    ),
-    StageKind(name="attack", produces="evaluation", settings=AttackSettings, accepts=_ATTACKED, weight=20),
-    StageKind(name="revise", produces="rows", settings=ReviseSettings, accepts=_REVISED, weight=10),
-    StageKind(
-        name="collect",
-        produces="rows",
-        settings=CollectSettings,
-        accepts=_COLLECTED,
-        weight=10,
-        resumes=True,
-    ),
-)
-"""Rows, combined rewards, evaluations, and labels."""
+START_MODEL = "model"
+"""What the pipeline's own model is called, where a stage names it: ``$model``."""
+HELPER = "helper"
+"""What the model that judges, revises and attacks is called, where ``by`` names it: ``$helper``."""
+_IN_JUDGE = re.compile(r"((?:judge:)*model:)\$([A-Za-z0-9_-]+)(,.*)?", re.DOTALL)
 
 
-@cache
-def stage_kinds() -> Mapping[str, StageKind]:
-    """All kinds of stages by name: rows, rewards, evaluations, and every training method."""
-    weights = {name: _TABLE_WEIGHTS[table.title] for table in TABLES for name in table.rows}
-    kinds = {kind.name: kind for kind in KINDS_WITHOUT_TRAINING}
-    for name, config in config_types().items():
-        leaves = {setting.key for setting in all_settings(config) if setting.group is None}
-        kinds[name] = StageKind(
-            name=name,
-            produces="reward" if name in _REWARD_METHODS else "groups" if name == "group" else "model",
-            settings=config,
-            accepts={key: types for key, types in TRAINING_INPUTS.items() if key in leaves},
-            weight=weights.get(name, 120 if name == "rlhf" else 20),
-            trains=True,
-        )
-    return kinds
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A stage that a word names, and the text around it."""
+
+    name: str
+    before: str = ""
+    behind: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.before
+
+    def word(self, path: str) -> str:
+        return f"{self.before}{path}{self.behind}"
+
+
+def reference_in(word: str) -> Reference | None:
+    """The reference in a word, to a stage or to the pipeline's own model; None where there is none.
+
+    >>> reference_in("$sft"), reference_in("runs/sft")
+    (Reference(name='sft', before='', behind=''), None)
+    >>> reference_in("model:$critic,how=letter")
+    Reference(name='critic', before='model:', behind=',how=letter')
+    """
+    if word.startswith("$"):
+        return Reference(name=word[1:])
+    found = _IN_JUDGE.fullmatch(word)
+    return found and Reference(before=found[1], name=found[2], behind=found[3] or "")
+
+
+def stage_in(word: str) -> str | None:
+    """The name of the stage that a word names; the pipeline's own model is none.
+
+    >>> stage_in("$sft"), stage_in("$model"), stage_in("model:$critic")
+    ('sft', None, 'critic')
+    """
+    found = reference_in(word)
+    return None if found is None or found.name == START_MODEL else found.name
+
+
+def with_helper(word: str, helper: str) -> str:
+    """A word in which ``$helper`` stands for this one; settings behind it stay.
+
+    >>> with_helper("$helper,how=points", "model:runs/sft"), with_helper("$reward", "model:runs/sft")
+    ('model:runs/sft,how=points', '$reward')
+    """
+    return f"{helper}{word.removeprefix(f'${HELPER}')}" if names_helper(word) else word
+
+
+def names_helper(word: str) -> bool:
+    """Whether a word is ``$helper``, with or without settings.
+
+    >>> names_helper("$helper"), names_helper("$helper,how=points"), names_helper("$helpers")
+    (True, True, False)
+    """
+    return word.partition(",")[0] == f"${HELPER}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,12 +116,15 @@ class HubNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One stage."""
+    """One stage.
+
+    Example: ``Stage(name="sft", kind=stage_kinds()["sft"], raw_settings={"model": "$model"}, …)``
+    """
 
     name: str
     """What the others call it: ``$name``."""
     kind: StageKind
-    """The kind of stage: what it does and what it makes."""
+    """What it does and what it makes."""
     raw_settings: Mapping[str, Any]
     """Its settings as they were written, by their whole names."""
     values: Mapping[SettingPath, object]
@@ -201,10 +155,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """What a pipeline says beside its stages.
-
-    Example: ``PipelineSettings(name="valley", model="world", jobs=2, threads=1)``
-    """
+    """What a pipeline says beside its stages."""
 
     name: str = ""
     """What its folder is called; empty: as the file."""
@@ -259,7 +210,7 @@ def flatten(settings: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str
 
 def word_path(word: str) -> Path:
     """The folder or file of a word; world is the shipped model, unless a folder is called so."""
-    return base_model_folder() if word == WORLD and not Path(word).exists() else Path(word)
+    return offered("base_model_folder")() if word == WORLD and not Path(word).exists() else Path(word)
 
 
 def file_in_word(word: str) -> Path | None:
@@ -284,11 +235,14 @@ _NO_REWARD_SETTINGS = (
 )
 
 
-def absolute_word(word: str, setting: Setting, names: HubNames, *, rows: bool) -> str:
-    """The word of an input as it can be read from any folder; complains about what is not there."""
-    if word == WRITTEN and setting.key in ("policies", "against") and not Path(word).exists():
-        return word
-    if word == OURS and setting.key == "constitution":
+def absolute_word(
+    word: str, setting: Setting, names: HubNames, *, rows: bool, own: tuple[str, ...] = ()
+) -> str:
+    """The word of an input as it can be read from any folder; complains about what is not there.
+
+    ``own`` are the words that the kind of stage has for this setting, beside files.
+    """
+    if word in own and not Path(word).exists():
         return word
     if word != WORLD:
         word = names.local_word(word, "dataset" if rows else "model")
@@ -314,8 +268,8 @@ def _check_scorer(word: str, key: str) -> None:
     try:
         refuse_circle(word)
         is_judge = key in _JUDGE_SETTINGS and compares_pairs(word)
-        if is_judge or word.startswith(JUDGE_REWARD):
-            check_judge(word.removeprefix(JUDGE_REWARD), has_gold=False)
+        if is_judge or word.startswith(JUDGED):
+            check_judge(word.removeprefix(JUDGED), has_gold=False)
         elif "://" not in word:
             resolve_reward(word)
     except UserError as error:

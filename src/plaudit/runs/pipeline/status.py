@@ -9,28 +9,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from plaudit.collect.waiting import STORE_FILE, WAIT_FILE
 from plaudit.config import SettingPath, all_settings, convert, did_you_mean, to_plain_data
 from plaudit.data.read import read_records
 from plaudit.data.write import write_records
-from plaudit.engine.run_folder import Fingerprints
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.files import exact_json
 from plaudit.methods.iterative.config import PEOPLE, RlhfConfig
 from plaudit.rewards.word_files import content_hash, first_path
-from plaudit.runs.pipeline.collecting import CollectSettings
-from plaudit.runs.pipeline.references import START_MODEL, Reference, reference_in, stage_in
 from plaudit.runs.pipeline.spec import (
     PROMPTED,
     PROMPTED_PARTS,
+    START_MODEL,
     WORLD,
     Pipeline,
+    Reference,
     Stage,
     flatten,
+    reference_in,
+    stage_in,
     word_path,
 )
 from plaudit.runs.pipeline.store import (
+    WAIT_FILE,
+    Fingerprints,
     PipelineFolder,
     read_manifest,
     read_start_file,
@@ -59,6 +61,7 @@ class PipelineContext:
     """
 
     folder: PipelineFolder
+    """Where it runs, and what is there already."""
     pipeline: Pipeline
     """The stages that the file describes."""
     fingerprints: Fingerprints
@@ -66,6 +69,7 @@ class PipelineContext:
 
     @classmethod
     def of(cls, folder: PipelineFolder, pipeline: Pipeline) -> PipelineContext:
+        """With the hashes that were computed in an earlier run."""
         stored = folder.path / "fingerprints.json"
         return cls(folder=folder, pipeline=pipeline, fingerprints=Fingerprints(stored))
 
@@ -97,7 +101,7 @@ class PipelineContext:
         """
         if stage.kind.settings is not RlhfConfig or stage.values["comparisons",] != PEOPLE:
             return {}
-        own = {("loop", "store"): str(self.folder.path / STORE_FILE), ("loop", "project"): stage.name}
+        own = {("loop", "store"): str(self.folder.labels), ("loop", "project"): stage.name}
         return {path: value for path, value in own.items() if path not in stage.values}
 
     def _prompted_word(self, word: str) -> str:
@@ -117,7 +121,6 @@ class PipelineContext:
         return path.parent.name if path.name == "model" else path.name
 
     def _input_value(self, word: str, accepted: Sequence[str], setting: str) -> str:
-        """The path that a reference stands for; other words as they are written."""
         reference = reference_in(word)
         if reference is not None:
             return reference.word(self._referred_path(reference, accepted))
@@ -133,7 +136,7 @@ class PipelineContext:
         return str(self.folder.result(above.name, above.kind, "model" if is_model else "reward"))
 
     def earlier_seconds(self) -> dict[str, float]:
-        """How long each finished stage took."""
+        """By the name of each finished stage, how long it took."""
         names = [stage.name for stage in self.pipeline.stages]
         manifests = {name: read_manifest(self.folder.stage(name)) for name in names}
         return {
@@ -141,15 +144,7 @@ class PipelineContext:
         }
 
 
-def store_of(folder: PipelineFolder, stage: Stage) -> str:
-    """The label store in which a stage asks people: the one that it names, or the pipeline's own."""
-    config = stage.config({})
-    named = config.store if isinstance(config, CollectSettings) else config.loop.store
-    return str(folder.path / STORE_FILE) if named is None else named
-
-
 def _one_file(words: list[str], folder: Path, setting: str) -> str:
-    """One file with the rows of all sources, however many there are."""
     if len(words) == 1:
         return words[0]
     path = folder / f"{setting.replace('.', '-')}.jsonl"
@@ -243,10 +238,7 @@ StageState = Literal["kept", "taken back", "goes on", "runs", "waits", "waits fo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStatus:
-    """The status of one stage: its state, the reason, and its result where there is one.
-
-    Example: ``StageStatus(state="runs", reason="never run", stage_key=key)``
-    """
+    """The status of one stage: its state, the reason, and its result where there is one."""
 
     state: StageState
     reason: str

@@ -9,20 +9,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from plaudit.collect.waiting import WAIT_FILE
-from plaudit.engine.run_folder import Fingerprints, code_version, hash_file
+from plaudit.engine.run_folder import code_version, hash_file, hash_path
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
-from plaudit.runs.pipeline.spec import StageKind
+from plaudit.runs.pipeline.kinds import StageKind
 
 MANIFEST_FILE, START_FILE, LOG_FILE = "stage.json", "begun.json", "log.txt"
 """Files of a stage's folder: written when it has ended, when it begins, and while it runs."""
+WAIT_FILE = "waits.json"
+"""In the folder of a stage that waits for people: what is missing, as `Wait.facts` has it."""
 HUB_FILE = "hub.json"
 """In the folder of a pipeline: what its words meant on the hub when it began, commits and all."""
-INVITES_FOLDER = "invites"
-"""In the folder of a pipeline: the invites by which simulated people come into its label store."""
+LABELS_FILE = "labels.db"
+"""In the folder of a pipeline: the label store of stages that ask people and name none."""
 _EXCLUDED_OUTPUTS = ("checkpoints", "lock", "report.html", MANIFEST_FILE, START_FILE, LOG_FILE, WAIT_FILE)
 """What serves a restart or a reader only: it is no part of a result."""
+SMALL_FILE_BYTES = 64 * 2**20
+"""Files below this size are read each time."""
 
 running_code_version = cache(code_version)
 """The version of the code of this process: package version, commit, changes."""
@@ -36,13 +39,20 @@ class PipelineFolder:
     """
 
     path: Path
+    """Where it lies, as an absolute path."""
 
     @property
     def config(self) -> Path:
         """The pipeline as it runs again from anywhere."""
         return self.path / "pipeline.yaml"
 
+    @property
+    def labels(self) -> Path:
+        """The label store of stages that ask people and name none; not every pipeline has it."""
+        return self.path / LABELS_FILE
+
     def stage(self, name: str) -> Path:
+        """The folder of a stage: ``stages/NAME``."""
         return self.path / "stages" / name
 
     def set_aside_path(self, name: str, key: str) -> Path:
@@ -93,7 +103,6 @@ def read_start_file(stage_folder: Path) -> dict[str, Any]:
 
 
 def output_hashes(stage_folder: Path) -> dict[str, str]:
-    """Every file that a stage has made, with the sha256 of its content."""
     files = _output_files(stage_folder)
     return {path.relative_to(stage_folder).as_posix(): hash_file(path) for path in files}
 
@@ -127,7 +136,6 @@ def _is_result(name: str, kind: StageKind) -> bool:
 def refuse_changed_outputs(
     stage_folder: Path, manifest: Mapping[str, Any], fingerprints: Fingerprints
 ) -> None:
-    """Complain about results that are not as the stage has left them."""
     for name, digest in manifest["outputs"].items():
         path = stage_folder / name
         if path.exists() and fingerprints.hash_file(path) == digest:
@@ -156,7 +164,42 @@ def set_aside(folder: PipelineFolder, name: str, key: str | None = None) -> None
 
 
 def restore_stage(folder: PipelineFolder, name: str, key: str) -> None:
-    """Put a result that was set aside back in its place."""
     set_aside(folder, name)
     atomic.make_folder(folder.stage(name).parent)
     folder.set_aside_path(name, key).rename(folder.stage(name))
+
+
+class Fingerprints:
+    """Content hashes of files and folders; those of large files are stored between two commands."""
+
+    def __init__(self, file: Path) -> None:
+        """``file`` is where large ones are kept; a torn or missing one costs time, nothing else."""
+        self._file = file
+        self._hashes: dict[Path, str] = {}
+        try:
+            self._stored: dict[str, list[object]] = exact_json.loads(file.read_bytes())
+        except (OSError, ValueError):
+            self._stored = {}
+
+    def hash_of(self, path: Path) -> str:
+        """The hash of a file's or a folder's content; of the same path the same in one command."""
+        # Resolved, so that two links to one 50 GB folder are hashed once.
+        resolved = path.resolve()
+        if resolved not in self._hashes:
+            self._hashes[resolved] = hash_path(resolved, self.hash_file)
+        return self._hashes[resolved]
+
+    def hash_file(self, path: Path) -> str:
+        """The hash of a file as it is now; of a large one, if its size and its time are others."""
+        stat = path.stat()
+        if stat.st_size < SMALL_FILE_BYTES:
+            return hash_file(path)
+        # Size and time stand for the content of a large file: reading
+        # 50 GB at every command would take minutes.
+        stamp: list[object] = [stat.st_size, stat.st_mtime_ns]
+        entry = self._stored.get(str(path), [])
+        if entry[:2] != stamp:
+            self._stored[str(path)] = entry = [*stamp, hash_file(path)]
+            atomic.make_folder(self._file.parent)
+            atomic.write_json(self._file, self._stored)
+        return str(entry[2])

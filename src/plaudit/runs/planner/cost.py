@@ -1,7 +1,4 @@
-"""The cost of a run in one record: its schedule, memory, disk and time.
-
-On the disk are checkpoints, models, and cached log-probs of a reference.
-"""
+"""The cost of a run in one record: its schedule, memory, disk and time."""
 
 from __future__ import annotations
 
@@ -36,101 +33,8 @@ from plaudit.runs.planner.models import (
     multiplied_numbers,
     optimizer_state,
 )
-from plaudit.runs.planner.schedule import PlannedRows, Schedule, make_schedule
+from plaudit.runs.planner.schedule import PlannedRows, Schedule, make_schedule, planned_rows
 from plaudit.runs.planner.throughput import Throughput
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredItem:
-    """Something that a run writes to the disk.
-
-    Example: ``StoredItem(name="checkpoints", bytes=136_000_000, count=3, why="2 newest and the best")``
-    """
-
-    name: str
-    """What is stored: checkpoints, a model, a cache."""
-    bytes: int
-    count: int
-    why: str
-    """How its size and count come about."""
-
-    @property
-    def total(self) -> int:
-        """The bytes of all copies together."""
-        return self.bytes * self.count
-
-
-def stored_items(config: RunConfig, roles: RunModels, rows: PlannedRows) -> tuple[StoredItem, ...]:
-    """All large things that a run writes."""
-    evaluates = bool(rows.held_out)
-    last = config.keep.last
-    best = " and the best" if evaluates else ""
-    items = [
-        StoredItem(
-            name="checkpoints",
-            bytes=checkpoint_bytes(config, roles),
-            count=last + evaluates + 1,
-            why=f"the {last} newest{best}, and the one that is being written",
-        )
-    ]
-    models = {"model": roles.trained_model, "critic": roles.critic}
-    for name, model in models.items():
-        if model is not None:
-            size = _file_size(_saved_weights(model, roles.numbers.products))
-            items.append(StoredItem(name=name, bytes=size, count=1, why="weights of the result"))
-    if config.lora.rank:
-        items.append(
-            StoredItem(
-                name="adapter",
-                bytes=_file_size(_named_parameters(roles.trained_model, trained_only=True)),
-                count=1,
-                why="LoRA alone",
-            )
-        )
-    if roles.reference_kind == CACHED:
-        tokens = sum(row.trained_tokens for row in (*rows.train, *rows.held_out))
-        items.append(
-            StoredItem(name="log-probs", bytes=4 * tokens, count=1, why="of the reference, in the cache")
-        )
-    return tuple(items)
-
-
-def checkpoint_bytes(config: RunConfig, roles: RunModels) -> int:
-    """The size of one checkpoint: trained weights, optimiser state and random-number states."""
-    weights: dict[str, Tensor] = {}
-    for prefix, model in (("policy.", roles.trained_model), ("critic.", roles.critic)):
-        if model is not None:
-            weights |= {prefix + name: p for name, p in _named_parameters(model, trained_only=True).items()}
-    moments = {
-        f"{name}/{key}": torch.empty(p.shape if in_shape else (), dtype=dtype, device="meta")
-        for name, p in weights.items()
-        for key, (in_shape, dtype) in optimizer_state(config.optimizer).items()
-    }
-    return sum(map(_file_size, (weights, moments, gather_rng_states(single_process()))))
-
-
-def _named_parameters(model: nn.Module, *, trained_only: bool) -> dict[str, Tensor]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad or not trained_only}
-
-
-def _saved_weights(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The weights of a result: adapters are added into those that they stand beside, none are in 4 bits."""
-    layers = four_bit_layers(model)
-    held = {id(p) for layer in layers for p in (layer.codes, layer.scale_bits)}
-    saved = {
-        name: p
-        for name, p in _named_parameters(model, trained_only=False).items()
-        if "lora_" not in name and id(p) not in held
-    }
-    wide = (torch.empty(layer.shape, dtype=dtype, device="meta") for layer in layers)
-    return saved | {f"{number}.weight": weight for number, weight in enumerate(wide)}
-
-
-def _file_size(tensors: Mapping[str, Tensor]) -> int:
-    return len(safetensors_header(tensors)) + sum(
-        tensor.numel() * tensor.element_size() for tensor in tensors.values()
-    )
-
 
 FORWARD, BACKWARD, FROZEN = 2, 4, 2
 """Operations a weight and token: forward, backward, and backward where the weight does not learn."""
@@ -140,62 +44,43 @@ DEFAULT_EVALUATIONS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What a cost estimate is asked for.
-
-    Example: ``PlanRequest(method="sft", config=config, rows=rows, machine=machine, process=400_000_000)``
-    """
+    """What a cost estimate is asked for."""
 
     method: str
-    """What the user calls it."""
     config: RunConfig
     """The run, as ``resolve_run`` returns it."""
     rows: PlannedRows
-    """What it learns from."""
     machine: Machine
-    """The machine that the run is planned for."""
     process: int
     """Bytes that Python and its libraries take; 0 beside a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds of a whole run.
-
-    Example: ``Times(moves=3600.0, drawing=1200.0, looks=90.0, before=40.0).total``
-    """
-
     moves: float
-    """Seconds of the optimiser steps."""
     drawing: float
     """Answers: drawn, scored and looked at."""
     looks: float
-    """Seconds of the held-out evaluations."""
     before: float
     """Log-probs of a reference that are computed once."""
 
     @property
     def total(self) -> float:
-        """The seconds of all parts together."""
         return self.moves + self.drawing + self.looks + self.before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunCost:
-    """What a run costs, without its time.
-
-    Example: ``estimate_cost(planned).fits``
-    """
+    """What a run costs, without its time."""
 
     request: PlanRequest
     schedule: Schedule
-    """How many rows, tokens and steps it has."""
     roles: RunModels
     memory: MemoryLedger
     disk: tuple[StoredItem, ...]
 
     @property
     def fits(self) -> bool:
-        """Whether a process has the memory that it needs."""
         return self.memory.peak <= self.request.machine.memory
 
 
@@ -236,6 +121,13 @@ def estimate_cost(request: PlanRequest) -> RunCost:
         memory=estimate_memory(config, roles, plan, request.rows, machine, request.process),
         disk=stored_items(config, roles, request.rows),
     )
+
+
+def plan_on(method: str, config: RunConfig, machine: Machine) -> RunCost:
+    """What a run costs on a machine, by its own rows; nothing is measured."""
+    config = resolve_run(method, config)
+    rows = planned_rows(method, config, None)
+    return estimate_cost(PlanRequest(method=method, config=config, rows=rows, machine=machine, process=0))
 
 
 def may_fit(request: PlanRequest) -> bool:
@@ -320,4 +212,89 @@ def estimated_throughput(cost: RunCost) -> Throughput:
         answers=1 / answer_seconds,
         answer_tokens=rounds.longest,
         basis=basis,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredItem:
+    """Something that a run writes to the disk."""
+
+    name: str
+    bytes: int
+    count: int
+    why: str
+
+    @property
+    def total(self) -> int:
+        return self.bytes * self.count
+
+
+def stored_items(config: RunConfig, roles: RunModels, rows: PlannedRows) -> tuple[StoredItem, ...]:
+    evaluates = bool(rows.held_out)
+    last = config.keep.last
+    best = " and the best" if evaluates else ""
+    items = [
+        StoredItem(
+            name="checkpoints",
+            bytes=checkpoint_bytes(config, roles),
+            count=last + evaluates + 1,
+            why=f"the {last} newest{best}, and the one that is being written",
+        )
+    ]
+    models = {"model": roles.trained_model, "critic": roles.critic}
+    for name, model in models.items():
+        if model is not None:
+            size = _file_size(_saved_weights(model, roles.numbers.products))
+            items.append(StoredItem(name=name, bytes=size, count=1, why="weights of the result"))
+    if config.lora.rank:
+        items.append(
+            StoredItem(
+                name="adapter",
+                bytes=_file_size(_named_parameters(roles.trained_model, trained_only=True)),
+                count=1,
+                why="LoRA alone",
+            )
+        )
+    if roles.reference_kind == CACHED:
+        tokens = sum(row.trained_tokens for row in (*rows.train, *rows.held_out))
+        items.append(
+            StoredItem(name="log-probs", bytes=4 * tokens, count=1, why="of the reference, in the cache")
+        )
+    return tuple(items)
+
+
+def checkpoint_bytes(config: RunConfig, roles: RunModels) -> int:
+    """The size of one checkpoint: trained weights, optimiser state and random-number states."""
+    weights: dict[str, Tensor] = {}
+    for prefix, model in (("policy.", roles.trained_model), ("critic.", roles.critic)):
+        if model is not None:
+            weights |= {prefix + name: p for name, p in _named_parameters(model, trained_only=True).items()}
+    moments = {
+        f"{name}/{key}": torch.empty(p.shape if in_shape else (), dtype=dtype, device="meta")
+        for name, p in weights.items()
+        for key, (in_shape, dtype) in optimizer_state(config.optimizer).items()
+    }
+    return sum(map(_file_size, (weights, moments, gather_rng_states(single_process()))))
+
+
+def _named_parameters(model: nn.Module, *, trained_only: bool) -> dict[str, Tensor]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad or not trained_only}
+
+
+def _saved_weights(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The weights of a result: adapters are added into those that they stand beside, none are in 4 bits."""
+    layers = four_bit_layers(model)
+    held = {id(p) for layer in layers for p in (layer.codes, layer.scale_bits)}
+    saved = {
+        name: p
+        for name, p in _named_parameters(model, trained_only=False).items()
+        if "lora_" not in name and id(p) not in held
+    }
+    wide = (torch.empty(layer.shape, dtype=dtype, device="meta") for layer in layers)
+    return saved | {f"{number}.weight": weight for number, weight in enumerate(wide)}
+
+
+def _file_size(tensors: Mapping[str, Tensor]) -> int:
+    return len(safetensors_header(tensors)) + sum(
+        tensor.numel() * tensor.element_size() for tensor in tensors.values()
     )

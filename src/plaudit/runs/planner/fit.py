@@ -13,7 +13,6 @@ from plaudit.preflight.check import Result, failed, not_applicable, passed
 
 if TYPE_CHECKING:
     from plaudit.runs.planner.cost import RunCost
-    from plaudit.runs.planner.machine import Machine
 
 
 def estimate_fit(method: str, config: Any, ranks: Ranks) -> Result:
@@ -22,6 +21,7 @@ def estimate_fit(method: str, config: Any, ranks: Ranks) -> Result:
     if memory is None:
         return not_applicable("the run computes on no GPU")
     # Not before: a run on a CPU would wait for modules that it never asks.
+    from plaudit.runs.planner.cost import plan_on
     from plaudit.runs.planner.machine import Machine
 
     if not _has_plan(method, config):
@@ -44,15 +44,6 @@ def estimate_fit(method: str, config: Any, ranks: Ranks) -> Result:
 def gpu_memory(device: torch.device) -> int | None:
     """The bytes of a GPU, whoever holds them; None for what is no GPU."""
     return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
-
-
-def plan_on(method: str, config: Any, machine: Machine) -> RunCost:
-    from plaudit.runs.planner.cost import PlanRequest, estimate_cost, resolve_run
-    from plaudit.runs.planner.schedule import planned_rows
-
-    config = resolve_run(method, config)
-    rows = planned_rows(method, config, None)
-    return estimate_cost(PlanRequest(method=method, config=config, rows=rows, machine=machine, process=0))
 
 
 def fit_of(cost: RunCost) -> Result:

@@ -27,10 +27,7 @@ _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU as its data sheet has it.
-
-    Example: ``GPUS["h200"].memory``
-    """
+    """A GPU as its data sheet has it."""
 
     title: str
     memory: int
@@ -59,20 +56,15 @@ GPUS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One process's share of a machine.
-
-    Example: ``Machine(memory=24 * 2**30, device_kind="cuda", ranks=8)``
-    """
+    """One process's share of a machine."""
 
     memory: int
     """Bytes that a process may use: those of its GPU, or of the machine."""
     device_kind: DeviceKind
     ranks: int = 1
-    """How many processes share the work."""
     gpu: Gpu | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a run by nobody."""
         if self.ranks < 1:
             raise UserError(f"--ranks is 1 or more, not {self.ranks}")
 

@@ -34,10 +34,7 @@ LIVE, CACHED, ADAPTER_OFF, NONE = "live", "kept", "beneath", "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSize:
-    """The number of weights of a model.
-
-    Example: ``model_size(policy).trained``
-    """
+    """The number of weights of a model."""
 
     trained: int
     frozen: int
@@ -50,10 +47,7 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScorerModel:
-    """A reward or judge with a model of its own, which is never trained.
-
-    Example: ``ScorerModel(name="reward", folder=Path("runs/rm/model"), size=size)``
-    """
+    """A reward or judge with a model of its own, which is never trained."""
 
     name: str
     folder: Path
@@ -62,19 +56,14 @@ class ScorerModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunModels:
-    """All models of a run.
-
-    Example: ``load_run_models("ppo", config, machine).policy``
-    """
+    """All models of a run."""
 
     trained_model: Policy | RewardModel
     critic: RewardModel | None
     reference_kind: str
-    """Where log-probs of a reference come from."""
     reference_model: Policy | None
     scorers: tuple[ScorerModel, ...]
     numbers: Precision
-    """What weights and products are kept in."""
     unsized_rewards: tuple[str, ...]
     """Rewards whose memory cannot be known."""
 
@@ -174,7 +163,6 @@ def _meta_policy(config: RunConfig) -> Policy:
 
 
 def _meta_reward_model(config: RewardConfig) -> RewardModel:
-    """The reward model as ``prepare_reward_model`` makes it."""
     model = _meta_classifier(config.model, config)
     if config.lora.rank:
         with torch.device("meta"):

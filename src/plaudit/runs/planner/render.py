@@ -8,10 +8,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from plaudit.runs.planner.cost import PlanRequest, RunCost, Times, estimate_cost, resolve_run
+from plaudit.runs.planner.cost import RunCost, Times, plan_on
 from plaudit.runs.planner.machine import format_bytes, this_machine
 from plaudit.runs.planner.memory import ALWAYS, GENERATE, STEP
-from plaudit.runs.planner.schedule import planned_rows
 from plaudit.runs.planner.suggestions import Suggestion
 from plaudit.runs.planner.throughput import Throughput
 
@@ -23,16 +22,12 @@ SUGGESTIONS_FOLLOW = "these would, nearest first; those that leave the gradient 
 
 def cost_sentences(method: str, config: Any) -> Iterator[str]:
     """What a run will cost on this machine, by arithmetic; nothing is measured."""
-    config = resolve_run(method, config)
-    machine = this_machine(config.device, device_kind=None, memory=None, ranks=1)
-    rows = planned_rows(method, config, None)
-    cost = estimate_cost(PlanRequest(method=method, config=config, rows=rows, machine=machine, process=0))
+    cost = plan_on(method, config, this_machine(config.device, device_kind=None, memory=None, ranks=1))
     yield from schedule_sentences(cost)
     yield fit_sentence(cost)
 
 
 def schedule_sentences(cost: RunCost) -> Iterator[str]:
-    """The arithmetic of the batches, in words and numbers."""
     plan = cost.schedule
     kind = "rows" if plan.rounds is None else "prompts"
     held_out = f"{plan.held_out:,} {_plural(plan.held_out, 'is', 'are')} held out"
@@ -85,7 +80,6 @@ def _round_sentences(cost: RunCost, microbatches: str) -> Iterator[str]:
 
 
 def memory_table(cost: RunCost) -> Table:
-    """A line for each thing in the memory of one process."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("memory", no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
@@ -118,7 +112,6 @@ def fit_sentence(cost: RunCost) -> str:
 
 
 def time_sentences(times: Times, throughput: Throughput) -> Iterator[str]:
-    """How long the run takes, and how that was measured."""
     parts = {
         "optimiser steps": times.moves,
         "drawing and scoring": times.drawing,
@@ -157,7 +150,6 @@ def suggestion_sentences(
 def plan_as_dict(
     cost: RunCost, times: Times | None, throughput: Throughput | None, suggestions: Sequence[Suggestion]
 ) -> dict[str, Any]:
-    """The whole plan as JSON takes it."""
     plan = cost.schedule
     return {
         "fits": cost.fits,

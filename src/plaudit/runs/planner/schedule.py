@@ -40,26 +40,19 @@ from plaudit.tokens.tokenizer import load_tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedLengths:
-    """Lengths that the user states, where no tokenizer can count tokens.
-
-    Example: ``StatedLengths(prompt=512, answer=256)``
-    """
+    """Lengths that the user states, where no tokenizer can count tokens."""
 
     prompt: int
     answer: int
 
     def __post_init__(self) -> None:
-        """Refuse nothing to compute."""
         if self.prompt < 1 or self.answer < 1:
             raise UserError("--prompt-tokens and --answer-tokens are 1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRows:
-    """What is learnt from and what is held out, as far as cost is concerned; prompts alone have no answers.
-
-    Example: ``planned_rows("sft", config, None).train``
-    """
+    """What is learnt from and what is held out, as far as it costs; prompts alone have no answers."""
 
     train: Sequence[Example]
     held_out: Sequence[Example]
@@ -159,10 +152,7 @@ Microbatch = tuple[Example, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundShape:
-    """The shape of a round, where completions are generated.
-
-    Example: ``RoundShape(answers=8, rivals=0, longest=64, epochs=2, minibatches=4)``
-    """
+    """The shape of a round, where completions are generated."""
 
     answers: int
     rivals: int
@@ -170,9 +160,7 @@ class RoundShape:
     longest: int
     """Tokens that a completion is taken to have."""
     epochs: int
-    """How often the completions of a round are gone through."""
     minibatches: int
-    """Optimiser steps of one such epoch."""
 
     @property
     def updates_per_round(self) -> int:
@@ -181,23 +169,18 @@ class RoundShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The counts of a run: rows, batches, steps, micro-batches and tokens.
-
-    Example: ``make_schedule("sft", config, rows, ranks=1).steps``
-    """
+    """The counts of a run: rows, batches, steps, micro-batches and tokens."""
 
     rows: int
     """Rows that are trained; prompts, where answers are drawn."""
     held_out: int
     batch_size: int
     ranks: int
-    """Processes that share each batch."""
     steps: int
     batches: int
     steps_an_epoch: int
     """Batches that see every row once."""
     passes: float
-    """How often the rows are gone through."""
     rounds: RoundShape | None
     """The shape of a round; None where no completions are generated."""
     microbatches: int
@@ -207,7 +190,6 @@ class Schedule:
     """Tokens that are computed in all optimiser steps, a shared prompt once."""
     trained_tokens: int
     generated: int
-    """Completions that are generated in the whole run."""
 
     @property
     def updates_per_batch(self) -> int:
@@ -281,7 +263,6 @@ def _microbatch_tokens(piece: Sequence[Example]) -> int:
 def _step_examples(
     batch: Sequence[Example], number: int, rounds: RoundShape | None, seed: int
 ) -> Iterator[list[Example]]:
-    """The rows of each optimiser step that a batch is learnt from."""
     if rounds is None:
         yield list(batch)
         return

@@ -19,8 +19,6 @@ MIN_TOKENS_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
-    """A changed setting."""
-
     words: str
     config: RunConfig
     means: str
@@ -28,11 +26,6 @@ class SettingChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Suggestion:
-    """A changed setting, and the cost of the run with it.
-
-    Example: ``suggest(found)[0].price.fits``
-    """
-
     change: SettingChange
     cost: RunCost
 

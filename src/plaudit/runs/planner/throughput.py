@@ -29,20 +29,14 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """A measured throughput, or one that the user states.
-
-    Example: ``Throughput(tokens=1500.0, answers=4.2, answer_tokens=61.0, seconds=11.3, steps=6, peak=None)``
-    """
+    """A measured throughput, or one that the user states."""
 
     tokens: float
-    """Tokens a second in optimiser steps."""
     answers: float | None = None
     """Completions a second that are generated, scored and evaluated; None where nobody knows."""
     answer_tokens: int | None = None
-    """How long answers were on average."""
     seconds: float = 0.0
     steps: int = 0
-    """Optimiser steps that were taken."""
     peak: int | None = None
     """The most bytes that the measurement took, where the system says so."""
     basis: str | None = None
@@ -51,11 +45,6 @@ class Throughput:
 
 @dataclass(slots=True)
 class _TrialCost:
-    """The cost of the steps so far.
-
-    Example: ``_TrialCost()``
-    """
-
     step_seconds: float = 0.0
     generation_seconds: float = 0.0
     tokens: int = 0

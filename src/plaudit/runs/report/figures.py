@@ -35,11 +35,13 @@ class Cell:
     """
 
     text: str
+    """The figure or the words."""
     interval: str = ""
     """What stands small beside it, or on a phone under it."""
     kind: str = ""
     """Its class in the style sheets, where it has one: ``quiet``, ``long``, ``degree d3``."""
     link: str = ""
+    """Where it leads, as ``#stage-3``; empty where it leads nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,9 @@ class Table:
     """
 
     caption: str
+    """What stands above it, with what its intervals are."""
     columns: Sequence[str]
+    """What stands above each figure; the first column has the names of things and no head."""
     rows: Sequence[tuple[str, Sequence[Cell]]]
     """The name of each thing, and its figures."""
     stacked: bool = True
@@ -73,12 +77,22 @@ def interval_text(estimate: Estimate, *, share: bool = False) -> str:
 
 
 def estimate_cell(estimate: Estimate | None, write: Callable[[Number], str] = number_text) -> Cell:
+    """A measured figure with its interval; a share where ``write`` is `percent`.
+
+    >>> estimate_cell(Estimate(value=0.7, low=0.61, high=0.79, n=9, prompts=9), percent)
+    Cell(text='70.0 %', interval='61.0 to 79.0', kind='', link='')
+    """
     if estimate is None:
         return Cell(text=NO_VALUE)
     return Cell(text=write(estimate.value), interval=interval_text(estimate, share=write is percent))
 
 
 def value_cell(value: Number | None, write: Callable[[Number], str] = number_text) -> Cell:
+    """A figure that has no interval, or a dash where there is no figure.
+
+    >>> value_cell(0.0612), value_cell(None).text
+    (Cell(text='0.0612', interval='', kind='', link=''), '–')
+    """
     return Cell(text=NO_VALUE if value is None else write(value))
 
 
@@ -87,6 +101,7 @@ def estimate_span(estimate: Estimate) -> Span: ...
 @overload
 def estimate_span(estimate: None) -> None: ...
 def estimate_span(estimate: Estimate | None) -> Span | None:
+    """The same figure as a chart draws it."""
     return None if estimate is None else Span(value=estimate.value, low=estimate.low, high=estimate.high)
 
 

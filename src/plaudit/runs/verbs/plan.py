@@ -6,13 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plaudit.cli.parser import (
     Subparsers,
     add_method_options,
-    integer,
     positive_integer,
     read_config,
     refuse_missing_inputs,
@@ -21,20 +21,16 @@ from plaudit.cli.parser import (
 from plaudit.cli.sample import make_console
 from plaudit.errors import UserError
 from plaudit.methods.registry import preflight_methods, with_local_inputs
+from plaudit.wings import everything
 
 if TYPE_CHECKING:
-    from plaudit.collect.timing import Timing
     from plaudit.methods.config import RunConfig
     from plaudit.runs.planner.cost import PlanRequest, RunCost
-    from plaudit.runs.planner.labelling import LabellingRequest
     from plaudit.runs.planner.schedule import StatedLengths
     from plaudit.runs.planner.throughput import Throughput
 
 GPU_NAMES = ("a100-40", "a100-80", "b200", "h100", "h200", "l40s", "rtx4090")
 """The GPUs of `plaudit.runs.planner.machine`, which would have torch loaded for the help."""
-LABEL_KINDS = ("pair", "rank", "rate", "write", "steps", "talk", "attack")
-"""The kinds of task of `plaudit.collect.project`."""
-_LABELS = "labels"
 _EPILOG = """\
 Every option is that of plaudit train METHOD; nothing is written, and --out may be left out. A model folder
 may hold config.json alone. The exit status is 1 when the run does not fit. labels plans the work of people.
@@ -42,7 +38,6 @@ docs/plan.md"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``plan`` and the methods that it knows."""
     plan = subparsers.add_parser(
         "plan",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -52,87 +47,14 @@ def add_parser(subparsers: Subparsers) -> None:
     for name in preflight_methods():
         method = methods.add_parser(name, description=f"plan plaudit train {name}, and train nothing")
         method.add_options_on_use = partial(_add_options, method=name)
-    _add_labels_parser(methods)
+    for verb in everything("plans").values():
+        import_module(verb.module).add_parser(methods)
     plan.set_defaults(run=run)
 
 
-def _add_labels_parser(methods: Subparsers) -> None:
-    """Add ``plan labels``, which plans the work of people."""
-    labels = methods.add_parser(_LABELS, description="plan labels by people: hours and money")
-    add = labels.add_argument
-    add("--ask", choices=LABEL_KINDS, default="pair", help="the kind of task (default: pair)")
-    add("--tasks", type=positive_integer, metavar="N", help="how many; none: what is open in --store")
-    add("--overlap", type=positive_integer, default=1, metavar="K", help="people a task (default: 1)")
-    add("--most", type=positive_integer, metavar="K", help="where they are divided (default: overlap + 2)")
-    add("--seconds", type=float, metavar="S", help="for a label; none: measured in --store, or assumed")
-    add("--pay", type=float, metavar="P", help="an hour, in whatever money (default: 20)")
-    add("--checks", type=float, default=0.0, metavar="X", help="share of gold and repeated (default: 0)")
-    add("--qualify", type=integer, default=0, metavar="N", help="qualifying items of each (default: 0)")
-    add("--people", type=positive_integer, default=1, metavar="N", help="who qualify (default: 1)")
-    add("--store", metavar="FILE", help="a label store: its open tasks, and its median seconds")
-    add("--project", metavar="NAME", help="which one, where the store has several")
-    add("--json", type=Path, metavar="FILE", help="write the plan there")
-
-
-def _plan_labels(args: argparse.Namespace) -> int:
-    """Print what labels by people will cost."""
-    from plaudit.runs.planner.labelling import labelling_cost, labelling_sentences, labelling_to_dict
-
-    request = _labels_of_store(args) if args.tasks is None else _labels_as_stated(args)
-    cost = labelling_cost(request)
-    for line in labelling_sentences(request, cost):
-        print(line)
-    if args.json is not None:
-        write_json(args.json, labelling_to_dict(request, cost))
-    return 0
-
-
-def _labels_as_stated(args: argparse.Namespace) -> LabellingRequest:
-    """As many tasks as were said; how long a label takes may be known from a store."""
-    from plaudit.runs.planner.labelling import PAY, LabellingRequest
-
-    timing = None if args.store is None else _timing(args)
-    measured = None if timing is None or args.seconds is not None else timing.median_seconds
-    return LabellingRequest(
-        ask=args.ask if timing is None else timing.ask,
-        tasks=args.tasks,
-        overlap=args.overlap,
-        most=args.most,
-        seconds=args.seconds if measured is None else measured,
-        measured=timing.timed if timing is not None and measured is not None else 0,
-        pay=PAY if args.pay is None else args.pay,
-        checks=args.checks,
-        qualify=args.qualify,
-        people=args.people,
-    )
-
-
-def _labels_of_store(args: argparse.Namespace) -> LabellingRequest:
-    from plaudit.runs.planner.labelling import PAY, request_of_timing
-
-    if args.store is None:
-        raise UserError("say how many with --tasks N, or name a label store with --store FILE")
-    timing = _timing(args)
-    if timing.open_tasks == 0:
-        raise UserError(f"{args.store}: no task is open, so nothing is left to plan; say --tasks N")
-    return request_of_timing(timing, seconds=args.seconds, pay=PAY if args.pay is None else args.pay)
-
-
-def _timing(args: argparse.Namespace) -> Timing:
-    from plaudit.collect.verbs.store import opened, project_name
-    from plaudit.collect.waiting import refuse_without_database
-
-    refuse_without_database()
-    from plaudit.collect.timing import project_timing
-
-    with opened(args) as store:
-        return project_timing(store, project_name(store, args.project))
-
-
 def run(args: argparse.Namespace) -> int:
-    """Print what the run will cost; 1 when it does not fit."""
-    if args.method == _LABELS:
-        return _plan_labels(args)
+    if args.method in everything("plans"):
+        return import_module(everything("plans")[args.method].module).run(args)
     # --out has no default, and nothing is written: any name will do.
     method_config: Any = read_config(args.config_type, args, fallback={("out",): Path("unplanned")})
     refuse_missing_inputs(method_config)
@@ -219,7 +141,6 @@ def _lengths(args: argparse.Namespace) -> StatedLengths | None:
 
 
 def _pace(args: argparse.Namespace, cost: RunCost) -> Throughput | None:
-    """What was said, or what is measured where the model is there and fits."""
     from plaudit.models.load import has_weights
     from plaudit.runs.planner.cost import estimated_throughput
     from plaudit.runs.planner.throughput import Throughput, measure_throughput

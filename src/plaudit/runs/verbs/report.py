@@ -15,7 +15,6 @@ A RUN is the folder of a pipeline (plaudit run), of a training run (plaudit trai
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``report``."""
     report = subparsers.add_parser(
         "report",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -28,7 +27,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the page and say where it is."""
     for folder in args.runs:
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no such folder. Name the folder that was `--out`.")

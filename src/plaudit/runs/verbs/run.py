@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.errors import UserError, WaitingError
 from plaudit.runs.pipeline.read import SHIPPED, config_path
+from plaudit.wings import offered
 
 if TYPE_CHECKING:
     from plaudit.runs.pipeline.run import Attendant, ProgressReporter, StageSelection, StoppedError
@@ -46,13 +47,11 @@ def report_stopped(stop: StoppedError) -> int:
 
 
 def refuse_torchrun(verb: str) -> None:
-    """Complain about being started by torchrun."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError(f"plaudit {verb} is one process; give torchrun the training commands, one by one")
 
 
 def copy_config(config: Path, target: Path) -> None:
-    """Write a config that comes with plaudit to a new file."""
     if target.exists():
         raise UserError(f"{target}: something is there already; name a new file")
     try:
@@ -73,7 +72,6 @@ Pipelines that come with plaudit are named by a word, where no such file exists:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``run``."""
     run_parser = subparsers.add_parser(
         "run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -111,7 +109,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the pipeline, and print what came of it."""
     if args.show_default or args.write is not None:
         return _show_shipped(args.config, args.write)
     refuse_torchrun("run")
@@ -158,9 +155,7 @@ def _attendant(
     """Who lets people answer while the pipeline waits; nobody without ``--wait``."""
     if not args.wait:
         return contextlib.nullcontext()
-    from plaudit.runs.pipeline.attending import attending
-
-    return attending(out.absolute(), reporter.message)
+    return offered("attending")(out.absolute(), reporter.message)
 
 
 def _stage_selection(args: argparse.Namespace) -> StageSelection:

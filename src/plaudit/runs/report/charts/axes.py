@@ -276,9 +276,11 @@ class Span:
     low: Number | None = None
     """Where its interval begins; None where nobody knows."""
     high: Number | None = None
+    """Where it ends; None where nobody knows."""
 
     @property
     def is_finite(self) -> bool:
+        """Whether the best guess is a number that can be drawn; without one there is no mark."""
         return math.isfinite(self.value)
 
     @property

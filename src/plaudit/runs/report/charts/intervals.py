@@ -67,12 +67,17 @@ class GuideLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalRows:
-    """What a chart of rows shows."""
+    """What a chart of rows shows.
+
+    Example: ``IntervalRows(rows=[row], series=("attacks that work", "harmless prompts that are refused"))``
+    """
 
     rows: Sequence[IntervalRow]
+    """From top to bottom."""
     series: Sequence[str]
     """What the lines of each row are; at most four."""
     guide: GuideLine | None = None
+    """A line through all rows that they are read beside, where there is one."""
 
 
 def forest_plot(title: str, unit: str, data: IntervalRows) -> Markup:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import yaml
 
-from plaudit.collect.waiting import WAIT_FILE
 from plaudit.data.read import read_records
 from plaudit.data.records import plain_text
 from plaudit.engine.sinks.files import METRICS_FILE
@@ -27,9 +26,10 @@ from plaudit.evaluation.policies.result import (
     read_policy_evaluation,
 )
 from plaudit.evaluation.reward_models.result import RewardEvaluation
-from plaudit.feedback.attacks.summary import ATTACK_FILE, AttackReport, read_attack
 from plaudit.files import exact_json
 from plaudit.files.exact_json import restore
+from plaudit.runs.pipeline.kinds import StageFindings, read_findings, section_files
+from plaudit.runs.pipeline.store import WAIT_FILE
 from plaudit.runs.report.run.data import RunData, read_run_data
 
 StageState = Literal["done", "begun", "people", "waiting"]
@@ -116,8 +116,8 @@ class StageData:
     """Of a stage that judges reward models: what it found."""
     agreements: tuple[Contest, ...] = ()
     """Of judges that were compared with people: how far each agrees with them."""
-    attack: AttackReport | None = None
-    """Of a stage that attacked policies: what it found."""
+    findings: Mapping[str, StageFindings] = field(default_factory=dict[str, StageFindings])
+    """What sections of wings show of it, by the anchor of each."""
     changed_files: tuple[str, ...] = ()
     """Files that the page reads and that are not as the stage left them."""
 
@@ -217,7 +217,7 @@ CONFIG_FILE, STAGES_FOLDER, STAGE_FILE, POLICY_RESULTS_FILE, REWARD_RESULTS_FILE
     "policies.json",
     "summary.json",
 )
-_FILES_READ = (POLICY_RESULTS_FILE, REWARD_RESULTS_FILE, JUDGES_FILE, ATTACK_FILE, f"run/{METRICS_FILE}")
+_FILES_READ = (POLICY_RESULTS_FILE, REWARD_RESULTS_FILE, JUDGES_FILE, f"run/{METRICS_FILE}")
 _RESTORE_HINT = "Restore it, or delete it and give the pipeline's command again."
 
 
@@ -226,8 +226,9 @@ def is_pipeline(folder: Path) -> bool:
 
 
 def is_evaluation(folder: Path) -> bool:
-    """Whether this is what ``plaudit eval policy --out`` leaves, ``eval reward`` of judges, or ``attack``."""
-    return any((folder / name).is_file() for name in (POLICY_RESULTS_FILE, JUDGES_FILE, ATTACK_FILE))
+    """Whether this is what ``eval policy --out``, ``eval reward`` of judges, or a verb of a wing leaves."""
+    files = (POLICY_RESULTS_FILE, JUDGES_FILE, *section_files())
+    return any((folder / name).is_file() for name in files)
 
 
 def read_pipeline_folder(folder: Path) -> PipelineData:
@@ -332,9 +333,11 @@ def _finished_stage(folder: Path, number: int, record: Mapping[str, Any]) -> Sta
         policy_evaluation=_read_policy_evaluation(folder),
         reward_evaluations=_read_reward_evaluations(folder),
         agreements=read_agreements(folder),
-        attack=_read_attack(folder),
+        findings=read_findings(folder),
         snapshots=tuple(_label_snapshots(folder, outputs)),
-        changed_files=tuple(name for name in _FILES_READ if _is_changed(folder / name, outputs.get(name))),
+        changed_files=tuple(
+            name for name in (*_FILES_READ, *section_files()) if _is_changed(folder / name, outputs.get(name))
+        ),
     )
 
 
@@ -390,7 +393,7 @@ def _lone_evaluation(folder: Path) -> StageData:
         policy_evaluation=_read_policy_evaluation(folder),
         reward_evaluations=_read_reward_evaluations(folder),
         agreements=read_agreements(folder),
-        attack=_read_attack(folder),
+        findings=read_findings(folder),
     )
 
 
@@ -442,11 +445,6 @@ def _training_run(folder: Path) -> RunData | None:
 def _read_policy_evaluation(folder: Path) -> PolicyEvaluation | None:
     path = folder / POLICY_RESULTS_FILE
     return read_policy_evaluation(path) if path.is_file() else None
-
-
-def _read_attack(folder: Path) -> AttackReport | None:
-    path = folder / ATTACK_FILE
-    return read_attack(path) if path.is_file() else None
 
 
 def _read_reward_evaluations(folder: Path) -> tuple[RewardEvaluation, ...]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.stats import Estimate
+from plaudit.runs.pipeline.kinds import ReportWarning
 from plaudit.runs.report.figures import interval_text
-from plaudit.runs.report.pipeline.attacks import MAX_REFUSAL, refusing_policies
 from plaudit.runs.report.pipeline.data import PipelineData
 from plaudit.runs.report.words import names_text, number_text, percent, short_name, shortened
 
@@ -183,19 +182,6 @@ def _win_rate_sentence(evaluation: PolicyEvaluation, best: PolicyFigures) -> Ite
     yield f"By {judge} {winner} wins {share} of the prompts against {name}, a tie counting half."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportWarning:
-    """One warning."""
-
-    about: str
-    """The policy, stage or judge."""
-    finding: str
-    reason: str
-    """The threshold from which it is reported, and why it matters."""
-    grave: bool = False
-    """Whether the finding at the head of the page may be wrong because of it."""
-
-
 def report_warnings(pipeline: PipelineData) -> tuple[ReportWarning, ...]:
     """All warnings of a pipeline: of its files, its runs and its policies."""
     policies = policy_warnings(pipeline.evaluation) if pipeline.evaluation else ()
@@ -204,7 +190,12 @@ def report_warnings(pipeline: PipelineData) -> tuple[ReportWarning, ...]:
         *_trained_prompts_warning(pipeline),
         *_run_warnings(pipeline),
         *policies,
-        *_attack_warnings(pipeline),
+        *(
+            warning
+            for stage in pipeline.stages
+            for found in stage.findings.values()
+            for warning in found.warnings
+        ),
     )
 
 
@@ -230,24 +221,6 @@ def policy_warnings(evaluation: PolicyEvaluation) -> tuple[ReportWarning, ...]:
         *_optimised_judge_warning(evaluation),
         *(warning for contest in evaluation.contests for warning in _judge_warnings(contest)),
     )
-
-
-def _attack_warnings(pipeline: PipelineData) -> Iterator[ReportWarning]:
-    for stage in pipeline.stages:
-        if stage.attack is None:
-            continue
-        for sentence in stage.attack.missing:
-            yield ReportWarning(
-                about=short_name(stage.name),
-                finding=sentence,
-                reason="Attack success, needless refusals and unequal refusals are one picture.",
-            )
-        for name, refused in refusing_policies(stage.attack):
-            yield ReportWarning(
-                about=name,
-                finding=f"it refuses {percent(refused.value)} of what is harmless",
-                reason=f"From {percent(MAX_REFUSAL)} on, resistance to attacks may be nothing but refusing.",
-            )
 
 
 def _file_warnings(pipeline: PipelineData) -> Iterator[ReportWarning]:

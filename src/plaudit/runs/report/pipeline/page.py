@@ -18,6 +18,7 @@ from markupsafe import Markup
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures
 from plaudit.files import atomic
+from plaudit.runs.pipeline.kinds import ReportWarning, page_sections
 from plaudit.runs.report.charts.flow import FlowBox, flow_chart
 from plaudit.runs.report.figures import NO_VALUE, Cell, Table, estimate_cell
 from plaudit.runs.report.page import render
@@ -28,7 +29,6 @@ from plaudit.runs.report.pipeline.answers import (
     reference_name,
     sampled_answers,
 )
-from plaudit.runs.report.pipeline.attacks import attack_blocks, attack_sentences
 from plaudit.runs.report.pipeline.data import (
     CONFIG_FILE,
     PipelineData,
@@ -75,7 +75,6 @@ if TYPE_CHECKING:
 
     from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
     from plaudit.evaluation.stats import Estimate
-    from plaudit.runs.report.pipeline.findings import ReportWarning
 
 
 _MAX_NOTES = 40
@@ -151,7 +150,7 @@ def pipeline_page(pipeline: PipelineData) -> str:
         max_text_length=MAX_TEXT_LENGTH,
         folded_length=FOLDED_LENGTH,
         judges=judges_table(pipeline),
-        attacks=attack_blocks(pipeline),
+        sections=[*_wing_sections(pipeline)],
         labels=labels_table(pipeline),
         labels_sentence=labels_sentence(pipeline),
         revisions=revisions_tables(pipeline),
@@ -159,6 +158,14 @@ def pipeline_page(pipeline: PipelineData) -> str:
         **reward_models_parts(pipeline),
         **_check_parts(pipeline),
     )
+
+
+def _wing_sections(pipeline: PipelineData) -> Iterator[dict[str, object]]:
+    """The sections that wings bring, where some stage has something to show in them."""
+    for name, section in page_sections().items():
+        stages = [stage for stage in pipeline.stages if name in stage.findings]
+        if stages:
+            yield {"name": name, "title": section.title, "note": section.note, "stages": stages}
 
 
 def _evaluation_parts(evaluation: PolicyEvaluation | None) -> dict[str, object]:
@@ -242,8 +249,8 @@ def _finding(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> tuple
 
 def _other_finding(pipeline: PipelineData) -> tuple[str, ...]:
     """What there is to say first where no stage compared policies."""
-    reports = [stage.attack for stage in pipeline.stages if stage.attack is not None]
-    return attack_sentences(reports[-1]) if reports else (_no_evaluation_sentence(pipeline),)
+    findings = [found for stage in pipeline.stages for found in stage.findings.values()]
+    return findings[-1].sentences if findings else (_no_evaluation_sentence(pipeline),)
 
 
 def _no_evaluation_sentence(pipeline: PipelineData) -> str:

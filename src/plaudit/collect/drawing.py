@@ -31,11 +31,6 @@ SPARE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """Which answers are drawn.
-
-    Example: ``Draw(model=Path("sft"), prompts=Path("p.jsonl"), sampling=SamplingSettings(), answers=2)``
-    """
-
     model: Path
     prompts: Path
     """Rows with the prompts, each of which is asked once."""
@@ -46,13 +41,11 @@ class Draw:
     """How many tasks; None: as many as there are prompts."""
     device: str = "auto"
     read_options: ReadOptions = DEFAULT_OPTIONS
-    """What the fields of the rows are called."""
     max_prompt_tokens: int = 0
     """The longest prompt that leaves room for an answer, once the model is known."""
 
     @property
     def format(self) -> None:
-        """The layout of the rows is told from them."""
         return
 
     @property

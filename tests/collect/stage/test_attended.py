@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 from plaudit.collect.client import LabelClient
 from plaudit.collect.progress import store_faults
 from plaudit.collect.store import open_store
+from tests.collect.stage.pipelines import PAIRS, write_collecting
 from tests.engine.toy_command import Command
 from tests.methods.iterative.answering import fuller, let_answer
-from tests.runs.pipeline.collected import PAIRS, write_collecting
 
 SERVED = re.compile(r"(http://127\.0\.0\.1:\d+): people answer here for project (\S+); the invite (\S+) lets")
 
@@ -34,8 +33,14 @@ def config(tmp_path: Path) -> Path:
     return write_collecting(tmp_path, pairs=PAIRS, below=rows, again=again)
 
 
-def test_people_answer_over_http_and_the_pipeline_goes_on(config: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_wait_and_people_then_answer_over_http(config: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
+    running = Command(["run", config, "--out", out, "--wait"])
+    served(running, 1)
+    running.send(signal.SIGINT)
+    done = running.wait()
+    assert done.code == 128 + signal.SIGINT
+    assert "the same command goes on from here" in done.err
     running = Command(["run", config, "--out", out, "--wait"])
     url, invite = served(running, 1)["pairs"]
     client = LabelClient(url)
@@ -53,20 +58,7 @@ def test_people_answer_over_http_and_the_pipeline_goes_on(config: Path, tmp_path
         assert store.read(store_faults) == []
 
 
-def test_ctrl_c_ends_the_wait_and_the_same_command_goes_on(config: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    running = Command(["run", config, "--out", out, "--wait"])
-    served(running, 1)
-    running.send(signal.SIGINT)
-    began = time.monotonic()
-    done = running.wait()
-    assert done.code == 128 + signal.SIGINT
-    assert time.monotonic() - began < 60
-    assert "the same command goes on from here" in done.err
-    let_answer(out / "labels.db", "pairs")
-    assert "in project again" in Command(["run", config, "--out", out]).wait().err
-
-
+@pytest.mark.slow
 def test_fresh_with_wait_begins_once(config: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     running = Command(

@@ -12,9 +12,9 @@ import pytest
 
 from plaudit.collect.progress import store_faults
 from plaudit.collect.store import open_store
+from tests.collect.stage import pipelines
+from tests.collect.stage.pipelines import PAIRS, write_collecting
 from tests.engine.toy_command import Command, plaudit
-from tests.runs.pipeline import collected
-from tests.runs.pipeline.collected import PAIRS, write_collecting
 
 Moment = Callable[[], bool]
 CROWD = {**PAIRS, "n": 70, "judges": "crowd", "overlap": 2, "max-tokens": 24}
@@ -36,7 +36,7 @@ def undisturbed(config: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def rows(out: Path) -> dict[str, bytes]:
-    return {name: collected.rows_of(out, name) for name in ("pairs", "rated")}
+    return {name: pipelines.rows_of(out, name) for name in ("pairs", "rated")}
 
 
 def exists(name: str) -> Callable[[Path], Moment]:

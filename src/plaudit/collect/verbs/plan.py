@@ -1,16 +1,22 @@
-"""What labels by people will cost: how many, by how many people, how long each takes, what an hour costs."""
+"""What labels by people will cost: how many, by how many people, how long each takes, what an hour costs.
+
+``plaudit plan labels`` tells it, and so does the dry run of a pipeline that asks people.
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.collect.kinds import KINDS
+from plaudit.cli.parser import Subparsers, integer, positive_integer, write_json
+from plaudit.collect.kinds import KINDS, USUAL
 from plaudit.errors import UserError
 
 if TYPE_CHECKING:
-    from plaudit.collect.timing import Timing
+    from plaudit.collect.progress import Timing
 
 SECONDS = {kind.name: kind.seconds for kind in KINDS.values()}
 """How long a label takes where nobody has measured: of a pair the five minutes that InstructGPT's comparisons
@@ -21,17 +27,9 @@ PAY = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabellingRequest:
-    """What is to be labelled, and by which rules.
-
-    Example: ``LabellingRequest(ask="pair", tasks=1000, overlap=2, most=4, seconds=300, pay=20)``
-    """
-
     ask: str
-    """The kind of task."""
     tasks: int
-    """How many tasks."""
     overlap: int = 1
-    """How many people label each."""
     most: int | None = None
     """Up to how many where they are divided; none: the overlap and two more."""
     seconds: float | None = None
@@ -39,18 +37,14 @@ class LabellingRequest:
     measured: int = 0
     """How many labels the seconds were measured on; 0 where they are assumed."""
     pay: float = PAY
-    """What an hour costs."""
     checks: float = 0.0
     """The share of what people answer that is gold or repeated, and makes no row."""
     qualify: int = 0
-    """How many items each person answers first."""
     people: int = 1
-    """How many people qualify."""
     missing: int | None = None
     """Labels that are still wanted, where some are there already; none: all of them."""
 
     def __post_init__(self) -> None:
-        """Refuse what costs nothing or without end."""
         conditions = {
             f"--tasks is at least 1, not {self.tasks}": self.tasks < 1,
             f"--overlap is at least 1, not {self.overlap}": self.overlap < 1,
@@ -79,11 +73,6 @@ class LabellingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabellingCost:
-    """What it comes to.
-
-    Example: ``labelling_cost(LabellingRequest(ask="pair", tasks=33_000)).hours == 2750``
-    """
-
     labels: int
     answers: int
     """All that people answer: checks and what qualifies them too."""
@@ -179,3 +168,67 @@ def request_of_timing(timing: Timing, *, seconds: float | None = None, pay: floa
 
 def labelling_to_dict(request: LabellingRequest, cost: LabellingCost) -> dict[str, Any]:
     return {"request": asdict(request), "cost": asdict(cost)}
+
+
+def add_parser(methods: Subparsers) -> None:
+    labels = methods.add_parser("labels", description="plan labels by people: hours and money")
+    add = labels.add_argument
+    add("--ask", choices=[*KINDS], default=USUAL, help=f"the kind of task (default: {USUAL})")
+    add("--tasks", type=positive_integer, metavar="N", help="how many; none: what is open in --store")
+    add("--overlap", type=positive_integer, default=1, metavar="K", help="people a task (default: 1)")
+    add("--most", type=positive_integer, metavar="K", help="where they are divided (default: overlap + 2)")
+    add("--seconds", type=float, metavar="S", help="for a label; none: measured in --store, or assumed")
+    add("--pay", type=float, metavar="P", help="an hour, in whatever money (default: 20)")
+    add("--checks", type=float, default=0.0, metavar="X", help="share of gold and repeated (default: 0)")
+    add("--qualify", type=integer, default=0, metavar="N", help="qualifying items of each (default: 0)")
+    add("--people", type=positive_integer, default=1, metavar="N", help="who qualify (default: 1)")
+    add("--store", metavar="FILE", help="a label store: its open tasks, and its median seconds")
+    add("--project", metavar="NAME", help="which one, where the store has several")
+    add("--json", type=Path, metavar="FILE", help="write the plan there")
+
+
+def run(args: argparse.Namespace) -> int:
+    request = _labels_of_store(args) if args.tasks is None else _labels_as_stated(args)
+    cost = labelling_cost(request)
+    for line in labelling_sentences(request, cost):
+        print(line)
+    if args.json is not None:
+        write_json(args.json, labelling_to_dict(request, cost))
+    return 0
+
+
+def _labels_as_stated(args: argparse.Namespace) -> LabellingRequest:
+    timing = None if args.store is None else _timing(args)
+    measured = None if timing is None or args.seconds is not None else timing.median_seconds
+    return LabellingRequest(
+        ask=args.ask if timing is None else timing.ask,
+        tasks=args.tasks,
+        overlap=args.overlap,
+        most=args.most,
+        seconds=args.seconds if measured is None else measured,
+        measured=timing.timed if timing is not None and measured is not None else 0,
+        pay=PAY if args.pay is None else args.pay,
+        checks=args.checks,
+        qualify=args.qualify,
+        people=args.people,
+    )
+
+
+def _labels_of_store(args: argparse.Namespace) -> LabellingRequest:
+    if args.store is None:
+        raise UserError("say how many with --tasks N, or name a label store with --store FILE")
+    timing = _timing(args)
+    if timing.open_tasks == 0:
+        raise UserError(f"{args.store}: no task is open, so nothing is left to plan; say --tasks N")
+    return request_of_timing(timing, seconds=args.seconds, pay=PAY if args.pay is None else args.pay)
+
+
+def _timing(args: argparse.Namespace) -> Timing:
+    from plaudit.collect.verbs.store import opened, project_name
+    from plaudit.collect.waiting import refuse_without_database
+
+    refuse_without_database()
+    from plaudit.collect.progress import project_timing
+
+    with opened(args) as store:
+        return project_timing(store, project_name(store, args.project))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.errors import UserError
+from plaudit.feedback.attack_page import attack_sentences
 from plaudit.feedback.attacks.archive import read_archive
 from plaudit.feedback.attacks.summary import read_attack
 from plaudit.runs.pipeline.read import read_pipeline
@@ -55,7 +56,7 @@ def test_a_stage_attacks_once_and_its_figures_stand_on_the_page(tmp_path, monkey
     lines = list(dry_run(read_pipeline(written(STAGES)), Path("run"), StageSelection()))
     assert "kept" in lines[2]
     data = read_pipeline_folder(Path("run"))
-    assert data.stages[2].attack == found
+    assert data.stages[2].findings["attacks"].sentences == attack_sentences(found)
     page = write_report(Path("run")).read_text("utf-8")
     assert "base falls for" in page
     assert "Harmless prompts that are refused, by what they look like" in page

@@ -7,41 +7,50 @@ be made again from it. People are waited for by an error (`WaitingError`); simul
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from plaudit.collect.project import Project, read_project
-from plaudit.collect.waiting import refuse_without_database
+from plaudit.collect.verbs.plan import LabellingRequest, labelling_cost, labelling_sentences
+from plaudit.collect.waiting import Wait, refuse_without_database
+from plaudit.data.files import raw_rows
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.errors import UserError
-from plaudit.lab.world.annotators import POOLS
+from plaudit.files import atomic
 from plaudit.rollouts.sampler import SamplingSettings
-from plaudit.runs.pipeline.drawing import Draw, draw_tasks
-from plaudit.runs.pipeline.simulated import let_pool_answer
+from plaudit.runs import PipelineFolder, StageKind, StageResult, command_line
+from plaudit.wings import everything, load, offered
 
 if TYPE_CHECKING:
     from plaudit.collect.asking import People
     from plaudit.collect.export import Snapshot
     from plaudit.collect.intake import Known
+    from plaudit.collect.progress import Timing
+    from plaudit.collect.store import LabelStore
+    from plaudit.runs import PipelineContext, Stage
 
 PEOPLE = "people"
 """The word for people, who are waited for."""
 JudgedKind = Literal["pair", "rank", "rate"]
 """The kinds of task that judge answers."""
-_ACTOR = "plaudit"
+INVITES_FOLDER = "invites"
+"""In the folder of a pipeline: the invites by which simulated people come into its label store."""
+LOOK_SECONDS = 2.0
+"""Seconds between two looks at what was answered meanwhile."""
+INVITED = 50
+"""How many people an invite lets in."""
+_ACTOR, _INVITE_DAYS = "plaudit", 365
 _ANSWERS = {"pair": (2, 2, 2), "rank": (3, 4, 9), "rate": (1, 1, 9)}
 """How many answers a task of each kind has: at least, where nothing is said, and at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectSettings:
-    """Labels of people, or of simulated people, on answers.
-
-    Example: ``CollectSettings(model=Path("sft"), prompts=Path("prompts.jsonl"), n=500, judges=("people",))``
-    """
+    """Labels of people, or of simulated people, on answers."""
 
     model: Path | None = None
     """The policy that draws the answers."""
@@ -84,8 +93,9 @@ class CollectSettings:
             )
         if (self.model is None) != (self.prompts is None):
             raise UserError("a model answers prompts: give model and prompts together")
-        if len(self.judges) != 1 or self.judges[0] not in (PEOPLE, *POOLS):
-            raise UserError(f"judges {', '.join(self.judges)}: give one word of {PEOPLE}, {', '.join(POOLS)}")
+        known = (PEOPLE, *_pools())
+        if len(self.judges) != 1 or self.judges[0] not in known:
+            raise UserError(f"judges {', '.join(self.judges)}: give one word of {', '.join(known)}")
         if self.n is not None and self.n < 1:
             raise UserError(f"n must be at least 1, not {self.n}")
         if self.data is not None and self.answers is not None:
@@ -132,8 +142,6 @@ class CollectSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a stage collects."""
-
     name: str
     folder: Path
     store: str
@@ -146,8 +154,7 @@ class Place:
     """The hash of a file's or a folder's content."""
 
 
-def validate_collecting(settings: CollectSettings) -> None:
-    """Complain about what would fail whatever the stages above give."""
+def _check(settings: CollectSettings) -> None:
     refuse_without_database(*(() if settings.pool is None else ("starlette", "uvicorn")))
     settings.settings_of_project("stage")
 
@@ -174,7 +181,7 @@ def collect(settings: CollectSettings, place: Place) -> tuple[Snapshot, tuple[st
             bodies, notes = _bodies(settings, project, place)
             ids = people.ask(bodies, draw=draw)
         if settings.pool is not None and people.wait(ids) is not None:
-            let_pool_answer(store, project.name, settings.pool, seed=settings.seed, invites=place.invites)
+            _let_pool_answer(store, project.name, settings.pool, seed=settings.seed, invites=place.invites)
             _refuse_unanswered(people, ids, settings.pool)
         snapshot = people.export(ids, place.folder / "rows.jsonl")
     sentence = (
@@ -225,12 +232,13 @@ def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:
 def _bodies(
     settings: CollectSettings, project: Project, place: Place
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The tasks as the store has them, with notes."""
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     if settings.data is not None:
         return _bodies_of_rows(settings, project, place, options)
     assert settings.model is not None
     assert settings.prompts is not None
+    from plaudit.collect.drawing import Draw, draw_tasks
+
     draw = Draw(
         model=settings.model,
         prompts=settings.prompts,
@@ -276,6 +284,174 @@ def _refuse_unanswered(people: People, ids: Sequence[str], pool: str) -> None:
     wait = people.wait(ids)
     if wait is not None:
         raise UserError(
-            f"{wait.sentence}, and nobody of {pool} ({len(POOLS[pool]())} people) can give them: let fewer "
-            "judge each task (overlap), or look who was suspended (plaudit collect status)"
+            f"{wait.sentence}, and nobody of {pool} ({len(_pools()[pool]())} people) can give them: let "
+            "fewer judge each task (overlap), or look who was suspended (plaudit collect status)"
         )
+
+
+def _pools() -> Mapping[str, Callable[[], Sequence[object]]]:
+    """The pools of simulated people that some wing brings, by name; none where no wing does."""
+    pools = everything("offers").get("annotator_pools")
+    return {} if pools is None else load(pools)
+
+
+def _let_pool_answer(store: LabelStore, project: str, pool: str, *, seed: int, invites: Path) -> None:
+    """Let a pool answer until there is nothing left for it.
+
+    In the folder ``invites`` its invite is kept: by it the same people come back, wherever they were stopped.
+    """
+    # Here and not above: the server's packages are an extra, and other stages do not need them.
+    from plaudit.collect.app.server import serve_in_background
+
+    invite = _own_invite(store, project, pool, invites)
+    with serve_in_background(store) as server:
+        offered("annotate")(server.url, invite, pool, seed=seed)
+
+
+def _own_invite(store: LabelStore, project: str, pool: str, invites: Path) -> str:
+    """The invite of a pool to a project: the one that it came by before, or a new one."""
+    path = invites / f"{project}.{pool}"
+    if path.exists():
+        return path.read_text("utf-8").strip()
+    from plaudit.collect.people import make_invite
+
+    uses = len(_pools()[pool]())
+    secret = store.write(make_invite, project, uses=uses, days=_INVITE_DAYS, actor="plaudit")
+    atomic.make_folder(invites)
+    # Whoever reads a secret could answer as one of the pool.
+    invites.chmod(0o700)
+    atomic.write_text(path, f"{secret}\n")
+    return secret
+
+
+def store_of(folder: PipelineFolder, stage: Stage) -> str:
+    """The label store in which a stage asks people: the one that it names, or the pipeline's own."""
+    config = stage.config({})
+    # A loop that asks people has the store among the settings of the loop.
+    named = config.store if isinstance(config, CollectSettings) else config.loop.store
+    return str(folder.labels) if named is None else named
+
+
+def _labelling_lines(context: PipelineContext, stage: Stage) -> Iterator[str]:
+    """The hours and the money of labels by people; simulated ones cost nothing."""
+    settings: CollectSettings = context.config(stage)
+    if settings.pool is not None:
+        return
+    tasks = settings.n or _row_count(settings.prompts if settings.data is None else settings.data)
+    if not tasks:
+        yield "what its labels cost is known when the rows are there"
+        return
+    project = settings.settings_of_project(stage.name)
+    timing = _timing(store_of(context.folder, stage), project.name)
+    measured = None if timing is None else timing.median_seconds
+    request = LabellingRequest(
+        ask=project.ask,
+        tasks=tasks,
+        overlap=project.overlap,
+        most=project.limit,
+        seconds=measured,
+        measured=0 if timing is None or measured is None else timing.timed,
+        checks=(project.gold_share if project.gold_rows else 0.0) + project.repeat,
+        qualify=project.qualify_n,
+    )
+    yield from labelling_sentences(request, labelling_cost(request))
+    yield "other seconds, pay or people: plaudit plan labels"
+
+
+def _row_count(path: Path | None) -> int | None:
+    """How many rows a file has; None of what is not there yet, or is more than one file."""
+    return sum(1 for _ in raw_rows(path)) if path is not None and path.is_file() else None
+
+
+def _timing(address: str, project: str) -> Timing | None:
+    """What the project's people took so far; None where nobody has labelled in it."""
+    # An address of a server is not asked by a dry run: it need not be up.
+    if not Path(address).is_file():
+        return None
+    from plaudit.collect.progress import project_timing
+    from plaudit.collect.store import open_store
+
+    with closing(open_store(address)) as store:
+        return project_timing(store, project) if project in store.projects() else None
+
+
+def _collect(settings: CollectSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
+    place = Place(
+        name=stage.name,
+        folder=out,
+        store=store_of(context.folder, stage),
+        invites=context.folder.path / INVITES_FOLDER,
+        model="".join(map(context.display_name, stage.inputs.get("model", ()))),
+        hash_of=context.fingerprints.hash_of,
+    )
+    snapshot, sentences = collect(settings, place)
+    options = {"store": snapshot.store, "project": snapshot.project, "out": out / "rows.jsonl"}
+    command = command_line("plaudit collect export", **options, position=snapshot.seq)
+    return StageResult(sentences=sentences, command=command)
+
+
+@contextmanager
+def attending(folder: Path, say: Callable[[str], None]) -> Iterator[StoreAttendant]:
+    """An attendant of the pipeline in a folder; all its servers end with the block."""
+    with ExitStack() as stack:
+        yield StoreAttendant(PipelineFolder(path=folder), say, stack)
+
+
+class StoreAttendant:
+    def __init__(self, folder: PipelineFolder, say: Callable[[str], None], stack: ExitStack) -> None:
+        self._folder, self._say, self._stack = folder, say, stack
+        self._stores: dict[str, tuple[LabelStore, str]] = {}
+        self._invited: set[tuple[str, str]] = set()
+        self._waits: dict[str, list[tuple[People, Wait]]] = {}
+        self._looked = 0.0
+
+    def serve(self, stage: Stage, waits: Sequence[object]) -> None:
+        """Serve the store of a stage, if that is not done yet, and say where, with an invite."""
+        from plaudit.collect.app.server import serve_in_background
+        from plaudit.collect.asking import People
+        from plaudit.collect.people import make_invite
+        from plaudit.collect.store import open_store
+
+        missing = [wait for wait in waits if isinstance(wait, Wait)]
+        address = store_of(self._folder, stage)
+        if address not in self._stores:
+            store = self._stack.enter_context(closing(open_store(address)))
+            server = self._stack.enter_context(serve_in_background(store))
+            self._stores[address] = store, server.url
+        store, url = self._stores[address]
+        self._waits[stage.name] = [(People(store=store, project=wait.project), wait) for wait in missing]
+        for project in sorted({wait.project for wait in missing}):
+            # Once for a project: stages come back to wait, and an invite is a secret to be passed on once.
+            if (address, project) not in self._invited:
+                self._invited.add((address, project))
+                secret = store.write(make_invite, project, uses=INVITED, actor="plaudit")
+                self._say(
+                    f"{url}: people answer here for project {project}; the invite {secret} lets {INVITED} in"
+                )
+
+    def answered(self) -> list[str]:
+        now = time.monotonic()
+        # The loop asks all the time; the database is spared.
+        if now - self._looked < LOOK_SECONDS:
+            return []
+        self._looked = now
+        names = [
+            name
+            for name, waits in self._waits.items()
+            if all(people.wait(wait.tasks) is None for people, wait in waits)
+        ]
+        for name in names:
+            del self._waits[name]
+        return names
+
+
+COLLECT = StageKind(
+    name="collect",
+    produces="rows",
+    settings=CollectSettings,
+    accepts={"model": ("model",), "prompts": ("rows",), "data": ("rows",), "project": ()},
+    run=_collect,
+    check=_check,
+    cost=_labelling_lines,
+    resumes=True,
+)

@@ -1,0 +1,1 @@
+"""A wing of plaudit: thanks in demonstrations."""

@@ -1,0 +1,115 @@
+"""Stages of pipelines in which models judge rows, revise answers and attack policies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plaudit.feedback.attacking import AttackSettings
+from plaudit.feedback.judges.constitution import OURS
+from plaudit.feedback.judging import JudgeRowsSettings
+from plaudit.feedback.revising import ReviseSettings
+from plaudit.runs import StageKind, StageResult, command_line, options_of
+
+if TYPE_CHECKING:
+    from plaudit.runs import PipelineContext, Stage
+
+
+def _judge(settings: JudgeRowsSettings, out: Path, *_: object) -> StageResult:
+    from plaudit.feedback.row_judging import prepare_judging, write_judged_rows
+
+    ready = prepare_judging(settings)
+    print("\n".join((*ready.notes, ready.estimate())))
+    judged = ready.run()
+    write_judged_rows(judged, out / "rows.jsonl")
+    options = options_of(settings, "by", "data", "prompts")
+    source = settings.data or settings.prompts
+    command = command_line("plaudit judge", source, by=settings.by, **options, out=out / "rows.jsonl")
+    made = f"{len(judged.rows)} rows by {ready.judging.actor}"
+    sentences = (made, *ready.notes, *judged.sentences, *ready.end_notes)
+    return StageResult(sentences=sentences, command=command)
+
+
+def _revise(settings: ReviseSettings, out: Path, *_: object) -> StageResult:
+    """Rows of the kind that is not given lie beside those that are."""
+    from plaudit.feedback.revised_rows import (
+        RevisionFiles,
+        prepare_revising,
+        revision_figures,
+        write_revisions,
+    )
+
+    revising = prepare_revising(settings)
+    revisions = revising.run()
+    figures = revision_figures(revising, revisions, settings.marks)
+    write_revisions(revising, revisions, figures, RevisionFiles.in_folder(out, settings.give))
+    lines = [*revising.notes, *figures.lines()]
+    print("\n".join(lines))
+    options = options_of(settings, "data", "prompts", "give")
+    options["out" if settings.give == "demonstrations" else "pairs"] = out / "rows.jsonl"
+    command = command_line("plaudit revise", settings.data or settings.prompts, **options)
+    return StageResult(sentences=(*revising.notes, *figures.sentences), command=command)
+
+
+def _attack(settings: AttackSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
+    from plaudit.feedback.attack_page import attack_sentences
+    from plaudit.feedback.attack_run import attack, parties_of, read_attack_rows, write_attack_result
+
+    # A model on a server is called by its name there.
+    words = stage.inputs["targets"]
+    names = [word.rpartition("#")[2] if "://" in word else context.display_name(word) for word in words]
+    rows, parties = read_attack_rows(settings), parties_of(settings, names)
+    result = attack(settings, rows, parties, on_progress=print)
+    write_attack_result(result, out)
+    options = {**options_of(settings, "targets", "prompts"), "model": settings.targets}
+    prompts = () if settings.prompts is None else (settings.prompts,)
+    command = command_line("plaudit attack", *prompts, **options, out=out)
+    report = result.report
+    sentences = (" ".join(attack_sentences(report)), *report.missing, *report.notes)
+    return StageResult(sentences=sentences, command=command)
+
+
+def _check_attack(settings: AttackSettings) -> None:
+    from plaudit.feedback.attack_run import check_files
+
+    check_files(settings)
+
+
+_OURS = {"constitution": (OURS,)}
+JUDGE = StageKind(
+    name="judge",
+    produces="rows",
+    settings=JudgeRowsSettings,
+    accepts={
+        **{"by": ("reward",), "model": ("model",), "prompts": ("rows",), "data": ("rows",)},
+        **dict.fromkeys(("rubric", "constitution", "preamble", "calibrate"), ()),
+    },
+    run=_judge,
+    words=_OURS,
+    resumes=True,
+)
+REVISE = StageKind(
+    name="revise",
+    produces="rows",
+    settings=ReviseSettings,
+    accepts={
+        **{"model": ("model",), "prompts": ("rows",), "data": ("rows",)},
+        **dict.fromkeys(("by", "constitution", "marks"), ()),
+    },
+    run=_revise,
+    words=_OURS,
+)
+ATTACK = StageKind(
+    name="attack",
+    produces="evaluation",
+    settings=AttackSettings,
+    accepts={
+        **{"targets": ("model",), "prompts": ("rows",), "twins": ("rows",)},
+        **dict.fromkeys(("judge", "refusal"), ("reward",)),
+        **dict.fromkeys(("by", "templates", "constitution"), ()),
+    },
+    run=_attack,
+    weight=20,
+    check=_check_attack,
+    words=_OURS,
+)
