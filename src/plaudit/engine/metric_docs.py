@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
@@ -35,7 +35,7 @@ def metric_docs() -> Mapping[str, MetricDoc]:
     }
 
 
-def _as_on_held_out_rows(name: str, written: Mapping[str, dict[str, str]]) -> dict[str, str]:
+def _as_on_held_out_rows(name: str, written: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     what = f"{name} on the rows that are never trained: the same rows at every look."
     return {**written[name], "what": what}
 
