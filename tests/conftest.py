@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,9 +77,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark_slow_cases(items: list[pytest.Item], *, whole: bool) -> None:
-    """By the mark `cases`, which names no case that is not there where files are collected as a ``whole``."""
+    """By the mark `cases`, which names no case that is not there where files are collected as a ``whole``.
+
+    And by the mark `one_in`: of so many cases the first is quick.
+    """
     unknown: dict[str, set[str]] = {}
+    places: Counter[str] = Counter()
     for item in items:
+        sampled = item.get_closest_marker("one_in")
+        if sampled is not None:
+            test = item.nodeid.partition("[")[0]
+            if places[test] % sampled.args[0]:
+                item.add_marker(pytest.mark.slow)
+            places[test] += 1
         mark = item.get_closest_marker("cases")
         if mark is None:
             continue

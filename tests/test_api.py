@@ -80,6 +80,7 @@ def test_a_loss_of_ones_own_is_trained(given: Any, tmp_path: Path) -> None:
     assert isinstance(model.policy, plaudit.Policy)
 
 
+@pytest.mark.slow
 def test_an_algorithm_in_a_file_and_groups_as_dicts_and_records(given: Any, tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
     own.write_text(
@@ -105,6 +106,7 @@ def test_records_are_rows_and_lie_beside_the_run(given: Any, tmp_path: Path) -> 
     assert found.pairs == len(PAIRS)
 
 
+@pytest.mark.slow
 def test_policies_are_compared_by_names_of_ones_choice(base: Path) -> None:
     found = plaudit.evaluate(
         {"one": base, "two": base}, data=PAIRS, judges=["length:1-20"], n=2, max_tokens=4, bootstrap=20
@@ -168,6 +170,7 @@ def ends_well(answer: str, prompt: object) -> float:
     return float(len(answer))
 
 
+@pytest.mark.slow
 def test_a_reward_is_a_function_an_object_or_a_run(given: Any, tmp_path: Path) -> None:
     short = {**given, "group_size": 2, "draw": {"max_tokens": 4}, "check": False}
     run = plaudit.train("grpo", out=tmp_path / "grpo", reward=ends_well, **short)
@@ -239,6 +242,7 @@ def test_a_function_of_another_process_is_asked_for_again() -> None:
         plaudit.resolve_reward(word[:-1] + ("1" if word.endswith("0") else "0"))
 
 
+@pytest.mark.slow
 def test_a_model_in_memory_is_trained_and_talks(base: Path, given: Any, tmp_path: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(base)
     tokenizer = AutoTokenizer.from_pretrained(base)

@@ -30,6 +30,7 @@ def test_by_hand():
     same(leave_one_out(reward_N, group_N), [-3, -1.5, 4.5, -10, 10])
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(rows=st.integers(1, 30), seed=st.integers(0, 2**16), scale=st.sampled_from([1e-3, 1.0, 1e4]))
 def test_plain_python_agrees(rows, seed, scale):

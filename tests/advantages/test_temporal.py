@@ -41,6 +41,7 @@ def test_gae_by_hand():
     assert reward_to_go(told[0], mask_NT, gamma=0.5).tolist() == [[5, 0, 8]]
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(
     rows=st.integers(1, 5),

@@ -84,6 +84,7 @@ def targets(body: dict[str, Any], _: int) -> tuple[int, bytes]:
     return chat(granting(asked[0]))
 
 
+@pytest.mark.slow
 def test_success_stands_by_category_beside_refusals_and_what_worked_is_asked_of_the_next(capsys, folder):
     words = ("red-team.jsonl", "--model", BASE, "--twins", "twins.jsonl", *WORLD, "--archive", "found.jsonl")
     text = run(capsys, *words, "--out", "first")
@@ -192,6 +193,7 @@ def test_a_run_that_is_killed_asks_nothing_twice(capsys, folder):
         assert server.counts.to_json()["requests"] == counts["requests"]
 
 
+@pytest.mark.slow
 def test_an_estimate_asks_nothing_and_a_cap_stops_and_goes_on(capsys, folder):
     with MindServer([Mind(name="dear", price="10/30")]) as server:
         judge = f"openai:{server.url}#dear"

@@ -79,6 +79,7 @@ def test_two_models_each_remember_their_own_words(models, chat):
     assert lines == expected
 
 
+@pytest.mark.slow
 def test_new_forgets_everything_and_undo_the_last_question(models, chat):
     asked = ("--model", models[0])
     alone = answer(models[0], user_turn("w8"), seed=1).text
@@ -198,6 +199,7 @@ class Terminal:
         os.close(self._ours)
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(tmp_path):
     folder = write_talker(tmp_path, endless=True)
     asked = ("--model", str(folder), "--temperature", "0", "--max-tokens", "900000")

@@ -82,6 +82,7 @@ def test_pairs_become_rows_with_the_chance_of_what_is_chosen(capsys, folder, ser
 STORED = ("--out", "ai.jsonl", "--store", "labels.db", "--price", "10/30")
 
 
+@pytest.mark.slow
 def test_judgements_are_events_once_for_each_judge_and_version_with_all_that_they_hang_on(
     capsys, folder, server
 ):
@@ -103,6 +104,7 @@ def test_judgements_are_events_once_for_each_judge_and_version_with_all_that_the
     assert first["price"] > 0
 
 
+@pytest.mark.slow
 def test_labels_of_models_are_exported_by_name_and_never_mix_with_peoples(capsys, folder, server):
     run(capsys, "pairs.jsonl", "--by", by(server, "shy"), *STORED)
     mine = len(comparisons("ai.jsonl"))
@@ -115,6 +117,7 @@ def test_labels_of_models_are_exported_by_name_and_never_mix_with_peoples(capsys
     assert both.rows == mine + len(comparisons("ai.jsonl"))
 
 
+@pytest.mark.slow
 def test_the_rows_of_the_store_are_those_that_are_written_without_one(capsys, folder, server):
     run(capsys, "pairs.jsonl", "--by", by(server), "--out", "plain.jsonl")
     run(capsys, "pairs.jsonl", "--by", by(server), "--out", "stored.jsonl", "--store", "labels.db")
@@ -151,6 +154,7 @@ def test_an_estimate_asks_nothing_and_a_cap_stops_with_what_to_do(capsys, folder
     assert server.counts.to_json()["replied_twice"] == 0
 
 
+@pytest.mark.slow
 def test_answers_of_a_model_are_judged_and_answers_alone_get_points(capsys, folder, server):
     main(["world", "make", "prompts", "--n", "12", "--out", "prompts.jsonl"])
     main(["world", "make", "demonstrations", "--n", "12", "--out", "demos.jsonl"])
@@ -179,6 +183,7 @@ def test_answers_of_a_model_are_judged_and_answers_alone_get_points(capsys, fold
     assert str(ratings[0].annotator).startswith("world@points-1-")
 
 
+@pytest.mark.slow
 def test_a_card_says_what_a_judge_is_worth_and_scales_its_chances(capsys, folder, server):
     main(["world", "make", "comparisons", "--n", "200", "--annotators", "experts", "--out", "people.jsonl"])
     capsys.readouterr()
@@ -248,6 +253,7 @@ def test_what_cannot_be_judged_is_refused_before_anything_is_asked(capsys, folde
     assert server.counts.requests == 0
 
 
+@pytest.mark.slow
 def test_a_rule_and_a_jury_judge_as_models_do(capsys, folder, server):
     text = run(capsys, "pairs.jsonl", "--by", "length:1-8", "--out", "rule.jsonl")
     assert "rows by length:1-8" in text

@@ -78,6 +78,7 @@ def bare(folder: Path, facts: dict[str, Any]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -116,6 +117,7 @@ def test_the_arithmetic_of_dpo_is_that_of_the_run(tmp_path, toy):
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -140,6 +142,7 @@ def test_the_arithmetic_of_ppo_is_that_of_the_run(tmp_path, toy, more):
     assert plan["answers"] >= 3 * sum(one.values["rows"] for one in first)
 
 
+@pytest.mark.slow
 def test_weights_and_adapters_are_counted_as_they_are(tmp_path, toy):
     real = load_model(toy.model, dtype=torch.float32, device=torch.device("cpu"))
     words = ("sft", "--model", toy.model, "--data", toy.data, *QUIET, "--no-measure")
@@ -161,6 +164,7 @@ def test_weights_and_adapters_are_counted_as_they_are(tmp_path, toy):
     assert line(momentum, "optimiser") == line(momentum, "weights")
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "more",
     [(), ("--lora.rank", "4"), ("--lora.rank", "4", "--lora.base", "4bit"), ("--optimizer.name", "sgd")],
@@ -227,6 +231,7 @@ def test_7b_does_not_fit_into_4_gib_whatever_is_set(tmp_path, toy, capsys):
     assert "nothing that can be set makes it fit into 4.00 GiB" in said
 
 
+@pytest.mark.slow
 def test_less_memory_is_offered_by_single_changes_first(tmp_path, toy):
     words = ("sft", "--model", toy.model, "--data", toy.data, *QUIET, "--no-measure", "--on", "cuda")
     tight = planned(tmp_path, *words, "--machine-memory", "2GiB")["peak_bytes"] - 1

@@ -55,6 +55,7 @@ def lines(path: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_answers_of_rows_become_demonstrations_pairs_steps_and_figures(capsys, folder, server):
     where = ("--out", "rows.jsonl", "--pairs", "p.jsonl", "--steps", "s.jsonl", "--figures", "f.json")
     asked = (

@@ -47,6 +47,7 @@ def test_three_answers_are_numbered_and_cut_ones_marked(models, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_an_answer_that_ended_by_itself_is_not_marked(models, capsys):
     text = said(capsys, "--model", models[0], "--prompt", "w8", "--max-tokens", "120", "--n", "40")
     answers = text.splitlines()[1:-1]
@@ -106,6 +107,7 @@ def test_fields_of_other_names_are_asked_under_ours(models, capsys, tmp_path, mo
     assert text.splitlines()[0] == "> w7"
 
 
+@pytest.mark.slow
 def test_what_is_written_is_what_was_said(models, tmp_path, capsys):
     out = tmp_path / "answers.jsonl"
     asked = ("--prompt", "w7", "--prompt", "w9", "--n", "2", "--seed", "3", "--max-tokens", "60")
@@ -184,6 +186,7 @@ def test_a_bad_prompt_among_rows_is_named_before_any_answer(models, capsys, tmp_
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_every_way_to_leave_tokens_out_reaches_the_sampler(models, capsys):
     asked = ("--model", models[0], "--prompt", "w7", "--max-tokens", "30", "--n", "6", "--seed", "4")
     ways: tuple[tuple[tuple[str, ...], dict[str, object]], ...] = (

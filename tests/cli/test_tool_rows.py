@@ -65,6 +65,7 @@ def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
 
 
+@pytest.mark.slow
 def test_a_supervised_run_trains_the_turns_of_the_assistant(home: Path, capsys) -> None:
     command = ["train", "sft", "--model", "base", "--data", "sft.jsonl", "--out", "sft"]
     assert main([*command, "--steps", "2", *ON_CPU]) == 0
@@ -79,6 +80,7 @@ def test_a_supervised_run_trains_the_turns_of_the_assistant(home: Path, capsys) 
         assert "euros" not in call
 
 
+@pytest.mark.slow
 def test_pairs_with_tools_train_a_policy_and_a_reward(home: Path, capsys) -> None:
     for method in ("dpo", "reward"):
         command = ["train", method, "--model", "base", "--data", "pairs.jsonl", "--out", method]
@@ -87,6 +89,7 @@ def test_pairs_with_tools_train_a_policy_and_a_reward(home: Path, capsys) -> Non
     assert main(["eval", "reward", "reward", "--data", "pairs.jsonl", "--out", "evaluated"]) == 0
 
 
+@pytest.mark.slow
 def test_a_policy_is_asked_with_its_tools_and_its_reward_sees_the_calls(home: Path, capsys) -> None:
     (home / "own.py").write_text(REWARD, encoding="utf-8")
     command = ["train", "grpo", "--model", "base", "--prompts", "asked.jsonl", "--reward", "own.py:called"]
@@ -120,6 +123,7 @@ def test_answers_are_drawn_with_the_tools_in_view(home: Path, capsys, monkeypatc
     assert json.dumps(TOOL) in asked[-1]
 
 
+@pytest.mark.slow
 def test_rows_are_looked_at_checked_and_written(home: Path, capsys) -> None:
     assert main(["data", "inspect", "sft.jsonl"]) == 0
     assert 'assistant: fruit_price({"fruit": "fig", "n": 0})' in capsys.readouterr().out

@@ -68,6 +68,7 @@ def test_the_help_of_an_algorithm_says_what_it_minimises_and_where_it_is_from(
         assert option in text
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", POLICY_ALGORITHMS)
 def test_the_help_of_a_policy_algorithm_shows_its_settings(
     capsys: pytest.CaptureFixture[str], name: str

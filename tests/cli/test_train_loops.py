@@ -58,6 +58,7 @@ def test_the_long_help_has_every_setting(capsys: pytest.CaptureFixture[str], nam
         assert option in text
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ITERATIVE_ALGORITHMS)
 def test_a_printed_config_reads_back_the_same(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str

@@ -153,6 +153,7 @@ def test_every_address_of_the_app_has_an_expectation(town: Town) -> None:
     assert found == set(NEEDED)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("address", NEEDED)
 def test_every_address_lets_in_whom_it_should_and_nobody_else(town: Town, address: str) -> None:
     needed = NEEDED[address]
@@ -189,6 +190,7 @@ CHANGES = [address for address in NEEDED if address.startswith("POST") and PREFI
 READS = [address for address in NEEDED if address.startswith("GET") and PREFIX not in address]
 
 
+@pytest.mark.one_in(29)
 @pytest.mark.parametrize("address", CHANGES)
 @pytest.mark.parametrize(
     "headers",
@@ -225,6 +227,7 @@ def test_a_form_without_its_token_changes_nothing(town: Town, address: str) -> N
     assert town.store.position() == before
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("address", READS)
 def test_reading_changes_nothing(town: Town, address: str) -> None:
     _, path = address_of(address)
@@ -247,6 +250,7 @@ def test_a_cookie_opens_nothing_of_the_api(town: Town) -> None:
             assert owner.send(method, path, b"{}").status == 401, address
 
 
+@pytest.mark.slow
 def test_every_page_of_somebody_signed_in_offers_to_sign_out(town: Town) -> None:
     for address in READS:
         for role in ROLES:
@@ -255,6 +259,7 @@ def test_every_page_of_somebody_signed_in_offers_to_sign_out(town: Town) -> None
                 assert any(form.action == "/sign-out" for form in forms_of(reply.text)), (address, role)
 
 
+@pytest.mark.slow
 def test_the_app_answers_to_its_own_names_alone(town: Town) -> None:
     """A page elsewhere may make its name lead to this machine, and read what comes back as its own."""
     port = town.visitor(None).port

@@ -124,6 +124,7 @@ def test_closed_decided_and_divided_tasks_are_waited_for_no_more(
     assert missing(people, ids) == 0
 
 
+@pytest.mark.one_in(2)
 def test_people_are_a_judge_whose_verdicts_take_days(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where, tasks=0)
     judge = judge_named("people", JudgeSettings(people=people_of(desk)))

@@ -139,6 +139,7 @@ def test_what_may_be_given(
     assert (select_task([candidate(**task)], somebody, project) is not None) == expected
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(
     ("person", "task", "settings", "expected"), [row[1:] for row in FITS], ids=[row[0] for row in FITS]
 )
@@ -248,6 +249,7 @@ def test_a_key_of_an_answer_asks_for_no_task(make_desk: MakeDesk, tmp_path: Path
             desk.store.write(submit_answer, "p", one, lease.assignment, key, {"strength": 1})
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("word", ["", "w\0", "\ud800", "w1'--", "w" * 10_000, "nobody's"])
 def test_what_can_be_no_id_is_not_there(make_desk: MakeDesk, where: str | Path, word: str) -> None:
     desk = make_desk(where, tasks=1)
@@ -336,6 +338,7 @@ def steps_of_next(desk: Desk, person: str, times: int) -> list[int]:
     return taken
 
 
+@pytest.mark.slow
 def test_next_takes_no_more_steps_of_many_tasks_than_of_few(make_desk: MakeDesk, tmp_path: Path) -> None:
     """Also where a share of gold is set and there is none, and where most tasks do not suit the person."""
     most = list[int]()
@@ -351,6 +354,7 @@ def test_next_takes_no_more_steps_of_many_tasks_than_of_few(make_desk: MakeDesk,
     assert most[1] < 1.3 * most[0], most
 
 
+@pytest.mark.slow
 def test_next_takes_no_more_steps_of_somebody_who_labelled_much(make_desk: MakeDesk, tmp_path: Path) -> None:
     """What was labelled once stays open for a second label: it must not all be passed by each time."""
     desk = make_desk(tmp_path / "labels.db", tasks=450, overlap=2, gold_share=0.0)

@@ -146,6 +146,7 @@ def test_what_is_left_out_is_said_with_its_reason_and_its_option(run: Run) -> No
     assert f"{12 + items} rows" in sound(run, "export", "--out", "all.jsonl", "--items")
 
 
+@pytest.mark.slow
 def test_the_same_position_and_a_restored_backup_give_the_same_bytes(labelled: Run) -> None:
     said = sound(labelled, "backup", "copy.db")
     assert "copy.db: a copy of labels.db" in said
@@ -165,6 +166,7 @@ def test_the_same_position_and_a_restored_backup_give_the_same_bytes(labelled: R
     assert "there is a file already" in refused(labelled, "backup", "copy.db")
 
 
+@pytest.mark.slow
 def test_everything_works_on_postgresql(run: Run, cluster: Cluster) -> None:
     where = cluster.database()
     for words in (["project", "p.yaml"], ["add", "pairs.jsonl"]):
@@ -374,6 +376,7 @@ def test_the_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("package", "verb", "extra"),
     [("sqlalchemy", "status", "collect"), ("uvicorn", "serve", "collect"), ("starlette", "serve", "collect")],
@@ -421,6 +424,7 @@ def send(url: str, content: dict[str, Any] | None = None, token: str = "") -> di
         return json.load(reply)
 
 
+@pytest.mark.slow
 def test_people_answer_at_the_address_that_serve_prints(
     run: Run, served: tuple[str, subprocess.Popen[str]]
 ) -> None:

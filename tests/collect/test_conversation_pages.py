@@ -163,6 +163,7 @@ def streamer(store: LabelStore, url: str, person: str) -> Callable[[str, str], d
     return say
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["turn", "stream"])
 def test_a_slow_model_holds_up_nobody_else(make_desk: MakeDesk, tmp_path: Path, by: str) -> None:
     """More people wait for the model than usual requests have threads, and a page comes at once."""

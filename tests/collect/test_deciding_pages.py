@@ -260,6 +260,7 @@ def test_the_report_cards_of_many_people_come_in_pages(office: Office) -> None:
     assert listed == [f"a{n}" for n in range(120)]
 
 
+@pytest.mark.slow
 def test_while_a_report_is_computed_the_page_says_so_and_then_has_it(office: Office) -> None:
     office.divide()
     page = office.reviewer.get("/manage/quality").text

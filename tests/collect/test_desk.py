@@ -227,6 +227,7 @@ def test_wrong_labels_are_refused_by_field_and_change_nothing(tmp_path: Path, ma
     assert desk.store.position() == before
 
 
+@pytest.mark.slow
 def test_gold_comes_in_its_share_and_never_counts(tmp_path: Path, make_desk: MakeDesk) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=150, gold_rows="gold.jsonl", gold_share=0.3)
     desk.store.write(
@@ -241,6 +242,7 @@ def test_gold_comes_in_its_share_and_never_counts(tmp_path: Path, make_desk: Mak
     assert desk.store.read(store_faults) == []
 
 
+@pytest.mark.slow
 def test_a_repeated_item_comes_after_fifty_answers_in_the_other_order(
     tmp_path: Path, make_desk: MakeDesk
 ) -> None:

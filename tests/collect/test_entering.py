@@ -61,6 +61,7 @@ def joined(desk: desks.Desk, name: str = "Ada", role: str = "annotator") -> Brow
     return browser
 
 
+@pytest.mark.slow
 def test_an_invite_a_password_and_the_way_back(desk: desks.Desk) -> None:
     browser = joined(desk)
     assert "Ada" in browser.get("/account").text
@@ -105,6 +106,7 @@ def test_a_form_without_its_token_shows_what_was_filled_in_and_changes_nothing(d
     assert browser.post("/enter", project="p", name="Ada", password="another good one").status_code == 403
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "headers",
     [
@@ -150,6 +152,7 @@ def test_the_link_of_one_person_works_once(desk: desks.Desk) -> None:
     assert browser.get("/enter").status_code == 403
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "onward",
     ["//elsewhere.example", "///elsewhere.example", "https://elsewhere.example", "/\\elsewhere", "x"],

@@ -216,6 +216,7 @@ def read(rows: Path) -> list[Record]:
     return [replace(record, origin="") for record in read_records(rows).records]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("kind", "body", "what", "settings", "expected"), KINDS, ids=[k[0] for k in KINDS])
 def test_every_kind_becomes_rows_that_read_back(
     make_desk: MakeDesk,
@@ -239,6 +240,7 @@ def test_every_kind_becomes_rows_that_read_back(
     assert desk.store.read(store_faults) == []
 
 
+@pytest.mark.slow
 def test_what_says_nothing_of_the_answers_is_counted_and_no_row(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=2)
     (person,) = desk.people(1)
@@ -320,6 +322,7 @@ FILTERS: list[tuple[str, dict[str, Any], int, dict[str, int]]] = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("filters", "rows", "left_out"), [row[1:] for row in FILTERS], ids=[row[0] for row in FILTERS]
 )
@@ -390,6 +393,7 @@ def test_the_same_position_and_filters_are_the_same_bytes_and_remembered_once(
     assert desk.store.read(store_faults) == []
 
 
+@pytest.mark.one_in(2)
 def test_an_export_at_a_position_is_the_one_that_was_made_then(
     make_desk: MakeDesk, where: str | Path, tmp_path: Path
 ) -> None:

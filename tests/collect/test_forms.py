@@ -149,6 +149,7 @@ def said(label: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", LABELS)
 @given(data=st.data())
 def test_every_label_that_is_taken_survives_the_form(kind: str, data: st.DataObject) -> None:
@@ -169,6 +170,7 @@ def test_every_label_that_is_taken_survives_the_form(kind: str, data: st.DataObj
         assert check_label(again, body(kind), project(kind)) == said(label)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", LABELS)
 @given(
     form=st.dictionaries(

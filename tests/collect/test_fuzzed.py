@@ -177,6 +177,7 @@ def written(pairs: Iterable[tuple[str, str]]) -> str:
     return "&".join(f"{escaped(name)}={escaped(value)}" for name, value in pairs)
 
 
+@pytest.mark.slow
 def test_no_request_to_a_page_is_a_fault_of_the_server(tmp_path: Path) -> None:
     with office(tmp_path, "pair", tasks=6, overlap=2) as place, Wire(place.url) as wire:
         who, names = Everybody(place.desk, place.url), field_names()
@@ -199,6 +200,7 @@ def test_no_request_to_a_page_is_a_fault_of_the_server(tmp_path: Path) -> None:
         assert place.store.read(store_faults) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", KINDS)
 def test_no_form_is_a_fault_of_the_server(tmp_path: Path, ask: str) -> None:
     """The app's own forms, with some of their fields left out, doubled, or filled in with nonsense."""
@@ -227,6 +229,7 @@ def test_no_form_is_a_fault_of_the_server(tmp_path: Path, ask: str) -> None:
         assert place.store.read(store_faults) == []
 
 
+@pytest.mark.slow
 def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", overlap=3)
     desk.store.write(add_tasks, "p", [pair_body(9, gold={"better": 0})], actor="o1")

@@ -450,6 +450,7 @@ def run(machine: type[History], examples: int, steps: int) -> None:
     run_state_machine_as_test(machine, settings=chosen)
 
 
+@pytest.mark.slow
 def test_any_history_keeps_the_rules() -> None:
     run(History, examples=25, steps=30)
 

@@ -181,6 +181,7 @@ def test_no_text_forges_an_event(api: Served) -> None:
     assert api.desk.store.read(store_faults) == []
 
 
+@pytest.mark.slow
 def test_nobody_is_there_by_default(tmp_path: Path) -> None:
     store = open_store(tmp_path / "labels.db", create=True)
     with serve_in_background(store) as server:

@@ -54,6 +54,7 @@ def test_every_reason_fault_and_notice_has_words(language: str) -> None:
     } <= known.keys()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", FILLED)
 def test_a_task_is_answered_by_its_form_alone(make_desk: MakeDesk, tmp_path: Path, kind: str) -> None:
     desk = desk_of(make_desk, tmp_path, kind)
@@ -195,6 +196,7 @@ def test_own_progress_is_shown(pairs: Desk) -> None:
     assert "1 left" in page.words
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seconds", ["", "soon", "-3", "nan", "1e999", "99999999"])
 def test_a_clock_that_jumps_keeps_no_answer_from_being_taken(pairs: Desk, seconds: str) -> None:
     browser = signed_in(pairs.store)
@@ -304,6 +306,7 @@ def test_markdown_is_shown_where_the_project_says_so(make_desk: MakeDesk, tmp_pa
     assert "<em>a</em> &lt;b&gt;x" in html
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("language", ["en", "de", "ar"])
 @pytest.mark.parametrize("kind", [*FILLED])
 def test_every_kind_is_there_in_every_language(
@@ -377,6 +380,7 @@ def test_a_page_left_open_over_night_is_shown_again_with_all_that_was_typed(pair
     assert [label["why"] for label in given_labels(pairs)] == ["Thought of all evening"]
 
 
+@pytest.mark.slow
 def test_a_double_click_is_one_answer(pairs: Desk) -> None:
     browser = signed_in(pairs.store)
     form = browser.get("/label").form()
@@ -449,6 +453,7 @@ def test_what_is_another_persons_is_refused_and_remembered(pairs: Desk) -> None:
     assert {event.actor for event in refused} == {bob.pseudonym}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "fields",
     [
@@ -470,6 +475,7 @@ def test_a_form_that_no_page_made_is_refused_in_words(pairs: Desk, fields: list[
         assert "<h1>" in page.html
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("before", ["x", "²", "9" * 30, "-1", "", "0"])
 def test_any_word_may_stand_behind_the_history(pairs: Desk, before: str) -> None:
     assert signed_in(pairs.store).get(f"/history?before={before}").status == 200

@@ -41,6 +41,7 @@ PATHS = (
 # Who may open what.
 
 
+@pytest.mark.slow
 def test_every_page_is_for_those_whose_scope_it_is(office: Office) -> None:
     (task, *_), person = office.divide(), office.annotator.pseudonym
     keep_report(office.store, quality_to_dict(a_report(office)))
@@ -122,6 +123,7 @@ def test_the_overview_counts_and_leads_to_what_waits(office: Office) -> None:
     assert "16 on the busiest day" in page
 
 
+@pytest.mark.one_in(2)
 def test_pages_of_managing_are_read_from_both_databases(where: str | Path) -> None:
     office = Office(where)
     try:
@@ -133,6 +135,7 @@ def test_pages_of_managing_are_read_from_both_databases(where: str | Path) -> No
         office.store.close()
 
 
+@pytest.mark.slow
 def test_an_empty_project_says_so(tmp_path: Path) -> None:
     office = Office(tmp_path / "labels.db")
     try:

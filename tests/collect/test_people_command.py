@@ -136,6 +136,7 @@ def test_suspending_wants_a_reason(run: Run) -> None:
     assert " suspended " in run("person", "Ada")
 
 
+@pytest.mark.slow
 def test_a_password_is_set_by_standard_input_and_a_usual_one_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

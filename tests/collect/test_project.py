@@ -200,6 +200,7 @@ def test_the_log_holds_every_setting_as_json():
 _WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5), st.integers(0, 3), st.booleans(), st.floats(0, 0.5), _WORDS)
 def test_any_project_comes_back_from_the_log(overlap, more, ties, share, question):
     project = Project(

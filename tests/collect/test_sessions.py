@@ -113,6 +113,7 @@ def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(
     assert find_session(desk.store, others.secret) is not None
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("end", ["revoke", "suspend", "erase", "password"])
 def test_what_takes_somebodys_access_ends_all_sessions(
     where: str | Path, make_desk: MakeDesk, end: str
@@ -133,6 +134,7 @@ def test_what_takes_somebodys_access_ends_all_sessions(
     assert find_session(desk.store, secret) is None
 
 
+@pytest.mark.slow
 def test_the_session_of_before_ends_when_the_same_browser_signs_in(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
@@ -179,6 +181,7 @@ def test_an_invite_is_looked_at_without_being_used(where: str | Path, make_desk:
         desk.store.read(look_at_invite, "i_wrong")
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("sqlite",))
 def test_ten_failures_of_a_name_stop_it_for_a_while_whether_or_not_somebody_has_it(
     where: str | Path, make_desk: MakeDesk
@@ -205,6 +208,7 @@ def test_ten_failures_of_a_name_stop_it_for_a_while_whether_or_not_somebody_has_
     assert "Nobody" not in "".join(f"{event}" for event in desk.store.events())
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("sqlite",))
 def test_signing_in_ends_the_counting_of_the_persons_failures(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where)
@@ -230,6 +234,7 @@ def test_a_hundred_failures_of_a_project_stop_all_sign_ins_but_no_session(
     assert find_session(desk.store, secret) is not None
 
 
+@pytest.mark.slow
 def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_too(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
@@ -242,6 +247,7 @@ def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_to
     assert desk.store.read(store_faults) == []
 
 
+@pytest.mark.slow
 def test_changing_a_password_wants_the_old_one_and_counts_its_failures(
     where: str | Path, make_desk: MakeDesk
 ) -> None:

@@ -153,6 +153,7 @@ def given_another_password(served: Served, pseudonym: str) -> None:
     change_password(served.store, "p", pseudonym, PASSWORD, "another good password")
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("happens", [erased, suspended, revoked, given_another_password])
 def test_what_takes_somebodys_access_shuts_their_pages(
     served: Served, happens: Callable[[Served, str], None]
@@ -187,6 +188,7 @@ def test_people_see_and_end_their_own_sessions_alone(served: Served) -> None:
     assert not is_in(ada)
 
 
+@pytest.mark.slow
 def test_signing_in_is_refused_in_the_same_words_whoever_it_was(served: Served) -> None:
     served.joined()
     replies = []

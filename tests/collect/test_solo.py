@@ -91,6 +91,7 @@ def test_labels_become_rows_and_the_next_start_goes_on(pairs: Path) -> None:
     assert len(read_records(pairs / "labels.jsonl").records) == 3
 
 
+@pytest.mark.slow
 def test_nothing_labelled_writes_nothing(pairs: Path) -> None:
     with labelling(pairs, "pairs.jsonl", "--out", "labels.jsonl") as (_, running):
         running.send_signal(signal.SIGINT)
@@ -99,6 +100,7 @@ def test_nothing_labelled_writes_nothing(pairs: Path) -> None:
     assert not (pairs / "labels.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_nobody_else_comes_in(pairs: Path) -> None:
     with (
         labelling(pairs, "pairs.jsonl", "--out", "labels.jsonl") as (browser, _),
@@ -108,6 +110,7 @@ def test_nobody_else_comes_in(pairs: Path) -> None:
         assert other.get("/label", headers={"Host": "attacker.example"}).status_code == 421
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "field"),
     [([RANKED], "Name a bird"), ([{"prompt": "Say hello."}], "Say hello")],
@@ -175,6 +178,7 @@ def test_what_cannot_be_is_refused_in_words(
     assert not [*pairs.glob("l.*")]
 
 
+@pytest.mark.slow
 def test_a_store_of_a_team_and_another_kind_are_refused(
     pairs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

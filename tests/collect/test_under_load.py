@@ -21,6 +21,7 @@ from tests.collect.desks import Cluster
 SHORT = Load(people=20, labels=600, overlap=3, most_seconds=240)
 
 
+@pytest.mark.slow
 def test_a_short_load_loses_nothing_and_is_told_in_figures(tmp_path: Path) -> None:
     observed = load_store(str(tmp_path / "labels.db"), SHORT)
     assert len(observed.receipts) == SHORT.labels
@@ -58,6 +59,7 @@ def test_fifty_kills(tmp_path: Path) -> None:
     assert len(load_under_kills(str(tmp_path / "labels.db"), load, 50).receipts) == 9_000
 
 
+@pytest.mark.slow
 def test_a_lost_label_and_a_wrong_receipt_are_found(tmp_path: Path) -> None:
     """What the kills are judged by sees a loss."""
     where = str(tmp_path / "labels.db")

@@ -21,6 +21,7 @@ def peak_of(source, limit):
         tracemalloc.stop()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("end", ["jsonl", "csv"])
 def test_twenty_megabytes_need_less_than_one(tmp_path, end):
     source = tmp_path / f"rows.{end}"

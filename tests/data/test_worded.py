@@ -106,6 +106,7 @@ CUNNING = st.lists(
 ).map("".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(CUNNING, CUNNING, CUNNING)
 def test_no_answer_closes_its_quotation_or_ends_the_turn(question, first, second):

@@ -157,6 +157,7 @@ def test_plaudit_rows_come_back_exactly(folder, records, end):
     assert read_records(written.path).records == tuple(records)
 
 
+@pytest.mark.slow
 @given(
     st.one_of(
         *(
@@ -203,6 +204,7 @@ def test_calls_come_back_exactly_from_parquet(folder, talks):
         assert tuple(back) == records
 
 
+@pytest.mark.slow
 @given(
     comparisons().filter(lambda pair: pair.probability is None or pair.probability > 0.5)
     | demonstrations()

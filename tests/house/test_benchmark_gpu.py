@@ -77,6 +77,7 @@ def test_the_machine_has_ceilings(run: Run, device: str):
     assert number(figures["memory read and written"]) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_new_lengths_are_timed_beside_the_same_rows(run: Run, device: str):
     figures = run("cliff", device=device)
@@ -85,6 +86,7 @@ def test_new_lengths_are_timed_beside_the_same_rows(run: Run, device: str):
     assert min(number(figures["a step on new rows"]), number(figures["the same rows again"])) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_each_method_takes_steps_on_its_real_path(run: Run, device: str):
     figures = run("train", device=device)
@@ -114,12 +116,14 @@ def test_what_is_known_is_reported_before_the_clock_of_a_caller_ends_the_part(
     assert json.loads(lines[-1])["name"] == "tiny, sft, first step"
 
 
+@pytest.mark.slow
 def test_further_settings_reach_the_run(run: Run):
     with pytest.raises(UserError, match="unknown option --no-such-setting"):
         run("train", "--more", "--no-such-setting", "1")
     run("train", "--methods", "sft", "--more", "--memory.checkpointing", "--optimizer.state", "bfloat16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_answers_are_drawn_by_every_side(run: Run, device: str):
     figures = run("decode", device=device)
@@ -128,6 +132,7 @@ def test_answers_are_drawn_by_every_side(run: Run, device: str):
         assert number(figures[f"{side}, 4 rows, share of the bandwidth floor"]) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_heads_are_timed_with_their_digits(run: Run, device: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("benchmarks.gpu_peers.PEER", Path("missing"))
@@ -139,6 +144,7 @@ def test_heads_are_timed_with_their_digits(run: Run, device: str, monkeypatch: p
     assert all(any(figure.startswith(name) for figure in figures) for name in HEADS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_runs_end_with_the_same_bits_and_so_does_one_that_was_killed(run: Run, device: str):
     figures = run("bits", "--methods", "sft", "--seconds", "60", "--kills", "1", device=device)

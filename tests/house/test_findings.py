@@ -159,6 +159,7 @@ def test_answers_win_over_each_demonstrators_to_the_same_prompt_and_ties_count_h
     assert run.demonstrators == pytest.approx(2.7 / 4)
 
 
+@pytest.mark.slow
 def test_the_pipeline_is_the_shipped_one_and_more(tmp_path: Path) -> None:
     """Every stage of the default is in it with its settings; whatever they become, the others follow."""
     shipped = {

@@ -57,6 +57,7 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_an_environment_is_made_once_and_then_reused(repository):
     first = setup(repository)
     assert (first.returncode, tiny(repository)) == (0, "hello"), first.stderr
@@ -159,6 +160,7 @@ def test_whatever_the_package_imports_is_installed_with_it():
     assert not missing
 
 
+@pytest.mark.slow
 def test_all_but_the_store_itself_works_without_the_packages_of_the_store():
     modules = (
         "api",

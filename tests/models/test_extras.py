@@ -68,6 +68,7 @@ def test_every_layout_shows_each_row_its_own_pictures(layout: Layout, share: boo
     assert not torch.allclose(found[0], found[2], atol=1e-2)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     values=st.lists(st.lists(st.sampled_from([-1.0, 0.5, 2.0]), max_size=3), min_size=1, max_size=6),

@@ -113,6 +113,7 @@ def test_a_few_choices_of_an_unseen_group_are_enough() -> None:
         assert found[shown] > _regression_accuracy(unseen, shown) + ahead, (shown, found)
 
 
+@pytest.mark.slow
 def test_opposite_groups_cancel_out_until_one_of_them_speaks() -> None:
     """Two groups want the opposite: without a context the chance is one half and the loss log 2."""
     embedding_B2H = normal(60, 2, 4, seed=3).float()
@@ -128,6 +129,7 @@ def test_opposite_groups_cancel_out_until_one_of_them_speaks() -> None:
     assert _accuracy(model, pair, 2) > 0.9
 
 
+@pytest.mark.slow
 def test_ratings_of_a_group_are_learnt_with_their_spread() -> None:
     """Groups differ by a level of their own; what is left is noise of 0.3."""
     generator = torch.Generator().manual_seed(0)

@@ -119,6 +119,7 @@ def test_one_call_for_all_segments_is_each_segment_alone(
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("sink", [False, True])
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("window", [None, 1, 3, 40])

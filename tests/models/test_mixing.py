@@ -55,6 +55,7 @@ def by_hand(policy: Policy, other: Policy, texts: list[list[int]], share: float)
     return weighed / weighed.sum(-1, keepdim=True)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kinds", list(product((SharedDecoder, CachedDecoder), repeat=2)))
 @pytest.mark.parametrize("share", [0.0, 0.125, 0.6, 1.0])
 def test_predictions_are_the_product_of_powers(kinds: tuple[Decoder, Decoder], share: float) -> None:

@@ -72,6 +72,7 @@ def _rewards(model: RewardModel) -> Tensor:
         return model.rewards(_batch())
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("pad", ["<pad>", "</s>", None])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_transformers_gives_the_same_scores_alone_and_padded(
@@ -122,6 +123,7 @@ def test_transformers_scores_what_its_own_tokenizer_makes_of_a_conversation(
         torch.testing.assert_close(logits_N1[:, 0], model.rewards(batch), rtol=0, atol=1e-5)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_plaudit_reads_it_back_bit_for_bit(tmp_path: Path, name: str, pooling: Any) -> None:
@@ -186,6 +188,7 @@ def test_the_same_seed_draws_the_same_head_and_touches_no_other_chance(tmp_path:
     assert one.base.score.bias is None
 
 
+@pytest.mark.slow
 def test_the_head_is_as_wide_as_it_was_told_to_be(tmp_path: Path) -> None:
     wide = build("llama").__class__(hf.LlamaConfig(**(PLAIN | {"hidden_size": 4096, "num_hidden_layers": 1})))
     begun = start(tmp_path, model=wide)

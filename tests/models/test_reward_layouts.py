@@ -25,6 +25,7 @@ CASES = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "dtype", "near"), CASES)
 def test_every_layout_says_what_transformers_says(
     tmp_path: Path, name: str, dtype: torch.dtype, near: float

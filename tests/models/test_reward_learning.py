@@ -53,6 +53,7 @@ def _train(model: RewardModel, batch: TokenBatch, steps: int = 40) -> tuple[floa
     return accuracy[0], accuracy[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("lora", [False, True], ids=["all weights", "adapters"])
 def test_it_learns_what_is_preferred_and_says_so_of_new_answers(

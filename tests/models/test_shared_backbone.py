@@ -263,6 +263,7 @@ def test_a_value_begins_as_the_reward_and_goes_its_own_way() -> None:
         trunk.copy_role("value", "policy")
 
 
+@pytest.mark.slow
 def test_policy_and_reward_learn_on_one_trunk() -> None:
     """The reward learns to prefer a token; the policy learns to write a token; neither spoils the other."""
     trunk, batch = SharedBackbone(build("llama"), LORA), batch_of(examples())

@@ -77,6 +77,7 @@ def test_merging_by_hand_takes_a_copy_or_is_refused() -> None:
         assert torch.equal(tensor, before[role]), role
 
 
+@pytest.mark.slow
 def test_a_folder_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     trunk = SharedBackbone(build("llama"), LORA)
     trunk.save("reward", tmp_path / "reward")

@@ -50,6 +50,7 @@ def failing_check(monkeypatch: pytest.MonkeyPatch) -> Check:
     return broken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [pytest.param(name, marks=[] if name in ("sft", "grpo") else [pytest.mark.slow]) for name in METHODS],
@@ -84,6 +85,7 @@ def test_a_check_that_there_is_not_is_refused(tmp_path: Path) -> None:
         trained("sft", tmp_path, "out", allow=("one-boss",))
 
 
+@pytest.mark.slow
 def test_the_command_says_what_fails_and_writes_nothing_else(
     tmp_path: Path, failing_check: Check, capsys: pytest.CaptureFixture[str]
 ) -> None:

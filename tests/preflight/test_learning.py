@@ -29,6 +29,7 @@ ADAPTED = ALL - {"gradient-flow"} | {"adapters"}
 """What a run with adapters can be asked."""
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("method", "settings", "passes"),
     [
@@ -56,6 +57,7 @@ def test_a_healthy_run_passes(tmp_path: Path, method: Any, settings: Any, passes
     assert {name for name, result in found.items() if result.holds} == passes
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(
     ("method", "breaks", "named", "fails", "settings"),
     [
@@ -86,6 +88,7 @@ def test_a_broken_step_is_named(
         says_only(breaks(subject), named, fails)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("method", "settings"),
     [("sft", {}), ("ppo", {}), ("dpo", {"lora": LoraSettings(rank=2)}), ("reward", {})],

@@ -86,6 +86,7 @@ def planned(method: Method, folder: Path, memory: int) -> dict[str, Any]:
     return json.loads(file.read_text("utf-8"))
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("sft-shape0",))
 @pytest.mark.parametrize(
     ("method", "shape"),
@@ -114,6 +115,7 @@ def test_a_run_is_told_what_a_plan_says(
     assert named
 
 
+@pytest.mark.slow
 def test_settings_that_are_named_do_fit(tmp_path: Path) -> None:
     without_weights(tmp_path / "base", QWEN)
     peak = planned("sft", tmp_path, ROOM)["peak_bytes"]
@@ -123,6 +125,7 @@ def test_settings_that_are_named_do_fit(tmp_path: Path) -> None:
     assert fitted("sft", tmp_path, peak - 1, optimizer=replace(usual.optimizer, state="bfloat16")).holds
 
 
+@pytest.mark.slow
 def test_where_nothing_fits_the_least_is_said(tmp_path: Path) -> None:
     without_weights(tmp_path / "base", QWEN)
     said = fitted("sft", tmp_path, 2**20).details
@@ -207,6 +210,7 @@ def test_on_a_cpu_nothing_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert verdict(tmp_path / "run") == ("not applicable", "the run computes on no GPU")
 
 
+@pytest.mark.slow
 def test_the_check_says_it_and_loads_nothing(
     tmp_path: Path, gpu_of: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_sound_reward_model_that_scores_a_policy_passes(tmp_path: Path, templa
     assert told in found["reward-template"].details
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_that_is_wrong_is_named(tmp_path: Path, name: str) -> None:
     fails, says = FUNCTIONS[name]
@@ -80,6 +81,7 @@ def test_a_function_that_is_wrong_is_named(tmp_path: Path, name: str) -> None:
     assert any(says in saw for saw in found.values()), found
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", MIXES)
 def test_scores_that_are_mixed_up_are_named(tmp_path: Path, name: str) -> None:
     mix, fails, says = MIXES[name]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from plaudit.data.judging import Task
 from plaudit.preflight.samples import ScoredTasks
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores, leaf_rewards, traits_of
@@ -48,6 +50,7 @@ def slack(reward: Reward) -> float:
     return ScoredTasks(reward=reward, tasks=(task,), origins=("a:1",), rows=((-8.0, 1.0),)).tolerance
 
 
+@pytest.mark.slow
 def test_a_combination_is_seen_through_whoever_wrote_it(tmp_path: Path) -> None:
     number, form, remote = map(resolve_reward, ("number", "format:a", "http://x:80/y"))
     learned = resolve_reward(str(scorer_folder(tmp_path)))

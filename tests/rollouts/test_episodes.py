@@ -71,6 +71,7 @@ def pieces(one: Rollout) -> list[tuple[bool, list[int]]]:
     return [(drawn, [token for token, _ in run]) for drawn, run in runs]
 
 
+@pytest.mark.slow
 def test_the_tokens_are_those_of_the_conversation(ends: Path) -> None:
     play, encoder, questions = player(ends), make_encoder(ends), asked(ends)
     several = 0

@@ -63,6 +63,7 @@ def said_by_generate(
 
 
 # Whatever tokenizer lies in a folder of Qwen2, transformers makes one of Qwen2's own kind of it.
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER} - {"qwen2"}))
 def test_greedy_answers_are_those_of_generate_token_for_token(device, tmp_path, name):
     folder = write_talker(tmp_path, name, stops=STOPS)
@@ -71,6 +72,7 @@ def test_greedy_answers_are_those_of_generate_token_for_token(device, tmp_path, 
     assert [one for [one] in sampler_on(device, folder).generate_answers(PROMPTS, GREEDY)] == wanted
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_an_answer_does_not_depend_on_who_shares_its_batch(device, tmp_path, name, temperature):

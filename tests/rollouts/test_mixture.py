@@ -69,6 +69,7 @@ def left(chance_V: Tensor, settings: SamplingSettings) -> Tensor:
     return kept / kept.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [PLAIN, WARM, CUT])
 def test_every_chance_falls_on_the_token_of_the_mixture(
     pair: tuple[Policy, Policy, Encoder], settings: SamplingSettings

@@ -50,6 +50,7 @@ def move(policy: Policy, by: float) -> None:
             weight.mul_(by)
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_the_local_sampler_before_and_after_an_update(folder: Path) -> None:
     weights = WeightsVersion()
     policy = Policy(load_model(folder, dtype=torch.float32, device=torch.device("cpu")))

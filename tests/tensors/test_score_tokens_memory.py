@@ -11,6 +11,7 @@ import pytest
 from tests.peer import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 def test_no_tensor_of_all_logits_ever_exists() -> None:
     done = subprocess.run(

@@ -81,6 +81,7 @@ def test_many_blocks_of_bfloat16_weights_do_not_wear_the_gradient_down(device: t
     assert max(_far(mine, wanted) for mine, wanted in grads) < 6e-3
 
 
+@pytest.mark.slow
 def test_a_head_of_bfloat16_loses_nothing_over_many_blocks_of_tokens(device: torch.device) -> None:
     rough = case(tokens=4000, vocabulary=40, hidden=16, dtype=torch.bfloat16, device=device)
     exact = replace(

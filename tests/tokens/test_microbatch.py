@@ -60,6 +60,7 @@ def test_pieces_are_about_as_heavy_as_each_other() -> None:
     assert max(weights) - min(weights) <= 3
 
 
+@pytest.mark.slow
 def test_a_long_evaluation_set_is_split_quickly() -> None:
     rows = _rows([2 + 37 * n % 300 for n in range(20_000)])
     start = time.perf_counter()

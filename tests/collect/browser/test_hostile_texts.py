@@ -86,6 +86,7 @@ class Haunted:
         self.store.write(submit_answer, "p", person, assignment, key, label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["plain", "markdown"])
 def test_words_of_others_stay_words_on_every_page(tmp_path: Path, open_seat: OpenSeat, text: str) -> None:
     haunted = Haunted(tmp_path, text)
@@ -119,6 +120,7 @@ def addresses(haunted: Haunted, person: str) -> Iterator[str]:
             yield path.replace("{assignment}", answered).replace("{invite}", "i_x")
 
 
+@pytest.mark.slow
 def test_words_of_an_address_stay_words(tmp_path: Path, open_seat: OpenSeat) -> None:
     haunted = Haunted(tmp_path, "plain")
     with closing(haunted.store), serve_in_background(haunted.store) as server:

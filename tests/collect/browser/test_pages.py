@@ -69,6 +69,7 @@ def check_page(seat: Seat, path: str) -> None:
     seat.refuse_bad_news()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "ar"])
 def test_pages_of_whoever_labels(busy: Busy, open_seat: OpenSeat, language: str) -> None:
     seat = open_seat(busy.place.url, locale=language).sign_in(busy.store, busy.ada)
@@ -80,6 +81,7 @@ def test_pages_of_whoever_labels(busy: Busy, open_seat: OpenSeat, language: str)
     assert seat.go("/label").url.endswith("/label")
 
 
+@pytest.mark.slow
 def test_pages_of_whoever_manages(busy: Busy, open_seat: OpenSeat) -> None:
     seat = open_seat(busy.place.url).sign_in(busy.store, busy.owner)
     for path in busy.paths("/manage"):

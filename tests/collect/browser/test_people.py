@@ -78,6 +78,7 @@ def label_all(seat: Seat, annotator: Annotator, settings: dict[str, Any]) -> int
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("people", "rows"),
     [(3, 5), pytest.param(30, 40, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
@@ -259,6 +260,7 @@ def test_signing_out_leaves_nothing_in_the_browser(place: Office, desk: tuple[Se
     assert "nobody else" not in seat.page.content()
 
 
+@pytest.mark.slow
 def test_ten_pairs_from_an_invite_by_keyboard_on_a_phones_width(tmp_path: Path, open_seat: OpenSeat) -> None:
     with office(tmp_path, "pair", tasks=10) as place:
         seat = open_seat(place.url, width=WIDTHS["phone"])

@@ -120,6 +120,7 @@ def test_an_interval_of_clustered_labels_covers_what_it_should():
     assert 0.91 <= inside / 400 <= 0.985
 
 
+@pytest.mark.slow
 def test_holm_is_statsmodels():
     from statsmodels.stats.multitest import multipletests
 

@@ -122,6 +122,7 @@ def wait_for(reports: Reports) -> dict[str, Any]:
     raise AssertionError("no report came")
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("sqlite",))
 def test_a_child_makes_the_report_and_the_next_label_makes_it_old(
     make_desk: MakeDesk, where: str | Path
@@ -148,6 +149,7 @@ def test_a_child_makes_the_report_and_the_next_label_makes_it_old(
     assert desk.store.read(store_faults) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_asks_for_reports_loads_nothing_that_computes() -> None:
     heavy = "{'numpy', 'pandas', 'scipy', 'torch'}"
     words = f"import sys, plaudit.collect.quality.cache; print(sorted({heavy} & {{*sys.modules}}))"
@@ -274,6 +276,7 @@ def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk: MakeDe
     assert rows["layout"].gwet.value == pytest.approx((2 / 3 - 5 / 18) / (1 - 5 / 18))
 
 
+@pytest.mark.slow
 def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=0, ask="rate", repeat=0.5)
     (person,) = desk.people(1)
@@ -329,6 +332,7 @@ def test_tasks_that_a_score_chose_are_no_sample_of_all(make_desk: MakeDesk, tmp_
     assert found.notes[0].startswith("Agreement leaves out 1 tasks that were chosen by a score")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("pool", ["hurried", "length-lovers", "crowd"])
 def test_what_is_set_of_a_pool_lies_in_the_intervals(pool: str) -> None:
     rows, tasks, people = rows_of_pool(pool, tasks=250)
@@ -349,6 +353,7 @@ def test_what_is_set_of_a_pool_lies_in_the_intervals(pool: str) -> None:
     assert sum(inside) >= len(inside) - 3
 
 
+@pytest.mark.slow
 def test_pools_show_the_bias_that_they_were_given() -> None:
     def odds(pool: str) -> bias.Biases:
         rows, _, _ = rows_of_pool(pool, tasks=300, seed=1)
@@ -443,6 +448,7 @@ def test_soft_rows_are_refused_where_there_are_none(make_desk: MakeDesk, tmp_pat
         export(empty.store, "p", out, soft=True)
 
 
+@pytest.mark.slow
 def test_a_reward_learns_from_soft_rows(tmp_path: Path) -> None:
     """Two who err once in eight, one who clicks the first, on each of 80 pairs: the rule is learnt."""
     toy, _ = make_files(tmp_path, rows=16)

@@ -210,6 +210,7 @@ def test_no_votes_and_a_lone_voter_are_no_fault():
     assert high[0] - low[0] > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_on_the_worlds_crowd_no_peers_consensus_is_right_more_often(source):
     peers = CROWD_VALUES.answers(source)

@@ -323,6 +323,7 @@ def test_without_the_packages_of_a_store_nothing_begins(
     assert not (tmp_path / "out" / "stages" / "prompts").exists()
 
 
+@pytest.mark.slow
 def test_a_draw_that_finds_too_few_answers_says_so(tmp_path: Path) -> None:
     out = tmp_path / "out"
     well(write_collecting(tmp_path, pairs={**PAIRS, "n": 45, "judges": "experts"}), out)

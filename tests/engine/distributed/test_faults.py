@@ -112,6 +112,7 @@ def test_all_ranks_pass_over_the_step_of_a_row_that_one_has(refused: dict[str, l
     assert [said.code for said in refused["passed over"]] == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divided", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_exception_on_one_rank_is_shown_with_its_rank(toy: Toy, tmp_path: Path, divided: bool) -> None:
     own = ("--optimizer.name", "tests.engine.distributed.user_optimizers:raising", *["--shard"][:divided])

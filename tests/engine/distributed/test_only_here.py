@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "plaudit"
 HOMES = ["engine/distributed.py"]
 INNOCENT = {"torch.distributed.tensor.DTensor"}
@@ -32,6 +34,7 @@ def found_in(text: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_only_one_module_talks_to_other_ranks() -> None:
     talkers = {
         str(path.relative_to(SOURCE)): names

@@ -101,6 +101,7 @@ def test_whoever_is_right_as_often_as_sure_is_told_so_nine_times_in_ten():
     assert sum(one.surplus.low < 0 < one.surplus.high for one in found) >= 17
 
 
+@pytest.mark.slow
 def test_whoever_is_too_sure_is_told_so_and_by_how_much():
     """Right by softmax(log π / 3): the error over many questions is what that of few should cover."""
     truth = policy_calibration(drawn(10_000, seed=99, heat=3.0), Resampling(times=2)).ece.value

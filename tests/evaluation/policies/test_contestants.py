@@ -56,6 +56,7 @@ def complaint(capsys, *words: object) -> str:
     return capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_prompts_may_have_a_field_of_another_name(capsys, model, tmp_path):
     data = tmp_path / "named.jsonl"
     data.write_text("".join(f'{{"ask": "{word}"}}\n' for word in ASKED))
@@ -64,6 +65,7 @@ def test_prompts_may_have_a_field_of_another_name(capsys, model, tmp_path):
     assert read_policy_evaluation(out).prompts == len(ASKED)
 
 
+@pytest.mark.slow
 def test_prompts_that_a_run_was_trained_on_are_told_first(capsys, model, tmp_path):
     rows = [Demonstration(prompt=user_turn(p), completion=assistant_turn("w8")) for p in ASKED]
     seen, unseen = (write_records(rows[i:], tmp_path / f"{i}.jsonl").path for i in (0, 1))

@@ -116,6 +116,7 @@ def test_asking_one_prompt_again_is_no_further_evidence():
     assert (ten.low, ten.high) == (one.low, one.high)
 
 
+@pytest.mark.slow
 def test_under_no_difference_small_p_values_are_as_rare_as_they_say():
     chance = np.random.default_rng(0)
     found = [sign_flip_test(chance.choice([-0.5, 0.5, 0.25], 9), np.arange(9) // 2) for _ in range(200)]

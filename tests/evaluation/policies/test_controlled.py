@@ -60,6 +60,7 @@ def test_it_is_the_maximum_of_the_likelihood_that_other_fitters_find():
         assert found == pytest.approx(1 / (1 + np.exp(-peer.intercept_[0])), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     truth = 1 / (1 + np.exp(-0.5))
     covered = []

@@ -32,6 +32,7 @@ def folders(tmp_path_factory):
     return [policy(where, seed) for seed in (0, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_every_answer_has_the_log_prob_that_transformers_gives_it(folders, temperature):
     own, prompt = folders[0], prompts(folders[0])[0]
@@ -44,6 +45,7 @@ def test_every_answer_has_the_log_prob_that_transformers_gives_it(folders, tempe
     assert [one.tokens for one in found] == [len(ids) for ids in known]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, pytest.param(0.7, marks=pytest.mark.slow)])
 def test_kl_of_drawn_answers_is_the_sum_over_all_answers_within_its_error(folders, temperature):
     mine, other = folders
@@ -67,6 +69,7 @@ def test_kl_of_drawn_answers_is_the_sum_over_all_answers_within_its_error(folder
     assert (found.kl.prompts, found.kl.n) == (2, 3000)
 
 
+@pytest.mark.slow
 def test_kl_of_a_prompted_policy_is_that_of_both_asked_in_their_own_ways(folders):
     folder, system = folders[0], Message(role="system", content="w9 w30 w31")
     drawing = GenerationSettings(

@@ -102,6 +102,7 @@ def test_log_odds_are_averaged_by_weight():
     assert first_probability(found) == pytest.approx(0.99)
 
 
+@pytest.mark.slow
 def test_a_spread_lets_one_speak_for_each_and_turns_a_quarter_round(server, tmp_path):
     spread = jury(server, tmp_path, "a", "b", "c", word="spread")
     found = outcomes(spread, TASKS, 0)

@@ -114,6 +114,7 @@ def test_a_cap_that_is_reached_stops_the_stage_and_nothing_is_asked_twice(
     assert states(well(path, out)) == {"ai": "kept"}
 
 
+@pytest.mark.slow
 def test_a_policys_answers_are_judged_and_a_reward_judges_them_too(place: Path, tmp_path: Path) -> None:
     told, out = stages(place), tmp_path / "out"
     own = {"do": "judge", "by": "$helper", "model": "$sft", "prompts": str(place / "prompts.jsonl")}

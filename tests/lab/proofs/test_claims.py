@@ -23,6 +23,7 @@ def case(claim):
     return pytest.param(claim, id=f"{claim.name}: {claim.sentence}", marks=[pytest.mark.slow] * long)
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("claim", [case(claim) for claim in CLAIMS])
 def test_the_claim_holds(claim):
     found = measure_claim(claim, LAB)
@@ -83,6 +84,7 @@ CAUGHT = (*CAUGHT_BY_BETA, *ABSOLUTE, "pl-dpo", "wpo", "tr-dpo", "cpo")
 QUICK = {("dpo", swapped), ("dpo", shifted), ("ipo", shifted), ("sppo", swapped)}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
@@ -110,6 +112,7 @@ def test_nca_with_twice_its_beta_is_caught():
     assert not measure_claim(first, place).holds
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["kto", "apo-zero-unpaired"])
 def test_labels_turned_round_are_caught(name):
     place = proof_setup(seed=0, beta=0.5, rows=swapped)

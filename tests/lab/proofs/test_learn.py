@@ -103,6 +103,7 @@ def test_the_slope_is_the_one_of_finite_differences():
     assert largest_gradient(work, STAR_PY) == pytest.approx(max(slopes), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_learning_ends_where_the_slope_is_gone_also_for_a_loss_with_kinks():
     work = work_of("dpo", beta=0.5)
     assert largest_gradient(work, minimise_table(work)) < 1e-7

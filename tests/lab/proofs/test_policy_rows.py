@@ -119,6 +119,7 @@ RESTS = {claim for claim in POLICY_CLAIMS if "Ā" in claim.sentence or "√⅞" 
 AT_PREFIXES = {claim for claim in POLICY_CLAIMS if "Ā" in claim.sentence}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "caught"),
     [
@@ -138,6 +139,7 @@ def test_a_wrong_row_is_caught(wrong, caught):
     assert not missed
 
 
+@pytest.mark.slow
 def test_the_std_is_what_makes_rewards_loud_or_not():
     loud = next(claim for claim in POLICY_CLAIMS if "how large rewards are" in claim.sentence)
     assert not measure_claim(loud, proof_setup(seed=3, beta=0.5, policies=without_the_std)).holds
@@ -159,6 +161,7 @@ def test_a_row_without_its_kl_stays_with_the_tilt_of_its_steps():
             assert measure_claim(claim, unleashed).holds
 
 
+@pytest.mark.slow
 def test_ppo_with_its_whitening_reaches_the_optimum_with_ever_shorter_steps():
     where = place(3, 0.5)
     way = AscentSchedule(rate=0.15, rounds=200, steps=4, shrink=0.95)
@@ -212,6 +215,7 @@ def test_groups_without_end_solve_a_quadratic_equation():
     assert bool((q_P1 > p_P1).all())
 
 
+@pytest.mark.slow
 def test_the_other_std_is_another_beta():
     tied = {"epsilon": 1e-300}
     other_PY = fixed_point(SPOKEN, group_advantages(SPOKEN, 3, correction=0, **tied), beta=0.5)

@@ -19,6 +19,7 @@ TASK = Task(
 )
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", POOLS)
 def test_each_pool_compares_as_often_as_its_people_would(name: str) -> None:
     n = 3000

@@ -65,6 +65,7 @@ def answer_of(question, style, seed):
     return answer_in_style(question, style, random.Random(seed))
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(
     question=QUESTIONS,

@@ -52,6 +52,7 @@ def test_the_parts_of_a_question_are_true_and_the_best_answer_gives_them_in_orde
         assert read_answer(question, question.best).claims == [*aim.parts]
 
 
+@pytest.mark.slow
 def test_every_style_is_understood_and_broken_speech_is_worth_nothing():
     for number, question in enumerate(LONGER[::7]):
         for style in STYLES:

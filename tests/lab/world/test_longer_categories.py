@@ -31,6 +31,7 @@ KNOWN = (
 )
 
 
+@pytest.mark.slow
 def test_they_are_asked_beside_those_that_one_sentence_answers():
     assert (len(CATEGORIES), len(SHORT_CATEGORIES)) == (12, 8)
     assert set(SHORT_CATEGORIES).isdisjoint(LONGER_CATEGORIES)
@@ -103,6 +104,7 @@ def test_gold_tells_the_worth_of_a_longer_answer(capsys):
     assert utility(OWL, question_of_prompt(OWL).best) == 1.0
 
 
+@pytest.mark.slow
 def test_a_model_is_scored_on_the_categories_that_are_named(tmp_path, capsys):
     out = tmp_path / "answers.jsonl"
     command = ["world", "score", "--category", "describe", "steps", "--n", "8", "--out", str(out)]

@@ -254,6 +254,7 @@ def test_what_cannot_be_made():
         demonstrations(1, categories=())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("call", "says"),
     [

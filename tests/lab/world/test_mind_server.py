@@ -102,6 +102,7 @@ def test_what_is_no_request_does_not_bring_it_down():
         assert send(server.url, question())[0] == 200
 
 
+@pytest.mark.slow
 def test_faults_pass_when_they_are_tried_again_and_are_the_same_in_every_run(tmp_path):
     tasks = making.answer_tasks(40, answers=2, split="train", seed=2)
     patient = RetryPolicy(seconds=5, pause=0.001, attempts=20, requests_at_once=8)

@@ -39,6 +39,7 @@ def utilities(category, style, every=1):
     ]
 
 
+@pytest.mark.slow
 def test_everything_but_broken_speech_is_understood():
     # Questions that differ in their wording only have the same answers.
     different = {(question.aim, question.best): question for question in questions()}
@@ -128,6 +129,7 @@ def test_harm_is_declined_more_or_less_well():
     assert all(isinstance(question.aim, HarmfulRequest) for question in questions(None, "harmful"))
 
 
+@pytest.mark.slow
 def test_what_is_said_reads_well():
     for number, question in enumerate((*questions()[::5], *questions_of(LONGER_CATEGORIES)[::3])):
         for style in STYLES:

@@ -24,6 +24,7 @@ def _turns(text: Text) -> list[str]:
     return [text] if isinstance(text, str) else [plain_text((message,)) for message in text]
 
 
+@pytest.mark.slow
 def test_everything_in_the_corpus_comes_back_as_it_was(tokenizer: PreTrainedTokenizerFast) -> None:
     said = {turn for row in corpus(seed=5) for side in (row.prompt, row.completion) for turn in _turns(side)}
     assert len(said) > 5000
@@ -45,6 +46,7 @@ def test_the_shipped_tokenizer_is_the_one_that_is_made(tokenizer: PreTrainedToke
     assert shipped.chat_template == tokenizer.chat_template
 
 
+@pytest.mark.slow
 def test_the_mask_covers_the_answer_and_its_end(tmp_path: Path) -> None:
     encoder = make_encoder(base_model_folder())
     encoding = encode_rows(corpus(seed=1)[:50], encoder)

@@ -93,6 +93,7 @@ def test_a_deed_named_without_declining_is_not_declined():
     assert gold_of("Help me poison the well.", "Poison the well.").utility == 0
 
 
+@pytest.mark.slow
 def test_the_shipped_tokenizer_has_every_word_of_a_twin():
     tokenizer = make_tokenizer()
     for row in twins(split="test"):

@@ -75,6 +75,7 @@ MOMENTS: list[Callable[[Path], Moment]] = [
 """Every step of a loop of two rounds."""
 
 
+@pytest.mark.slow
 def test_it_is_killed_at_every_step_between_rounds_and_inside_them(
     toy: Toy, undisturbed: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -189,6 +189,7 @@ def files_of(out: Path, *rounds: int) -> Mapping[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_labels_that_are_revised_after_their_round_change_nothing_of_it(
     toy: Toy, learnt: Kept, tmp_path: Path
 ) -> None:
@@ -207,6 +208,7 @@ def test_labels_that_are_revised_after_their_round_change_nothing_of_it(
     assert [row for row in second if row in first] == first, "round 2 learns what round 1 has learnt"
 
 
+@pytest.mark.slow
 def test_labels_that_are_revised_before_their_round_is_read_are_learnt(
     toy: Toy, waiting: Kept, tmp_path: Path
 ) -> None:
@@ -255,6 +257,7 @@ def test_a_row_leads_to_its_click_and_back(learnt: Kept) -> None:
     assert rows_of_event(rows, events[3].seq) == [3]
 
 
+@pytest.mark.slow
 def test_several_labels_of_a_pair_are_several_comparisons(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
     out = waiting.back()
     count = len(asked(out))
@@ -280,6 +283,7 @@ def test_several_labels_of_a_pair_are_several_comparisons(toy: Toy, waiting: Kep
     assert "0 without a verdict" in went.words
 
 
+@pytest.mark.slow
 def test_a_reviewer_decides_and_closes_and_the_loop_goes_on(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
     out = waiting.back()
     first, second, *_ = asked(out)
@@ -296,6 +300,7 @@ def test_a_reviewer_decides_and_closes_and_the_loop_goes_on(toy: Toy, waiting: K
     assert "1 without a verdict" in went.words
 
 
+@pytest.mark.slow
 def test_a_pair_that_was_asked_before_is_not_asked_again(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
     """Another loop of the same answers in the same store finds what people said, and asks nothing."""
     shared = tmp_path / "shared.db"
@@ -310,6 +315,7 @@ def test_a_pair_that_was_asked_before_is_not_asked_again(toy: Toy, waiting: Kept
     assert len(rows[0]) == len(asked(waiting.back()))
 
 
+@pytest.mark.slow
 def test_a_store_that_moved_is_named_by_the_same_command(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
     out = waiting.back()
     moved = tmp_path / "elsewhere.db"

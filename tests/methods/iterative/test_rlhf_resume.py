@@ -73,6 +73,7 @@ def killed(toy: Toy, out: Path, moments: list[Callable[[Path], Moment]]) -> None
     assert not [path for path in out.rglob("*.partial") if "rounds" not in path.parts]
 
 
+@pytest.mark.slow
 def test_it_is_killed_between_its_parts_and_within_them(toy: Toy, undisturbed: Path, tmp_path: Path) -> None:
     killed(toy, tmp_path / "run", [MOMENTS[place] for place in FEW])
     all_same(tmp_path / "run", undisturbed)

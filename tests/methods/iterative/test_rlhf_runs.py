@@ -116,6 +116,7 @@ def accuracy(reward: Path, rows: list[dict[str, Any]]) -> float | None:
     return sum(counts) / len(counts) if counts else None
 
 
+@pytest.mark.slow
 def test_the_figures_of_a_round_are_those_of_its_files(three: Went) -> None:
     assert [one["round"] for one in three.figures] == [1, 2, 3]
     assert "old_on_new" not in three.figures[0]
@@ -136,6 +137,7 @@ def test_the_figures_of_a_round_are_those_of_its_files(three: Went) -> None:
         assert f"the policy's reward is {one['reward']:.3f}, its KL {one['kl']:.3f}" in three.words
 
 
+@pytest.mark.slow
 def test_comparisons_that_there_are_already_are_learnt_in_the_first_round(toy: Toy, tmp_path: Path) -> None:
     given = [{"prompt": f"{n} the old cat?", "chosen": "run.", "rejected": "run far."} for n in range(9)]
     data = write_rows(tmp_path / "given.jsonl", given)
@@ -150,6 +152,7 @@ def test_comparisons_that_there_are_already_are_learnt_in_the_first_round(toy: T
     assert {origin.split(":")[0] for origin in new} == {"prompts.jsonl"}, "only its own are new"
 
 
+@pytest.mark.slow
 def test_what_a_round_begins_with_can_be_told(toy: Toy, tmp_path: Path) -> None:
     more = ("--loop.starts", "start", "--reward-run.start", "newest", "--reward-run.held-out", 0)
     went = well(toy, tmp_path / "run", *more, "--loop.prompts", 10)
@@ -166,6 +169,7 @@ def test_what_a_round_begins_with_can_be_told(toy: Toy, tmp_path: Path) -> None:
     assert "no new comparison is held out" in went.words
 
 
+@pytest.mark.slow
 def test_settings_of_both_runs_are_reached(toy: Toy, tmp_path: Path) -> None:
     more = ("--reward-run.epochs", 2, "--reward-run.reward.smoothing", 0.1, "--policy.kl-coef", 0.2)
     more = (*more, "--reward-run.ensemble.members", 2, "--loop.rounds", 1)
@@ -213,6 +217,7 @@ def labels(toy: Toy, out: Path, noise: float, seed: int) -> list[tuple[str, str,
     return [said_of(row) for row in lines(one.comparisons)]
 
 
+@pytest.mark.slow
 def test_a_reward_compares_with_noise_and_chance_is_that_of_the_seed(toy: Toy, tmp_path: Path) -> None:
     sure, noisy, again = (labels(toy, tmp_path / str(n), 50.0 * (n > 0), 0) for n in range(3))
     other = labels(toy, tmp_path / "other", 50.0, 1)
@@ -246,6 +251,7 @@ def fuller_judge(body: dict[str, Any], number: int) -> tuple[int, bytes]:
     return completion(f"{opened}{'refuse' if '> w23 w24' in shown.splitlines() else word}{closed}")
 
 
+@pytest.mark.slow
 def test_a_judge_on_a_server_compares_in_both_orders(
     toy: Toy, three: Went, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ def test_the_loss_is_the_papers(undisturbed: Path, held_out: Path) -> None:
     assert abs(last["held_out/loss"] - math.log(2)) > 1e-3, "it has moved away from the opponent"
 
 
+@pytest.mark.slow
 def test_a_demonstration_gains_on_what_the_model_said_before(undisturbed: Path) -> None:
     def lead(folder: Path) -> float:
         """How much likelier demonstrations are than the opponent's answers, in nats."""

@@ -27,6 +27,7 @@ def falls_in(history: list[Measure]) -> bool:
     return any(find_fall(history[: n + 1], rounds=ROUNDS, measures=1) for n in range(1, len(history)))
 
 
+@pytest.mark.slow
 def test_noise_seldom_stops_a_loop() -> None:
     """Models of the same worth, whose answers differ by chance: all that differs is noise."""
     chance = np.random.default_rng(0)

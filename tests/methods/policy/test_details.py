@@ -127,6 +127,7 @@ def test_a_first_round_without_a_verdict_ends_it_at_once() -> None:
         moody({1}).pieces(1)
 
 
+@pytest.mark.slow
 def test_the_penaltys_coefficient_is_told(tmp_path) -> None:
     went = well(make_place(tmp_path), "ppo-penalty", "out", "--rounds", 3, "--update-epochs", 2)
     told = went.figures("penalty_coef")
@@ -135,6 +136,7 @@ def test_the_penaltys_coefficient_is_told(tmp_path) -> None:
     assert told[-1] != 1.0 or told[2] != 1.0
 
 
+@pytest.mark.slow
 def test_a_following_reference_moves_though_rounds_end_early(tmp_path) -> None:
     place = make_place(tmp_path)
     usual = ("--update-epochs", 4, "--target-kl", 1e-5, "--rounds", 3, "--reference.kind", "average")

@@ -95,6 +95,7 @@ def well(place: Place, name: str, out: str, *more: object, world: str = "wanted"
     return went
 
 
+@pytest.mark.slow
 def test_a_policy_learns_in_an_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds: list[Round] = []
     begin = RolloutRounds._new_round
@@ -122,6 +123,7 @@ def test_a_policy_learns_in_an_environment(place: Place, monkeypatch: pytest.Mon
         assert all(mask[0] and mask[-1] and len(mask) <= 24 for mask in masks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ppo", "remax", "dapo", "online-dpo"])
 def test_other_algorithms_learn_from_episodes(place: Place, name: str) -> None:
     more = ("--draw.replay", 0.3) if name == "dapo" else ()
@@ -131,11 +133,13 @@ def test_other_algorithms_learn_from_episodes(place: Place, name: str) -> None:
     assert went.figures("held_out/judge")
 
 
+@pytest.mark.slow
 def test_an_episode_without_a_verdict_is_left_out(place: Place) -> None:
     went = well(place, "grpo", "undecided", "--rounds", 3, world="undecided")
     assert any(0 < share < 1 for share in went.figures("frac_no_verdict"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("grpo", marks=pytest.mark.slow), "ppo"])
 def test_it_goes_on_in_the_middle_of_a_round(
     place: Place, monkeypatch: pytest.MonkeyPatch, name: str
@@ -157,6 +161,7 @@ def test_it_goes_on_in_the_middle_of_a_round(
     same(well(place, name, f"stopped {name}", *more).run, whole.run)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_refused(place: Place) -> None:
     lost = go(place, "grpo", "lost", "--rounds", 1, world="lost")
     assert lost.code == 2

@@ -74,6 +74,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("function", "words"),
     [
@@ -92,6 +93,7 @@ def test_a_reward_that_ends_the_program(place: Place, function: str, words: str)
     assert not (went.run / "model").exists()
 
 
+@pytest.mark.slow
 def test_a_reward_may_end_a_process_of_its_own(place: Place) -> None:
     went = go(place, "grpo", "forks", "--rounds", 1, "--reward", f"{place.folder / 'own.py'}:forks")
     assert went.code == 0, went.said
@@ -118,6 +120,7 @@ def test_a_module_that_ends_the_program(place: Place) -> None:
     assert "leaving.py: it ended the program" in went.said
 
 
+@pytest.mark.slow
 def test_a_loss_that_ends_the_program_in_a_step(place: Place) -> None:
     """Through the installed command, whose status is what a script looks at."""
     word = f"{place.folder / 'own.py'}:algorithm"

@@ -42,6 +42,7 @@ def same(one: Scene, pieces: Sequence[PolicyMicrobatch]) -> None:
     assert all(torch.equal(gradients[name], wanted_gradients[name]) for name in gradients)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("layout", ["packed", "right"])
 @pytest.mark.parametrize("name", METHODS)
 def test_what_is_learnt_is_the_same_to_the_last_bit(name: str, layout: str) -> None:
@@ -96,6 +97,7 @@ def test_only_the_first_micro_batch_of_the_first_move_waits() -> None:
     assert first_pieces(scene("ppo"), 1)[0].round.first_pass is None
 
 
+@pytest.mark.slow
 def test_a_whole_run_makes_the_same_model(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = make_place(tmp_path)
     usual = ("--rounds", 3, "--group-size", 2, "--update-epochs", 2, "--minibatches", 2)

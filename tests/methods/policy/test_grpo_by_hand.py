@@ -104,6 +104,7 @@ def test_a_step_is_that_of_the_paper_worked_out_answer_by_answer(tmp_path: Path,
         )
 
 
+@pytest.mark.slow
 def test_it_learns_to_say_what_is_rewarded(tmp_path: Path) -> None:
     policy, reference, encoder = parts(write_talker(tmp_path))
     how = GrpoSettings(steps=40, prompts=6, group=8, inner=2, learning_rate=5e-3, beta=0.0, sampling=SHORT)

@@ -46,6 +46,7 @@ def same(found: Learnt, wanted: Learnt) -> None:
         assert found[2][name] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("name", ALL)
 def test_a_minibatch_in_pieces_has_the_gradient_of_the_whole(device: torch.device, name: str) -> None:
     ranks = single(device)
@@ -63,6 +64,7 @@ def apart(piece: AnyMicrobatch) -> Sequence[AnyMicrobatch]:
     return piece.rows() if isinstance(piece, PolicyMicrobatch) else [piece]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("layout", ["left", "right", "unshared"])
 @pytest.mark.parametrize("name", ["ppo", "grpo", "gspo", "p3o"])
 def test_however_it_is_laid_out(device: torch.device, name: str, layout: str) -> None:
@@ -106,6 +108,7 @@ class Thread(Ranks):
             tensor.copy_(mine + other)  # pyright: ignore
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ["ppo", "grpo", "dapo", "remax", "p3o", "ppo-ptx", "ipo-md", "nash-md"])
 def test_two_ranks_make_the_same_round_and_the_same_gradient(name: str) -> None:
     one = scene(name)
@@ -136,6 +139,7 @@ def same_told(found: ExperienceTensors, wanted: ExperienceTensors) -> None:
         torch.testing.assert_close(value, other[name], rtol=0, atol=1e-11, msg=name)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ALL)
 def test_what_was_known_of_a_round_does_not_depend_on_the_pieces(name: str) -> None:
     one, other = scene(name), scene(name, tokens_at_once=20, layout="left")
@@ -160,6 +164,7 @@ def test_whitening_is_over_the_tokens_of_the_round_and_not_of_a_minibatch(name: 
     assert abs(part.mean.item()) > 1e-3
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ALL)
 def test_what_stands_at_padding_never_enters(name: str) -> None:
     one = scene(name)
@@ -203,6 +208,7 @@ def test_values_and_divergences_at_padding_never_enter_an_advantage(name: str) -
     assert wanted[~facts.mask_NT].eq(0).all()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ALL)
 def test_advantages_have_no_gradient(name: str) -> None:
     one = scene(name)
@@ -233,6 +239,7 @@ def descend(one: Scene, pieces: Sequence[AnyMicrobatch], rate: float = 0.01) -> 
     return {name: float(value) for name, value in figures.items()}
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ALL)
 def test_every_round_begins_with_a_ratio_of_exactly_1(name: str, dtype: torch.dtype) -> None:
@@ -250,6 +257,7 @@ def test_every_round_begins_with_a_ratio_of_exactly_1(name: str, dtype: torch.dt
             assert figures["approx_kl"] > 0
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize(
     "name", ["ppo", "grpo", "dapo", "rloo", "reinforce-pp", "online-dpo", "ipo-md", "nash-md"]

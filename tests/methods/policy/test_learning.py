@@ -35,6 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "more"),
     [

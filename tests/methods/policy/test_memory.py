@@ -171,6 +171,7 @@ def test_the_first_round_of_reinforce_is_measured_against_its_other_answers() ->
     assert one.rounds.memory.mean_score == pytest.approx(sum(scores) / len(scores))
 
 
+@pytest.mark.slow
 def test_in_a_run_old_answers_have_their_share(tmp_path) -> None:
     went = well(
         make_place(tmp_path), "grpo", "out", "--rounds", 5, "--draw.replay", 0.4, "--draw.max-staleness", 2

@@ -47,6 +47,7 @@ def same(one: Went, other: Went) -> bool:
     return first == second
 
 
+@pytest.mark.slow
 def test_without_the_references_share_ipo_md_is_online_ipo(place: Place) -> None:
     online = well(place, "online-ipo", "online", *SHORT)
     none = well(place, "ipo-md", "none", *SHORT, "--mixture-coef", 0)
@@ -56,6 +57,7 @@ def test_without_the_references_share_ipo_md_is_online_ipo(place: Place) -> None
     assert same(well(place, "online-ipo", "mixed", *SHORT, "--mixture-coef", 0.5), some)
 
 
+@pytest.mark.slow
 def test_a_round_of_the_mixture_has_no_kl_of_the_policy_and_a_look_has(place: Place) -> None:
     went = well(place, "ipo-md", "figures", *SHORT, "--evaluate-every", 1, "--mixture-coef", 0.5)
     assert "note: answers are drawn from a mixture of 0.5 of the policy and 0.5 of its reference" in went.said
@@ -64,6 +66,7 @@ def test_a_round_of_the_mixture_has_no_kl_of_the_policy_and_a_look_has(place: Pl
     assert max(went.figures("sampling_logp_diff_max")) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ipo-md", "nash-md"])
 def test_adapters_are_mixed_with_the_model_beneath_them(place: Place, name: str) -> None:
     pytest.importorskip("peft", reason="needs plaudit[lora]")
@@ -72,6 +75,7 @@ def test_adapters_are_mixed_with_the_model_beneath_them(place: Place, name: str)
     assert max(went.figures("sampling_logp_diff_max")) < 1e-4
 
 
+@pytest.mark.slow
 def test_pairs_are_the_mixtures_and_held_out_answers_the_policys(place: Place, asked: Asked) -> None:
     well(place, "ipo-md", "who", *SHORT)
     samplers = list(dict.fromkeys(sampler for sampler, _, _ in asked))
@@ -80,6 +84,7 @@ def test_pairs_are_the_mixtures_and_held_out_answers_the_policys(place: Place, a
     assert all((sampler is policy) == (len(said[0]) == 1) for sampler, _, said in asked)
 
 
+@pytest.mark.slow
 def test_a_rivals_chance_has_nothing_to_do_with_that_of_the_answer(place: Place, asked: Asked) -> None:
     """With one chance both would be one answer, and a preference between them always a half."""
     went = well(
@@ -103,6 +108,7 @@ def test_a_rivals_chance_has_nothing_to_do_with_that_of_the_answer(place: Place,
     assert all(0 < value < 1 and value != 0.5 for value in went.figures("win_prob"))
 
 
+@pytest.mark.slow
 def test_what_a_rival_says_is_not_learnt(place: Place, asked: Asked) -> None:
     went = well(place, "nash-md", "unlearnt", *SHORT, "--held-out", 0)
     for line, (_, _, said) in zip(went.lines, asked[::2], strict=True):
@@ -111,6 +117,7 @@ def test_what_a_rival_says_is_not_learnt(place: Place, asked: Asked) -> None:
         assert line["length_mean"] == pytest.approx(sum(map(len, ids)) / len(ids))
 
 
+@pytest.mark.slow
 def test_old_weights_in_the_policys_half_stop_the_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampler gets a copy of the policy that nobody moves on; the first round is its own."""
     mixed = LocalSampler.mixed_with

@@ -176,6 +176,7 @@ def test_the_preference_goes_in_circles() -> None:
     )
 
 
+@pytest.mark.slow
 def test_self_play_comes_to_rest_where_nobody_gains_by_anything_else() -> None:
     one = game(symbols=2, length=2)
     found = learnt(one, 0.0)
@@ -184,6 +185,7 @@ def test_self_play_comes_to_rest_where_nobody_gains_by_anything_else() -> None:
     assert apart(found, at_rest(one, 0.0)) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.125, 0.5, 1.0])
 def test_with_a_mixture_it_becomes_the_best_answer_to_its_own(share: float) -> None:
     """With a share of 1 the rival is the reference, and the policy its best answer."""
@@ -193,6 +195,7 @@ def test_with_a_mixture_it_becomes_the_best_answer_to_its_own(share: float) -> N
     assert apart(found, at_rest(one, 0.0)) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.125, 0.5])
 def test_where_an_answer_is_a_token_the_mixture_itself_is_an_equilibrium(share: float) -> None:
     """Of the game in which distance costs τ / (1 − m): π_m ∝ π_ref e^{(1 − m) P / τ}."""

@@ -54,6 +54,7 @@ def curvature(one: Scene, v_D: Tensor) -> Tensor:
     return total / tokens
 
 
+@pytest.mark.slow
 def test_the_curvature_is_that_of_the_tokens_that_were_drawn() -> None:
     one = scene("trpo")
     trained = [p for p in one.policy.parameters() if p.requires_grad]
@@ -65,6 +66,7 @@ def test_the_curvature_is_that_of_the_tokens_that_were_drawn() -> None:
     assert torch.equal(flat([p.detach() for p in trained]), begin_D)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("tries", [1, 2, 8])
 def test_the_slope_is_that_of_the_length_that_was_gone(tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no length is accepted before the tries are over."""
@@ -112,6 +114,7 @@ class TestFloat32:
         _, slope_T = jvp(logp, (dict(model.named_parameters()),), (v,))
         return slope_T.detach()
 
+    @pytest.mark.one_in(3)
     @pytest.mark.cases(slow=("random-26M", "gradient-26M"))
     @pytest.mark.parametrize(
         ("hidden", "layers"),
@@ -150,6 +153,7 @@ class TestFloat32:
         assert torch.equal(flat([p.detach() for p in weights]), begin_D)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("limit", [1e-4, 0.01, 1.0])
 def test_the_kl_stays_within_the_limit_and_the_surrogate_improves(limit: float) -> None:
     one = scene("trpo")
@@ -166,6 +170,7 @@ def test_the_kl_stays_within_the_limit_and_the_surrogate_improves(limit: float) 
     assert told["loss"] < 0
 
 
+@pytest.mark.slow
 def test_its_direction_gains_more_than_the_gradient_at_the_same_kl() -> None:
     one, other = scene("trpo"), scene("trpo")
     learnt(one, one.pieces(1))
@@ -187,6 +192,7 @@ def test_its_direction_gains_more_than_the_gradient_at_the_same_kl() -> None:
     assert gained > best > 0
 
 
+@pytest.mark.slow
 def test_the_critic_is_left_to_the_optimiser() -> None:
     one = scene("trpo")
     learnt(one, one.pieces(1))
@@ -215,6 +221,7 @@ def test_nothing_moves_where_no_advantage_is_left() -> None:
     assert torch.equal(flat([p.detach() for p in one.policy.parameters()]), before)
 
 
+@pytest.mark.slow
 def test_in_a_run_the_limit_holds_at_every_round(tmp_path) -> None:
     place = make_place(tmp_path)
     went = well(place, "trpo", "out", "--rounds", 6, "--max-kl", 0.005, "--batch-size", 16)

@@ -139,6 +139,7 @@ def test_every_row_has_its_paper() -> None:
     assert PAPERS.keys() == POLICY_ALGORITHMS.keys()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", POLICY_ALGORITHMS)
 def test_a_move_is_that_of_the_paper(device: torch.device, name: str) -> None:
     """On a GPU too it is compared with plain passes on the CPU."""

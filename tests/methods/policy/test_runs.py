@@ -67,6 +67,7 @@ def test_every_algorithm_runs_and_leaves_a_model_behind(runs: Runs, name: str) -
     assert (went.run / "critic").exists() == (name in CRITICS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_its_figures_are_documented_numbers(runs: Runs, name: str) -> None:
     documented = metric_docs()
@@ -83,6 +84,7 @@ def test_its_figures_are_documented_numbers(runs: Runs, name: str) -> None:
     assert ("value_loss" in first) == (name in CRITICS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ppo", pytest.param("a2c", marks=pytest.mark.slow)])
 def test_the_critic_is_a_reward_models_folder(runs: Runs, name: str) -> None:
     reward = resolve_reward(str(runs.of(name).run / "critic"))
@@ -124,6 +126,7 @@ def test_what_is_learnt_are_the_tokens_that_were_drawn(place: Place, monkeypatch
     assert len(seen) == 2
 
 
+@pytest.mark.slow
 def test_a_held_out_judge_keeps_its_best_checkpoint_and_ends_the_run(place: Place) -> None:
     went = well(
         *(place, "grpo", "judged", "--rounds", 60, "--kl-coef", 0.001, "--judge.by", place.rule("few")),
@@ -140,6 +143,7 @@ def test_a_held_out_judge_keeps_its_best_checkpoint_and_ends_the_run(place: Plac
         assert torch.equal(weight, kept[f"policy.model.{name}"])
 
 
+@pytest.mark.slow
 def test_dapo_asks_other_prompts_where_all_answers_are_alike(place: Place) -> None:
     even = ("--rounds", 3, "--reward", place.rule("even"), "--group-size", 4, "--minibatches", 1)
     went = well(place, "dapo", "unlike", *even)
@@ -157,6 +161,7 @@ IDLE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dapo", "dr-grpo", "grpo-plus"])
 def test_the_clip_acts_in_the_moves_that_the_papers_make_of_a_round(place: Place, name: str) -> None:
     usual = ("--rounds", 1, "--overlong-buffer", 0, "--held-out", 0)
@@ -172,6 +177,7 @@ def test_the_clip_acts_in_the_moves_that_the_papers_make_of_a_round(place: Place
     assert "nothing is clipped" not in plain.said
 
 
+@pytest.mark.slow
 def test_where_a_round_is_one_move_the_clip_is_said_to_be_idle_and_is(place: Place) -> None:
     usual = ("--rounds", 2, "--held-out", 0)
     plain, tight = well(place, "grpo", "one move", *usual), well(place, "grpo", "as tight", *usual, *TIGHT)
@@ -192,6 +198,7 @@ def test_dapo_goes_on_where_nothing_can_be_learnt(place: Place) -> None:
     assert not went.figures("loss")
 
 
+@pytest.mark.slow
 def test_text_that_is_not_forgotten(place: Place) -> None:
     went = well(
         place, "grpo", "ptx", "--rounds", 12, "--ptx.data", place.folder / "texts.jsonl", "--ptx-coef", 5
@@ -200,6 +207,7 @@ def test_text_that_is_not_forgotten(place: Place) -> None:
     assert loss[-1] < loss[0] - 0.2
 
 
+@pytest.mark.slow
 def test_adapters_learn_and_the_reference_lies_beneath_them(place: Place) -> None:
     went = well(place, "grpo", "lora", "--rounds", 3, "--lora.rank", 2, "--learning-rate", 0.05)
     assert "the model beneath the adapters" in went.said
@@ -209,6 +217,7 @@ def test_adapters_learn_and_the_reference_lies_beneath_them(place: Place) -> Non
     AutoModelForCausalLM.from_pretrained(went.run / "model")
 
 
+@pytest.mark.slow
 def test_the_reference_may_follow_or_be_missing(place: Place) -> None:
     follows = ("--reference.kind", "average", "--reference.every", 4, "--reference.share", 1)
     went = well(place, "grpo", "average", "--rounds", 8, *follows)
@@ -218,6 +227,7 @@ def test_the_reference_may_follow_or_be_missing(place: Place) -> None:
     assert not any("kl" in name.split("/")[-1].split("_") for name in none.lines[0] if name != "approx_kl")
 
 
+@pytest.mark.slow
 def test_a_round_ends_early_where_the_policy_has_gone_far(place: Place) -> None:
     went = well(
         *(place, "grpo", "early", "--rounds", 2, "--update-epochs", 6, "--target-kl", 1e-4),
@@ -231,6 +241,7 @@ def test_a_round_ends_early_where_the_policy_has_gone_far(place: Place) -> None:
     assert went.lines[6]["approx_kl"] == 0
 
 
+@pytest.mark.slow
 def test_beta_follows_its_target(place: Place) -> None:
     more = ("--rounds", 8, "--kl-coef-horizon", 20, "--sample.rows", 0, "--kl-coef", 0.1)
     low = well(place, "rloo", "low", *more, "--kl-coef-target", 1e-6).figures("kl_coef")
@@ -241,6 +252,7 @@ def test_beta_follows_its_target(place: Place) -> None:
     assert all(after < before for before, after in pairwise(high))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "factor"), [(1e-7, 2.0), (1e4, 0.5)])
 def test_the_penalty_doubles_and_halves_and_the_kl_of_the_reward_does_not(
     place: Place, limit: float, factor: float, monkeypatch: pytest.MonkeyPatch
@@ -270,6 +282,7 @@ SHAPES: dict[str, tuple[tuple[object, ...], str]] = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("what", SHAPES)
 def test_scores_are_shaped_as_is_said(place: Place, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from plaudit.methods.policy.shaping import ScoreShaper

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -82,6 +83,7 @@ def test_it_begins_with_nothing_to_expect_and_is_no_part_of_the_policy() -> None
     assert not any(isinstance(module, Policy) for module in head.modules())
 
 
+@pytest.mark.slow
 def test_a_run_learns_with_it_goes_on_exactly_and_writes_the_policy_alone(tmp_path) -> None:
     place = make_place(tmp_path)
     usual = ("--critic.shared", "--value-lr-scale", 10, "--update-epochs", 2, "--save-every", 1)

@@ -66,6 +66,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, 
     return yaml.safe_load(out), err
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", POLICY_ALGORITHMS)
 def test_what_config_yaml_says_is_read_back_the_same(name: str, tmp_path: Path) -> None:
     config_type = policy_config_type(name)
@@ -152,6 +153,7 @@ def test_an_algorithm_of_ones_own_has_options_of_its_own(
     assert "neither a function that makes an algorithm nor one" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_algorithm_of_ones_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.methods.policy.commands import make_place, well
 

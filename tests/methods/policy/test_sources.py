@@ -23,6 +23,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return make_place(tmp_path_factory.mktemp("sources"))
 
 
+@pytest.mark.slow
 def test_a_run_whose_answers_come_from_another_process_has_the_same_weights(place: Place) -> None:
     local, process = (
         well(place, "grpo", f"from-{sampler}", *SHORT, "--sampler", sampler)

@@ -70,6 +70,7 @@ CASES: Mapping[str, Case] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", CASES)
 def test_a_move_is_that_of_the_paper(what: str) -> None:
     name, pay, settings, paper_of = CASES[what]

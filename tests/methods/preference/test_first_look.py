@@ -82,6 +82,7 @@ def logp(entry: Path) -> torch.Tensor:
     return load_file(entry / reference.LOGP_FILE)["logp"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["dpo", "kto", "aot"])
 def test_log_probs_of_another_model_are_found_out(looker: Looker, name: str) -> None:
     looker.run("first", name=name)
@@ -176,6 +177,7 @@ def test_a_loss_that_is_not_what_its_row_says_is_found_out(
     assert "the loss is 1.3863 and should be 0.6931, though policy and reference agree" in said
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", REST)
 def test_where_all_is_well_the_first_loss_is_said(looker: Looker, name: str) -> None:
     code, said = looker.run("run", name=name)
@@ -185,6 +187,7 @@ def test_where_all_is_well_the_first_loss_is_said(looker: Looker, name: str) -> 
     assert lines(looker.folder / "run")[0]["loss"] == pytest.approx(REST[name], abs=1e-4)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", ["live", "average"])
 @pytest.mark.parametrize("numbers", ["float32", "bfloat16", pytest.param("float64", marks=pytest.mark.slow)])
 def test_no_honest_run_is_stopped(looker: Looker, kind: str, numbers: str) -> None:
@@ -195,6 +198,7 @@ def test_no_honest_run_is_stopped(looker: Looker, kind: str, numbers: str) -> No
         assert code == 0, said
 
 
+@pytest.mark.slow
 def test_it_looks_again_when_a_run_goes_on_and_finds_the_model_that_it_started_from(looker: Looker) -> None:
     """Though the policy has long moved away by then."""
     often = ("--steps", 6, "--save-every", 2, "--learning-rate", 0.05)

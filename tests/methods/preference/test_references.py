@@ -127,6 +127,7 @@ def test_what_was_computed_is_found_by_the_next_run(place: Place, monkeypatch: p
     assert lines(place.folder("first")) == lines(place.folder("second"))
 
 
+@pytest.mark.slow
 def test_another_epoch_rate_or_algorithm_needs_no_other_log_probs(place: Place) -> None:
     place.run("first", *SHORT)
     for out, name, more in (("rate", "dpo", ("--learning-rate", 0.1)), ("ipo", "ipo", ("--epochs", 2))):
@@ -141,6 +142,7 @@ def test_a_short_run_asks_at_each_step_and_a_longer_one_before(place: Place) -> 
     assert "answers computed once and kept in" in place.run("long", *auto, "--steps", 3)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("what", ["model", "rows", "numbers", "length"])
 def test_whatever_log_probs_are_made_of_has_other_ones(place: Place, what: str) -> None:
     place.run("first", *SHORT)
@@ -154,6 +156,7 @@ def test_whatever_log_probs_are_made_of_has_other_ones(place: Place, what: str) 
     assert len(place.entries()) == 2
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("damage", ["a byte", "cut short", "no facts", "no values", "facts of nothing"])
 def test_damaged_log_probs_are_said_and_made_again(place: Place, damage: str) -> None:
     place.run("first", *SHORT)
@@ -224,6 +227,7 @@ def test_tr_dpo_can_be_told_how_often_its_reference_moves(place: Place) -> None:
     assert "every 2 steps" in place.run("run", *SHORT, "--reference.every", 2, name="tr-dpo")
 
 
+@pytest.mark.slow
 def test_data_in_parts_are_learnt_one_after_another(place: Place) -> None:
     said = place.run("run", *SHORT, "--stages.parts", 3, "--held-out", 0, name="sdpo")
     assert said.count("before the first step policy and reference agree") == 3

@@ -170,6 +170,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return say
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("what", ROWS)
 def test_rows_that_hold_no_preference_are_refused(
     files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str
@@ -194,6 +195,7 @@ def test_settings_that_have_no_meaning_are_refused(
         assert words in said
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [

@@ -142,6 +142,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return say
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("what", BAD_ROWS)
 def test_rows_that_teach_nothing_are_refused(
     files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str

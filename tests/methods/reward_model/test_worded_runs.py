@@ -218,6 +218,7 @@ def test_a_held_out_file_of_the_same_name_would_mix_up_the_critiques(tmp_path):
         critic(config)
 
 
+@pytest.mark.slow
 def test_a_question_that_is_too_long_is_refused_and_never_cut(tmp_path, capsys):
     long = {**PAIRS[0], "prompt": "pears " * 300}
     assert command("ranker", tmp_path, [*PAIRS, long], "--max-length", "200") == 2

@@ -103,6 +103,7 @@ def full_tables(policy, example):
     return logits[torch.tensor(answer.mask)].log_softmax(-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divergence", [forward_kl, reverse_kl, jensen_shannon])
 def test_a_small_student_takes_over_what_a_larger_teacher_thinks(divergence):
     teacher, student, examples = model(1, hidden=48, spread=0.15), model(2), rows()
@@ -191,6 +192,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn():
     assert objective(whole(rows())).loss.item() == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_bfloat16_products_learn_too():
     teacher, student, examples = model(1, spread=0.15), model(2), rows()
     student.compute_in(torch.bfloat16)
@@ -246,6 +248,7 @@ def chat(question, answer, origin=""):
 CHATS = [chat("Hi.", "Hello."), chat("How are you?", "Fine, thanks."), chat("And you?", "Well.")]
 
 
+@pytest.mark.slow
 def test_with_a_distilled_context_the_student_agrees_without_it(encoder):
     student = model(3, vocabulary=len(encoder.info.tokenizer), spread=0.15)
     teacher = frozen_copy(student)

@@ -66,6 +66,7 @@ def test_the_checkpoint_with_the_best_answers_becomes_the_model(toy: Toy, tmp_pa
     assert {"held_out/length_mean", "held_out/frac_finished"} <= _figures(tmp_path / "run")[0].keys()
 
 
+@pytest.mark.slow
 def test_another_figure_may_choose(toy: Toy, tmp_path: Path, judge: str) -> None:
     assert (
         main(

@@ -35,6 +35,7 @@ def trained(toy: Toy, out: Path, *, method: str = "sft", **settings: Any) -> Pat
     return out / "model"
 
 
+@pytest.mark.slow
 def test_raw_text_is_asked_raw_and_a_template_of_ones_own_is_saved(tmp_path: Path) -> None:
     toy = make_toy(tmp_path)
     chat = make_encoder(trained(toy, tmp_path / "chat"))
@@ -95,6 +96,7 @@ def test_rows_are_named_by_column_and_progress_is_shown(
     assert make_encoder(model).asks_in_turns
 
 
+@pytest.mark.slow
 def test_distillation_by_hard_targets_alone_is_sft_and_its_distance_is_still_the_teachers(
     tmp_path: Path,
 ) -> None:

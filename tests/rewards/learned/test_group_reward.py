@@ -38,6 +38,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return learn(tmp_path_factory.mktemp("learnt"))
 
 
+@pytest.mark.slow
 def test_five_comparisons_of_a_group_tell_what_it_prefers(learnt: Path, tmp_path: Path) -> None:
     """And two groups of opposite tastes, asked about the same answers, disagree."""
     accuracies: list[float] = []

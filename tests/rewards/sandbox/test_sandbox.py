@@ -103,6 +103,7 @@ def test_no_open_file_is_inherited() -> None:
 # Nothing outside is changed.
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "code",
     [

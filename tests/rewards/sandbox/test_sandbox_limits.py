@@ -25,6 +25,7 @@ def _left() -> list[str]:
     return [line for line in mine if line.split()[1] in (str(os.getpid()), "1")]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("code", "why"),
     [

@@ -19,6 +19,7 @@ DENIED = ("PermissionError\n", "OSError\n", "BlockingIOError\n")
 # No other process.
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "made",
     [
@@ -108,6 +109,7 @@ CALLS = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", sorted(CALLS["x86_64"]))
 def test_the_kernel_is_not_asked_for_what_is_not_listed(name: str) -> None:
     if platform.machine() != "x86_64":

@@ -39,6 +39,7 @@ def score(code: str, tests: object, limits: SandboxLimits = SHORT) -> float | No
     return CodeReward(sandbox=sandbox(limits), workers=1).scores([task])[0][0]
 
 
+@pytest.mark.slow
 def test_the_tests_decide() -> None:
     assert score(ADD, TESTS) == 1.0
     assert score(f"Here it is:\n```python\n{ADD}\n```\nIt adds.", TESTS) == 1.0
@@ -73,6 +74,7 @@ def test_many_answers_at_once_keep_their_places() -> None:
     assert reward.scores([]) == ()
 
 
+@pytest.mark.slow
 def test_programs_are_run_on_their_input() -> None:
     code = "n = int(input())\nfor k in range(n): print(k, ' ')"
     assert score(code, [{"input": "2\n", "output": "0\n1\n"}, {"input": "0", "output": ""}]) == 1.0
@@ -84,6 +86,7 @@ def test_programs_are_run_on_their_input() -> None:
     assert score(record, [{"input": "", "output": "P(x=8)"}]) == 1.0
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(("code", "tests"), [(one, rest) for one, *rest in pieces("programs.txt")])
 def test_what_right_programs_are_asked(code: str, tests: list[str]) -> None:
     assert score(code, tests) == 1.0
@@ -93,6 +96,7 @@ FORGERIES = [code for (code,) in pieces("forgeries.txt")]
 """Ways to pass without solving, each a program."""
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("code", FORGERIES)
 def test_nothing_passes_without_solving(code: str) -> None:
     assert score(code, ["assert add(2, 3) == 5"], QUICK) == 0.0
@@ -106,6 +110,7 @@ def test_a_test_that_is_about_nearness_is_not_fooled() -> None:
     assert score("def add(a, b): return float('nan')", tests) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("0-int", "False-object", "Zero()-object"))
 @pytest.mark.parametrize("base", ["object", "float", "int"])
 @pytest.mark.parametrize("gives", ["0.0", "0", "Zero()", "False"])
@@ -132,6 +137,7 @@ def f(x): return Zero()
         assert score(code, [f"assert {test}"]) == 0.0, test
 
 
+@pytest.mark.slow
 def test_what_an_object_can_reckon_it_still_reckons() -> None:
     code = """
 class V:
@@ -169,6 +175,7 @@ def test_a_module_that_tests_rely_on_is_pythons_own() -> None:
     assert score("import math\nmath.isclose = lambda *a: True\ndef add(a, b): return 0", tests) == 0.0
 
 
+@pytest.mark.slow
 def test_membership_is_decided_by_what_is_there() -> None:
     everything = """
 class A:
@@ -189,6 +196,7 @@ def test_a_dead_program_does_not_pass_where_tests_expect_an_error() -> None:
     assert score("import os\ndef f(x): os._exit(0)", hidden) == 0.0
 
 
+@pytest.mark.slow
 def test_what_the_tests_give_does_not_lead_to_the_tests() -> None:
     tests = [
         "def g(x): return x + 1\nclass N:\n  v = 3\n  def m(self): return 7",
@@ -230,6 +238,7 @@ def test_tests_that_are_no_python_give_no_verdict() -> None:
     assert score(ADD, ["assert add(2, 3 == 5"]) is None
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("test", "lacks"),
     [

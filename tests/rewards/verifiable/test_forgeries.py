@@ -366,6 +366,7 @@ FORMS = {
 }
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("form", FORMS)
 def test_an_honest_program_passes(form: str) -> None:
     assert score(FORMS[form].honest, [*FORMS[form].tests], LIMITS) == 1.0
@@ -374,6 +375,7 @@ def test_an_honest_program_passes(form: str) -> None:
 FORGED = [(form, at) for form, one in FORMS.items() for at in range(len(one.forged))]
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.cases(
     slow=(
         *(f"what does not end-{at}" for at in range(1, 6)),

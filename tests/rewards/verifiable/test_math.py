@@ -215,6 +215,7 @@ def items(item: str, *, order: int) -> str:
     return r"\{" + ",".join(item.replace("N", str(n)) for n in range(20)[::order]) + r"\}"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "item", ["e^{e^{x}}<N+x", "N<e^{xx^.1}", "(-x)^{.5}+e^{e^N}", "e^{e^{x}}+N", "(x+N/7)^{999}<y"]
 )

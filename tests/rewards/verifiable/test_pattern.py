@@ -21,6 +21,7 @@ def test_what_matches_somewhere_is_right() -> None:
     assert refusal_counts(reward) == {}
 
 
+@pytest.mark.slow
 def test_what_would_match_for_ever_has_no_verdict_and_the_others_have_theirs() -> None:
     reward = PatternReward(pattern=r"^(a+)+$", seconds=0.5)
     begun = time.perf_counter()

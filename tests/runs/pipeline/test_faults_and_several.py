@@ -20,6 +20,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_place(tmp_path_factory.mktemp("place"))
 
 
+@pytest.mark.slow
 def test_a_stage_that_fails_leaves_the_finished_ones(place: Path, tmp_path: Path) -> None:
     out, told = tmp_path / "out", stages(place)
     told["pairs"]["threshold"] = 0.0
@@ -83,6 +84,7 @@ def test_rows_may_have_fields_of_other_names(place: Path, tmp_path: Path) -> Non
     assert "give each file a stage of its own (do: rows, data: FILE, columns" in went.words
 
 
+@pytest.mark.slow
 def test_rewards_can_be_combined_and_moved_with_the_folder(place: Path, tmp_path: Path) -> None:
     out, told = tmp_path / "out", stages(place)
     told["both"] = {

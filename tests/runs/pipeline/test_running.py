@@ -85,6 +85,7 @@ def test_only_what_is_below_a_change_runs_again_and_going_back_costs_nothing(
     assert results(out) == first
 
 
+@pytest.mark.slow
 def test_an_equal_result_ends_what_runs_again(place: Path, tmp_path: Path) -> None:
     out, told = tmp_path / "out", stages(place)
     well(write_config(place, told, "first"), out)
@@ -143,6 +144,7 @@ def test_a_result_that_is_gone_is_made_anew_by_from_and_everything_by_fresh(
     assert results(out) == before
 
 
+@pytest.mark.slow
 def test_from_runs_a_stage_and_all_below_it(place: Path, whole: Path) -> None:
     before = results(whole)
     ran = states(well(place / "toy.yaml", whole, "--from", "reward"))
@@ -150,6 +152,7 @@ def test_from_runs_a_stage_and_all_below_it(place: Path, whole: Path) -> None:
     assert results(whole) == before
 
 
+@pytest.mark.slow
 def test_only_runs_on_what_is_there(place: Path, tmp_path: Path) -> None:
     out, config = tmp_path / "out", write_config(place, stages(place))
     assert "demos is needed and not finished" in go(config, out, "--only", "sft").words
@@ -212,6 +215,7 @@ def test_a_dry_run_counts_the_rows_of_several_sources_and_leaves_nothing_behind(
     assert not (out / "stages" / "reward").exists()
 
 
+@pytest.mark.slow
 def test_a_device_is_named_once_for_all_stages(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
