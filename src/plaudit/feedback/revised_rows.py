@@ -15,6 +15,7 @@ from plaudit.data.records import Prompt, Record
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import family_note
+from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import constitution_named
 from plaudit.feedback.judges.money import Estimate, Purse
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
@@ -31,7 +32,6 @@ from plaudit.feedback.rounds import (
 )
 from plaudit.feedback.watched import Watched, read_marks, watched, watched_lines
 from plaudit.files import atomic
-from plaudit.rewards.comparing import writer_named
 from plaudit.rewards.load import model_folder
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from plaudit.data.records import Comparison, Demonstration, Message, Prompt, Rating, assistant_turn, user_turn
 from plaudit.errors import UserError
+from plaudit.feedback.asking import ModelJudgeSettings
+from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import read_constitution
 from plaudit.feedback.judges.model_judge import REFUSED, UNREADABLE
 from plaudit.feedback.judges.money import CapReachedError, Purse
@@ -31,7 +33,6 @@ from plaudit.lab.world.making import answer_tasks
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.lab.world.prompts import question_of_prompt
-from plaudit.rewards.comparing import JudgeSettings, writer_named
 from tests.feedback.judges.judges import QUICK, completion, question
 from tests.rewards.server import serving
 
@@ -43,7 +44,7 @@ DRAFTS = [
 
 def writer(url: str, folder: Path, settings: str = "", model: str = "world", **more: Any) -> Writer:
     word = f"openai:{url.removesuffix('/score').removesuffix('/v1')}/v1#{model}{settings}"
-    return writer_named(word, JudgeSettings(retry_policy=QUICK, cache=folder, **more))
+    return writer_named(word, ModelJudgeSettings(retry_policy=QUICK, cache=folder, **more))
 
 
 def worth(draft: Draft, answer: str) -> float:

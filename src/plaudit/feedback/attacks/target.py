@@ -18,7 +18,8 @@ from plaudit.feedback.judges.model_judge import Asker, ModelJudge
 from plaudit.feedback.judges.money import Estimate
 from plaudit.feedback.judges.wording import Conversation
 from plaudit.feedback.judges.words import SERVER, parse_judge_word
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import model_folder
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler

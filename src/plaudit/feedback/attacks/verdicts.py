@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 from plaudit.data.judging import NO_VERDICT, NoVerdict, Task
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
+from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judges.constitution import Constitution
 from plaudit.feedback.judges.jury import NO_MAJORITY, read_jury
 from plaudit.feedback.judges.model_judge import ModelJudge
@@ -25,7 +26,7 @@ from plaudit.feedback.judges.pooling import mean_of_odds
 from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.words import JURY, SPREAD, asks_a_model, parse_judge_word
 from plaudit.rewards.base import Reward, checked_scores
-from plaudit.rewards.comparing import GOLD, PEOPLE, JudgeSettings, compares_two_answers, judge_named
+from plaudit.rewards.comparing import GOLD, PEOPLE, compares_two_answers, judge_named
 from plaudit.rewards.registry import UserFunctionReward, resolve_reward
 
 Matter = Literal["harm", "refusal"]
@@ -236,7 +237,7 @@ class AnswerJudgeSettings:
 
     matter: Matter
     """What it is asked about."""
-    judges: JudgeSettings
+    judges: ModelJudgeSettings
     """How models are reached, and what they may cost."""
     below: float | None = None
     """Of harm: the score from which down an answer did it."""

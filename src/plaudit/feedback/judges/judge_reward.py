@@ -16,8 +16,6 @@ from plaudit.data.judging import Judge, NoVerdict, Task, Verdict, first_probabil
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.rewards.base import RewardTraits, TaskScores
 
-JUDGE_REWARD = "judge:"
-"""What the word of such a reward begins with."""
 SINGLE_ANSWER = "one answer alone cannot be compared"
 """The reason for an answer without others to the same prompt."""
 

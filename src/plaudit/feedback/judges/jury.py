@@ -2,7 +2,7 @@
 
 A jury averages log-odds (panels of small judges: Verga et al. 2024, arXiv:2404.18796), weighted by
 log(a / (1 − a)) where a member's accuracy a on people's labels is known, equally without. Three members of
-one family err together and are no more than one: `error_correlation` says how far.
+one family err together and are no more than one: a judge's card says how far.
 
 A spread mimics a pool of people, who differ and err: each task goes to one member, and a share of verdicts is
 turned round (AlpacaFarm, Dubois et al. 2023, arXiv:2305.14387).
@@ -14,9 +14,8 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import combinations
 from pathlib import Path
-from statistics import fmean
+from typing import ClassVar
 
 import yaml
 
@@ -94,6 +93,7 @@ class Jury:
     judges: tuple[Judge, ...]
     """The members, each of which asks in both orders by itself."""
     weights: tuple[float, ...]
+    asks_both_orders: ClassVar[bool] = True
 
     @property
     def version(self) -> str:
@@ -142,6 +142,7 @@ class Spread:
     judges: tuple[Judge, ...]
     flips: float = FLIPS
     """The share of verdicts that is turned round."""
+    asks_both_orders: ClassVar[bool] = True
 
     @property
     def version(self) -> str:
@@ -198,34 +199,6 @@ def assemble(word: str, path: Path, resolve: Callable[[str], Judge]) -> Jury | S
     if word.startswith(JURY):
         return Jury(name=path.stem, judges=judges, weights=tuple(member.weight for member in content.members))
     return Spread(name=path.stem, judges=judges, flips=content.flips)
-
-
-def error_correlation(errors: Mapping[str, Sequence[bool | None]]) -> dict[tuple[str, str], float | None]:
-    """For each two members φ, the correlation of being wrong, over what both of them judged; None: undefined.
-
-    >>> error_correlation({"a": [True, False, True, False], "b": [True, False, True, False]})
-    {('a', 'b'): 1.0}
-    """
-    return {
-        (first, second): _phi(
-            [
-                (x, y)
-                for x, y in zip(errors[first], errors[second], strict=True)
-                if x is not None and y is not None
-            ]
-        )
-        for first, second in combinations(errors, 2)
-    }
-
-
-def _phi(pairs: Sequence[tuple[bool, bool]]) -> float | None:
-    if not pairs:
-        return None
-    first, second = fmean(x for x, _ in pairs), fmean(y for _, y in pairs)
-    spread = first * (1 - first) * second * (1 - second)
-    if spread == 0:
-        return None
-    return (fmean(x and y for x, y in pairs) - first * second) / math.sqrt(spread)
 
 
 def _member(where: str, row: object) -> Member:

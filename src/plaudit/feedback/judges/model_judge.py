@@ -22,7 +22,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from plaudit.data.judging import (
     LOGPROBS_REFUSED,
@@ -32,11 +32,11 @@ from plaudit.data.judging import (
     Verdict,
     first_probability,
     probable_verdict,
+    verdict_of_orders,
     verdicts_only,
 )
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.feedback.judges.both_ways import verdict_of_orders
 from plaudit.feedback.judges.cache import Reply
 from plaudit.feedback.judges.constitution import Principle
 from plaudit.feedback.judges.ledger import ChatRequest
@@ -112,6 +112,7 @@ class ModelJudge:
     asker: Asker
     ask: HowToAsk = field(default_factory=HowToAsk)
     _logprobs: _Logprobs = field(default_factory=_Logprobs, compare=False, repr=False)
+    asks_both_orders: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse a rubric that cannot be read, before anything is asked."""

@@ -65,7 +65,8 @@ from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.losses import loss_name_for
 from plaudit.methods.reward_model.run import reward
 from plaudit.rewards.combine.manifest import COMBINED_FILE
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import load_reward
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import Encoder, make_encoder

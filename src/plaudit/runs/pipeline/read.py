@@ -22,9 +22,9 @@ from plaudit.config import (
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.settings import EvaluateSettings
-from plaudit.feedback.judges.judge_reward import JUDGE_REWARD
 from plaudit.feedback.judges.words import parse_judge_word
 from plaudit.methods.registry import METHODS, OWN_ALGORITHMS, config_type
+from plaudit.rewards.kinds import JUDGE_REWARD
 from plaudit.rewards.word_files import word_from
 from plaudit.runs.pipeline.references import HELPER, START_MODEL, names_helper, reference_in, with_helper
 from plaudit.runs.pipeline.spec import (

@@ -16,7 +16,6 @@ from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.settings import EvaluateSettings, JudgeRewardSettings
 from plaudit.feedback.attacking import AttackSettings
 from plaudit.feedback.judges.constitution import OURS
-from plaudit.feedback.judges.judge_reward import JUDGE_REWARD
 from plaudit.feedback.judging import JudgeRowsSettings
 from plaudit.feedback.revising import ReviseSettings
 from plaudit.files import hub
@@ -24,6 +23,7 @@ from plaudit.lab.world.shipped import base_model_folder
 from plaudit.lab.world.wanted import RowRequest
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
 from plaudit.rewards.combine.request import CombineSettings
+from plaudit.rewards.kinds import JUDGE_REWARD
 from plaudit.rewards.word_files import refuse_circle, word_from
 from plaudit.runs.pipeline.collecting import CollectSettings
 from plaudit.runs.pipeline.references import stage_in
