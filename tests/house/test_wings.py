@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.wings import wings
-from tests.engine.toy import Toy, make_toy
+from tests.engine.toy import Toy, make_toy, write_rows
 from tools.changed import imports, module_of
 from tools.targets import WINGS
 from tools.tree import sources
@@ -40,10 +40,11 @@ def install(folder: Path, name: str, entry_points: str) -> None:
     (place / "entry_points.txt").write_text(entry_points + "\n")
 
 
-def run(path: Path, *words: object, program: str = "plaudit") -> str:
-    """What a command says that finds the package there and not where it is installed."""
+def run(path: Path, *words: object, program: str | Path = "plaudit") -> str:
+    """What a module or a script says that finds the package there and not where it is installed."""
+    start = [program] if isinstance(program, Path) else ["-m", program]
     done = subprocess.run(
-        [sys.executable, "-m", program, *map(str, words)],
+        [sys.executable, *map(str, (*start, *words))],
         env=os.environ | {"PYTHONPATH": str(path)},
         cwd=path.parent,
         text=True,
@@ -90,6 +91,46 @@ def test_without_them_every_module_is_imported(tmp_path):
     (tmp_path / "everything.py").write_text(script)
     environment = os.environ | {"PYTHONPATH": str(path)}
     subprocess.run([sys.executable, tmp_path / "everything.py"], env=environment, check=True)
+
+
+ALONE = """
+import sys
+from importlib import import_module
+from plaudit.cli.main import main
+
+model, pairs, out, missing, *core = sys.argv[1:]
+for name in core:
+    import_module(name)
+train = ["train", "dpo", "--model", model, "--data", pairs, "--out", out, "--steps", "1"]
+assert main([*train, "--held-out", "0", "--sample.rows", "0", "--sinks", "jsonl"]) == 0
+judged = ["--prompts", pairs, "--judge", "length:1-5", "--max-tokens", "4", "--n", "4"]
+assert main(["eval", "policy", f"{out}/model", model, *judged]) == 0
+assert main(missing.split()) == 2
+"""
+"""Imports the core, trains and evaluates, and calls for what is not there: all in one process."""
+MISSING = {
+    "feedback": "eval reward judge:model:{model} --data {pairs}",
+}
+"""Of each wing a command that needs it, though the core knows its verb."""
+
+
+@pytest.mark.parametrize("wing", MISSING)
+def test_without_one_the_core_is_imported_trains_and_evaluates(wing, tmp_path, toy):
+    path = without(tmp_path / "core", wing)
+    pairs = [
+        {"prompt": f"{n} the cat?", "chosen": "sat on a mat.", "rejected": "saw dogs."} for n in range(8)
+    ]
+    rows = write_rows(tmp_path / "pairs.jsonl", pairs)
+    modules = [
+        ".".join(source.path.with_suffix("").parts).removesuffix(".__init__")
+        for source in sources(path, ("plaudit",))
+        if "__main__" not in source.path.parts[-1] and source.path.parts[1] not in WINGS
+    ]
+    missing = MISSING[wing].format(model=toy.model, pairs=rows, out=tmp_path / "missing")
+    (tmp_path / "alone.py").write_text(ALONE)
+    words = (toy.model, rows, tmp_path / "run", missing, *modules)
+    said = run(path, *words, program=tmp_path / "alone.py")
+    assert f"the wing {wing} of plaudit" in said
 
 
 @pytest.mark.slow
