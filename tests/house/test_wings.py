@@ -109,6 +109,7 @@ assert main(missing.split()) == 2
 """
 """Imports the core, trains and evaluates, and calls for what is not there: all in one process."""
 MISSING = {
+    "collect": "train rlhf --comparisons people --model {model} --prompts {pairs} --out {out}",
     "feedback": "eval reward judge:model:{model} --data {pairs}",
 }
 """Of each wing a command that needs it, though the core knows its verb."""

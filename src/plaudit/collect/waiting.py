@@ -8,8 +8,6 @@ from importlib.util import find_spec
 
 from plaudit.errors import UserError, WaitingError
 
-STORE_FILE = "labels.db"
-"""What a store is called where nobody named one."""
 WAIT_FILE = "waits.json"
 """In the folder of a stage that waits for people: what is missing, as `Wait.facts` has it."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from plaudit.collect.waiting import STORE_FILE
+from plaudit.data.labels import STORE_FILE
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
 from plaudit.methods.algorithm import is_set

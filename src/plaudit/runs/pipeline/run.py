@@ -21,7 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, Protocol
 
-from plaudit.collect.waiting import STORE_FILE, Wait, refuse_without_database
+from plaudit.collect.waiting import Wait, refuse_without_database
+from plaudit.data.labels import STORE_FILE
 from plaudit.errors import UserError, WaitingError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.policies.generate import prompted_context

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from plaudit.collect.waiting import STORE_FILE, WAIT_FILE
+from plaudit.collect.waiting import WAIT_FILE
 from plaudit.config import SettingPath, all_settings, convert, did_you_mean, to_plain_data
+from plaudit.data.labels import STORE_FILE
 from plaudit.data.read import read_records
 from plaudit.data.write import write_records
 from plaudit.engine.run_folder import Fingerprints
