@@ -19,9 +19,10 @@ from plaudit.feedback import local_judge
 from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judges.chat import TOO_LONG
 from plaudit.feedback.judges.judge_reward import SINGLE_ANSWER, JudgeReward
-from plaudit.feedback.judges.model_judge import CUT, ModelJudge
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
+from plaudit.feedback.judges.replies import CUT
 from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
-from plaudit.feedback.judges.words import HowToAsk
 from plaudit.feedback.local_judge import LocalChat, folder_stamp
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind

@@ -23,7 +23,7 @@ from benchmarks import (
 )
 from plaudit.data.judging import BothWays
 from plaudit.feedback.asking import ModelJudgeSettings
-from plaudit.feedback.judges.words import HowToAsk
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.lab.world.making import answer_tasks
 from plaudit.lab.world.minds import Mind
 from plaudit.rewards.comparing import judge_named

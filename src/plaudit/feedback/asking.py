@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plaudit.errors import UserError
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import Purse, parse_prices
-from plaudit.feedback.judges.words import HowToAsk
 from plaudit.files.posting import RetryPolicy
 from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rollouts.sampler import SamplingSettings

@@ -15,11 +15,12 @@ from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings, with_asking
 from plaudit.feedback.judges.cache import ReplyCache, default_cache_folder
 from plaudit.feedback.judges.calling import ARGUMENTS, FunctionChat, source_of
-from plaudit.feedback.judges.endpoint import endpoint_judge
+from plaudit.feedback.judges.chat import endpoint_judge
 from plaudit.feedback.judges.judge_reward import JudgeReward
 from plaudit.feedback.judges.jury import assemble, read_jury
 from plaudit.feedback.judges.model_judge import ModelJudge
-from plaudit.feedback.judges.words import CALL, SERVER, HowToAsk, parse_judge_word
+from plaudit.feedback.judges.modes import HowToAsk
+from plaudit.feedback.judges.words import CALL, SERVER, parse_judge_word
 from plaudit.feedback.judges.writing import Writer, check_writer
 from plaudit.files.chat import parse_server
 from plaudit.files.user_code import accepted_arguments

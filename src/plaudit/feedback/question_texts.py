@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from plaudit.data.records import Text
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.rubric import OVERALL
 from plaudit.feedback.judges.wording import Question, wording_named
-from plaudit.feedback.judges.words import HowToAsk
 
 
 def question_text(

@@ -15,7 +15,8 @@ from plaudit.data.generative_judging import CritiqueSettings, LanguageJudgeSetti
 from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judges.judge_reward import JudgeReward
-from plaudit.feedback.judges.words import LETTERS, LOCAL, HowToAsk, parse_judge_word
+from plaudit.feedback.judges.modes import LETTERS, HowToAsk
+from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.methods.iterative.config import SELF
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.llm.generative import LanguageJudgeSpec, refuse_same_replies

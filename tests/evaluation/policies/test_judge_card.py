@@ -18,8 +18,8 @@ from plaudit.feedback.judges.cache import Reply
 from plaudit.feedback.judges.chat import ChatRequest
 from plaudit.feedback.judges.jury import Jury
 from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import Estimate as Cost
-from plaudit.feedback.judges.words import HowToAsk
 from plaudit.lab.world import making
 from plaudit.lab.world.gold import utility
 from plaudit.lab.world.minds import INDIFFERENCE, Mind, reply_to

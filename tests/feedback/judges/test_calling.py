@@ -14,10 +14,11 @@ from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.calling import FunctionChat
 from plaudit.feedback.judges.judge_reward import JudgeReward
-from plaudit.feedback.judges.model_judge import CUT, REFUSED, UNREADABLE, ModelJudge
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import CapReachedError, Purse
+from plaudit.feedback.judges.replies import CUT, REFUSED, UNREADABLE
 from plaudit.feedback.judges.wording import Question, wording_named
-from plaudit.feedback.judges.words import HowToAsk
 from plaudit.feedback.judges.writing import Written
 from plaudit.lab.world import making
 from plaudit.lab.world.mind_server import MindServer

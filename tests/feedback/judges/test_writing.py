@@ -11,7 +11,7 @@ import pytest
 from plaudit.data.judging import NoVerdict
 from plaudit.errors import UserError
 from plaudit.feedback.judge_kinds import writer_named
-from plaudit.feedback.judges.model_judge import CUT, REFUSED, UNREADABLE
+from plaudit.feedback.judges.replies import CUT, REFUSED, UNREADABLE
 from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.writing import Writer, Written
 from plaudit.lab.world.mind_server import MindServer

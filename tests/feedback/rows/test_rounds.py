@@ -13,8 +13,8 @@ from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import read_constitution
-from plaudit.feedback.judges.model_judge import REFUSED, UNREADABLE
 from plaudit.feedback.judges.money import CapReachedError, Purse
+from plaudit.feedback.judges.replies import REFUSED, UNREADABLE
 from plaudit.feedback.judges.writing import Writer
 from plaudit.feedback.rounds import (
     EMPTY_ANSWER,

@@ -13,8 +13,8 @@ from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import check_policy_folder
 from plaudit.feedback.judges.cache import Reply
-from plaudit.feedback.judges.ledger import ChatRequest
-from plaudit.feedback.judges.model_judge import Asker, ModelJudge
+from plaudit.feedback.judges.ledger import Asker, ChatRequest
+from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.money import Estimate
 from plaudit.feedback.judges.wording import Conversation
 from plaudit.feedback.judges.words import SERVER, parse_judge_word

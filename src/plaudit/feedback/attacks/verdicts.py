@@ -21,6 +21,7 @@ from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judges.constitution import Constitution
 from plaudit.feedback.judges.jury import NO_MAJORITY, read_jury
 from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import MODES
 from plaudit.feedback.judges.money import Estimate, total_estimate
 from plaudit.feedback.judges.pooling import mean_of_odds
 from plaudit.feedback.judges.wording import Question, wording_named
@@ -278,7 +279,7 @@ def _jury(word: str, settings: AnswerJudgeSettings) -> AnswerJury:
 
 def _model(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
     ask = parse_judge_word(word).how(settings.judges.ask)
-    if ask.how not in (None, "answer", "points"):
+    if ask.how is not None and MODES[ask.how].scoring is None:
         raise UserError(
             f"{word}: {ask.how} compares two answers. Leave how out (Yes or No by log-probs), or say "
             "how=points with --harmful-below"

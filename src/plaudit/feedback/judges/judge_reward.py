@@ -47,7 +47,7 @@ class JudgeReward:
 
     @property
     def _has_scores(self) -> bool:
-        return isinstance(self.judge, ModelJudge) and self.judge.how in ("points", "answer")
+        return isinstance(self.judge, ModelJudge) and self.judge.mode.scoring is not None
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None where the judge has no verdict."""
