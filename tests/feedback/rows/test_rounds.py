@@ -210,10 +210,10 @@ def test_answers_come_of_rows_of_every_kind_each_once():
         Demonstration(prompt=prompt, completion=(*assistant_turn("One."), *user_turn("Two?"), call)),
         Prompt(prompt="Hi"),
     ]
-    found = drafts_of(records)
-    assert [(draft.answer, draft.category) for draft in found.drafts] == [("Yo.", "talk"), ("Hello.", None)]
-    assert found.left_out == {EMPTY_ANSWER: 1, OTHER_ANSWER: 1}
-    assert len(drafts_of(records, n=1).drafts) == 1
+    found, left_out = drafts_of(records)
+    assert [(draft.answer, draft.category) for draft in found] == [("Yo.", "talk"), ("Hello.", None)]
+    assert left_out == {EMPTY_ANSWER: 1, OTHER_ANSWER: 1}
+    assert len(drafts_of(records, n=1)[0]) == 1
 
 
 def test_an_answer_of_a_plain_text_begins_with_the_blank_that_it_had(tmp_path):
