@@ -18,7 +18,7 @@ from tools.tree import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 APART = ("lab", "runs")
-"""Wings of which other files know names alone; pyproject.toml lists what still knows the others."""
+"""Wings of which no other wing needs anything to be imported."""
 
 
 def without(folder: Path, *gone: str) -> Path:
@@ -176,13 +176,24 @@ def files_without(wing: str) -> list[str]:
     return chosen
 
 
-def test_a_wing_of_another_package_brings_a_verb(tmp_path):
+def test_a_wing_of_another_package_brings_a_verb_a_reward_and_a_judge(tmp_path):
     package = tmp_path / "site" / "polite"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "wing.py").write_text(
         "from plaudit.wings import Verb, Wing\n"
-        'WING = Wing(verbs={"thanks": Verb(module="polite.verb", purpose="count the thanks")})\n'
+        'WING = Wing(verbs={"thanks": Verb(module="polite.verb", purpose="count the thanks")},\n'
+        '            rewards={"thanks": "polite.kinds:thanks"}, judges={"polite": "polite.kinds:POLITE"})\n'
+    )
+    (package / "kinds.py").write_text(
+        "from plaudit.rewards.base import FunctionReward\n"
+        "from plaudit.rewards.comparing import RewardJudge\n"
+        "from plaudit.rewards.kinds import JudgeKind\n\n\n"
+        "def thanks(word, device, dtype):\n"
+        "    return FunctionReward(name=word, function=lambda prompt, answer: answer.count('thank'))\n\n\n"
+        "def polite(word, settings):\n"
+        "    return RewardJudge(name=word, reward=thanks(word, settings.device, settings.dtype))\n\n\n"
+        "POLITE = JudgeKind(make=polite, check=lambda word: None)\n"
     )
     (package / "verb.py").write_text(
         "def add_parser(subparsers):\n"
@@ -195,13 +206,19 @@ def test_a_wing_of_another_package_brings_a_verb(tmp_path):
     path = os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])
     environment = os.environ | {"PYTHONPATH": path}
 
-    def said(*words: str) -> str:
-        command = [sys.executable, "-m", "plaudit", *words]
+    def said(*words: object) -> str:
+        command = [sys.executable, "-m", "plaudit", *map(str, words)]
         done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
         return done.stdout + done.stderr
 
     assert "count the thanks" in said("--help")
     assert said("thanks", "thank you, thank you") == "2 thanks\n"
+    pairs = [{"prompt": "Hi", "chosen": "thank you", "rejected": "no"}]
+    rows = write_rows(tmp_path / "pairs.jsonl", pairs)
+    judged = said("eval", "reward", "thanks:much", "polite:very", "--data", rows, "--bootstrap", "2")
+    assert "thanks:much" in judged
+    assert "polite:very" in judged
+    assert "plaudit:" not in judged, "a complaint"
     (package / "wing.py").write_text("from plaudit.wings import NoSuchName\n")
     refused = said("--help")
     assert "polite 1.0" in refused

@@ -282,7 +282,6 @@ class BothWays:
         return verdicts_only(self.outcomes(tasks, seed))
 
     def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
-        """As ``verdicts``, with why there is none."""
         # The same seed in both orders: what then differs is the order, and not the judge's luck.
         forward = outcomes(self.judge, tasks, seed)
         backward = outcomes(self.judge, [swapped(task) for task in tasks], seed)

@@ -53,7 +53,6 @@ class Revising:
     """What has to be said of reviser and answers."""
 
     def estimate(self) -> Estimate:
-        """What is still to be asked, and what it costs at most."""
         return estimated_revisions(self.drafts, self.plan, self.writer)
 
     def run(self) -> Revisions:

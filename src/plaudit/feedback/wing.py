@@ -18,8 +18,8 @@ WING = Wing(
         ),
     },
     offers={
-        "question_text": "plaudit.feedback.question_texts:question_text",
-        "points_question": "plaudit.feedback.question_texts:points_question",
+        "question_text": "plaudit.feedback.judges.modes:question_text",
+        "points_question": "plaudit.feedback.judges.modes:points_question",
         "read_constitution": "plaudit.feedback.judges.constitution:read_constitution",
         "self_judge": "plaudit.feedback.self_judge:self_judge",
         "refuse_mute_judge": "plaudit.feedback.self_judge:refuse_mute_judge",

@@ -47,7 +47,6 @@ class RewardJudge:
     """
 
     name: str
-    """What notes and rows call it."""
     reward: Reward
     """The reward that scores both answers; which is shown first means nothing to it."""
     noise: int | float = 0.0
@@ -88,12 +87,10 @@ class FunctionJudge:
     """
 
     name: str
-    """What notes and rows call it."""
     function: Callable[..., object]
     """To first, second or tie; or to a `Verdict`, or to None where it has none."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called so."""
         accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:

@@ -46,7 +46,6 @@ class EndpointReward:
     """Timeouts, retries and request sizes."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True, remote=True)
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
-    """How often each reason for having no verdict occurred; counted while answers are scored."""
 
     def __post_init__(self) -> None:
         """Refuse what is no address of this kind, and a token that is not there."""
@@ -61,7 +60,6 @@ class EndpointReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for so far."""
         return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

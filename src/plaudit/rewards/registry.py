@@ -58,13 +58,11 @@ class UserFunctionReward:
     """
 
     name: str
-    """What tables and pages call it."""
     function: Callable[..., object]
     """To a finite number, or to one for each step; None where it has no verdict."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called so."""
         accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

@@ -106,7 +106,6 @@ class ServerTarget:
         return [[_answer(next(found)) for _ in range(n)] for _ in conversations]
 
     def estimate(self, conversations: Sequence[Turns], n: int) -> Estimate:
-        """What is still to be asked, and its cost at most."""
         return self.asker.estimate(self._requests(conversations, n))
 
     def _requests(self, conversations: Sequence[Turns], n: int) -> list[ChatRequest]:

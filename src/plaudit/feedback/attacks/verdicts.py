@@ -93,7 +93,6 @@ class YesNoJudge:
         return [[next(shares) for _ in task.answers] for task in tasks]
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate:
-        """What is still to be asked, and its cost at most."""
         questions = (question for row in self._rows(tasks) for question in row)
         return self.judge.asker.estimate([self.judge.word_request(question) for question in questions])
 

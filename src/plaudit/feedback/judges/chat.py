@@ -112,11 +112,9 @@ class ChatServer:
             )
 
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
-        """What is still to be asked of these, and its cost at most."""
         return self._ledger.estimate(requests)
 
     def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
-        """The tokens and the price of the replies that are on disk."""
         return self._ledger.spent(requests)
 
     def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:

@@ -29,7 +29,6 @@ class JudgeReward:
 
     judge: Judge
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
-    """How often each reason for having no verdict occurred; counted while answers are scored."""
 
     @property
     def name(self) -> str:

@@ -89,7 +89,6 @@ class Jury:
     """
 
     name: str
-    """What tables and pages call it."""
     judges: tuple[Judge, ...]
     """The members, each of which asks in both orders by itself."""
     weights: tuple[float, ...]
@@ -102,7 +101,6 @@ class Jury:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to be said of its members' judgements."""
         return _notes(self.judges)
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
@@ -110,7 +108,6 @@ class Jury:
         return verdicts_only(self.outcomes(tasks, seed))
 
     def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
-        """As ``verdicts``, with why there is none."""
         return [self._joined(row) for row in zip(*self.member_outcomes(tasks, seed), strict=True)]
 
     def member_outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[list[Verdict | NoVerdict]]:
@@ -138,7 +135,6 @@ class Spread:
     """
 
     name: str
-    """What tables and pages call it."""
     judges: tuple[Judge, ...]
     flips: float = FLIPS
     """The share of verdicts that is turned round."""
@@ -151,7 +147,6 @@ class Spread:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to be said of its members' judgements."""
         return (f"{self.flips:.0%} of its verdicts are turned round on purpose", *_notes(self.judges))
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
@@ -163,7 +158,6 @@ class Spread:
         return int(_draw(seed, "who", task) * len(self.judges))
 
     def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
-        """As ``verdicts``, with why there is none."""
         turns = [self.turn(task, seed) for task in tasks]
         found: list[Verdict | NoVerdict] = [NoVerdict(reason="")] * len(tasks)
         for place, judge in enumerate(self.judges):

@@ -129,7 +129,6 @@ class ReplyLedger:
         return (0.0 if self.prices is None else self.prices.cost(prompt, replied)), prompt + replied
 
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
-        """What is still to be asked of these, and its cost at most."""
         by_key = {self.key(request): request for request in requests}
         cached = {key: reply for key in by_key if (reply := self.cache.find(key)) is not None}
         left = [request for key, request in by_key.items() if key not in cached]
@@ -145,7 +144,6 @@ class ReplyLedger:
         )
 
     def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
-        """The tokens and the price of the replies that are on disk."""
         tokens, price = 0, 0.0
         for request in requests:
             reply = self.cache.find(self.key(request))

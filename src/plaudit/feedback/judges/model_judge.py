@@ -42,7 +42,7 @@ from plaudit.feedback.judges.modes import (
 )
 from plaudit.feedback.judges.money import Estimate
 from plaudit.feedback.judges.pooling import pooled_verdict
-from plaudit.feedback.judges.replies import Read, Reader
+from plaudit.feedback.judges.replies import Read, Reader, drawn_forms, plain_forms
 from plaudit.feedback.judges.rubric import read_rubric
 from plaudit.feedback.judges.wording import Question, ShownPair, Wording, pair_question, wording_named
 
@@ -73,7 +73,6 @@ class ModelJudge:
 
     @property
     def name(self) -> str:
-        """What tables and pages call it."""
         return self.asker.model
 
     @property
@@ -156,7 +155,9 @@ class ModelJudge:
         """The tokens and the price of what was replied to a task's questions."""
         requests = self._requests(task)
         # Where log-probs were missing it was asked in other forms as well; what was not asked costs nothing.
-        return self.asker.spent([*requests, *self.mode.other_forms(self.ask, requests)])
+        plain = [] if self.mode.without_logprobs is None else plain_forms(requests)
+        draws = drawn_forms(requests, self.ask.draws) if self.mode.read is read_drawn else []
+        return self.asker.spent([*requests, *plain, *draws])
 
     def _refuse_no_reference(self, tasks: Sequence[Task]) -> None:
         if tasks and all(task.reference_answer is None for task in tasks):

@@ -31,7 +31,6 @@ from plaudit.feedback.judges.money import Prices
 from plaudit.feedback.judges.replies import (
     Read,
     Reader,
-    drawn_forms,
     plain_forms,
     read_verdict,
 )
@@ -44,7 +43,7 @@ from plaudit.feedback.judges.rubric import (
     read_rubric,
     weighted_mean,
 )
-from plaudit.feedback.judges.wording import Question
+from plaudit.feedback.judges.wording import Question, wording_named
 
 How = Literal["verdict", "letter", "reasons", "points", "answer"]
 """The name of a mode."""
@@ -163,10 +162,8 @@ class Mode:
     """What else of how it is asked changes what it says."""
     request: Callable[[HowToAsk, Question], ChatRequest]
     read: Callable[[HowToAsk, Reader, Sequence[ChatRequest]], list[Read]]
-    other_forms: Callable[[HowToAsk, Sequence[ChatRequest]], list[ChatRequest]]
-    """In which it may have been asked besides, where the model gives no log-probs."""
     without_logprobs: str | None = None
-    """What has to be said of a model that gives none."""
+    """What has to be said of a model that gives none; None of a mode that wants none."""
     scoring: Scoring | None = None
     """None of a mode that compares two answers."""
 
@@ -193,11 +190,6 @@ def _points_request(ask: HowToAsk, question: Question) -> ChatRequest:
     return word_request(ask, question, tuple(str(number) for number in range(1, ask.points + 1)))
 
 
-def _read_verdicts(ask: HowToAsk, reader: Reader, requests: Sequence[ChatRequest]) -> list[Read]:
-    del ask
-    return [read_verdict(reply, _VERDICTS) for reply in reader.asker.replies(requests)]
-
-
 def _read_reasons(ask: HowToAsk, reader: Reader, requests: Sequence[ChatRequest]) -> list[Read]:
     found = reader.asker.replies(requests)
     if LOGPROBS_REFUSED in found:
@@ -222,21 +214,6 @@ def _clamped(ask: HowToAsk, reader: Reader, reply: Reply | str) -> Read:
 def read_drawn(ask: HowToAsk, reader: Reader, requests: Sequence[ChatRequest]) -> list[Read]:
     """The shares of words by log-probs, or by draws where there are none."""
     return reader.odds(requests, lambda some: reader.drawn(some, ask.draws))
-
-
-def _read_points(ask: HowToAsk, reader: Reader, requests: Sequence[ChatRequest]) -> list[Read]:
-    del ask
-    # Points are read as they stand: the mean of draws would cost several times as much.
-    return reader.odds(requests, reader.plain)
-
-
-def _plain_forms(ask: HowToAsk, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
-    del ask
-    return plain_forms(requests)
-
-
-def _drawn_forms(ask: HowToAsk, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
-    return [*plain_forms(requests), *drawn_forms(requests, ask.draws)]
 
 
 def _points_questions(ask: HowToAsk, task: Task, answer: Text) -> list[QuestionParts]:
@@ -270,44 +247,32 @@ def _right_questions(ask: HowToAsk, task: Task, answer: Text) -> list[QuestionPa
     return [((("Answer", plain_text(answer)), ("True answer", task.reference_answer)), {})]
 
 
-def _right_score(ask: HowToAsk, reads: Sequence[Read]) -> float:
-    del ask
-    return reads[0].shares["Yes"]
-
-
-def _rather_right(ask: HowToAsk, first: Sequence[Read], second: Sequence[Read]) -> float:
-    """½ and half of the difference of both chances to be right."""
-    del ask
-    return 0.5 + (first[0].shares["Yes"] - second[0].shares["Yes"]) / 2
-
-
 _DRAWS = "the share of {draws} draws stands for the chance"
 MODES: Mapping[How, Mode] = {
     "verdict": Mode(
         settings=("temperature", "max_tokens"),
         request=_text_request,
-        read=_read_verdicts,
-        other_forms=lambda ask, requests: [],
+        read=lambda ask, reader, requests: [
+            read_verdict(reply, _VERDICTS) for reply in reader.asker.replies(requests)
+        ],
     ),
     "letter": Mode(
         settings=("temperature", "draws"),
         request=lambda ask, question: word_request(ask, question, LETTERS),
         read=read_drawn,
-        other_forms=_drawn_forms,
         without_logprobs=_DRAWS,
     ),
     "reasons": Mode(
         settings=("temperature", "max_tokens", "clamp"),
         request=lambda ask, question: _text_request(ask, question, LETTERS),
         read=_read_reasons,
-        other_forms=_plain_forms,
         without_logprobs="the letter alone decides between the clamps",
     ),
     "points": Mode(
         settings=("temperature", "points"),
         request=_points_request,
-        read=_read_points,
-        other_forms=_plain_forms,
+        # Points are read as they stand: the mean of draws would cost several times as much.
+        read=lambda ask, reader, requests: reader.odds(requests, reader.plain),
         without_logprobs="points are whole numbers",
         scoring=Scoring(
             questions=_points_questions,
@@ -321,15 +286,30 @@ MODES: Mapping[How, Mode] = {
         settings=("temperature", "draws"),
         request=word_request,
         read=read_drawn,
-        other_forms=_drawn_forms,
         without_logprobs=_DRAWS,
         scoring=Scoring(
             questions=_right_questions,
-            score=_right_score,
-            first_better=_rather_right,
+            score=lambda ask, reads: reads[0].shares["Yes"],
+            first_better=lambda ask, first, second: (
+                0.5 + (first[0].shares["Yes"] - second[0].shares["Yes"]) / 2
+            ),
             unit="right by",
             needs_reference=True,
         ),
     ),
 }
 """Every mode by its name."""
+
+
+def question_text(
+    way: str, prompt: Text, blocks: tuple[tuple[str, str], ...], fill: Mapping[str, str] | None = None
+) -> str:
+    """A question in the wording of a name, without the number that is drawn for each call."""
+    return Question(wording=wording_named(way), prompt=prompt, blocks=blocks, fill=fill or {}).text()
+
+
+def points_question(prompt: Text, answer: str) -> str:
+    """What ``how=points`` asks about an answer as a whole."""
+    [aspect] = OVERALL
+    fill = {"aspect": aspect.name, "description": aspect.description, "points": str(HowToAsk().points)}
+    return question_text("points", prompt, (("Answer", answer),), fill)

@@ -76,7 +76,6 @@ class Writer:
         return [self._read(*both) for both in zip(requests, replies, strict=True)]
 
     def estimate(self, questions: Sequence[Question], seed: int = 0) -> Estimate:
-        """What is still to be asked, and what it costs at most."""
         return self.asker.estimate([self._request(question, seed) for question in questions])
 
     def spent(self, question: Question, seed: int = 0) -> tuple[int, float]:

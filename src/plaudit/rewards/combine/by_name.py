@@ -40,7 +40,6 @@ class Gated:
     """
 
     name: str
-    """What tables and pages call it."""
     gate: Reward
     """Its own score counts where it is below the threshold."""
     other: Reward
@@ -57,7 +56,6 @@ class Gated:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason of a part for having had no verdict, with its name, and for how many answers."""
         return merge_refusal_reasons((self.gate, self.other))
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
