@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from plaudit.engine.step_report import StepReport
 from plaudit.engine.sinks.base import FanOutSink, RunStart
-from plaudit.engine.sinks import sinks_for
+from plaudit.engine.sinks.files import sinks_for
 sinks = FanOutSink(sinks_for(["console"], Path(sys.argv[1])))
 sinks.open(RunStart(name="toy", steps=3))
 for step in (1, 2, 3):

@@ -176,8 +176,9 @@ def files_without(wing: str) -> list[str]:
     return chosen
 
 
-def test_a_wing_of_another_package_brings_a_verb_a_reward_and_a_judge(tmp_path):
-    package = tmp_path / "site" / "polite"
+def polite_package(site: Path) -> Path:
+    """A package with a wing: a verb, a reward and a judge."""
+    package = site / "polite"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "wing.py").write_text(
@@ -202,7 +203,12 @@ def test_a_wing_of_another_package_brings_a_verb_a_reward_and_a_judge(tmp_path):
         '    print(args.text.count("thank"), "thanks")\n'
         "    return 0\n"
     )
-    install(tmp_path / "site", "polite", "[plaudit.wings]\npolite = polite.wing:WING")
+    install(site, "polite", "[plaudit.wings]\npolite = polite.wing:WING")
+    return package
+
+
+def test_a_wing_of_another_package_brings_a_verb_a_reward_and_a_judge(tmp_path):
+    package = polite_package(tmp_path / "site")
     path = os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])
     environment = os.environ | {"PYTHONPATH": path}
 

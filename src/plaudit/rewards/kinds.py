@@ -15,18 +15,17 @@ from plaudit.data.judging import Judge
 from plaudit.errors import UserError
 from plaudit.files.posting import RetryPolicy
 from plaudit.rewards.base import Reward
-from plaudit.rewards.combine.by_name import COMBINED_WORDS
 from plaudit.rewards.verifiable.exact import PatternReward, exact, length, mathematics, number, sections
 from plaudit.wings import everything, load, refuse_missing
 
 JUDGE_REWARD = "judge:"
 """What the word of a judge that scores answers begins with."""
 FEEDBACK = "feedback"
-"""The wing of models that judge."""
 FEEDBACK_JUDGES = ("openai", "model", "call", "jury", "spread")
 """What the words of its judges begin with."""
 ADDRESSES = ("http", "https")
-"""What the words of rewards behind a server begin with."""
+COMBINED_WORDS = ("cascade", "blend", "gated")
+"""What the words of rewards that are several begin with."""
 
 RewardMaker = Callable[[str, str, str], Reward]
 """From a word, a device and a number type to the reward that is meant."""
@@ -65,7 +64,6 @@ class JudgeKind:
     """
 
     make: Callable[[str, JudgeSettings], Judge]
-    """The judge of a word."""
     check: Callable[[str], None]
     """Refuses a wrong word, before anything is loaded or asked."""
     pieces: Callable[[str], list[str | Path]] = lambda word: [word]
@@ -142,13 +140,11 @@ PLAIN_RULES: Mapping[str, Callable[[], Reward]] = {
     "mathematics": mathematics,
     "code": _code_reward,
 }
-"""Rules whose word is their name."""
 PARAMETRISED_RULES: Mapping[str, Callable[[str], Reward]] = {
     "pattern": _pattern_reward,
     "format": _sections_reward,
     "length": _length_reward,
 }
-"""Rules that are told more behind a colon."""
 RULE_FORMS = {"pattern": "pattern:REGEX", "format": "format:think,answer", "length": "length:10-50"}
 
 

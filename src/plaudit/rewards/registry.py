@@ -23,10 +23,10 @@ from plaudit.files.user_code import (
     line_in,
 )
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
-from plaudit.rewards.combine.by_name import COMBINED_WORDS, combined_by_name
 from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.kinds import (
     ADDRESSES,
+    COMBINED_WORDS,
     PARAMETRISED_RULES,
     PLAIN_RULES,
     RULE_FORMS,
@@ -39,7 +39,6 @@ from plaudit.rewards.kinds import (
     rule_named,
 )
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
-from plaudit.rewards.word_files import refuse_circle, word_from
 from plaudit.wings import everything
 
 _ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "reference_answer", "metadata", "steps", "messages")
@@ -159,12 +158,12 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
     ('exact', 'length:1-20')
     """
     kind, colon, _ = spec.partition(":")
+    if is_rule(spec):
+        return rule_named(spec)
     if kind in _OTHER_SOURCES and colon:
         return _OTHER_SOURCES[kind](spec, device, dtype)
     if is_reward_word(spec):
         return reward_maker(spec)(spec, device, dtype)
-    if is_rule(spec):
-        return rule_named(spec)
     folder = hub.local_path(spec, "model")
     if spec and folder.is_dir():
         # Models are slow to import, and no rule needs them.
@@ -180,6 +179,9 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
 
 
 def _combined_reward(word: str, device: str, dtype: str) -> Reward:
+    from plaudit.rewards.combine.by_name import combined_by_name
+    from plaudit.rewards.word_files import refuse_circle, word_from
+
     refuse_circle(word)
     folder = Path(word.partition(":")[2]).parent
     return combined_by_name(

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from plaudit.errors import UserError
-from plaudit.rewards.combine.by_name import COMBINED_WORDS, member_words
+from plaudit.rewards.combine.by_name import member_words
 from plaudit.rewards.kinds import (
+    COMBINED_WORDS,
     JUDGE_REWARD,
     is_judge_word,
     is_reward_word,
@@ -31,6 +32,8 @@ def word_pieces(word: str) -> list[str | Path]:
     ([PosixPath('mine.py'), ':polite'], ['length:1-20'])
     """
     kind, colon, rest = word.partition(":")
+    if is_rule(word):
+        return [word]
     if word.startswith(JUDGE_REWARD):
         return _joined([JUDGE_REWARD, *word_pieces(rest)])
     if is_judge_word(word):
@@ -39,7 +42,7 @@ def word_pieces(word: str) -> list[str | Path]:
         return [f"{kind}:", Path(rest)]
     if names_function(word):
         return function_pieces(word)
-    return [word] if is_rule(word) or is_reward_word(word) or "://" in word else [Path(word)]
+    return [word] if is_reward_word(word) or "://" in word else [Path(word)]
 
 
 def word_from(word: str, folder: Path) -> str:

@@ -46,9 +46,7 @@ from plaudit.feedback.judges.rubric import (
 from plaudit.feedback.judges.wording import Question, wording_named
 
 How = Literal["verdict", "letter", "reasons", "points", "answer"]
-"""The name of a mode."""
 HOWS: tuple[How, ...] = get_args(How)
-"""The names of all modes."""
 LETTERS = ("A", "B")
 """What stands for the answers that are shown first and second."""
 YES_NO = ("Yes", "No")
@@ -141,7 +139,6 @@ class Scoring:
     """How a mode scores each answer by itself, of one that does."""
 
     questions: Callable[[HowToAsk, Task, Text], list[QuestionParts]]
-    """What is asked about an answer; nothing where there is nothing to go by."""
     score: Callable[[HowToAsk, Sequence[Read]], float]
     """What the replies make of an answer."""
     first_better: Callable[[HowToAsk, Sequence[Read], Sequence[Read]], float]
@@ -165,7 +162,6 @@ class Mode:
     without_logprobs: str | None = None
     """What has to be said of a model that gives none; None of a mode that wants none."""
     scoring: Scoring | None = None
-    """None of a mode that compares two answers."""
 
 
 def aspects_of(ask: HowToAsk) -> Sequence[Aspect]:
@@ -298,7 +294,6 @@ MODES: Mapping[How, Mode] = {
         ),
     ),
 }
-"""Every mode by its name."""
 
 
 def question_text(

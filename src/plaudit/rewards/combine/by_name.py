@@ -26,8 +26,6 @@ from plaudit.rewards.combine.cascade import (
     refuse_duplicate_names,
 )
 
-COMBINED_WORDS = ("cascade", "blend", "gated")
-"""What the words of such rewards begin with."""
 _KEYS = {"cascade": ("sure", "centre"), "blend": ("weight",), "gated": ("below",)}
 _MEMBERS = {"cascade": "two rewards or more", "blend": "two rewards or more", "gated": "a gate and another"}
 
