@@ -68,7 +68,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
     yield Figure(name="files of the core", value=len(core), target=270, bound=280)
-    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=70_463)
+    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=70_400)
     yield Figure(name="files", value=len(house), target=470, bound=520)
     yield Figure(name="lines", value=line_count(house), target=108_000, bound=121_445)
     docstrings = sum(docstring_lines(source.tree) for source in house)
@@ -81,7 +81,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     yield Figure(name="dataclasses in the core", value=records, target=380, bound=440)
     long = [source.path.name for source in house if len(source.text.splitlines()) >= LONG]
     yield Figure(
-        name=f"files of {LONG} lines and more", value=len(long), target=8, bound=29, detail=", ".join(long)
+        name=f"files of {LONG} lines and more", value=len(long), target=8, bound=28, detail=", ".join(long)
     )
     families = prefix_families([source.path for source in house])
     yield Figure(name="prefix families", value=len(families), target=0, bound=0, detail=", ".join(families))
@@ -91,10 +91,10 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     )
     knots = circles(imports_between(house))
     detail = "; ".join(" ".join(knot) for knot in knots)
-    yield Figure(name="circles of imports", value=len(knots), target=0, bound=2, detail=detail)
+    yield Figure(name="circles of imports", value=len(knots), target=0, bound=0, detail=detail)
     upward, across = wing_imports(imports_between(house))
-    yield Figure(name="imports of a wing by the core", value=upward, target=0, bound=30)
-    yield Figure(name="imports of a wing by another", value=across, target=0, bound=66)
+    yield Figure(name="imports of a wing by the core", value=upward, target=0, bound=0)
+    yield Figure(name="imports of a wing by another", value=across, target=0, bound=64)
     tests = [source for source in files if source.path.parts[0] == TESTS]
     yield Figure(name="lines of tests", value=line_count(tests), target=70_000, bound=93_900)
 
