@@ -219,9 +219,8 @@ def test_a_wing_of_another_package_brings_a_verb_a_reward_and_a_judge(tmp_path):
 
     assert "count the thanks" in said("--help")
     assert said("thanks", "thank you, thank you") == "2 thanks\n"
-    pairs = [{"prompt": "Hi", "chosen": "thank you", "rejected": "no"}]
-    rows = write_rows(tmp_path / "pairs.jsonl", pairs)
-    judged = said("eval", "reward", "thanks:much", "polite:very", "--data", rows, "--bootstrap", "2")
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": "Hi", "chosen": "thank you", "rejected": "no"}])
+    judged = said("eval", "reward", "thanks:much", "polite:very", "--data", tmp_path / "rows.jsonl")
     assert "thanks:much" in judged
     assert "polite:very" in judged
     assert "plaudit:" not in judged, "a complaint"
