@@ -31,12 +31,12 @@ from plaudit.engine.settings import MemorySettings
 from plaudit.engine.step import Stepper, take_step
 from plaudit.engine.step_report import Number
 from plaudit.losses.divergence import k1, k3
+from plaudit.methods.config import ReferenceSettings
 from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.config import DrawSettings, PolicyConfig, policy_config_type
 from plaudit.methods.policy.iterations import RolloutRounds
 from plaudit.methods.policy.objective import ActorCritic, AnyMicrobatch, PolicyMicrobatch
 from plaudit.methods.policy.run import prepare_policy_run
-from plaudit.methods.preference.config import ReferenceSettings
 from plaudit.methods.run import Run
 from plaudit.models.load import device_of, precision
 from plaudit.models.policy import Policy

@@ -20,9 +20,10 @@ from plaudit.engine.metrics import attention_flops, training_flops
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import MemorySettings
 from plaudit.engine.step import Stepper
+from plaudit.methods.config import ReferenceSettings
 from plaudit.methods.models import matrix_sizes
-from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
-from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings, configured_algorithm
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
+from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.preference.objective import PreferenceBatcher, ScoringModels
 from plaudit.methods.preference.run import load_models, load_preference_rows, make_objective
 from plaudit.methods.reference import PreparedReference
@@ -63,7 +64,7 @@ def loaded(given: Any) -> tuple[Sequence[JudgedRow], PreferenceBatcher, Prepared
 
 
 def _learns_thumbs(given: Any) -> bool:
-    return data_of(PREFERENCE_ALGORITHMS[given.method]) == "thumbs"
+    return PREFERENCE_ALGORITHMS[given.method].data == "thumbs"
 
 
 def trial_of(batcher: PreferenceBatcher, reference: PreparedReference, dtype: str) -> Trial[JudgedRow]:

@@ -18,7 +18,7 @@ from benchmarks.lab import Lab
 from benchmarks.preference_lab import RATE, SHOWN, Way, config_of, found, mean_length, sampled_answers
 from benchmarks.studies import Table, run_studies
 from plaudit.lab.world.exam import mean_utilities
-from plaudit.methods.preference.config import ReferenceSettings
+from plaudit.methods.config import ReferenceSettings
 
 SEEDS = 3
 """Runs of each kind: other answers, other annotators' turns, another order."""

@@ -63,6 +63,7 @@ from plaudit.methods.config import (
     ContextConfig as ContextConfig,
     ControlConfig as ControlConfig,
     DistilConfig as DistilConfig,
+    ReferenceSettings as ReferenceSettings,
     RunConfig as RunConfig,
     SampleSettings as SampleSettings,
 )
@@ -133,7 +134,6 @@ from plaudit.methods.preference.algorithms import (
 )
 from plaudit.methods.preference.config import (
     PreferenceConfig as PreferenceConfig,
-    ReferenceSettings as ReferenceSettings,
     StageSettings as StageSettings,
 )
 from plaudit.methods.preference.row import (

@@ -10,7 +10,7 @@ from plaudit.cli.main import main
 from plaudit.cli.train import PREFERENCE_LEGEND, format_settings
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.cells import describe_cells as describe_policy_cells
-from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
 from plaudit.methods.preference.cells import describe_cells
 
 
@@ -38,7 +38,7 @@ def test_every_algorithm_is_listed_with_its_facts_in_any_terminal(
     for facts in PREFERENCE_ALGORITHMS.values():
         assert re.search(rf"^{re.escape(facts.name)}\s", text, re.MULTILINE), facts.name
         cells = describe_cells(facts.function())
-        parts = (facts.formula, data_of(facts), cells, format_settings(facts.defaults), facts.paper)
+        parts = (facts.formula, facts.data, cells, format_settings(facts.defaults), facts.paper)
         for part in parts:
             _, found, rest = rest.partition(squeezed(part))
             assert found, (facts.name, part)
@@ -63,7 +63,7 @@ def test_the_help_of_an_algorithm_says_what_it_minimises_and_where_it_is_from(
 ) -> None:
     text = squeezed(shown(capsys, name, "--help"))
     facts = PREFERENCE_ALGORITHMS[name]
-    assert squeezed(f"learn a policy from {data_of(facts)}: {facts.formula}. {facts.paper}.") in text
+    assert squeezed(f"learn a policy from {facts.data}: {facts.formula}. {facts.paper}.") in text
     for option in ("--model", "--data", "--out", *("--" + one.replace("_", "-") for one in facts.parameters)):
         assert option in text
 

@@ -15,7 +15,6 @@ from plaudit.losses import preference
 from plaudit.losses.preference import CompletionLogps
 from plaudit.methods.preference.algorithms import (
     PREFERENCE_ALGORITHMS,
-    data_of,
     preference_algorithm,
 )
 from plaudit.methods.preference.config import all_parameters
@@ -28,8 +27,8 @@ from plaudit.methods.preference.row import (
 )
 from tests.losses.preference_batch import Tokens, drawn, pair_losses, records, single_losses, tokens
 
-PAIRS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts) == "pairs"]
-THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts) == "thumbs"]
+PAIRS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if facts.data == "pairs"]
+THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if facts.data == "thumbs"]
 DELTA = 0.3
 """The baseline that rows are told of here."""
 NO_REFERENCE = ("slic", "simpo", "cpo", "orpo", "rrhf")
@@ -187,7 +186,7 @@ def test_a_row_is_as_its_facts_say(name):
     facts, row = PREFERENCE_ALGORITHMS[name], preference_algorithm(name)
     assert name == facts.name == row.name
     assert (facts.formula, facts.defaults) == (row.formula, row.settings)
-    assert isinstance(row, UnpairedAlgorithm if data_of(facts) == "thumbs" else PreferenceAlgorithm)
+    assert isinstance(row, UnpairedAlgorithm if facts.data == "thumbs" else PreferenceAlgorithm)
     assert ("reference" in row.needs) == (name not in NO_REFERENCE)
     assert row.beta == facts.defaults.get("beta", 1.0)
     assert set(facts.defaults) <= set(all_parameters())

@@ -12,7 +12,6 @@ from plaudit.errors import UserError
 from plaudit.losses.preference import mean_logps
 from plaudit.methods.preference.algorithms import (
     PREFERENCE_ALGORITHMS,
-    data_of,
     preference_algorithm,
 )
 from tests.losses.preference_batch import pair_losses, single_losses, tokens
@@ -51,7 +50,7 @@ def cell_in_words(name, knob):
 def loss_and_gradient(name, **settings):
     """On answers drawn at random, with a baseline."""
     row = preference_algorithm(name, **settings)
-    if data_of(PREFERENCE_ALGORITHMS[name]) == "thumbs":
+    if PREFERENCE_ALGORITHMS[name].data == "thumbs":
         told, label_N = [tokens(0)], torch.tensor([1.0, 0.0, 1.0, 0.0, 0.25], dtype=torch.float64)
         loss = single_losses(row, told[0], label_N, baseline=0.3).sum()
     else:

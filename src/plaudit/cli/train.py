@@ -17,7 +17,7 @@ from plaudit.methods.algorithm import Algorithm
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.cells import describe_cells as describe_policy_cells
-from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
 from plaudit.methods.preference.cells import describe_cells
 from plaudit.methods.registry import METHODS, TABLES, run_method
 
@@ -47,7 +47,7 @@ SettingValue = int | float | str | tuple[str, ...] | tuple[float, ...]
 def print_algorithms() -> None:
     """Each algorithm with its loss, its data, its cells and where it is from; and what the letters mean."""
     for facts in PREFERENCE_ALGORITHMS.values():
-        cells = f"{data_of(facts)} · {describe_cells(facts.function())}"
+        cells = f"{facts.data} · {describe_cells(facts.function())}"
         _print_row(facts.name, facts.formula, cells, facts.defaults, facts.paper)
     print("\n" + "\n".join(PREFERENCE_LEGEND))
     print("\n" + "\n".join(POLICY_LEGEND) + "\n")
@@ -87,7 +87,7 @@ def _format_value(value: SettingValue) -> str:
 
 
 def _preference_help(facts: Algorithm) -> str:
-    return f"learn a policy from {data_of(facts)}: {facts.formula}. {facts.paper}."
+    return f"learn a policy from {facts.data}: {facts.formula}. {facts.paper}."
 
 
 def _policy_help(facts: Algorithm) -> str:

@@ -208,6 +208,17 @@ class Comparison:
     """File and row."""
 
 
+def preference_probability(record: Comparison) -> float:
+    """The chance that ``chosen`` is the better answer; ½ is a tie.
+
+    >>> preference_probability(Comparison(prompt="Hi", chosen="Yo", rejected="No", strength=0.0))
+    0.5
+    """
+    if record.probability is not None:
+        return float(record.probability)
+    return 0.5 if record.strength == 0 else 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
     """K answers in order.

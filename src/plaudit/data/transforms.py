@@ -28,6 +28,7 @@ from plaudit.data.records import (
     Record,
     Steps,
     Text,
+    preference_probability,
     split_tools,
 )
 from plaudit.errors import UserError
@@ -96,17 +97,6 @@ def preferred_demonstration(record: Record) -> Demonstration | None:
             )
         case Steps() | Prompt():
             return None
-
-
-def preference_probability(record: Comparison) -> float:
-    """The chance that ``chosen`` is the better answer; ½ is a tie.
-
-    >>> preference_probability(Comparison(prompt="Hi", chosen="Yo", rejected="No", strength=0.0))
-    0.5
-    """
-    if record.probability is not None:
-        return float(record.probability)
-    return 0.5 if record.strength == 0 else 1.0
 
 
 def _as_demonstration(record: Comparison | Ranking | Rating, completion: Text | None) -> Demonstration | None:

@@ -27,7 +27,7 @@ from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
 from plaudit.bounds import Bound, bound_in, refuse_unless
 from plaudit.errors import UserError
@@ -79,6 +79,11 @@ class Algorithm:
     def record(self) -> str:
         """The name of the record that it makes, as its annotation has it; told without making one."""
         return str(inspect.unwrap(self.function).__annotations__.get("return", "")).rpartition(".")[2]
+
+    @property
+    def data(self) -> Literal["pairs", "thumbs"]:
+        """Of a preference algorithm: comparisons and rankings, or answers called good or bad."""
+        return "thumbs" if self.record == "UnpairedAlgorithm" else "pairs"
 
 
 def describe(function: Callable[..., Any]) -> Algorithm:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -50,21 +50,6 @@ class LossRise:
     @property
     def is_noise(self) -> bool:
         return not self.mean > ERRORS * self.error
-
-
-def settle_keep(config: RunConfig, job: TrainingJob[Any]) -> KeepSettings:
-    """What is kept, where the settings leave it open: nothing is chosen where no row is held out."""
-    keep = config.settled_keep
-    if config.keep.use_best is None and job.evaluate is None:
-        keep = replace(keep, use_best=False)
-    return keep
-
-
-def keep_note(config: RunConfig, keep: KeepSettings, evaluate_every: int) -> Iterator[str]:
-    """What a run that may keep its best look says of it before its first step, where nobody asked for it."""
-    if keep.use_best and config.keep.use_best is None:
-        look = f"{keep.best_is} {keep.best}, every {evaluate_every} steps"
-        yield f"the model of the best look is kept ({look}) unless the last one is as good within noise"
 
 
 def settle_on_look(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from plaudit.bounds import Count, FromOne, Positive, Share, check_bounds
+from plaudit.bounds import Count, FromOne, Positive, PositiveShare, Share, check_bounds
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.transforms import ControlSettings
 from plaudit.engine.settings import KeepSettings, MemorySettings, OptimizerSettings, SafetySettings
@@ -150,12 +150,11 @@ class RunConfig:
                 "one of them out (compiled without --memory.checkpointing, layers keep less than usual)"
             )
 
-    @property
-    def settled_keep(self) -> KeepSettings:
-        """``keep`` with what the method does where it is left open."""
+    def settled_keep(self, *, evaluates: bool = True) -> KeepSettings:
+        """``keep`` with what the method does where it is left open; without held-out rows nothing is."""
         best = self.keep.use_best
         if best is None:
-            best = self.keeps_best and self.held_out_share != 0.0
+            best = self.keeps_best and self.held_out_share != 0.0 and evaluates
         return replace(self.keep, use_best=best)
 
     @property
@@ -175,6 +174,28 @@ class RunConfig:
         if not 0 <= share < 1:
             raise UserError(f"held_out is a share from 0 to below 1, or a file, not {self.held_out}")
         return share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceSettings:
+    """The policy that the new one is compared with.
+
+    Example: ``ReferenceSettings(kind="live")``
+    """
+
+    kind: Literal["auto", "precomputed", "live", "average", "none"] = "auto"
+    """Computed once and kept, asked at each step, following, or none. auto: precomputed, or live."""
+    model: Path | None = None
+    """Its folder; none: the model that the run starts from."""
+    cache: Path | None = None
+    """Where precomputed log-probs are kept; none: plaudit in the user's cache folder."""
+    every: FromOne | None = None
+    """Steps between moves of an average reference; none: 64."""
+    share: PositiveShare | None = None
+    """How far it moves towards the policy; 1 copies it. none: 0.6."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "reference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

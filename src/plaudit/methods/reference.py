@@ -26,10 +26,10 @@ from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.files.stored import LazyRows, cache_folder
-from plaudit.methods.config import RunConfig
+from plaudit.methods.config import ReferenceSettings, RunConfig
 from plaudit.methods.models import load_frozen_policy, shard_or_broadcast
 from plaudit.methods.policy.config import PolicyConfig
-from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings
+from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.run import Run
 from plaudit.models.load import Precision
 from plaudit.models.policy import (

@@ -29,7 +29,7 @@ from plaudit.files import atomic, hub
 from plaudit.files.data_sets import sources_of
 from plaudit.files.model_folder import check_weight_files
 from plaudit.methods.algorithm import load_object
-from plaudit.methods.best_look import keep_note, settle_keep, settle_on_look
+from plaudit.methods.best_look import settle_on_look
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
 from plaudit.methods.models import uncompiled_notes
@@ -161,7 +161,11 @@ class Run:
         config, ranks = self.config, self.ranks
         _refuse_unmeasured_best_metric(config, job)
         schedule = _schedule(config, job, _peak_flops(self.precision, ranks))
-        self.note(*keep_note(config, schedule.keep, schedule.evaluate_every))
+        if schedule.keep.use_best and config.keep.use_best is None:
+            look = f"{schedule.keep.best_is} {schedule.keep.best}, every {schedule.evaluate_every} steps"
+            self.note(
+                f"the model of the best look is kept ({look}) unless the last one is as good within noise"
+            )
 
         # Called by the loop, which alone knows how many steps a checkpoint has behind it.
         def open_sinks(done: int, marks: Mapping[str, str]) -> FanOutSink:
@@ -326,7 +330,7 @@ def _schedule(config: RunConfig, job: TrainingJob[Any], peak_flops: float) -> Sc
         sample_every=config.sample_every or default_interval,
         save_every=config.save_every or default_interval,
         safety=config.safety,
-        keep=settle_keep(config, job),
+        keep=config.settled_keep(evaluates=job.evaluate is not None),
         peak_flops=peak_flops,
     )
 
@@ -387,7 +391,7 @@ def _print_already_finished(run: Run) -> None:
 def plain_settings(config: RunConfig) -> dict[str, Any]:
     """The settings that a user can set, as plain values; fields that follow from others are left out."""
     set_by_name = {setting.name for setting in fields(config) if setting.init}
-    values = {**asdict(config), "keep": asdict(config.settled_keep)}
+    values = {**asdict(config), "keep": asdict(config.settled_keep())}
     return {name: _as_plain_value(value) for name, value in values.items() if name in set_by_name}
 
 

@@ -27,10 +27,10 @@ from plaudit.data.records import (
     Text,
     pictures,
     plain_text,
+    preference_probability,
     split_tools,
     words_of,
 )
-from plaudit.data.transforms import preference_probability
 from plaudit.errors import UserError
 from plaudit.evaluation.stats import wilson_interval
 from plaudit.preflight.check import (

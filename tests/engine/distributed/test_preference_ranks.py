@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
 from tests.engine.distributed.runs import Run, Said, run_all
 from tests.engine.distributed.test_same_numbers import apart, lines
 from tests.methods.preference.test_runs import make_opinions
@@ -82,7 +82,7 @@ def train(folder: Path, members: tuple[tuple[str, str], ...]) -> Trained:
     def command(out: str, manner: str, *more: str) -> Run:
         name = manner.partition(",")[0]
         kind = "rankings" if "rankings" in manner else "certain"
-        data = files["thumbs" if data_of(PREFERENCE_ALGORITHMS[name]) == "thumbs" else kind]
+        data = files["thumbs" if PREFERENCE_ALGORITHMS[name].data == "thumbs" else kind]
         cache = ("--reference.kind", "precomputed", "--reference.cache", str(folder / "kept" / out))
         kept = () if "--reference.kind" in more else cache
         arguments = (

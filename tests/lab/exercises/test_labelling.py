@@ -19,8 +19,7 @@ from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.project import Project
 from plaudit.collect.store import open_store
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, plain_text
-from plaudit.data.transforms import preference_probability
+from plaudit.data.records import Comparison, plain_text, preference_probability
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.lab.exercises.labelling import EXERCISE

@@ -11,11 +11,11 @@ import pytest
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.engine.distributed import process_group
+from plaudit.methods.config import ReferenceSettings
 from plaudit.methods.iterative.config import RlhfConfig, RoundSettings
 from plaudit.methods.iterative.rlhf import generate_and_compare, policy_config, rlhf_round
 from plaudit.methods.iterative.run import open_loop_folder
 from plaudit.methods.policy.config import DrawSettings
-from plaudit.methods.preference.config import ReferenceSettings
 from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings

@@ -18,7 +18,6 @@ from plaudit.engine.metrics import Metric, values_of
 from plaudit.engine.step_report import Number
 from plaudit.methods.preference.algorithms import (
     PREFERENCE_ALGORITHMS,
-    data_of,
     preference_algorithm,
 )
 from plaudit.methods.preference.objective import (
@@ -42,8 +41,8 @@ DELTA = 0.3
 STRANGERS = 42
 """A seed with which answers to other prompts have become likelier."""
 SORTED = ("aot", "aot-unpaired")
-THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts) == "thumbs"]
-PAIRS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts) == "pairs"]
+THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if facts.data == "thumbs"]
+PAIRS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if facts.data == "pairs"]
 OPINIONS: dict[str, tuple[Judgement, ...]] = {
     "certain": tuple(PairLabel(probability=chance, margin=0.0) for chance in (1.0, 0.0, 1.0, 1.0, 0.0)),
     "mixed": (

@@ -14,9 +14,9 @@ import plaudit
 from plaudit.errors import UserError
 from plaudit.files.stored import LazyRows
 from plaudit.losses.preference import CompletionLogps, no_reference_link
-from plaudit.methods.config import SampleSettings
+from plaudit.methods.config import ReferenceSettings, SampleSettings
 from plaudit.methods.preference.algorithms import preference_algorithm
-from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings, preference_config_type
+from plaudit.methods.preference.config import PreferenceConfig, preference_config_type
 from plaudit.methods.preference.data import data_diagnostics
 from plaudit.methods.preference.row import BatchContext, PreferenceAlgorithm, UnpairedAlgorithm
 from plaudit.methods.reference import settled_reference

@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from plaudit.methods.preference.algorithms import (
     PREFERENCE_ALGORITHMS,
-    data_of,
     preference_algorithm,
 )
 from tests.engine.toy import Toy, make_toy, write_rows
@@ -61,7 +60,7 @@ def make_opinions(folder: Path, rows: int = 60) -> tuple[Toy, dict[str, Path]]:
 
 def kind_of(name: str) -> str:
     """The rows that an algorithm is given when nothing else is said."""
-    return "thumbs" if data_of(PREFERENCE_ALGORITHMS[name]) == "thumbs" else "certain"
+    return "thumbs" if PREFERENCE_ALGORITHMS[name].data == "thumbs" else "certain"
 
 
 def lines(run: Path) -> list[dict[str, Any]]:
@@ -116,7 +115,7 @@ def test_every_algorithm_learns(runs: Runs, name: str) -> None:
     assert f"note: {name}: {PREFERENCE_ALGORITHMS[name].formula}" in runs.said(name)
     loss = figures(run, "held_out/loss")
     assert loss[-1] < loss[0]
-    if data_of(PREFERENCE_ALGORITHMS[name]) == "thumbs":
+    if PREFERENCE_ALGORITHMS[name].data == "thumbs":
         assert figures(run, "held_out/reward_chosen")[-1] > figures(run, "held_out/reward_rejected")[-1] + 0.1
         assert "held_out/margin" not in lines(run)[-1]
     elif name not in BY_LOSS:

@@ -166,9 +166,9 @@ def test_each_member_of_an_ensemble_keeps_its_own_best(toy: Toy, tmp_path: Path)
 def test_only_reward_runs_keep_the_best_unasked() -> None:
     path = Path("anywhere")
     config = RewardConfig(model=path, data=path, out=path)
-    assert config.settled_keep.use_best is True
-    assert replace(config, held_out="0").settled_keep.use_best is False
-    plain = RunConfig(model=path, data=path, out=path).settled_keep
+    assert config.settled_keep().use_best is True
+    assert replace(config, held_out="0").settled_keep().use_best is False
+    plain = RunConfig(model=path, data=path, out=path).settled_keep()
     assert (plain.use_best, plain.patience) == (False, 0)
 
 

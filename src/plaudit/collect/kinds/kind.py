@@ -18,8 +18,17 @@ from plaudit.collect.refusals import MOST_CHARACTERS, FieldError, checked_text
 from plaudit.config import did_you_mean
 from plaudit.data.fields import BadRowError, Node, read_text_or_messages, shorten
 from plaudit.data.judging import Task
-from plaudit.data.records import Comparison, Message, Ranking, Rating, Record, Text, pictures, plain_text
-from plaudit.data.transforms import preference_probability
+from plaudit.data.records import (
+    Comparison,
+    Message,
+    Ranking,
+    Rating,
+    Record,
+    Text,
+    pictures,
+    plain_text,
+    preference_probability,
+)
 
 Body = Mapping[str, Any]
 """A task as the store holds it."""

@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Comparison, Ranking, Text, plain_text
-from plaudit.data.transforms import preference_probability
+from plaudit.data.records import Comparison, Ranking, Text, plain_text, preference_probability
 from plaudit.rewards.base import Reward, checked_scores
 
 PreferenceRecord = Comparison | Ranking

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Text, plain_text
-from plaudit.data.transforms import preference_probability
+from plaudit.data.records import Comparison, Text, plain_text, preference_probability
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean

@@ -12,7 +12,7 @@ from plaudit.data.labels import STORE_FILE
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
 from plaudit.methods.algorithm import is_set
-from plaudit.methods.config import RunConfig
+from plaudit.methods.config import ReferenceSettings, RunConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.config import (
@@ -24,7 +24,7 @@ from plaudit.methods.policy.config import (
     all_parameters as all_policy_parameters,
 )
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
-from plaudit.methods.preference.config import ReferenceSettings, all_parameters, optional_settings
+from plaudit.methods.preference.config import all_parameters, optional_settings
 from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings
 from plaudit.models.settings import LoraSettings
 from plaudit.rollouts.sampler import SamplingSettings

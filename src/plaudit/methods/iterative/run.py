@@ -23,7 +23,7 @@ from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
-from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SftConfig
+from plaudit.methods.config import MAY_CHANGE_ON_RESUME, ReferenceSettings, RunConfig, SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.iterative.config import (
     SELF,
@@ -52,7 +52,7 @@ from plaudit.methods.iterative.rounds import (
 )
 from plaudit.methods.iterative.spin import against_demonstrations, own_figures, read_demonstrations
 from plaudit.methods.preference.algorithms import preference_algorithm
-from plaudit.methods.preference.config import ReferenceSettings, preference_config_type
+from plaudit.methods.preference.config import preference_config_type
 from plaudit.methods.preference.run import preference
 from plaudit.methods.run import plain_settings
 from plaudit.methods.supervised.run import sft

@@ -13,7 +13,7 @@ from plaudit.bounds import BelowOne, Count, Finite, FromOne, FromZero, Positive,
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
 from plaudit.methods.chapter import Chapter, own_config_type
-from plaudit.methods.config import RunConfig
+from plaudit.methods.config import ReferenceSettings, RunConfig
 from plaudit.methods.policy.algorithms import (
     OWN,
     POLICY_ALGORITHMS,
@@ -23,7 +23,6 @@ from plaudit.methods.policy.algorithms import (
     refusal,
 )
 from plaudit.methods.policy.cells import CELLS
-from plaudit.methods.preference.config import ReferenceSettings
 from plaudit.rewards.learned.step_payments import ADDITIVE_PAYS, StepPayKind
 from plaudit.rollouts.sampler import SamplingSettings
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from plaudit.bounds import BelowHalf, Bound, Finite, FromZero, Positive, Share
 from plaudit.errors import UserError
@@ -486,11 +486,6 @@ OWN = "preference"
 """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""
 
 
-def data_of(described: Algorithm) -> Literal["pairs", "thumbs"]:
-    """Pairs are comparisons and rankings; thumbs are answers called good or bad."""
-    return "thumbs" if described.record == "UnpairedAlgorithm" else "pairs"
-
-
 def find_preference_algorithm(name: str) -> Algorithm:
     """The algorithm of a name; one that is not there is refused with the closest."""
     return find_algorithm(PREFERENCE_ALGORITHMS, name, "preference algorithm")
@@ -566,7 +561,7 @@ def _mixed_parts(mix: tuple[str, ...], beta: float) -> list[tuple[float, Prefere
 
 def _is_mixable(described: Algorithm) -> bool:
     """Whether an algorithm of pairs is nothing but its loss: all of its other cells are those of DPO."""
-    if data_of(described) == "thumbs" or "mix" in described.parameters:
+    if described.data == "thumbs" or "mix" in described.parameters:
         return False
     record = described.function()
     # These three always differ; of the cells only the loss may.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, make_dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from plaudit.bounds import FromOne, PositiveShare, check_bounds
+from plaudit.bounds import FromOne, check_bounds
 from plaudit.errors import UserError
 from plaudit.methods.algorithm import Parameter
 from plaudit.methods.chapter import Chapter, own_config_type
-from plaudit.methods.config import RunConfig
+from plaudit.methods.config import ReferenceSettings, RunConfig
 from plaudit.methods.preference.algorithms import (
     OWN,
     PREFERENCE_ALGORITHMS,
@@ -24,28 +23,6 @@ from plaudit.methods.preference.cells import CELLS
 
 if TYPE_CHECKING:
     from plaudit.methods.preference.row import AnyPreferenceAlgorithm
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceSettings:
-    """The policy that the new one is compared with.
-
-    Example: ``ReferenceSettings(kind="live")``
-    """
-
-    kind: Literal["auto", "precomputed", "live", "average", "none"] = "auto"
-    """Computed once and kept, asked at each step, following, or none. auto: precomputed, or live."""
-    model: Path | None = None
-    """Its folder; none: the model that the run starts from."""
-    cache: Path | None = None
-    """Where precomputed log-probs are kept; none: plaudit in the user's cache folder."""
-    every: FromOne | None = None
-    """Steps between moves of an average reference; none: 64."""
-    share: PositiveShare | None = None
-    """How far it moves towards the policy; 1 copies it. none: 0.6."""
-
-    def __post_init__(self) -> None:
-        check_bounds(self, "reference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

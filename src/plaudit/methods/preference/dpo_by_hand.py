@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from torch.nn.utils import clip_grad_norm_
 
-from plaudit.data.records import Comparison
-from plaudit.data.transforms import preference_probability
+from plaudit.data.records import Comparison, preference_probability
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
 from plaudit.tensors.masked import masked_sum_rows

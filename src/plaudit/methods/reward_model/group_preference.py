@@ -18,8 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from plaudit.data.records import Comparison, Record, record_kind
-from plaudit.data.transforms import preference_probability
+from plaudit.data.records import Comparison, Record, preference_probability, record_kind
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.loop import TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, mean_metric, merge_metrics, sum_metric, training_flops

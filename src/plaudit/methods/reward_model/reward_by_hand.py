@@ -15,8 +15,7 @@ import torch
 from torch.nn.functional import logsigmoid
 from torch.nn.utils import clip_grad_norm_
 
-from plaudit.data.records import Comparison
-from plaudit.data.transforms import preference_probability
+from plaudit.data.records import Comparison, preference_probability
 from plaudit.errors import UserError
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import batch_of

@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Comparison, Text
-from plaudit.data.transforms import preference_probability
+from plaudit.data.records import Comparison, Text, preference_probability
 from plaudit.errors import UserError
 from plaudit.models.group_preference import (
     GroupContext,
