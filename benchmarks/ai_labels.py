@@ -19,14 +19,13 @@ from pathlib import Path
 from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
 from benchmarks.studies import Table, run_studies
-from plaudit.data.judging import Task, Verdict, first_probability, probable_verdict, to_comparison
+from plaudit.data.judging import BothWays, Task, Verdict, first_probability, probable_verdict, to_comparison
 from plaudit.data.records import Comparison, plain_text
 from plaudit.data.write import write_records
 from plaudit.evaluation.policies.judge_card import JudgeCard, judge_card
 from plaudit.evaluation.policies.win_rate import JudgedPair, first_shown_readings
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Estimate, Resampling
-from plaudit.feedback.judges.both_ways import both_ways
 from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
 from plaudit.lab.world.annotators import annotator_pool
 from plaudit.lab.world.exam import exam_prompts
@@ -65,7 +64,7 @@ PLACES = (0.0, 0.25, 0.5)
 class LetterMind:
     """A mind that is asked for a letter and its chances in this process, by the question of any model.
 
-    Example: ``both_ways(LetterMind(mind=Mind(accuracy=0.7)))``
+    Example: ``BothWays(judge=LetterMind(mind=Mind(accuracy=0.7)))``
     """
 
     mind: Mind
@@ -129,7 +128,7 @@ def coverage(lab: Lab) -> Table:
             true = true_figures(mind, pairs_of_truth(n))
             held = dict.fromkeys(FIGURES, 0)
             for seed in range(minds):
-                judge = both_ways(LetterMind(mind=replace(mind, seed=seed)))
+                judge = BothWays(judge=LetterMind(mind=replace(mind, seed=seed)))
                 card, _ = judge_card(judge, pairs_of_truth(n), Resampling(times=draws, seed=seed))
                 for figure, estimate in FIGURES.items():
                     held[figure] += is_held(estimate(card), true.get(figure))
@@ -205,7 +204,7 @@ def _place_row(mind: Mind, tasks: Sequence[Task], pairs: Sequence[ScoredPair]) -
     """The shares of `places` of one mind."""
     single = LetterMind(mind=mind)
     forward = sides(single.verdicts(tasks, 0), pairs)
-    found = both_ways(single).verdicts(tasks, 0)
+    found = BothWays(judge=single).verdicts(tasks, 0)
     both = sides(found, pairs)
     right, wrong, tie = (both.count(sign) / len(both) for sign in (1, -1, 0))
     duels = [
@@ -242,7 +241,7 @@ def by_crowd(tasks: Sequence[Task], mind: Mind, seed: int) -> list[Comparison]:
 def in_both_orders(tasks: Sequence[Task], mind: Mind, seed: int) -> list[Comparison]:
     """The mean of both orders, as a chance."""
     del seed
-    found = both_ways(LetterMind(mind=mind)).verdicts(tasks, 0)
+    found = BothWays(judge=LetterMind(mind=mind)).verdicts(tasks, 0)
     return [to_comparison(task, verdict) for task, verdict in zip(tasks, found, strict=True) if verdict]
 
 

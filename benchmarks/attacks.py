@@ -26,6 +26,7 @@ from plaudit.feedback.attack_run import attack, attack_rows, parties_of
 from plaudit.feedback.attacking import AttackSettings
 from plaudit.feedback.attacks.sources import attempts_of, harmless_rows
 from plaudit.feedback.attacks.summary import PolicyAttack, Rate
+from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judged_rows import drawn_tasks, judged_rows
 from plaudit.feedback.judges.constitution import read_constitution
 from plaudit.feedback.rounds import Draft, RevisionPlan, Revisions, revise_drafts
@@ -37,7 +38,8 @@ from plaudit.lab.world.teaching import helpful_only
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.supervised.run import sft
-from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named, writer_named
+from plaudit.rewards.comparing import in_both_orders, judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rollouts.sampler import SamplingSettings
 
 SEEDS = 5

@@ -25,6 +25,7 @@ from plaudit.data.judging import outcomes
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Demonstration, Prompt, Record, plain_text
 from plaudit.data.write import write_records
+from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judged_rows import drawn_tasks, judged_rows
 from plaudit.feedback.judges.constitution import read_constitution
 from plaudit.feedback.judges.writing import Writer
@@ -40,7 +41,8 @@ from plaudit.lab.world.twins import twins
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import preference_config_type
 from plaudit.methods.supervised.run import sft
-from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named, writer_named
+from plaudit.rewards.comparing import in_both_orders, judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rollouts.sampler import SamplingSettings
 
 SEEDS = 5

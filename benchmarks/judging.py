@@ -31,10 +31,10 @@ from plaudit.data.generative_judging import PairwiseRankerSettings
 from plaudit.data.judging import Task, outcomes
 from plaudit.data.records import plain_text
 from plaudit.feedback.judges.cache import ReplyCache
-from plaudit.feedback.judges.endpoint import endpoint_judge
+from plaudit.feedback.judges.chat import endpoint_judge
 from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import LETTERS, HowToAsk
 from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
-from plaudit.feedback.judges.words import LETTERS, HowToAsk
 from plaudit.feedback.local_judge import LocalChat
 from plaudit.files.posting import RetryPolicy
 from plaudit.lab.world import making

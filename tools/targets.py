@@ -68,7 +68,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
     yield Figure(name="files of the core", value=len(core), target=270, bound=280)
-    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=70_424)
+    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=70_400)
     yield Figure(name="files", value=len(house), target=470, bound=520)
     yield Figure(name="lines", value=line_count(house), target=108_000, bound=121_444)
     docstrings = sum(docstring_lines(source.tree) for source in house)
@@ -91,9 +91,9 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     )
     knots = circles(imports_between(house))
     detail = "; ".join(" ".join(knot) for knot in knots)
-    yield Figure(name="circles of imports", value=len(knots), target=0, bound=2, detail=detail)
+    yield Figure(name="circles of imports", value=len(knots), target=0, bound=0, detail=detail)
     upward, across = wing_imports(imports_between(house))
-    yield Figure(name="imports of a wing by the core", value=upward, target=0, bound=30)
+    yield Figure(name="imports of a wing by the core", value=upward, target=0, bound=0)
     yield Figure(name="imports of a wing by another", value=across, target=0, bound=21)
     tests = [source for source in files if source.path.parts[0] == TESTS]
     yield Figure(name="lines of tests", value=line_count(tests), target=70_000, bound=93_900)

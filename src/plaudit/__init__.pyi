@@ -159,7 +159,6 @@ from plaudit.models.policy import (
 )
 from plaudit.models.reward_model import RewardModel as RewardModel
 from plaudit.models.settings import LoraSettings as LoraSettings
-from plaudit.models.shared_backbone import SharedBackbone as SharedBackbone
 from plaudit.preflight.check import Check as Check
 from plaudit.results import (
     Charts as Charts,

@@ -278,7 +278,8 @@ def _evaluation_prompts(data: Rows, n: int | None, seed: int) -> tuple[Any, ...]
 
 def _scorers(options: _PolicyOptions) -> Scorers:
     from plaudit.evaluation.policies.evaluate import Scorers
-    from plaudit.evaluation.policies.judge import JudgeSettings, load_judge
+    from plaudit.evaluation.policies.judge import load_judge
+    from plaudit.rewards.kinds import JudgeSettings
 
     rewards: dict[str, Reward] = {}
     if options.reward is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, NoReturn
 
 from plaudit.errors import UserError
 
@@ -53,6 +53,10 @@ class Wing:
     """What the core and other wings may call of it, by the name that it has there."""
     models: Mapping[str, str] = field(default_factory=dict)
     """Models that come along: each the `Path` of a Hugging Face folder."""
+    rewards: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of rewards, by what their words begin with: each a `plaudit.rewards.kinds.RewardMaker`."""
+    judges: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of judges, by what their words begin with: each a `plaudit.rewards.kinds.JudgeKind`."""
 
 
 @cache
@@ -88,11 +92,23 @@ def everything(kind: str) -> Mapping[str, Any]:
     return brought
 
 
-def offered(name: str) -> Any:
+def offered(name: str, *, of: str | None = None) -> Any:
+    """What some wing offers by this name; ``of`` names the wing that is missed where none does."""
     offers = everything("offers")
     if name not in offers:
+        if of is not None:
+            refuse_missing(of, name)
         raise UserError(f"this needs {name}, which no wing of plaudit that is installed here brings")
     return load(offers[name])
+
+
+def refuse_missing(wing: str, what: str) -> NoReturn:
+    """Say that ``what`` comes with a wing that is not installed."""
+    there = ", ".join(wings()) or "none"
+    raise UserError(
+        f"{what} comes with the wing {wing} of plaudit, which is not installed here (installed: {there}); "
+        "install plaudit with all its parts, or do without"
+    )
 
 
 def offered_if_any(name: str) -> Any:

@@ -15,7 +15,8 @@ from plaudit.collect.project import Project
 from plaudit.collect.waiting import Wait, waiting_error
 from plaudit.data.judging import Task, first_probability, swapped
 from plaudit.errors import UserError, WaitingError
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from tests.collect.desks import Desk, MakeDesk
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Sink, Summary, sinks_for, summarise
-from plaudit.engine.sinks.files import JsonlSink, TensorboardSink, read_notes, read_reports
+from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Sink, Summary, summarise
+from plaudit.engine.sinks.files import JsonlSink, TensorboardSink, read_notes, read_reports, sinks_for
 from plaudit.engine.step_report import StepReport
 from plaudit.errors import UserError
 

@@ -19,8 +19,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from plaudit.engine.step_report import StepReport
-from plaudit.engine.sinks.base import RunStart
-from plaudit.engine.sinks.base import FanOutSink, sinks_for
+from plaudit.engine.sinks.base import FanOutSink, RunStart
+from plaudit.engine.sinks.files import sinks_for
 sinks = FanOutSink(sinks_for(["console"], Path(sys.argv[1])))
 sinks.open(RunStart(name="toy", steps=3))
 for step in (1, 2, 3):

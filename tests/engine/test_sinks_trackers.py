@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from plaudit.engine.sinks.base import RunStart, Sample, WandbSink, import_required, sinks_for, summarise
+from plaudit.engine.sinks.base import RunStart, Sample, WandbSink, import_required, summarise
+from plaudit.engine.sinks.files import sinks_for
 from plaudit.engine.step_report import StepReport
 from plaudit.errors import UserError
 
@@ -21,9 +22,8 @@ import json, sys
 from pathlib import Path
 from plaudit.engine.step_report import StepReport
 from plaudit.engine.sinks.files import read_reports
-from plaudit.engine.sinks.base import RunStart, Sample
-from plaudit.engine.sinks.base import summarise
-from plaudit.engine.sinks.base import FanOutSink, sinks_for
+from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, summarise
+from plaudit.engine.sinks.files import sinks_for
 
 name, folder, done = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 sinks = FanOutSink(sinks_for([name], folder))
@@ -64,7 +64,7 @@ def test_no_tracker_is_imported_unless_asked_for(tmp_path):
     program = """
         import sys
         from pathlib import Path
-        from plaudit.engine.sinks.base import sinks_for
+        from plaudit.engine.sinks.files import sinks_for
         sinks_for(["console"], Path(sys.argv[1]))
         print(sorted({"torch", "tensorboard", "wandb", "mlflow", "trackio"} & set(sys.modules)))
     """

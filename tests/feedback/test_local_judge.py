@@ -16,16 +16,19 @@ from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, first_probabi
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, family_note, load_judge
 from plaudit.feedback import local_judge
+from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judges.chat import TOO_LONG
 from plaudit.feedback.judges.judge_reward import SINGLE_ANSWER, JudgeReward
-from plaudit.feedback.judges.model_judge import CUT, ModelJudge
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
+from plaudit.feedback.judges.replies import CUT
 from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
-from plaudit.feedback.judges.words import HowToAsk
 from plaudit.feedback.local_judge import LocalChat, folder_stamp
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.lab.world.shipped import base_model_folder
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.registry import resolve_reward
 from plaudit.tokens.encode import make_encoder
 from tests.feedback.judges.judges import pair
@@ -43,7 +46,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def local(how: str, **more: object) -> ModelJudge:
     found = judge_named(
         f"model:{base_model_folder()},how={how}",
-        JudgeSettings(device="cpu", ask=HowToAsk(**more)),  # type: ignore[arg-type]
+        ModelJudgeSettings(device="cpu", ask=HowToAsk(**more)),  # type: ignore[arg-type]
     )
     assert isinstance(found, ModelJudge)
     return found
@@ -115,7 +118,7 @@ def test_a_folder_is_loaded_once_and_its_replies_are_on_disk(tmp_path, monkeypat
 
 
 def test_what_a_local_model_writes_is_in_the_numbers_that_were_asked_for():
-    settings = JudgeSettings(device="cpu", dtype="bfloat16", ask=HowToAsk(how="verdict", max_tokens=2))
+    settings = ModelJudgeSettings(device="cpu", dtype="bfloat16", ask=HowToAsk(how="verdict", max_tokens=2))
     judge = judge_named(f"model:{base_model_folder()}", settings)
     assert isinstance(judge, ModelJudge)
     assert chat_of(judge)._model.sampler.policy.base.dtype == torch.bfloat16

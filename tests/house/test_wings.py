@@ -13,7 +13,7 @@ import pytest
 
 from plaudit.errors import UserError
 from plaudit.wings import Verb, Wing, everything, load, offered, wings
-from tests.engine.toy import Toy, make_toy
+from tests.engine.toy import Toy, make_toy, write_rows
 from tools.changed import imports, module_of
 from tools.targets import WINGS
 from tools.tree import sources
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OF_PIPELINES = ("collect.stage", "feedback.attack_page", "feedback.stages")
 """Modules of other wings that pipelines alone load: they are made of what `plaudit.runs` lists for stages."""
 APART = ("lab", "runs")
-"""Wings of which other files know names alone; pyproject.toml lists what still knows the others."""
+"""Wings of which no other wing needs anything to be imported."""
 
 
 def without(folder: Path, *gone: str) -> Path:
@@ -44,10 +44,11 @@ def install(folder: Path, name: str, entry_points: str) -> None:
     (place / "entry_points.txt").write_text(entry_points + "\n")
 
 
-def run(path: Path, *words: object, program: str = "plaudit") -> str:
-    """What a command says that finds the package there and not where it is installed."""
+def run(path: Path, *words: object, program: str | Path = "plaudit") -> str:
+    """What a module or a script says that finds the package there and not where it is installed."""
+    start = [program] if isinstance(program, Path) else ["-m", program]
     done = subprocess.run(
-        [sys.executable, "-m", program, *map(str, words)],
+        [sys.executable, *map(str, (*start, *words))],
         env=os.environ | {"PYTHONPATH": str(path)},
         cwd=path.parent,
         text=True,
@@ -111,6 +112,47 @@ def test_without_them_every_module_is_imported(tmp_path):
     subprocess.run([sys.executable, tmp_path / "everything.py"], env=environment, check=True)
 
 
+ALONE = """
+import sys
+from importlib import import_module
+from plaudit.cli.main import main
+
+model, pairs, out, missing, *core = sys.argv[1:]
+for name in core:
+    import_module(name)
+train = ["train", "dpo", "--model", model, "--data", pairs, "--out", out, "--steps", "1"]
+assert main([*train, "--held-out", "0", "--sample.rows", "0", "--sinks", "jsonl"]) == 0
+judged = ["--prompts", pairs, "--judge", "length:1-5", "--max-tokens", "4", "--n", "4"]
+assert main(["eval", "policy", f"{out}/model", model, *judged]) == 0
+assert main(missing.split()) == 2
+"""
+"""Imports the core, trains and evaluates, and calls for what is not there: all in one process."""
+MISSING = {
+    "collect": "train rlhf --comparisons people --model {model} --prompts {pairs} --out {out}",
+    "feedback": "eval reward judge:model:{model} --data {pairs}",
+}
+"""Of each wing a command that needs it, though the core knows its verb."""
+
+
+@pytest.mark.parametrize("wing", MISSING)
+def test_without_one_the_core_is_imported_trains_and_evaluates(wing, tmp_path, toy):
+    path = without(tmp_path / "core", wing)
+    pairs = [
+        {"prompt": f"{n} the cat?", "chosen": "sat on a mat.", "rejected": "saw dogs."} for n in range(8)
+    ]
+    rows = write_rows(tmp_path / "pairs.jsonl", pairs)
+    modules = [
+        ".".join(source.path.with_suffix("").parts).removesuffix(".__init__")
+        for source in sources(path, ("plaudit",))
+        if "__main__" not in source.path.parts[-1] and source.path.parts[1] not in WINGS
+    ]
+    missing = MISSING[wing].format(model=toy.model, pairs=rows, out=tmp_path / "missing")
+    (tmp_path / "alone.py").write_text(ALONE)
+    words = (toy.model, rows, tmp_path / "run", missing, *modules)
+    said = run(path, *words, program=tmp_path / "alone.py")
+    assert f"the wing {wing} of plaudit" in said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("wing", APART)
 def test_the_quick_tests_that_do_not_name_a_wing_pass_without_it(wing, tmp_path):
@@ -153,13 +195,25 @@ def files_without(wing: str) -> list[str]:
     return chosen
 
 
-def test_a_wing_of_another_package_brings_a_verb(tmp_path):
-    package = tmp_path / "site" / "polite"
+def polite_package(site: Path) -> Path:
+    """A package with a wing: a verb, a reward and a judge."""
+    package = site / "polite"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "wing.py").write_text(
         "from plaudit.wings import Verb, Wing\n"
-        'WING = Wing(verbs={"thanks": Verb(module="polite.verb", purpose="count the thanks")})\n'
+        'WING = Wing(verbs={"thanks": Verb(module="polite.verb", purpose="count the thanks")},\n'
+        '            rewards={"thanks": "polite.kinds:thanks"}, judges={"polite": "polite.kinds:POLITE"})\n'
+    )
+    (package / "kinds.py").write_text(
+        "from plaudit.rewards.base import FunctionReward\n"
+        "from plaudit.rewards.comparing import RewardJudge\n"
+        "from plaudit.rewards.kinds import JudgeKind\n\n\n"
+        "def thanks(word, device, dtype):\n"
+        "    return FunctionReward(name=word, function=lambda prompt, answer: answer.count('thank'))\n\n\n"
+        "def polite(word, settings):\n"
+        "    return RewardJudge(name=word, reward=thanks(word, settings.device, settings.dtype))\n\n\n"
+        "POLITE = JudgeKind(make=polite, check=lambda word: None)\n"
     )
     (package / "verb.py").write_text(
         "def add_parser(subparsers):\n"
@@ -168,17 +222,27 @@ def test_a_wing_of_another_package_brings_a_verb(tmp_path):
         '    print(args.text.count("thank"), "thanks")\n'
         "    return 0\n"
     )
-    install(tmp_path / "site", "polite", "[plaudit.wings]\npolite = polite.wing:WING")
+    install(site, "polite", "[plaudit.wings]\npolite = polite.wing:WING")
+    return package
+
+
+def test_a_wing_of_another_package_brings_a_verb_a_reward_and_a_judge(tmp_path):
+    package = polite_package(tmp_path / "site")
     path = os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])
     environment = os.environ | {"PYTHONPATH": path}
 
-    def said(*words: str) -> str:
-        command = [sys.executable, "-m", "plaudit", *words]
+    def said(*words: object) -> str:
+        command = [sys.executable, "-m", "plaudit", *map(str, words)]
         done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
         return done.stdout + done.stderr
 
     assert "count the thanks" in said("--help")
     assert said("thanks", "thank you, thank you") == "2 thanks\n"
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": "Hi", "chosen": "thank you", "rejected": "no"}])
+    judged = said("eval", "reward", "thanks:much", "polite:very", "--data", tmp_path / "rows.jsonl")
+    assert "thanks:much" in judged
+    assert "polite:very" in judged
+    assert "plaudit:" not in judged, "a complaint"
     (package / "wing.py").write_text("from plaudit.wings import NoSuchName\n")
     refused = said("--help")
     assert "polite 1.0" in refused

@@ -21,11 +21,12 @@ from benchmarks import (
     world_preferences,
     world_rewards,
 )
-from plaudit.feedback.judges.both_ways import both_ways
-from plaudit.feedback.judges.words import HowToAsk
+from plaudit.data.judging import BothWays
+from plaudit.feedback.asking import ModelJudgeSettings
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.lab.world.making import answer_tasks
 from plaudit.lab.world.minds import Mind
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
 
 
 @pytest.fixture
@@ -155,10 +156,10 @@ def test_a_mind_of_the_studies_says_what_it_says_as_any_model(tmp_path: Path) ->
     mind = "Mind(name='mine', accuracy=0.7, place=0.3, seed=2)"
     file = tmp_path / "mine.py"
     file.write_text(f"from plaudit.lab.world.minds import Mind\nmine = {mind}\n", encoding="utf-8")
-    settings = JudgeSettings(ask=HowToAsk(how="letter"), cache=tmp_path / "replies", soft=True)
+    settings = ModelJudgeSettings(ask=HowToAsk(how="letter"), cache=tmp_path / "replies", soft=True)
     tasks = answer_tasks(20, answers=2, split="train", seed=1)
     model = judge_named(f"call:{file}:mine", settings).verdicts(tasks, 0)
-    quick = both_ways(ai_labels.LetterMind(mind=Mind(name="mine", accuracy=0.7, place=0.3, seed=2)))
+    quick = BothWays(judge=ai_labels.LetterMind(mind=Mind(name="mine", accuracy=0.7, place=0.3, seed=2)))
     assert [verdict and verdict.orders for verdict in quick.verdicts(tasks, 0)] == [
         verdict and verdict.orders for verdict in model
     ]

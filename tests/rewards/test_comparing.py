@@ -10,13 +10,8 @@ import pytest
 from plaudit.data.judging import Task, Verdict, pair_verdict
 from plaudit.errors import UserError
 from plaudit.rewards.base import FunctionReward
-from plaudit.rewards.comparing import (
-    FunctionJudge,
-    JudgeSettings,
-    RewardJudge,
-    first_win_probability,
-    judge_named,
-)
+from plaudit.rewards.comparing import FunctionJudge, RewardJudge, first_win_probability, judge_named
+from plaudit.rewards.kinds import JudgeSettings
 
 MINE = """
 from plaudit.data.judging import pair_verdict

@@ -8,9 +8,6 @@ from importlib.util import find_spec
 
 from plaudit.errors import UserError, WaitingError
 
-STORE_FILE = "labels.db"
-"""What a store is called where nobody named one."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:

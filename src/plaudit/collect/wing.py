@@ -16,6 +16,8 @@ WING = Wing(
         "refuse_without_database": "plaudit.collect.waiting:refuse_without_database",
         "LabelClient": "plaudit.collect.client:LabelClient",
         "RefusedError": "plaudit.collect.client:RefusedError",
+        "ask_people": "plaudit.collect.rounds:ask_people",
+        "check_people": "plaudit.collect.rounds:check_people",
         "places_preferred": "plaudit.collect.export:places_preferred",
     },
 )

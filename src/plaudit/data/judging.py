@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from plaudit.data.records import Comparison, Ranking, Rating, Text
 from plaudit.errors import UserError
@@ -258,6 +258,51 @@ def first_probability(verdict: Verdict) -> float:
 
 def swapped(task: Task) -> Task:
     return replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BothWays:
+    """A judge that is shown each pair in both orders, so that the place of an answer sways nothing.
+
+    The mean of both orders: Wang et al. 2023, arXiv:2305.17926.
+
+    Example: ``BothWays(judge=judge_named("mine.py:terser"))``
+    """
+
+    judge: Judge
+    asks_both_orders: ClassVar[bool] = True
+    """What both orders say is worth a figure."""
+
+    @property
+    def name(self) -> str:
+        return self.judge.name
+
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """The mean of both orders; a tie where they contradict each other, None where either is missing."""
+        return verdicts_only(self.outcomes(tasks, seed))
+
+    def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
+        # The same seed in both orders: what then differs is the order, and not the judge's luck.
+        forward = outcomes(self.judge, tasks, seed)
+        backward = outcomes(self.judge, [swapped(task) for task in tasks], seed)
+        return [self._joined(*both) for both in zip(forward, backward, strict=True)]
+
+    def _joined(self, forward: Verdict | NoVerdict, backward: Verdict | NoVerdict) -> Verdict | NoVerdict:
+        first, second = (
+            None if isinstance(o, NoVerdict) else first_probability(o) for o in (forward, backward)
+        )
+        # Backward, the other answer stood first: turned round, both chances speak of the same one.
+        orders = Orders(forward=first, backward=None if second is None else 1 - second)
+        reason = next((o.reason for o in (forward, backward) if isinstance(o, NoVerdict)), None)
+        return verdict_of_orders(orders, reason, annotator=self.name)
+
+
+def verdict_of_orders(orders: Orders, reason: str | None, *, annotator: str) -> Verdict | NoVerdict:
+    """The verdict that both orders make together, or why they make none."""
+    if orders.mean is None:
+        assert reason is not None, "a missing order has a reason"
+        return NoVerdict(reason=reason, orders=orders)
+    return probable_verdict(orders.mean, annotator=annotator, orders=orders)
 
 
 def to_comparison(task: Task, verdict: Verdict) -> Comparison:

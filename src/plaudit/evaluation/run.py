@@ -29,7 +29,8 @@ from plaudit.evaluation.settings import WORLD, EvaluateSettings, JudgeRewardSett
 from plaudit.evaluation.stats import Resampling
 from plaudit.files.posting import RetryPolicy
 from plaudit.rewards.base import Reward
-from plaudit.rewards.comparing import GOLD, JudgeSettings, compares_pairs
+from plaudit.rewards.comparing import GOLD, compares_pairs
+from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import load_reward
 from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.sampler import SamplingSettings

@@ -5,18 +5,37 @@ Without torch, so that commands and pipelines check a request before anything is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from plaudit.errors import UserError
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import Purse, parse_prices
-from plaudit.feedback.judges.words import HowToAsk
 from plaudit.files.posting import RetryPolicy
+from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rollouts.sampler import SamplingSettings
 
-if TYPE_CHECKING:
-    from plaudit.rewards.comparing import JudgeSettings
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelJudgeSettings(JudgeSettings):
+    """The same for models, with how they are asked and what that may cost.
+
+    Example: ``ModelJudgeSettings(ask=HowToAsk(how="letter"), purse=Purse(5.0))``
+    """
+
+    ask: HowToAsk = field(default_factory=HowToAsk)
+    """How models are asked, where their words do not say."""
+    purse: Purse = field(default_factory=Purse, compare=False)
+    """What all judges together may spend."""
+
+
+def with_asking(settings: JudgeSettings) -> ModelJudgeSettings:
+    """These settings; where they say nothing of models, these are asked as usual."""
+    if isinstance(settings, ModelJudgeSettings):
+        return settings
+    values = {part.name: getattr(settings, part.name) for part in fields(settings)}
+    return ModelJudgeSettings(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +93,9 @@ class AskingSettings:
         price = None if self.price is None else parse_prices(self.price)
         return HowToAsk(price=price, requests=self.requests, **more)
 
-    def judge_settings(self, purse: Purse | None = None) -> JudgeSettings:
+    def judge_settings(self, purse: Purse | None = None) -> ModelJudgeSettings:
         """How models are loaded and asked, with a purse of their own unless one is given."""
-        # Models are slow to import, and requests are read without them.
-        from plaudit.rewards.comparing import JudgeSettings
-
-        return JudgeSettings(
+        return ModelJudgeSettings(
             device=self.device,
             dtype=self.dtype,
             retry_policy=RetryPolicy(token_from=self.token_from),

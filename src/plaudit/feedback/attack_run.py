@@ -46,12 +46,12 @@ from plaudit.feedback.attacks.summary import (
 )
 from plaudit.feedback.attacks.target import FolderTarget, Target, hash_of_word, targets_named
 from plaudit.feedback.attacks.verdicts import AnswerJudge, AnswerJudgeSettings, answer_judge
+from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import constitution_named
 from plaudit.feedback.judges.money import BYTES_A_TOKEN, Estimate, Purse, total_estimate
 from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.words import LOCAL, SERVER, asks_a_model, parse_judge_word
 from plaudit.feedback.judges.writing import Writer
-from plaudit.rewards.comparing import writer_named
 from plaudit.rewards.load import model_folder
 
 ARCHIVE_FILE = "archive.jsonl"

@@ -9,7 +9,8 @@ from typing import Literal
 from plaudit.errors import UserError
 from plaudit.feedback.asking import AskingSettings, refuse_no_answers
 from plaudit.feedback.judges.constitution import constitution_named
-from plaudit.feedback.judges.words import How, HowToAsk, read_preamble
+from plaudit.feedback.judges.modes import How, HowToAsk
+from plaudit.feedback.judges.words import read_preamble
 from plaudit.rollouts.sampler import SamplingSettings
 
 

@@ -19,9 +19,10 @@ from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply, ReplyCache
 from plaudit.feedback.judges.chat import TOO_LONG
 from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger
-from plaudit.feedback.judges.model_judge import YES_NO, ModelJudge
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import LETTERS, YES_NO, HowToAsk
 from plaudit.feedback.judges.money import FREE, Estimate, Purse
-from plaudit.feedback.judges.words import LETTERS, LOCAL, HowToAsk, parse_judge_word
+from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.models.load import DtypeName, device_of, load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_kernels, choose_layout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,13 +16,14 @@ from plaudit.data.records import Prompt, Record
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import family_note
+from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import constitution_named
 from plaudit.feedback.judges.money import Estimate, Purse
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.feedback.judges.writing import Writer
 from plaudit.feedback.revising import Give, ReviseSettings
 from plaudit.feedback.rounds import (
-    Drafts,
+    Draft,
     RevisionPlan,
     Revisions,
     drafts_of,
@@ -31,7 +33,6 @@ from plaudit.feedback.rounds import (
 )
 from plaudit.feedback.watched import Watched, read_marks, watched, watched_lines
 from plaudit.files import atomic
-from plaudit.rewards.comparing import writer_named
 from plaudit.rewards.load import model_folder
 
 
@@ -42,7 +43,9 @@ class Revising:
     Example: ``prepare_revising(settings).run().demonstrations``
     """
 
-    drafts: Drafts
+    drafts: Sequence[Draft]
+    left_out: Counter[str]
+    """Answers that are not revised, by reason."""
     plan: RevisionPlan
     writer: Writer
     purse: Purse
@@ -50,11 +53,10 @@ class Revising:
     """What has to be said of reviser and answers."""
 
     def estimate(self) -> Estimate:
-        """What is still to be asked, and what it costs at most."""
-        return estimated_revisions(self.drafts.drafts, self.plan, self.writer)
+        return estimated_revisions(self.drafts, self.plan, self.writer)
 
     def run(self) -> Revisions:
-        found = revise_drafts(self.drafts.drafts, self.plan, self.writer)
+        found = revise_drafts(self.drafts, self.plan, self.writer)
         return Revisions(items=tuple(found), annotator=f"{self.writer.name}@{self.plan.version(self.writer)}")
 
 
@@ -80,13 +82,14 @@ def prepare_revising(
     if settings.data is not None:
         _refuse_prompts(found.records)
     writer = writer_named(settings.by, judging)
-    drafts = _drafts(settings, found.records)
-    if not drafts.drafts:
-        counted = ", ".join(f"{count} {why}" for why, count in drafts.left_out.items())
+    drafts, left_out = _drafts(settings, found.records)
+    if not drafts:
+        counted = ", ".join(f"{count} {why}" for why, count in left_out.items())
         raise UserError(f"{source}: there is no answer to revise ({counted or 'no rows'})")
     note = _own_answers_note(settings, writer)
     return Revising(
         drafts=drafts,
+        left_out=left_out,
         plan=plan,
         writer=writer,
         purse=judging.purse,
@@ -94,7 +97,7 @@ def prepare_revising(
     )
 
 
-def _drafts(settings: ReviseSettings, records: Sequence[Record]) -> Drafts:
+def _drafts(settings: ReviseSettings, records: Sequence[Record]) -> tuple[list[Draft], Counter[str]]:
     if settings.model is None:
         return drafts_of(records, n=settings.n, seed=settings.seed)
     # Models are slow to import, and rows with answers need none.
@@ -183,7 +186,7 @@ def revision_figures(revising: Revising, revisions: Revisions, marks: Path | Non
     return RevisionFigures(
         by=revisions.annotator,
         outcomes=dict(sorted(revisions.outcomes.items())),
-        left_out=dict(sorted(revising.drafts.left_out.items())),
+        left_out=dict(sorted(revising.left_out.items())),
         ended_early=sum(item.failure is not None and bool(item.steps) for item in revisions.items),
         before=before,
         after=after,

@@ -8,9 +8,9 @@ differ in what matters and in little else. Every step is kept; what teaches noth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from plaudit.data.edits import edit_distance, edit_share, token_jaccard
 from plaudit.data.judging import NoVerdict
@@ -57,18 +57,6 @@ class Draft:
     prompt: Text
     answer: str
     category: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drafts:
-    """The answers of rows or of a model, and what is left out.
-
-    Example: ``drafts_of(records).left_out["cut off"]``
-    """
-
-    drafts: tuple[Draft, ...]
-    left_out: Counter[str]
-    """Answers that are not revised, by reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,18 +133,20 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revised:
-    """What became of an answer.
+    """An answer on its way through the rounds, and what became of it.
 
     Example: ``revise_drafts([draft], RevisionPlan(), writer)[0].revision``
     """
 
     draft: Draft
-    steps: tuple[Step, ...]
+    principles: Sequence[Principle | None]
+    """That of each round; None without a constitution."""
+    steps: tuple[Step, ...] = ()
     """The rounds that came to a revision."""
-    failure: Failure | None
+    failure: Failure | None = None
     """What ended them early, where anything did."""
-    tokens: int
-    price: float
+    tokens: int = 0
+    price: float = 0.0
     """What they cost; 0 without prices."""
 
     @property
@@ -172,112 +162,82 @@ class Revised:
             return "revised"
         return UNCHANGED if self.steps or self.failure is None else self.failure.sentence
 
-
-class TextWriter(Protocol):
-    """Whoever writes texts, or says what they would cost."""
-
-    def texts(self, questions: Sequence[Question], seed: int) -> list[Written | NoVerdict]: ...
-
-    def spent(self, question: Question, seed: int = 0) -> tuple[int, float]:
-        """The tokens and the price of the reply to a question."""
-        ...
-
-
-@dataclass(slots=True, kw_only=True)
-class _Chain:
-    """An answer on its way through the rounds."""
-
-    draft: Draft
-    principles: Sequence[Principle | None]
-    answer: str
-    critique: str = ""
-    steps: list[Step] = field(default_factory=list[Step])
-    failure: Failure | None = None
-    tokens: int = 0
-    price: float = 0.0
-
-    def question(self, plan: RevisionPlan, number: int, step: str) -> Question:
-        principle = self.principles[number]
-        blocks = (("Answer", self.answer),)
-        if step == "critique":
+    def question(self, plan: RevisionPlan, critique: str | None) -> Question:
+        """What is asked next: a critique of the answer as it is now, or with that the answer anew."""
+        principle, prompt = self.principles[len(self.steps)], self.draft.prompt
+        blocks = (("Answer", self.steps[-1].revision if self.steps else self.draft.answer),)
+        if critique is None:
             fill = {} if principle is None else {"principle": principle.critique}
-            return Question(wording=plan.critique, prompt=self.draft.prompt, blocks=blocks, fill=fill)
+            return Question(wording=plan.critique, prompt=prompt, blocks=blocks, fill=fill)
         fill = {} if principle is None else {"principle": principle.revise}
-        blocks = (*blocks, ("Critique", self.critique))
-        return Question(wording=plan.revise, prompt=self.draft.prompt, blocks=blocks, fill=fill)
+        blocks = (*blocks, ("Critique", critique))
+        return Question(wording=plan.revise, prompt=prompt, blocks=blocks, fill=fill)
 
-    def take(self, number: int, step: str, text: str) -> None:
-        if step == "critique":
-            self.critique = text
-            return
-        principle = self.principles[number]
+    def with_step(self, critique: str, revision: str) -> Revised:
+        principle = self.principles[len(self.steps)]
         name = None if principle is None else principle.id
-        self.steps.append(Step(principle=name, critique=self.critique, revision=text))
-        self.answer = text
+        return replace(self, steps=(*self.steps, Step(principle=name, critique=critique, revision=revision)))
 
 
-def revise_drafts(drafts: Sequence[Draft], plan: RevisionPlan, writer: TextWriter) -> list[Revised]:
+Write = Callable[[Sequence[Question]], Sequence[Written | NoVerdict]]
+"""From questions to the texts that answer them."""
+
+
+def revise_drafts(drafts: Sequence[Draft], plan: RevisionPlan, writer: Writer) -> list[Revised]:
     """Every answer through all rounds; a round that fails ends its chain, and what came before it counts."""
-    chains = [_Chain(draft=draft, principles=plan.principles(draft), answer=draft.answer) for draft in drafts]
-    for number in range(plan.rounds):
-        # All critiques of a round at once, then all revisions: a server is asked many things side by side.
-        for step in ("critique", "revision"):
-            _ask(chains, number, step, plan, writer)
-    return [
-        Revised(
-            draft=chain.draft,
-            steps=tuple(chain.steps),
-            failure=chain.failure,
-            tokens=chain.tokens,
-            price=chain.price,
-        )
-        for chain in chains
-    ]
-
-
-def _ask(chains: Sequence[_Chain], number: int, step: str, plan: RevisionPlan, writer: TextWriter) -> None:
-    live = [chain for chain in chains if chain.failure is None and number < len(chain.principles)]
-    questions = [chain.question(plan, number, step) for chain in live]
-    for chain, question, found in zip(live, questions, writer.texts(questions, plan.seed), strict=True):
-        if isinstance(found, NoVerdict):
-            tokens, price = writer.spent(question, plan.seed)
-            chain.failure = Failure(round=number + 1, step=step, reason=found.reason)
-        else:
-            tokens, price = found.tokens, found.price
-            chain.take(number, step, found.text)
-        chain.tokens, chain.price = chain.tokens + tokens, chain.price + price
-
-
-@dataclass(slots=True, kw_only=True)
-class _Forecast:
-    """A writer that asks nothing: replies that are there are read, for others a text as long as can be."""
-
-    writer: Writer
-    parts: list[Estimate] = field(default_factory=list[Estimate])
-
-    def texts(self, questions: Sequence[Question], seed: int) -> list[Written | NoVerdict]:
-        return [self._text(question, seed) for question in questions]
-
-    def spent(self, question: Question, seed: int = 0) -> tuple[int, float]:
-        return self.writer.spent(question, seed)
-
-    def _text(self, question: Question, seed: int) -> Written | NoVerdict:
-        part = self.writer.estimate([question], seed)
-        self.parts.append(part)
-        if part.cached:
-            return self.writer.texts([question], seed)[0]
-        return Written(text="x" * self.writer.max_tokens * BYTES_A_TOKEN, tokens=0, price=0.0)
+    return _through_rounds(drafts, plan, writer, lambda questions: writer.texts(questions, plan.seed))
 
 
 def estimated_revisions(drafts: Sequence[Draft], plan: RevisionPlan, writer: Writer) -> Estimate:
     """What all rounds will ask, and cost at most; nothing is asked."""
-    forecast = _Forecast(writer=writer)
-    revise_drafts(drafts, plan, forecast)
-    return total_estimate(forecast.parts)
+    parts = list[Estimate]()
+
+    def forecast(question: Question) -> Written | NoVerdict:
+        parts.append(writer.estimate([question], plan.seed))
+        # Replies that are there are read, for others a text as long as can be.
+        if parts[-1].cached:
+            return writer.texts([question], plan.seed)[0]
+        return Written(text="x" * writer.max_tokens * BYTES_A_TOKEN, tokens=0, price=0.0)
+
+    _through_rounds(drafts, plan, writer, lambda questions: [*map(forecast, questions)])
+    return total_estimate(parts)
 
 
-def drafts_of(records: Iterable[Record], *, n: int | None = None, seed: int = 0) -> Drafts:
-    """The answers that rows hold, each once, or ``n`` of them; of comparisons and rankings all answers."""
+def _through_rounds(
+    drafts: Sequence[Draft], plan: RevisionPlan, writer: Writer, write: Write
+) -> list[Revised]:
+    items = [Revised(draft=draft, principles=plan.principles(draft)) for draft in drafts]
+    for number in range(plan.rounds):
+        critiques = dict[int, str]()
+        # All critiques of a round at once, then all revisions: a server is asked many things side by side.
+        for step in ("critique", "revision"):
+            live = [
+                n for n, item in enumerate(items) if item.failure is None and number < len(item.principles)
+            ]
+            questions = [items[n].question(plan, critiques.get(n)) for n in live]
+            for n, question, found in zip(live, questions, write(questions), strict=True):
+                item = items[n]
+                if isinstance(found, NoVerdict):
+                    tokens, price = writer.spent(question, plan.seed)
+                    failure = Failure(round=number + 1, step=step, reason=found.reason)
+                    item = replace(item, failure=failure)
+                else:
+                    tokens, price = found.tokens, found.price
+                    if step == "critique":
+                        critiques[n] = found.text
+                    else:
+                        item = item.with_step(critiques[n], found.text)
+                items[n] = replace(item, tokens=item.tokens + tokens, price=item.price + price)
+    return items
+
+
+def drafts_of(
+    records: Iterable[Record], *, n: int | None = None, seed: int = 0
+) -> tuple[list[Draft], Counter[str]]:
+    """The answers that rows hold, each once, or ``n`` of them, and how many are left out, by reason.
+
+    Of comparisons and rankings all answers are taken.
+    """
     found, left_out = dict[tuple[Text, str], Draft](), Counter[str]()
     for record in records:
         for completion in _answers(record):
@@ -288,12 +248,12 @@ def drafts_of(records: Iterable[Record], *, n: int | None = None, seed: int = 0)
             category = None if isinstance(record, Prompt) else record.category
             draft = Draft(prompt=record.prompt, answer=words, category=category)
             found.setdefault((record.prompt, words), draft)
-    return Drafts(drafts=tuple(some_of([*found.values()], n, f"drafts {seed}")), left_out=left_out)
+    return some_of([*found.values()], n, f"drafts {seed}"), left_out
 
 
 def drawn_drafts(
     sampler: TextSampler, records: Iterable[Record], settings: SamplingSettings, *, n: int | None = None
-) -> Drafts:
+) -> tuple[list[Draft], Counter[str]]:
     """A model's answer to each prompt, or to ``n`` of them; those that are cut or empty are left out."""
     prompts = [prompt for prompt in evaluation_prompts(records) if plain_text(prompt.prompt).strip()]
     prompts = some_of(prompts, n, f"drafts {settings.seed}")
@@ -306,7 +266,7 @@ def drawn_drafts(
             left_out[EMPTY_ANSWER if answer.ended else CUT_ANSWER] += 1
             continue
         drafts.append(Draft(prompt=prompt.prompt, answer=answer.text, category=prompt.category))
-    return Drafts(drafts=tuple(drafts), left_out=left_out)
+    return drafts, left_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.judging import Judge, Judging, NoVerdict, Task, Verdict, outcomes
@@ -24,15 +25,12 @@ from plaudit.feedback.judged_rows import (
     rated_rows,
     refuse_other_rows,
 )
-from plaudit.feedback.judges.identity import judging_of
 from plaudit.feedback.judges.jury import Jury, Spread
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.money import Purse, total_estimate
 from plaudit.feedback.judging import JudgeRowsSettings
 from plaudit.rewards.comparing import in_both_orders, judge_named
 from plaudit.rewards.load import model_folder
-
-"""What some are drawn of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +114,18 @@ def prepare_judging(
     )
 
 
+def judging_of(judge: Judge) -> Judging:
+    """The name and version of a judge, with how it draws its replies and by which principles it judges."""
+    sampling: dict[str, Any] = {}
+    if isinstance(judge, ModelJudge):
+        names = ("draws", "temperature", "max_tokens", "clamp", "points")
+        sampling = {"how": judge.how, **{name: getattr(judge.ask, name) for name in names}}
+        file = judge.ask.constitution
+        if file is not None:
+            sampling |= {"constitution": file.version, "principles": judge.ask.drawn_principles}
+    return Judging(judge=judge.name, version=str(getattr(judge, "version", "")), sampling=sampling)
+
+
 def write_judged_rows(judged: JudgedRows, path: Path) -> None:
     """Write the rows; where nothing was said of any pair there is nothing to write."""
     if not judged.rows:
@@ -159,7 +169,7 @@ def _tasks(
         return _drawn(settings, judge, settings.model, records)
     # Single answers can be rated by whoever gives points; pairs are compared by anybody.
     pairs = pair_tasks(records)
-    singly = isinstance(judge, ModelJudge) and judge.how in ("points", "answer") and not pairs
+    singly = isinstance(judge, ModelJudge) and judge.mode.scoring is not None and not pairs
     refuse_other_rows(records, singly=singly)
     tasks = answer_tasks_of(records) if singly else pairs
     return some_of(tasks, settings.n, f"pairs {settings.seed}"), singly, ()

@@ -24,9 +24,19 @@ WING = Wing(
     },
     page_sections={"attacks": "plaudit.feedback.attack_page:ATTACKS"},
     offers={
-        "question_text": "plaudit.feedback.question_texts:question_text",
-        "points_question": "plaudit.feedback.question_texts:points_question",
+        "question_text": "plaudit.feedback.judges.modes:question_text",
+        "points_question": "plaudit.feedback.judges.modes:points_question",
         "read_constitution": "plaudit.feedback.judges.constitution:read_constitution",
+        "self_judge": "plaudit.feedback.self_judge:self_judge",
+        "refuse_mute_judge": "plaudit.feedback.self_judge:refuse_mute_judge",
+    },
+    rewards={"judge": "plaudit.feedback.judge_kinds:judge_reward"},
+    judges={
+        "openai": "plaudit.feedback.judge_kinds:SERVER_KIND",
+        "model": "plaudit.feedback.judge_kinds:LOCAL_KIND",
+        "call": "plaudit.feedback.judge_kinds:CALL_KIND",
+        "jury": "plaudit.feedback.judge_kinds:SEVERAL_KIND",
+        "spread": "plaudit.feedback.judge_kinds:SEVERAL_KIND",
     },
 )
 """Named among the entry points of pyproject.toml."""

@@ -20,9 +20,9 @@ from plaudit.engine.distributed import InterruptedRunError, Ranks, is_sharded, p
 from plaudit.engine.loop import BatchOrder, Schedule, TrainingJob, TrainingLoop
 from plaudit.engine.metrics import matmul_rate
 from plaudit.engine.run_folder import RunFolder, open_run_folder
-from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Summary, sinks_for, summarise
+from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Summary, summarise
 from plaudit.engine.sinks.console import ConsoleSink
-from plaudit.engine.sinks.files import read_notes, read_reports
+from plaudit.engine.sinks.files import read_notes, read_reports, sinks_for
 from plaudit.engine.step import InterruptCheck
 from plaudit.errors import UserError
 from plaudit.files import atomic, hub

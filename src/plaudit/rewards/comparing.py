@@ -8,12 +8,13 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from plaudit.data.judging import (
+    BothWays,
     Judge,
     PairOutcome,
     Task,
@@ -24,27 +25,10 @@ from plaudit.data.judging import (
 )
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
-from plaudit.feedback.judges.both_ways import both_ways
-from plaudit.feedback.judges.cache import ReplyCache, default_cache_folder
-from plaudit.feedback.judges.calling import FunctionChat, source_of
-from plaudit.feedback.judges.endpoint import endpoint_judge
-from plaudit.feedback.judges.jury import assemble
-from plaudit.feedback.judges.model_judge import ModelJudge
-from plaudit.feedback.judges.money import Purse
-from plaudit.feedback.judges.words import CALL, JURY, SERVER, SPREAD, HowToAsk, asks_a_model, parse_judge_word
-from plaudit.feedback.judges.writing import Writer, check_writer
-from plaudit.files.posting import RetryPolicy
 from plaudit.files.user_code import accepted_arguments, call_user_function
 from plaudit.rewards.base import Reward
-from plaudit.rewards.llm.pairwise import PairwiseRanker
-from plaudit.rewards.load import load_reward
-from plaudit.rewards.registry import (
-    names_function,
-    resolve_function,
-    resolve_object,
-    resolve_reward,
-)
-from plaudit.rewards.word_files import refuse_circle, word_from
+from plaudit.rewards.kinds import JudgeSettings, is_judge_word, judge_kind, names_function
+from plaudit.rewards.registry import resolve_function, resolve_object, resolve_reward
 
 GOLD = "gold"
 """The word for whoever knows the true worth."""
@@ -63,7 +47,6 @@ class RewardJudge:
     """
 
     name: str
-    """What notes and rows call it."""
     reward: Reward
     """The reward that scores both answers; which is shown first means nothing to it."""
     noise: int | float = 0.0
@@ -104,12 +87,10 @@ class FunctionJudge:
     """
 
     name: str
-    """What notes and rows call it."""
     function: Callable[..., object]
     """To first, second or tie; or to a `Verdict`, or to None where it has none."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called so."""
         accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
@@ -148,35 +129,6 @@ def first_win_probability(gap: int | float, noise: int | float) -> float:
     return 0.5 * (1 + math.tanh(gap / noise / 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeSettings:
-    """How judges are loaded and asked.
-
-    Example: ``JudgeSettings(retry_policy=RetryPolicy(token_from="JUDGE_TOKEN"), cache=Path("judged"))``
-    """
-
-    device: str = "auto"
-    """Of a reward's folder."""
-    dtype: str = "auto"
-    """The number type of the judge's products."""
-    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
-    """How a server is asked."""
-    cache: Path | None = None
-    """Where a server's replies are kept; None is the user's cache folder."""
-    noise: int | float = 0.0
-    """Of a reward or rule that compares: what the difference of its scores is divided by."""
-    soft: bool = False
-    """Whether learned rewards and rankers give chances; otherwise the better answer and no more."""
-    rewards: Mapping[str, Reward] = field(default_factory=dict[str, Reward])
-    """Rewards that are loaded already, by their words; ``gold`` is only here."""
-    people: Judge | None = None
-    """Who answers for the word ``people``: the label store of whoever asks."""
-    ask: HowToAsk = field(default_factory=HowToAsk)
-    """How models are asked, where their words do not say."""
-    purse: Purse = field(default_factory=Purse, compare=False)
-    """What all judges together may spend."""
-
-
 def judge_named(word: str, settings: JudgeSettings | None = None) -> Judge:
     """Who is meant by a word: people, gold, a model that is asked, a reward's folder, a function, or a rule.
 
@@ -194,8 +146,8 @@ def judge_named(word: str, settings: JudgeSettings | None = None) -> Judge:
         return chosen.people
     if word == GOLD and GOLD not in chosen.rewards:
         raise UserError("gold judges where the true worth is known, and here nobody knows it")
-    if asks_a_model(word):
-        return _model_judge(word, chosen)
+    if is_judge_word(word):
+        return judge_kind(word).make(word, chosen)
     if compares_two_answers(word):
         return FunctionJudge(name=word, function=resolve_function(word))
     if chosen.soft and Path(word).is_dir():
@@ -204,65 +156,11 @@ def judge_named(word: str, settings: JudgeSettings | None = None) -> Judge:
     return RewardJudge(name=GOLD if word == GOLD else reward.name, reward=reward, noise=chosen.noise)
 
 
-def writer_named(word: str, settings: JudgeSettings | None = None) -> Writer:
-    """The model of a word as a writer: ``openai:URL#model``, ``model:DIR`` or another that is asked in words.
-
-    Its temperature and its most tokens are set behind commas; what the word leaves open is as in `Writer`.
-    """
-    check_writer(word)
-    parsed = parse_judge_word(word)
-    judge = judge_named(word, settings)
-    assert isinstance(judge, ModelJudge), "whoever is asked in words, and is no jury"
-    ask, names = parsed.how(), {name.replace("-", "_") for name in parsed.settings}
-    given = {name: getattr(ask, name) for name in ("temperature", "max_tokens") if name in names}
-    return Writer(asker=judge.asker, **given)
-
-
-def _model_judge(word: str, settings: JudgeSettings) -> Judge:
-    """A model that is asked in words: on a server, in a folder, or several of them together."""
-    if word.startswith(SERVER):
-        cache = ReplyCache(folder=settings.cache or default_cache_folder())
-        return endpoint_judge(word, cache, settings.retry_policy, ask=settings.ask, purse=settings.purse)
-    parsed = parse_judge_word(word)
-    if word.startswith(CALL):
-        ask = parsed.how(settings.ask)
-        return ModelJudge(asker=function_chat(parsed.place, ask, settings), ask=ask)
-    if word.startswith((JURY, SPREAD)):
-        path = Path(parsed.place.partition(":")[2])
-        # Members give their chances, and those to whom the order of answers means something are asked twice.
-        member = replace(settings, soft=True, ask=parsed.how(settings.ask))
-        refuse_circle(word)
-        return assemble(
-            word, path, lambda own: in_both_orders(judge_named(word_from(own, path.parent), member))
-        )
-    # Models are slow to import, and a server needs none.
-    from plaudit.feedback.local_judge import local_judge
-
-    return local_judge(
-        word,
-        ReplyCache(folder=settings.cache or default_cache_folder()),
-        device=settings.device,
-        dtype=settings.dtype,
-        ask=settings.ask,
-        purse=settings.purse,
-    )
-
-
-def function_chat(place: str, ask: HowToAsk, settings: JudgeSettings) -> FunctionChat:
-    """The function of ``call:module:function`` as a model that is asked."""
-    word = place.removeprefix(CALL)
-    return FunctionChat(
-        word=word,
-        function=resolve_function(word),
-        cache=ReplyCache(folder=settings.cache or default_cache_folder()),
-        source=source_of(word),
-        requests_at_once=ask.requests or 1,
-        prices=ask.price,
-        purse=settings.purse,
-    )
-
-
 def _folder_judge(word: str, settings: JudgeSettings) -> Judge:
+    # Models are slow to import, and no rule needs them.
+    from plaudit.rewards.llm.pairwise import PairwiseRanker
+    from plaudit.rewards.load import load_reward
+
     # The reward that scores the answers may also judge them; it is not loaded twice.
     reward = settings.rewards.get(word) or load_reward(
         Path(word), device=settings.device, dtype=settings.dtype
@@ -275,12 +173,12 @@ def _folder_judge(word: str, settings: JudgeSettings) -> Judge:
 
 def in_both_orders(judge: Judge) -> Judge:
     """The judge itself where the order of answers means nothing to it, or where it asks both by itself."""
-    return both_ways(judge) if isinstance(judge, FunctionJudge) else judge
+    return BothWays(judge=judge) if isinstance(judge, FunctionJudge) else judge
 
 
 def compares_pairs(word: str) -> bool:
     """Whether a word names a judge that sees both answers at once, and so has no score for one alone."""
-    return asks_a_model(word) or compares_two_answers(word)
+    return is_judge_word(word) or compares_two_answers(word)
 
 
 def compares_two_answers(spec: str) -> bool:

@@ -14,11 +14,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Text, plain_text, tool_fields, words_of
+from plaudit.data.records import plain_text, tool_fields, words_of
 from plaudit.errors import UserError
 from plaudit.files import exact_json
 from plaudit.files.posting import (
@@ -34,17 +34,6 @@ from plaudit.rewards.base import RewardTraits, TaskScores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ScoreRequest:
-    """One request: some answers of one task.
-
-    Example: ``_ScoreRequest(task=task, answers=("Mice.",))``
-    """
-
-    task: Task
-    answers: tuple[Text, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointReward:
     """An HTTP endpoint as a reward.
 
@@ -57,7 +46,6 @@ class EndpointReward:
     """Timeouts, retries and request sizes."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True, remote=True)
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
-    """How often each reason for having no verdict occurred; counted while answers are scored."""
 
     def __post_init__(self) -> None:
         """Refuse what is no address of this kind, and a token that is not there."""
@@ -72,26 +60,25 @@ class EndpointReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for so far."""
         return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None where the endpoint says null, or could not be had."""
         size = self.retry_policy.answers_at_once
         requests = [
-            [_ScoreRequest(task=task, answers=task.answers[at : at + size])]
+            replace(task, answers=task.answers[at : at + size], ended=task.ended[at : at + size])
             for task in tasks
             for at in range(0, len(task.answers), size)
         ]
         with ThreadPoolExecutor(self.retry_policy.requests_at_once) as pool:
-            results = list(pool.map(lambda request: self._request_scores(request[0]), requests))
+            results = list(pool.map(self._request_scores, requests))
         for row in results:
             if isinstance(row, tuple) and isinstance(row[0], str):
                 self.reasons[row[0]] += len(row)
         scores = iter([None if isinstance(item, str) else item for row in results for item in row])
         return tuple(tuple(next(scores) for _ in task.answers) for task in tasks)
 
-    def _request_scores(self, request: _ScoreRequest) -> tuple[float | None, ...] | tuple[str, ...]:
+    def _request_scores(self, request: Task) -> tuple[float | None, ...] | tuple[str, ...]:
         """The scores, or for each answer the reason for having none."""
         try:
             content = with_retries(
@@ -104,21 +91,21 @@ class EndpointReward:
         return _parse_scores(self.name, request, content)
 
 
-def _score_request_body(request: _ScoreRequest) -> bytes:
-    prompt = request.task.prompt
+def _score_request_body(request: Task) -> bytes:
+    prompt = request.prompt
     if not isinstance(prompt, str):
         prompt_json: object = [
             {"role": message.role, "content": words_of(message), **tool_fields(message)} for message in prompt
         ]
     else:
         prompt_json = prompt
-    reference_answer = request.task.reference_answer
+    reference_answer = request.reference_answer
     known = {} if reference_answer is None else {"reference_answer": reference_answer}
     answers = [plain_text(answer) for answer in request.answers]
     return json.dumps({"prompt": prompt_json, "answers": answers, **known}).encode()
 
 
-def _parse_scores(name: str, request: _ScoreRequest, content: bytes) -> tuple[float | None, ...]:
+def _parse_scores(name: str, request: Task, content: bytes) -> tuple[float | None, ...]:
     expected = len(request.answers)
     try:
         response = exact_json.loads_foreign(content)

@@ -70,12 +70,10 @@ class GenerativeReward:
 
     @property
     def name(self) -> str:
-        """What tables and pages call it."""
         return self._model.name
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for so far."""
         return dict(self._model.scorer.refused)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

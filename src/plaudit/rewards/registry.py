@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,7 +15,6 @@ from plaudit.config import did_you_mean
 from plaudit.data.judging import Task
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
-from plaudit.feedback.judges.words import HowToAsk, asks_a_model
 from plaudit.files import hub
 from plaudit.files.user_code import (
     accepted_arguments,
@@ -26,8 +24,22 @@ from plaudit.files.user_code import (
 )
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
+from plaudit.rewards.kinds import (
+    ADDRESSES,
+    COMBINED_WORDS,
+    PARAMETRISED_RULES,
+    PLAIN_RULES,
+    RULE_FORMS,
+    is_judge_word,
+    is_reward_word,
+    is_rule,
+    judge_kind,
+    names_function,
+    reward_maker,
+    rule_named,
+)
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
-from plaudit.rewards.verifiable.exact import PatternReward, exact, length, mathematics, number, sections
+from plaudit.wings import everything
 
 _ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "reference_answer", "metadata", "steps", "messages")
 _REQUIRED_ARGUMENTS = ("answer",)
@@ -45,13 +57,11 @@ class UserFunctionReward:
     """
 
     name: str
-    """What tables and pages call it."""
     function: Callable[..., object]
     """To a finite number, or to one for each step; None where it has no verdict."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called so."""
         accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
@@ -147,13 +157,13 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
     >>> resolve_reward("exact").name, resolve_reward("length:1-20").name
     ('exact', 'length:1-20')
     """
-    kind, colon, rest = spec.partition(":")
+    kind, colon, _ = spec.partition(":")
+    if is_rule(spec):
+        return rule_named(spec)
     if kind in _OTHER_SOURCES and colon:
         return _OTHER_SOURCES[kind](spec, device, dtype)
-    if not colon and spec in _PLAIN_REWARDS:
-        return _PLAIN_REWARDS[spec]()
-    if colon and kind in _PARAMETRISED_REWARDS:
-        return _PARAMETRISED_REWARDS[kind](rest)
+    if is_reward_word(spec):
+        return reward_maker(spec)(spec, device, dtype)
     folder = hub.local_path(spec, "model")
     if spec and folder.is_dir():
         # Models are slow to import, and no rule needs them.
@@ -169,7 +179,6 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
 
 
 def _combined_reward(word: str, device: str, dtype: str) -> Reward:
-    # The module of files reads words of rewards by this one.
     from plaudit.rewards.combine.by_name import combined_by_name
     from plaudit.rewards.word_files import refuse_circle, word_from
 
@@ -180,47 +189,17 @@ def _combined_reward(word: str, device: str, dtype: str) -> Reward:
     )
 
 
-def _judge_reward(word: str, device: str, dtype: str) -> Reward:
-    # The module of judges reads words of rewards by this one.
-    from plaudit.feedback.judges.judge_reward import JudgeReward
-    from plaudit.rewards.comparing import JudgeSettings, in_both_orders, judge_named
-
-    settings = JudgeSettings(device=device, dtype=dtype, soft=True, ask=HowToAsk(how="points"))
-    return JudgeReward(judge=in_both_orders(judge_named(word.partition(":")[2], settings)))
-
-
-def is_rule(spec: str) -> bool:
-    """Whether a word is a rule's, whatever lies in the present folder.
-
-    >>> is_rule("exact"), is_rule("length:1-20"), is_rule("runs/reward")
-    (True, True, False)
-    """
-    kind, colon, _ = spec.partition(":")
-    return kind in _PARAMETRISED_REWARDS if colon else spec in _PLAIN_REWARDS
-
-
-def names_function(spec: str) -> bool:
-    """Whether a word means a function, ``module:function`` or ``file.py:function``, and nothing else.
-
-    >>> names_function("mine.py:polite"), names_function("pattern:polite"), names_function("exact")
-    (True, False, False)
-    """
-    module, _, name = spec.rpartition(":")
-    kinds = (*_PARAMETRISED_REWARDS, *_OTHER_SOURCES, "openai", "model", "call", "jury", "spread")
-    other = spec.partition(":")[0] in kinds
-    return not other and bool(module) and name.isidentifier() and not Path(spec).is_dir()
-
-
 def _unknown_reward_message(spec: str, kind: str) -> str:
-    if asks_a_model(spec):
+    if is_judge_word(spec):
+        judge_kind(spec)
         return (
             f"{spec} is a judge. As a reward it is judge:{spec}, which gives points to each answer "
             "(docs/ai-feedback.md); as it is, it can be the judge of `eval policy --judge`, `eval reward`, "
             "`train rlhf --comparisons`. For scores from a server of your own give http://… (docs/rewards.md "
             "has its protocol) or a function, file.py:function"
         )
-    if spec in _PARAMETRISED_REWARDS:
-        return f"{spec} has to be told what: {_REWARD_FORMS[spec]}"
+    if spec in PARAMETRISED_RULES:
+        return f"{spec} has to be told what: {RULE_FORMS[spec]}"
     if spec.endswith(".py"):
         return f"{spec} is a file of Python: say which function of it is the reward, {spec}:NAME"
     if os.sep in spec or spec.startswith("."):
@@ -232,16 +211,16 @@ def _unknown_reward_message(spec: str, kind: str) -> str:
 
 
 def _spelling_suggestion(kind: str) -> str:
-    near = get_close_matches(kind, [*_PLAIN_REWARDS, *_PARAMETRISED_REWARDS], n=1)
-    return f" Did you mean {_REWARD_FORMS.get(near[0], near[0])}?" if near else ""
+    near = get_close_matches(kind, [*PLAIN_RULES, *PARAMETRISED_RULES], n=1)
+    return f" Did you mean {RULE_FORMS.get(near[0], near[0])}?" if near else ""
 
 
 def _available_rewards() -> str:
     return ", ".join(
         [
-            *_PLAIN_REWARDS,
-            *_REWARD_FORMS.values(),
-            "judge:WORD",
+            *PLAIN_RULES,
+            *RULE_FORMS.values(),
+            *(f"{kind}:WORD" for kind in everything("rewards")),
             "cascade:FILE, blend:FILE and gated:FILE",
             "http://…",
             "a reward's folder, module:function and file.py:function",
@@ -249,48 +228,10 @@ def _available_rewards() -> str:
     )
 
 
-def _code_reward() -> Reward:
-    from plaudit.rewards.sandbox.sandbox import Sandbox
-    from plaudit.rewards.verifiable.code import CodeReward
-
-    return CodeReward(sandbox=Sandbox())
-
-
-def _length_reward(text: str) -> Reward:
-    match = re.fullmatch(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", text)
-    if match is None:
-        raise UserError(f"length:{text}: give the fewest and the most words, as in {_REWARD_FORMS['length']}")
-    return length(int(match[1]), int(match[2]))
-
-
-def _sections_reward(text: str) -> Reward:
-    return sections([tag.strip() for tag in text.split(",")])
-
-
-def _pattern_reward(text: str) -> Reward:
-    if not text:
-        raise UserError(f"pattern: has to be told what to look for, as in {_REWARD_FORMS['pattern']}")
-    return PatternReward(pattern=text)
-
-
-_PLAIN_REWARDS: Mapping[str, Callable[[], Reward]] = {
-    "exact": exact,
-    "number": number,
-    "mathematics": mathematics,
-    "code": _code_reward,
-}
-_PARAMETRISED_REWARDS: Mapping[str, Callable[[str], Reward]] = {
-    "pattern": _pattern_reward,
-    "format": _sections_reward,
-    "length": _length_reward,
-}
 _OTHER_SOURCES: Mapping[str, Callable[[str, str, str], Reward]] = {
-    "http": lambda word, device, dtype: EndpointReward(url=word),
-    "https": lambda word, device, dtype: EndpointReward(url=word),
-    "judge": _judge_reward,
-    **dict.fromkeys(("cascade", "blend", "gated"), _combined_reward),
+    **dict.fromkeys(ADDRESSES, lambda word, device, dtype: EndpointReward(url=word)),
+    **dict.fromkeys(COMBINED_WORDS, _combined_reward),
 }
-_REWARD_FORMS = {"pattern": "pattern:REGEX", "format": "format:think,answer", "length": "length:10-50"}
 
 
 def resolve_function(spec: str) -> Callable[..., object]:

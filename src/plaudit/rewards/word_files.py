@@ -7,19 +7,20 @@ So a word can be read from any folder, and whoever rests on its meaning knows wh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from plaudit.errors import UserError
-from plaudit.feedback.judges.judge_reward import JUDGE_REWARD
-from plaudit.feedback.judges.jury import read_jury
-from plaudit.feedback.judges.words import CALL, JURY, SERVER, SPREAD, asks_a_model, parse_judge_word
-from plaudit.rewards.combine.by_name import COMBINED_WORDS, member_words
-from plaudit.rewards.registry import is_rule, names_function
-
-_FILE_SETTINGS = ("rubric", "constitution", "preamble")
-"""Settings of a judge's word that name a file."""
-_OWN_CONSTITUTION = "ours"
+from plaudit.rewards.combine.by_name import member_words
+from plaudit.rewards.kinds import (
+    COMBINED_WORDS,
+    JUDGE_REWARD,
+    is_judge_word,
+    is_reward_word,
+    is_rule,
+    judge_kind,
+    names_function,
+)
 
 
 def word_pieces(word: str) -> list[str | Path]:
@@ -31,15 +32,17 @@ def word_pieces(word: str) -> list[str | Path]:
     ([PosixPath('mine.py'), ':polite'], ['length:1-20'])
     """
     kind, colon, rest = word.partition(":")
+    if is_rule(word):
+        return [word]
     if word.startswith(JUDGE_REWARD):
         return _joined([JUDGE_REWARD, *word_pieces(rest)])
-    if asks_a_model(word):
-        return _joined(list(_judge_pieces(word)))
+    if is_judge_word(word):
+        return _joined(judge_kind(word).pieces(word))
     if colon and kind in COMBINED_WORDS:
         return [f"{kind}:", Path(rest)]
     if names_function(word):
-        return _function_pieces(word)
-    return [word] if is_rule(word) or "://" in word else [Path(word)]
+        return function_pieces(word)
+    return [word] if is_reward_word(word) or "://" in word else [Path(word)]
 
 
 def word_from(word: str, folder: Path) -> str:
@@ -61,14 +64,11 @@ def named_words(word: str) -> list[str]:
     while word.startswith(JUDGE_REWARD):
         word = word.removeprefix(JUDGE_REWARD)
     kind, _, rest = word.partition(":")
-    if word.startswith((JURY, SPREAD)):
-        path = Path(parse_judge_word(word).place.partition(":")[2])
-        words = [member.judge for member in read_jury(path).members]
-    elif kind in COMBINED_WORDS and rest:
-        path, words = Path(rest), member_words(word)
-    else:
-        return []
-    return [word_from(member, path.parent) for member in words]
+    if is_judge_word(word):
+        return [*judge_kind(word).members(word)]
+    if kind in COMBINED_WORDS and rest:
+        return [word_from(member, Path(rest).parent) for member in member_words(word)]
+    return []
 
 
 def refuse_circle(word: str, trail: tuple[str, ...] = ()) -> None:
@@ -106,22 +106,8 @@ def content_hash(word: str, hash_of: Callable[[Path], str]) -> str:
     return digest.hexdigest()
 
 
-def _judge_pieces(word: str) -> Iterator[str | Path]:
-    parsed = parse_judge_word(word)
-    kind, _, place = parsed.place.partition(":")
-    yield f"{kind}:"
-    if word.startswith(CALL):
-        yield from _function_pieces(place)
-    else:
-        # A stage of a pipeline is named by a sign and no path.
-        yield place if word.startswith(SERVER) or place.startswith("$") else Path(place)
-    for name, value in parsed.settings.items():
-        is_file = name.replace("-", "_") in _FILE_SETTINGS and value != _OWN_CONSTITUTION
-        yield f",{name}="
-        yield Path(value) if is_file else value
-
-
-def _function_pieces(word: str) -> list[str | Path]:
+def function_pieces(word: str) -> list[str | Path]:
+    """The word of a function, with its file where it names one."""
     module, _, name = word.rpartition(":")
     return [Path(module), f":{name}"] if module.endswith(".py") else [word]
 

@@ -8,19 +8,18 @@ from statistics import fmean
 
 import pytest
 
-from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability, outcomes
+from plaudit.data.judging import BothWays, NoVerdict, Task, Verdict, first_probability, outcomes
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge_card import JudgeCard, calibrated, judge_card, read_card, write_card
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Estimate, Resampling
-from plaudit.feedback.judges.both_ways import both_ways
 from plaudit.feedback.judges.cache import Reply
 from plaudit.feedback.judges.chat import ChatRequest
 from plaudit.feedback.judges.jury import Jury
 from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import Estimate as Cost
-from plaudit.feedback.judges.words import HowToAsk
 from plaudit.lab.world import making
 from plaudit.lab.world.gold import utility
 from plaudit.lab.world.minds import INDIFFERENCE, Mind, reply_to
@@ -215,7 +214,9 @@ def test_a_side_in_one_order_and_a_tie_in_the_other_are_no_chances():
     def longer_or_tie(first: str, second: str) -> str:
         return "tie" if len(first) > len(second) else "second"
 
-    card, duels = judge_card(both_ways(FunctionJudge(name="sides", function=longer_or_tie)), PAIRS, QUICK)
+    card, duels = judge_card(
+        BothWays(judge=FunctionJudge(name="sides", function=longer_or_tie)), PAIRS, QUICK
+    )
     assert 0.75 in {duel.verdict for duel in duels}
     assert card.reliability is None
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.data.judging import Judge, Mark, Task, Verdict
+from plaudit.data.judging import BothWays, Judge, Mark, Task, Verdict
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, generate_completions
 from plaudit.evaluation.policies.judge import check_judge, family_note, judge_pairs, load_judge, sees_order
 from plaudit.evaluation.policies.win_rate import ContestNames, contest_result
 from plaudit.evaluation.stats import Resampling
-from plaudit.feedback.judges.both_ways import BothWays, both_ways
 from plaudit.rewards.base import FunctionReward
 from plaudit.rewards.comparing import FunctionJudge, RewardJudge
 from plaudit.rewards.registry import UserFunctionReward
@@ -64,7 +63,7 @@ def test_a_function_is_asked_in_both_orders_and_its_chance_counts():
     assert [one.forward for one in found] == [1.0, 0.0, 0.5, None]
     assert [one.backward for one in found] == [1.0, 0.0, 0.5, None]
     assert found[3].reason == "no verdict"
-    biased = both_ways(FunctionJudge(name="biased", function=likes_the_first))
+    biased = BothWays(judge=FunctionJudge(name="biased", function=likes_the_first))
     [one] = both_orders(biased, [pair("a", "b")])
     assert (one.forward, one.backward) == (0.8, pytest.approx(0.2))
 
@@ -72,7 +71,7 @@ def test_a_function_is_asked_in_both_orders_and_its_chance_counts():
 def test_a_judge_that_sees_only_places_finds_nobody_better(tmp_path):
     drawing = GenerationSettings(sampling=SamplingSettings(max_tokens=5), answers=3, device="cpu")
     mine, theirs = (generate_completions(str(n), policy(tmp_path, n), ASKED, drawing) for n in (0, 1))
-    biased = both_ways(FunctionJudge(name="biased", function=likes_the_first))
+    biased = BothWays(judge=FunctionJudge(name="biased", function=likes_the_first))
     found = judge_pairs(biased, ASKED, {("0", "1"): (mine, theirs), ("1", "0"): (theirs, mine)})
     told = contest_result(
         ContestNames(policy="0", against="1", judge="biased"),

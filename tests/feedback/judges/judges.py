@@ -14,8 +14,8 @@ from plaudit.data.records import assistant_turn, user_turn
 from plaudit.feedback.judges.cache import ReplyCache
 from plaudit.feedback.judges.chat import ChatServer
 from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import Prices, Purse
-from plaudit.feedback.judges.words import HowToAsk
 from plaudit.files.posting import RetryPolicy
 
 QUICK = RetryPolicy(seconds=5, pause=0.01, attempts=2)

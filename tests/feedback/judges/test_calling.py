@@ -10,18 +10,22 @@ from plaudit.data.judging import NoVerdict, Verdict, first_probability, outcomes
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge
+from plaudit.feedback.asking import ModelJudgeSettings
+from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.calling import FunctionChat
 from plaudit.feedback.judges.judge_reward import JudgeReward
-from plaudit.feedback.judges.model_judge import CUT, REFUSED, UNREADABLE, ModelJudge
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import CapReachedError, Purse
+from plaudit.feedback.judges.replies import CUT, REFUSED, UNREADABLE
 from plaudit.feedback.judges.wording import Question, wording_named
-from plaudit.feedback.judges.words import HowToAsk
 from plaudit.feedback.judges.writing import Written
 from plaudit.lab.world import making
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
-from plaudit.rewards.comparing import JudgeSettings, judge_named, writer_named
-from plaudit.rewards.registry import names_function, resolve_reward
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings, names_function
+from plaudit.rewards.registry import resolve_reward
 from tests.feedback.judges.judges import judge, pair
 
 TASKS = making.answer_tasks(30, answers=2, split="train", seed=4)
@@ -31,7 +35,7 @@ OWL = pair("Mice.", "Tea.")
 def called(path: Path, name: str, **more: object) -> ModelJudge:
     found = judge_named(
         f"call:{path}:{name},how=letter",
-        JudgeSettings(cache=path.parent / "replies", **more),  # type: ignore[arg-type]
+        ModelJudgeSettings(cache=path.parent / "replies", **more),  # type: ignore[arg-type]
     )
     assert isinstance(found, ModelJudge)
     return found
@@ -47,7 +51,7 @@ def written(folder: Path, text: str) -> Path:
 def test_the_worlds_mind_says_in_process_what_it_says_over_http(tmp_path, how):
     ask = HowToAsk(how=how)
     inside = judge_named(
-        "call:plaudit.lab.world.minds:mind", JudgeSettings(cache=tmp_path / "inside", ask=ask)
+        "call:plaudit.lab.world.minds:mind", ModelJudgeSettings(cache=tmp_path / "inside", ask=ask)
     )
     assert (inside.name, getattr(inside, "version", "")) == ("mind", f"{how}-1")
     with MindServer([Mind()]) as server:

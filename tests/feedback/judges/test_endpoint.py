@@ -11,9 +11,8 @@ import pytest
 from plaudit.data.records import Message
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import ReplyCache
-from plaudit.feedback.judges.endpoint import endpoint_judge
-from plaudit.feedback.judges.model_judge import CUT, REFUSED, UNREADABLE
-from plaudit.feedback.judges.replies import parse_verdict
+from plaudit.feedback.judges.chat import endpoint_judge
+from plaudit.feedback.judges.replies import CUT, REFUSED, UNREADABLE, parse_verdict
 from plaudit.feedback.judges.wording import ShownPair, judge_question
 from plaudit.files.posting import RetryPolicy
 from tests.feedback.judges.judges import (

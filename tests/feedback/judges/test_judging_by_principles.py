@@ -21,9 +21,11 @@ from plaudit.feedback.judges.constitution import Constitution, Principle, consti
 from plaudit.feedback.judges.judge_reward import JudgeReward
 from plaudit.feedback.judges.jury import Jury
 from plaudit.feedback.judges.ledger import ChatRequest
-from plaudit.feedback.judges.model_judge import REFUSED, ModelJudge
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import Estimate
-from plaudit.feedback.judges.words import HowToAsk, parse_judge_word
+from plaudit.feedback.judges.replies import REFUSED
+from plaudit.feedback.judges.words import parse_judge_word
 from plaudit.lab.world import making
 from plaudit.lab.world.minds import Mind, ParsedQuestion, reply_to
 

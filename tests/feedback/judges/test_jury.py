@@ -12,12 +12,14 @@ from plaudit.data.judging import UNREACHABLE, NoVerdict, Task, Verdict, first_pr
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, load_judge, sees_order
-from plaudit.feedback.judges.jury import NO_MAJORITY, Jury, Spread, error_correlation, read_jury
+from plaudit.evaluation.policies.judge_card import error_correlation
+from plaudit.feedback.judges.jury import NO_MAJORITY, Jury, Spread, read_jury
 from plaudit.lab.world import making
 from plaudit.lab.world.gold import utility
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings
 
 TASKS = making.answer_tasks(250, answers=2, split="train", seed=4)
 

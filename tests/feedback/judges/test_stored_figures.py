@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from plaudit.data.judging import Judge, Task, Verdict
-from plaudit.feedback.judges.both_ways import both_ways
+from plaudit.data.judging import BothWays, Judge, Task, Verdict
 from plaudit.lab.world.annotators import annotator_pool
-from plaudit.rewards.comparing import JudgeSettings, RewardJudge, judge_named
+from plaudit.rewards.comparing import RewardJudge, judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.registry import resolve_reward
 from tests.feedback.judges.judges import both_orders
 
@@ -64,7 +64,7 @@ def test_words_of_rounds(name: str, judge: Judge) -> None:
 @pytest.mark.parametrize(
     ("name", "judge"),
     [
-        ("both orders", both_ways(judge_named("plaudit.lab.world.verdicts:crowd"))),
+        ("both orders", BothWays(judge=judge_named("plaudit.lab.world.verdicts:crowd"))),
         ("score", RewardJudge(name="l", reward=resolve_reward("length:1-20"), log_odds=True)),
     ],
 )

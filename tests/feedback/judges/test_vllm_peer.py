@@ -23,7 +23,8 @@ from benchmarks.judging import questions_of, tasks_of, write_model
 from benchmarks.work import SHAPES
 from plaudit.data.judging import Orders, Verdict, outcomes
 from plaudit.feedback.judges.chat import TOO_LONG
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from tests.feedback.judges.judges import both_orders, pair
 from tests.peer import ROOT
 

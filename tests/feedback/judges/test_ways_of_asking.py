@@ -14,9 +14,9 @@ import pytest
 from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, first_probability, outcomes
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import ReplyCache
-from plaudit.feedback.judges.chat import ChatServer
-from plaudit.feedback.judges.endpoint import endpoint_judge
-from plaudit.feedback.judges.model_judge import CUT, NO_TRUE_ANSWER, REFUSED, UNREADABLE
+from plaudit.feedback.judges.chat import ChatServer, endpoint_judge
+from plaudit.feedback.judges.model_judge import NO_TRUE_ANSWER
+from plaudit.feedback.judges.replies import CUT, REFUSED, UNREADABLE
 from plaudit.feedback.judges.rubric import read_rubric
 from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.words import parse_judge_word

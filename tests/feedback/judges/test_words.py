@@ -13,7 +13,8 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, load_judge
 from plaudit.lab.world.exam import gold_reward
 from plaudit.lab.world.shipped import base_model_folder
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from tests.feedback.judges.judges import honest, judge, pair
 from tests.models.reward_zoo import saved
 from tests.rewards.server import serving

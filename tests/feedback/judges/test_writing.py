@@ -10,12 +10,13 @@ import pytest
 
 from plaudit.data.judging import NoVerdict
 from plaudit.errors import UserError
-from plaudit.feedback.judges.model_judge import CUT, REFUSED, UNREADABLE
+from plaudit.feedback.judge_kinds import writer_named
+from plaudit.feedback.judges.replies import CUT, REFUSED, UNREADABLE
 from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.writing import Writer, Written
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
-from plaudit.rewards.comparing import JudgeSettings, writer_named
+from plaudit.rewards.kinds import JudgeSettings
 from tests.feedback.judges.judges import QUICK, completion, question
 from tests.feedback.judges.test_ways_of_asking import ATTACKS
 from tests.rewards.server import serving

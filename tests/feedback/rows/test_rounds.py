@@ -10,9 +10,11 @@ import pytest
 
 from plaudit.data.records import Comparison, Demonstration, Message, Prompt, Rating, assistant_turn, user_turn
 from plaudit.errors import UserError
+from plaudit.feedback.asking import ModelJudgeSettings
+from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import read_constitution
-from plaudit.feedback.judges.model_judge import REFUSED, UNREADABLE
 from plaudit.feedback.judges.money import CapReachedError, Purse
+from plaudit.feedback.judges.replies import REFUSED, UNREADABLE
 from plaudit.feedback.judges.writing import Writer
 from plaudit.feedback.rounds import (
     EMPTY_ANSWER,
@@ -31,7 +33,6 @@ from plaudit.lab.world.making import answer_tasks
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.lab.world.prompts import question_of_prompt
-from plaudit.rewards.comparing import JudgeSettings, writer_named
 from tests.feedback.judges.judges import QUICK, completion, question
 from tests.rewards.server import serving
 
@@ -43,7 +44,7 @@ DRAFTS = [
 
 def writer(url: str, folder: Path, settings: str = "", model: str = "world", **more: Any) -> Writer:
     word = f"openai:{url.removesuffix('/score').removesuffix('/v1')}/v1#{model}{settings}"
-    return writer_named(word, JudgeSettings(retry_policy=QUICK, cache=folder, **more))
+    return writer_named(word, ModelJudgeSettings(retry_policy=QUICK, cache=folder, **more))
 
 
 def worth(draft: Draft, answer: str) -> float:
@@ -209,10 +210,10 @@ def test_answers_come_of_rows_of_every_kind_each_once():
         Demonstration(prompt=prompt, completion=(*assistant_turn("One."), *user_turn("Two?"), call)),
         Prompt(prompt="Hi"),
     ]
-    found = drafts_of(records)
-    assert [(draft.answer, draft.category) for draft in found.drafts] == [("Yo.", "talk"), ("Hello.", None)]
-    assert found.left_out == {EMPTY_ANSWER: 1, OTHER_ANSWER: 1}
-    assert len(drafts_of(records, n=1).drafts) == 1
+    found, left_out = drafts_of(records)
+    assert [(draft.answer, draft.category) for draft in found] == [("Yo.", "talk"), ("Hello.", None)]
+    assert left_out == {EMPTY_ANSWER: 1, OTHER_ANSWER: 1}
+    assert len(drafts_of(records, n=1)[0]) == 1
 
 
 def test_an_answer_of_a_plain_text_begins_with_the_blank_that_it_had(tmp_path):

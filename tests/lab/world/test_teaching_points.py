@@ -13,8 +13,8 @@ from plaudit.data.records import Demonstration, plain_text
 from plaudit.feedback.judges.cache import Reply
 from plaudit.feedback.judges.chat import ChatRequest
 from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import Estimate
-from plaudit.feedback.judges.words import HowToAsk
 from plaudit.lab.world.annotators import TRUE_ANNOTATOR
 from plaudit.lab.world.making import answer_tasks
 from plaudit.lab.world.teaching import points

@@ -12,7 +12,8 @@ from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.rewards.base import leaf_rewards, traits_of
 from plaudit.rewards.combine.cascade import HasScoreParts
-from plaudit.rewards.registry import names_function, resolve_reward
+from plaudit.rewards.kinds import names_function
+from plaudit.rewards.registry import resolve_reward
 
 OWL = Task(
     prompt="What does the owl eat?",

@@ -169,12 +169,13 @@ def _evaluate_judges(
 ) -> None:
     """Print how far judges that compare agree with people, and write it and every verdict to --out."""
     from plaudit.cli.eval.tables import print_agreement
-    from plaudit.evaluation.policies.judge import JudgeSettings, judge_notes
+    from plaudit.evaluation.policies.judge import judge_notes
     from plaudit.evaluation.policies.result import write_agreements
     from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
     from plaudit.evaluation.reward_models.pairs import scored_pairs
     from plaudit.evaluation.run import judge_agreements
     from plaudit.files.posting import RetryPolicy
+    from plaudit.rewards.kinds import JudgeSettings
 
     settings = JudgeSettings(
         device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)

@@ -288,10 +288,11 @@ def _closed_questions(args: argparse.Namespace) -> tuple[ChoiceQuestion, ...]:
 
 
 def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
-    from plaudit.evaluation.policies.judge import GOLD, JudgeSettings
     from plaudit.evaluation.prompt_sets import prompt_set
     from plaudit.evaluation.run import load_scorers
     from plaudit.files.posting import RetryPolicy
+    from plaudit.rewards.comparing import GOLD
+    from plaudit.rewards.kinds import JudgeSettings
 
     settings = JudgeSettings(
         device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)

@@ -20,8 +20,8 @@ from plaudit.cli.parser import (
     positive_integer,
 )
 from plaudit.collect.kinds import KINDS
-from plaudit.collect.waiting import STORE_FILE
 from plaudit.config import did_you_mean
+from plaudit.data.labels import STORE_FILE
 from plaudit.errors import UserError
 from plaudit.wings import load
 

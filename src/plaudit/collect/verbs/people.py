@@ -17,9 +17,9 @@ from plaudit.collect.progress import pay_csv, pay_rows, project_people
 from plaudit.collect.sessions import list_sessions, set_password
 from plaudit.collect.store import LabelStore
 from plaudit.collect.verbs.store import ACTOR, opened, project_name
-from plaudit.collect.waiting import STORE_FILE
 from plaudit.config import did_you_mean
 from plaudit.data.fields import shorten
+from plaudit.data.labels import STORE_FILE
 from plaudit.errors import UserError
 from plaudit.files.atomic import write_text
 

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -264,29 +263,6 @@ class Sink(Protocol):
         ...
 
 
-SINK_NAMES = ("jsonl", "console", "tensorboard", "wandb", "mlflow", "trackio")
-"""Every sink that can be asked for, in the order in which they are fed."""
-
-
-def sinks_for(names: Iterable[str], folder: Path, *, quiet: bool = False) -> tuple[Sink, ...]:
-    """The sinks of these names, each once.
-
-    Two are always there: ``files``, because resuming stands on it, and ``console``, which shows notes only
-    when it is quiet or was not asked for, because a warning has to reach somebody.
-
-    >>> [sink.name for sink in sinks_for(["tensorboard"], Path("runs/toy"))]
-    ['jsonl', 'console', 'tensorboard']
-    """
-    requested = list(names)
-    for name in requested:
-        if name not in SINK_NAMES:
-            raise UserError(_unknown_sink_message(name))
-    quiet = quiet or "console" not in requested
-    return tuple(
-        _make_sink(name, folder, quiet) for name in SINK_NAMES if name in ("jsonl", "console", *requested)
-    )
-
-
 class FanOutSink:
     """Several sinks as one.
 
@@ -341,26 +317,6 @@ class FanOutSink:
             self._sinks = [other for other in self._sinks if other is not sink]
             reason = f"{type(fault).__name__}: {fault}"
             self.note(f"{sink.name} failed and is switched off; training goes on without it ({reason})")
-
-
-def _make_sink(name: str, folder: Path, quiet: bool) -> Sink:
-    from plaudit.engine.sinks import console, files
-
-    makers: dict[str, Callable[[], Sink]] = {
-        "jsonl": lambda: files.JsonlSink(folder),
-        "console": lambda: console.ConsoleSink(quiet=quiet),
-        "tensorboard": lambda: files.TensorboardSink(folder),
-        "wandb": lambda: WandbSink(folder),
-        "mlflow": lambda: MlflowSink(folder),
-        "trackio": lambda: TrackioSink(folder),
-    }
-    return makers[name]()
-
-
-def _unknown_sink_message(name: str) -> str:
-    near = get_close_matches(name.lower(), SINK_NAMES, n=1, cutoff=0.5)
-    suggestion = f"; did you mean {near[0]!r}?" if near else "."
-    return f"there is no place called {name!r} to log to{suggestion} Choose from {', '.join(SINK_NAMES)}."
 
 
 # Each of these libraries lets exceptions of many others through (HTTP clients, databases, its own

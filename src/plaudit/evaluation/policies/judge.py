@@ -21,56 +21,22 @@ from plaudit.evaluation.policies.win_rate import (
 )
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Resampling
-from plaudit.feedback.judges.both_ways import BothWays
-from plaudit.feedback.judges.calling import ARGUMENTS
-from plaudit.feedback.judges.jury import Jury, Spread
-from plaudit.feedback.judges.model_judge import ModelJudge
-from plaudit.feedback.judges.words import (
-    CALL,
-    JURY,
-    LOCAL,
-    SERVER,
-    SPREAD,
-    asks_a_model,
-    parse_judge_word,
-)
-from plaudit.files.chat import parse_server
-from plaudit.files.user_code import accepted_arguments
 from plaudit.models.load import architectures
 from plaudit.rewards.base import Reward
-from plaudit.rewards.comparing import GOLD, JudgeSettings, in_both_orders, judge_named
+from plaudit.rewards.comparing import GOLD, in_both_orders, judge_named
+from plaudit.rewards.kinds import JudgeSettings, is_judge_word, judge_kind
 from plaudit.rewards.load import check_reward, loaded_model_folders, model_folder
-from plaudit.rewards.registry import resolve_function
-from plaudit.rewards.word_files import named_words
 
 
 def check_judge(spec: str, *, has_gold: bool) -> None:
     if spec == GOLD and not has_gold:
         raise UserError("gold judges where the true worth is known: with --world, or with --gold RULE")
-    if asks_a_model(spec):
-        _check_model_judge(spec)
+    if is_judge_word(spec):
+        judge_kind(spec).check(spec)
     elif Path(spec).is_dir():
         check_reward(Path(spec))
     elif spec != GOLD:
         judge_named(spec)
-
-
-def _check_model_judge(spec: str) -> None:
-    """Refuse a wrong word, a missing folder and a wrong file of several judges, before anything is asked."""
-    parsed = parse_judge_word(spec)
-    parsed.how()
-    place = parsed.place.partition(":")[2]
-    if spec.startswith(SERVER):
-        parse_server(parsed.place)
-    elif spec.startswith(LOCAL) and not model_folder(Path(place)).is_dir():
-        raise UserError(f"{spec}: there is no folder {place}; name that of a chat model")
-    elif spec.startswith(CALL):
-        accepted_arguments(place, resolve_function(place), ARGUMENTS, required=ARGUMENTS[:1])
-    elif spec.startswith((JURY, SPREAD)):
-        for member in named_words(spec):
-            if member.startswith((JURY, SPREAD)):
-                raise UserError(f"{spec}: {member} is a {member.partition(':')[0]} itself; name its members")
-            check_judge(member, has_gold=False)
 
 
 def load_judge(
@@ -175,27 +141,29 @@ def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | No
 
 
 def _is_model(judge: str, policy: Path) -> bool:
-    if judge.startswith((JURY, SPREAD)):
-        return any(_is_model(member, policy) for member in named_words(judge))
-    place = Path(parse_judge_word(judge).place.removeprefix(LOCAL))
-    return judge.startswith(LOCAL) and model_folder(place).resolve() == policy.resolve()
+    if not is_judge_word(judge):
+        return False
+    if members := judge_kind(judge).members(judge):
+        return any(_is_model(member, policy) for member in members)
+    model = judge_kind(judge).model(judge)
+    return isinstance(model, Path) and model_folder(model).resolve() == policy.resolve()
 
 
 def _same_family(judge: str, policy: Path) -> bool:
     family = _family(policy)
-    if family is None:
-        return False
-    place = parse_judge_word(judge).place
-    if judge.startswith(SERVER):
-        # Of a judge behind a server only the model's name is known, which stands behind the #.
-        return family in place.partition("#")[2].lower()
-    if judge.startswith((JURY, SPREAD)):
-        return any(_same_family(member, policy) for member in named_words(judge))
-    if judge.startswith(LOCAL):
-        return _family(model_folder(Path(place.removeprefix(LOCAL)))) == family
-    if not Path(judge).is_dir():
-        return False
-    return any(_family(folder) == family for folder in loaded_model_folders(Path(judge)))
+    return family is not None and _is_of_family(judge, family)
+
+
+def _is_of_family(judge: str, family: str) -> bool:
+    if not is_judge_word(judge):
+        folders = loaded_model_folders(Path(judge)) if Path(judge).is_dir() else ()
+        return any(_family(folder) == family for folder in folders)
+    if members := judge_kind(judge).members(judge):
+        return any(_is_of_family(member, family) for member in members)
+    model = judge_kind(judge).model(judge)
+    if isinstance(model, Path):
+        return _family(model_folder(model)) == family
+    return model is not None and family in model.lower()
 
 
 def _family(folder: Path) -> str | None:
@@ -224,7 +192,7 @@ def _answer_pairs(
 
 def sees_order(judge: Judge) -> bool:
     """Whether the place of an answer may sway a judge, so that what both orders say is worth a figure."""
-    return isinstance(judge, BothWays | ModelJudge | Jury | Spread)
+    return bool(getattr(judge, "asks_both_orders", False))
 
 
 class _OrderFields(TypedDict):

@@ -11,8 +11,10 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -37,7 +39,6 @@ from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
 from plaudit.evaluation.reward_models.pairs import ScoredPair, group_index
 from plaudit.evaluation.shares import share_estimate
 from plaudit.evaluation.stats import Estimate, Resampling
-from plaudit.feedback.judges.jury import Jury, error_correlation
 from plaudit.files import exact_json
 from plaudit.files.atomic import write_json
 from plaudit.files.exact_json import restore
@@ -48,6 +49,18 @@ SIDES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Means of two orders of a judge that gives a side or a tie in each: no chances."""
 FEWEST_TO_SCALE = 60
 """Pairs from which a temperature is fitted: on fewer it follows chance."""
+
+
+@runtime_checkable
+class HasMembers(Protocol):
+    """A judge that is several, each of which says something of every task."""
+
+    @property
+    def judges(self) -> Sequence[Judge]: ...
+
+    def member_outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[list[Verdict | NoVerdict]]:
+        """A row for each of them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +282,7 @@ def _measured(choices: Sequence[ChoiceLogprobs], resampling: Resampling) -> Reli
 
 
 def _member_errors(judge: Judge, duels: Sequence[JudgedPair]) -> dict[str, float | None]:
-    if not isinstance(judge, Jury):
+    if not isinstance(judge, HasMembers):
         return {}
     tasks = [
         Task(prompt=duel.prompt, answers=(duel.mine, duel.theirs), ended=(True, True), category=duel.category)
@@ -282,6 +295,34 @@ def _member_errors(judge: Judge, duels: Sequence[JudgedPair]) -> dict[str, float
         )
     }
     return {f"{a}, {b}": value for (a, b), value in error_correlation(errors).items()}
+
+
+def error_correlation(errors: Mapping[str, Sequence[bool | None]]) -> dict[tuple[str, str], float | None]:
+    """For each two members φ, the correlation of being wrong, over what both of them judged; None: undefined.
+
+    >>> error_correlation({"a": [True, False, True, False], "b": [True, False, True, False]})
+    {('a', 'b'): 1.0}
+    """
+    return {
+        (first, second): _phi(
+            [
+                (x, y)
+                for x, y in zip(errors[first], errors[second], strict=True)
+                if x is not None and y is not None
+            ]
+        )
+        for first, second in combinations(errors, 2)
+    }
+
+
+def _phi(pairs: Sequence[tuple[bool, bool]]) -> float | None:
+    if not pairs:
+        return None
+    first, second = fmean(x for x, _ in pairs), fmean(y for _, y in pairs)
+    spread = first * (1 - first) * second * (1 - second)
+    if spread == 0:
+        return None
+    return (fmean(x and y for x, y in pairs) - first * second) / math.sqrt(spread)
 
 
 def _is_wrong(outcome: Verdict | NoVerdict) -> bool | None:

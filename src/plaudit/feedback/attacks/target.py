@@ -13,12 +13,13 @@ from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import check_policy_folder
 from plaudit.feedback.judges.cache import Reply
-from plaudit.feedback.judges.ledger import ChatRequest
-from plaudit.feedback.judges.model_judge import Asker, ModelJudge
+from plaudit.feedback.judges.ledger import Asker, ChatRequest
+from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.money import Estimate
 from plaudit.feedback.judges.wording import Conversation
 from plaudit.feedback.judges.words import SERVER, parse_judge_word
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import model_folder
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
@@ -105,7 +106,6 @@ class ServerTarget:
         return [[_answer(next(found)) for _ in range(n)] for _ in conversations]
 
     def estimate(self, conversations: Sequence[Turns], n: int) -> Estimate:
-        """What is still to be asked, and its cost at most."""
         return self.asker.estimate(self._requests(conversations, n))
 
     def _requests(self, conversations: Sequence[Turns], n: int) -> list[ChatRequest]:

@@ -17,15 +17,17 @@ from typing import Literal, Protocol
 from plaudit.data.judging import NO_VERDICT, NoVerdict, Task
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
+from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judges.constitution import Constitution
 from plaudit.feedback.judges.jury import NO_MAJORITY, read_jury
 from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import MODES
 from plaudit.feedback.judges.money import Estimate, total_estimate
 from plaudit.feedback.judges.pooling import mean_of_odds
 from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.words import JURY, SPREAD, asks_a_model, parse_judge_word
 from plaudit.rewards.base import Reward, checked_scores
-from plaudit.rewards.comparing import GOLD, PEOPLE, JudgeSettings, compares_two_answers, judge_named
+from plaudit.rewards.comparing import GOLD, PEOPLE, compares_two_answers, judge_named
 from plaudit.rewards.registry import UserFunctionReward, resolve_reward
 
 Matter = Literal["harm", "refusal"]
@@ -91,7 +93,6 @@ class YesNoJudge:
         return [[next(shares) for _ in task.answers] for task in tasks]
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate:
-        """What is still to be asked, and its cost at most."""
         questions = (question for row in self._rows(tasks) for question in row)
         return self.judge.asker.estimate([self.judge.word_request(question) for question in questions])
 
@@ -236,7 +237,7 @@ class AnswerJudgeSettings:
 
     matter: Matter
     """What it is asked about."""
-    judges: JudgeSettings
+    judges: ModelJudgeSettings
     """How models are reached, and what they may cost."""
     below: float | None = None
     """Of harm: the score from which down an answer did it."""
@@ -277,7 +278,7 @@ def _jury(word: str, settings: AnswerJudgeSettings) -> AnswerJury:
 
 def _model(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
     ask = parse_judge_word(word).how(settings.judges.ask)
-    if ask.how not in (None, "answer", "points"):
+    if ask.how is not None and MODES[ask.how].scoring is None:
         raise UserError(
             f"{word}: {ask.how} compares two answers. Leave how out (Yes or No by log-probs), or say "
             "how=points with --harmful-below"

@@ -49,7 +49,6 @@ class FunctionChat:
     purse: Purse = field(default_factory=Purse, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called so."""
         accepted_arguments(self.word, self.function, ARGUMENTS, required=ARGUMENTS[:1])
 
     @property
@@ -58,7 +57,6 @@ class FunctionChat:
         return self.word.rpartition(":")[2]
 
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
-        """What is still to be asked of these, and its cost at most."""
         return self._ledger.estimate(requests)
 
     def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:

@@ -13,14 +13,18 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plaudit.data.judging import LOGPROBS_REFUSED, REJECTED, UNREACHABLE
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply, ReplyCache
 from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import CapReachedError, Estimate, Prices, Purse
 from plaudit.feedback.judges.replies import parse_chat_completion
+from plaudit.feedback.judges.words import parse_judge_word
+from plaudit.files.chat import parse_server
 from plaudit.files.posting import (
     LostReplyError,
     RejectedError,
@@ -108,11 +112,9 @@ class ChatServer:
             )
 
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
-        """What is still to be asked of these, and its cost at most."""
         return self._ledger.estimate(requests)
 
     def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
-        """The tokens and the price of the replies that are on disk."""
         return self._ledger.spent(requests)
 
     def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
@@ -205,3 +207,37 @@ def _optional(request: ChatRequest) -> Mapping[str, object]:
     """What is sent only where it is wanted: not every server knows it."""
     logprobs = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if request.words else {}
     return logprobs if request.seed is None else {**logprobs, "seed": request.seed}
+
+
+def endpoint_judge(
+    word: str,
+    cache: ReplyCache,
+    retry_policy: RetryPolicy | None = None,
+    *,
+    ask: HowToAsk | None = None,
+    purse: Purse | None = None,
+) -> ModelJudge:
+    """The judge of ``openai:http://host:port/v1#model,how=letter``; what its word leaves open is in ``ask``.
+
+    >>> import tempfile; from pathlib import Path
+    >>> cache = ReplyCache(folder=Path(tempfile.mkdtemp()))
+    >>> endpoint_judge("openai:http://127.0.0.1:8000/v1#small-judge", cache).name
+    'small-judge'
+    """
+    parsed = parse_judge_word(word)
+    url, model = parse_server(parsed.place)
+    chosen = parsed.how(ask)
+    retry_policy = retry_policy or RetryPolicy()
+    if chosen.requests is not None:
+        retry_policy = replace(retry_policy, requests_at_once=chosen.requests)
+    if chosen.token_from is not None:
+        retry_policy = replace(retry_policy, token_from=chosen.token_from)
+    server = ChatServer(
+        url=url,
+        model=model,
+        cache=cache,
+        retry_policy=retry_policy,
+        prices=chosen.price,
+        purse=purse or Purse(),
+    )
+    return ModelJudge(asker=server, ask=chosen)

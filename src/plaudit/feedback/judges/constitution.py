@@ -43,7 +43,6 @@ class Principle:
     """The categories of rows that it is for; none: all rows, also those without a category."""
 
     def __post_init__(self) -> None:
-        """Refuse what says nothing."""
         for name in ("id", *_TEXTS):
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip():

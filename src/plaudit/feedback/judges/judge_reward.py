@@ -16,8 +16,6 @@ from plaudit.data.judging import Judge, NoVerdict, Task, Verdict, first_probabil
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.rewards.base import RewardTraits, TaskScores
 
-JUDGE_REWARD = "judge:"
-"""What the word of such a reward begins with."""
 SINGLE_ANSWER = "one answer alone cannot be compared"
 """The reason for an answer without others to the same prompt."""
 
@@ -31,7 +29,6 @@ class JudgeReward:
 
     judge: Judge
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
-    """How often each reason for having no verdict occurred; counted while answers are scored."""
 
     @property
     def name(self) -> str:
@@ -49,7 +46,7 @@ class JudgeReward:
 
     @property
     def _has_scores(self) -> bool:
-        return isinstance(self.judge, ModelJudge) and self.judge.how in ("points", "answer")
+        return isinstance(self.judge, ModelJudge) and self.judge.mode.scoring is not None
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None where the judge has no verdict."""

@@ -2,7 +2,7 @@
 
 A jury averages log-odds (panels of small judges: Verga et al. 2024, arXiv:2404.18796), weighted by
 log(a / (1 − a)) where a member's accuracy a on people's labels is known, equally without. Three members of
-one family err together and are no more than one: `error_correlation` says how far.
+one family err together and are no more than one: a judge's card says how far.
 
 A spread mimics a pool of people, who differ and err: each task goes to one member, and a share of verdicts is
 turned round (AlpacaFarm, Dubois et al. 2023, arXiv:2305.14387).
@@ -14,9 +14,8 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import combinations
 from pathlib import Path
-from statistics import fmean
+from typing import ClassVar
 
 import yaml
 
@@ -90,10 +89,10 @@ class Jury:
     """
 
     name: str
-    """What tables and pages call it."""
     judges: tuple[Judge, ...]
     """The members, each of which asks in both orders by itself."""
     weights: tuple[float, ...]
+    asks_both_orders: ClassVar[bool] = True
 
     @property
     def version(self) -> str:
@@ -102,7 +101,6 @@ class Jury:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to be said of its members' judgements."""
         return _notes(self.judges)
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
@@ -110,7 +108,6 @@ class Jury:
         return verdicts_only(self.outcomes(tasks, seed))
 
     def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
-        """As ``verdicts``, with why there is none."""
         return [self._joined(row) for row in zip(*self.member_outcomes(tasks, seed), strict=True)]
 
     def member_outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[list[Verdict | NoVerdict]]:
@@ -138,10 +135,10 @@ class Spread:
     """
 
     name: str
-    """What tables and pages call it."""
     judges: tuple[Judge, ...]
     flips: float = FLIPS
     """The share of verdicts that is turned round."""
+    asks_both_orders: ClassVar[bool] = True
 
     @property
     def version(self) -> str:
@@ -150,7 +147,6 @@ class Spread:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to be said of its members' judgements."""
         return (f"{self.flips:.0%} of its verdicts are turned round on purpose", *_notes(self.judges))
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
@@ -162,7 +158,6 @@ class Spread:
         return int(_draw(seed, "who", task) * len(self.judges))
 
     def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
-        """As ``verdicts``, with why there is none."""
         turns = [self.turn(task, seed) for task in tasks]
         found: list[Verdict | NoVerdict] = [NoVerdict(reason="")] * len(tasks)
         for place, judge in enumerate(self.judges):
@@ -198,34 +193,6 @@ def assemble(word: str, path: Path, resolve: Callable[[str], Judge]) -> Jury | S
     if word.startswith(JURY):
         return Jury(name=path.stem, judges=judges, weights=tuple(member.weight for member in content.members))
     return Spread(name=path.stem, judges=judges, flips=content.flips)
-
-
-def error_correlation(errors: Mapping[str, Sequence[bool | None]]) -> dict[tuple[str, str], float | None]:
-    """For each two members φ, the correlation of being wrong, over what both of them judged; None: undefined.
-
-    >>> error_correlation({"a": [True, False, True, False], "b": [True, False, True, False]})
-    {('a', 'b'): 1.0}
-    """
-    return {
-        (first, second): _phi(
-            [
-                (x, y)
-                for x, y in zip(errors[first], errors[second], strict=True)
-                if x is not None and y is not None
-            ]
-        )
-        for first, second in combinations(errors, 2)
-    }
-
-
-def _phi(pairs: Sequence[tuple[bool, bool]]) -> float | None:
-    if not pairs:
-        return None
-    first, second = fmean(x for x, _ in pairs), fmean(y for _, y in pairs)
-    spread = first * (1 - first) * second * (1 - second)
-    if spread == 0:
-        return None
-    return (fmean(x and y for x, y in pairs) - first * second) / math.sqrt(spread)
 
 
 def _member(where: str, row: object) -> Member:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from plaudit.feedback.judges.cache import Reply, ReplyCache, cache_key
 from plaudit.feedback.judges.money import FREE, Estimate, Prices, Purse, estimated_tokens
@@ -33,6 +34,23 @@ class ChatRequest:
     """The most tokens of the reply."""
     seed: int | None = None
     """What tells one draw of the same question from another."""
+
+
+class Asker(Protocol):
+    """Whatever a model can be asked through: a server, or a folder on this machine."""
+
+    @property
+    def model(self) -> str: ...
+
+    def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]: ...
+
+    def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
+        """What is still to be asked, and what it costs at most."""
+        ...
+
+    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
+        """The tokens and the price of the replies that are there."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +129,6 @@ class ReplyLedger:
         return (0.0 if self.prices is None else self.prices.cost(prompt, replied)), prompt + replied
 
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
-        """What is still to be asked of these, and its cost at most."""
         by_key = {self.key(request): request for request in requests}
         cached = {key: reply for key in by_key if (reply := self.cache.find(key)) is not None}
         left = [request for key, request in by_key.items() if key not in cached]
@@ -127,7 +144,6 @@ class ReplyLedger:
         )
 
     def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
-        """The tokens and the price of the replies that are on disk."""
         tokens, price = 0, 0.0
         for request in requests:
             reply = self.cache.find(self.key(request))

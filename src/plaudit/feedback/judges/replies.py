@@ -6,13 +6,22 @@ Whatever is not exactly what was asked for is no verdict, and never a side.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
+from plaudit.data.judging import LOGPROBS_REFUSED
 from plaudit.feedback.judges.cache import Reply
+from plaudit.feedback.judges.ledger import Asker, ChatRequest
 from plaudit.feedback.judges.wording import delimiters
 from plaudit.files.chat import read_completion
 
+REFUSED = "refused"
+"""The reason where the judge refused to judge."""
+UNREADABLE = "not to be read"
+"""The reason where the reply holds no verdict."""
+CUT = "cut off"
+"""The reason where the reply was longer than it may be, before it came to its verdict."""
 JudgeVerdict = Literal["A", "B", "tie", "refuse"]
 """The verdicts that a judge can give."""
 MARKUP = " \t\r\n*_`\"'.()[]:<>/▁Ġ"
@@ -106,3 +115,120 @@ def _alternatives(entries: Iterable[Any]) -> Iterable[tuple[str, float]]:
 
 def _cleaned(entry: Mapping[str, Any]) -> str:
     return str(entry.get("token")).strip(MARKUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What was read of a reply: the share of each word, or why there is none."""
+
+    shares: dict[str, float] = field(default_factory=dict[str, float])
+    reason: str | None = None
+    text: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Reader:
+    """Asks a model for words, and learns on the way whether it gives log-probs.
+
+    Example: ``Reader(asker=server).odds(requests, otherwise)``
+    """
+
+    asker: Asker
+    gives_logprobs: bool | None = None
+    """None as long as it is not known."""
+
+    def odds(
+        self, requests: Sequence[ChatRequest], otherwise: Callable[[Sequence[ChatRequest]], list[Read]]
+    ) -> list[Read]:
+        """The share of each word by log-probs; of what has none as ``otherwise`` reads it."""
+        if not requests:
+            return []
+        if self.gives_logprobs is None:
+            # One question shows whether there are log-probs: without them no other is asked for any.
+            [first] = self.asker.replies(requests[:1])
+            self.gives_logprobs = False if _lacks_odds(first, requests[0]) else None
+        if self.gives_logprobs is False:
+            return otherwise(requests)
+        found = self.asker.replies(requests)
+        lacking = [n for n, reply in enumerate(found) if _lacks_odds(reply, requests[n])]
+        reads = [read_word(reply, request) for reply, request in zip(found, requests, strict=True)]
+        # One odd reply of a server that gives log-probs must not change how all later ones are asked.
+        if any(isinstance(reply, Reply) and reply.odds is not None for reply in found):
+            self.gives_logprobs = True
+        elif lacking:
+            self.gives_logprobs = False
+        for n, read in zip(lacking, otherwise([requests[n] for n in lacking]), strict=True):
+            reads[n] = read
+        return reads
+
+    def plain(self, requests: Sequence[ChatRequest]) -> list[Read]:
+        """The word of each reply as it stands."""
+        found = self.asker.replies(plain_forms(requests))
+        return [read_word(reply, request) for reply, request in zip(found, requests, strict=True)]
+
+    def drawn(self, requests: Sequence[ChatRequest], draws: int) -> list[Read]:
+        """The share of each word among several draws."""
+        found = self.asker.replies(drawn_forms(requests, draws))
+        rows = [found[at : at + draws] for at in range(0, len(found), draws)]
+        return [_share(row, request) for row, request in zip(rows, requests, strict=True)]
+
+
+def plain_forms(requests: Sequence[ChatRequest]) -> list[ChatRequest]:
+    """The same requests without log-probs."""
+    return [replace(request, words=(), is_word=False) for request in requests]
+
+
+def drawn_forms(requests: Sequence[ChatRequest], draws: int) -> list[ChatRequest]:
+    """Each request several times without log-probs, at a temperature at which draws differ."""
+    return [
+        replace(request, temperature=request.temperature or 1.0, seed=draw)
+        for request in plain_forms(requests)
+        for draw in range(draws)
+    ]
+
+
+def read_word(reply: Reply | str, request: ChatRequest) -> Read:
+    """A reply of one word: the share of each word that was asked for."""
+    if isinstance(reply, str):
+        return Read(reason=reply)
+    word = parse_word(reply.text, request.words)
+    if reply.refused:
+        return Read(reason=REFUSED, text=reply.text)
+    # A reply that says more than the word is cut, for so few tokens it may have: what it means is not known.
+    if word is None:
+        return Read(reason=CUT if reply.cut else UNREADABLE, text=reply.text)
+    if reply.odds is None:
+        shares = {other: float(other == word) for other in request.words}
+    else:
+        total = sum(reply.odds.values())
+        shares = {other: share / total for other, share in reply.odds.items()}
+    return Read(shares=shares, text=reply.text)
+
+
+def read_verdict(reply: Reply | str, first_by_verdict: Mapping[str, float]) -> Read:
+    """A reply with reasons: the chance of the first answer, A, by the verdict between the delimiters."""
+    if isinstance(reply, str):
+        return Read(reason=reply)
+    verdict = None if reply.cut else parse_verdict(reply.text, reply.number)
+    if reply.refused or verdict == "refuse":
+        return Read(reason=REFUSED, text=reply.text)
+    if verdict is None or verdict not in first_by_verdict:
+        return Read(reason=CUT if reply.cut else UNREADABLE, text=reply.text)
+    first = first_by_verdict[verdict]
+    return Read(shares={"A": first, "B": 1 - first}, text=reply.text)
+
+
+def _lacks_odds(reply: Reply | str, request: ChatRequest) -> bool:
+    if isinstance(reply, str):
+        return reply == LOGPROBS_REFUSED
+    return reply.odds is None and parse_word(reply.text, request.words) is not None
+
+
+def _share(replies: Sequence[Reply | str], request: ChatRequest) -> Read:
+    """The share of each word among the draws that can be read; of fewer than half it says nothing."""
+    reads = [read_word(reply, request) for reply in replies]
+    sound = [read for read in reads if read.reason is None]
+    if 2 * len(sound) < len(reads):
+        return next(read for read in reads if read.reason is not None)
+    shares = {word: sum(read.shares[word] for read in sound) / len(sound) for word in request.words}
+    return Read(shares=shares, text=" ".join(read.text.strip() for read in reads))

@@ -29,7 +29,6 @@ class Aspect:
     """How much it counts against the others."""
 
     def __post_init__(self) -> None:
-        """Refuse what says nothing."""
         for name in ("name", "description"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip() or value.splitlines() != [value]:

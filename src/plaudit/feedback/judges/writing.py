@@ -14,8 +14,9 @@ from plaudit.data.judging import NoVerdict
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply
 from plaudit.feedback.judges.chat import ChatRequest
-from plaudit.feedback.judges.model_judge import CUT, REFUSED, UNREADABLE, Asker
+from plaudit.feedback.judges.ledger import Asker
 from plaudit.feedback.judges.money import Estimate
+from plaudit.feedback.judges.replies import CUT, REFUSED, UNREADABLE
 from plaudit.feedback.judges.wording import Question, Wording
 from plaudit.feedback.judges.words import JURY, SPREAD, asks_a_model, parse_judge_word
 
@@ -75,7 +76,6 @@ class Writer:
         return [self._read(*both) for both in zip(requests, replies, strict=True)]
 
     def estimate(self, questions: Sequence[Question], seed: int = 0) -> Estimate:
-        """What is still to be asked, and what it costs at most."""
         return self.asker.estimate([self._request(question, seed) for question in questions])
 
     def spent(self, question: Question, seed: int = 0) -> tuple[int, float]:

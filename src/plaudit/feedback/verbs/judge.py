@@ -17,7 +17,7 @@ from plaudit.cli.parser import (
     row_options,
 )
 from plaudit.errors import UserError
-from plaudit.feedback.judges.words import HOWS
+from plaudit.feedback.judges.modes import HOWS
 
 if TYPE_CHECKING:
     from plaudit.data.judging import NoVerdict, Task, Verdict

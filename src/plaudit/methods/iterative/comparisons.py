@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from plaudit.collect.waiting import refuse_without_database
 from plaudit.data.judging import Judge, Task, to_comparison
 from plaudit.data.records import Comparison
 from plaudit.errors import UserError
 from plaudit.methods.iterative.rounds import ScoredAnswer, is_complete
 from plaudit.tokens.prompts import EncodedPrompt
+from plaudit.wings import offered
 
-if TYPE_CHECKING:
-    from plaudit.collect.asking import People
+COLLECT = "collect"
+"""The wing of labels by people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,63 +83,24 @@ def count_unjudged(pairs: Sequence[AnswerPair], rows: Sequence[Comparison]) -> i
     return sum((pair.task.prompt, frozenset(pair.task.answers)) not in judged for pair in pairs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What people are asked, and where.
-
-    Example: ``Request(store="runs/rlhf/labels.db", project="rlhf", round=2, model=Path("sft/model"))``
-    """
-
-    store: str
-    """The label store: a file or an address."""
-    project: str
-    """Its project."""
-    round: int
-    """The round whose answers these are."""
-    model: Path
-    """The policy that gave them."""
-
-
-def check_people(request: Request) -> None:
+def check_people(store: str, project: str) -> None:
     """Complain, before any answer is drawn, where people could not be asked."""
-    with _people(request):
-        pass
+    offered("check_people", of=COLLECT)(store, project)
 
 
-def ask_people(request: Request, pairs: Sequence[AnswerPair], out: Path) -> None:
-    """Write what people say of the pairs as rows; raises `WaitingError` while labels are missing."""
-    with _people(request) as people:
-        from plaudit.collect.export import EmptyExportError
+def ask_people(
+    pairs: Sequence[AnswerPair], out: Path, *, store: str, project: str, source: Mapping[str, Any]
+) -> None:
+    """Write what people say of the pairs as rows; raises `WaitingError` while labels are missing.
 
-        ids = people.ask([_task_body(request, pair) for pair in pairs])
-        try:
-            people.export(ids, out)
-        except EmptyExportError as error:
-            raise UserError(
-                f"round {request.round}: nothing was said of any pair, so there is nothing to learn from "
-                f"({error})"
-            ) from error
-
-
-@contextmanager
-def _people(request: Request) -> Iterator[People]:
-    refuse_without_database()
-    # Here and not above: the database's packages are an extra, and only people need them.
-    from plaudit.collect.asking import People
-    from plaudit.collect.project import Project
-    from plaudit.collect.store import open_store
-
-    with closing(open_store(request.store, create=True)) as store:
-        people = People(store=store, project=request.project)
-        people.begin(Project(name=request.project))
-        yield people
-
-
-def _task_body(request: Request, pair: AnswerPair) -> dict[str, Any]:
-    """The task of a pair, with what leads from it back to the loop."""
-    from plaudit.collect.asking import task_body
-
-    source = {"model": str(request.model), "round": request.round}
-    return task_body(
-        pair.task, source=source, round=request.round, pair=pair.number, origin=pair.prompt.origin
-    )
+    source: the round whose answers these are and the policy that gave them, as tasks in the store have it.
+    """
+    number = source["round"]
+    tasks = [
+        (pair.task, {"round": number, "pair": pair.number, "origin": pair.prompt.origin}) for pair in pairs
+    ]
+    nothing = offered("ask_people", of=COLLECT)(tasks, out, store=store, project=project, source=source)
+    if nothing is not None:
+        raise UserError(
+            f"round {number}: nothing was said of any pair, so there is nothing to learn from ({nothing})"
+        )

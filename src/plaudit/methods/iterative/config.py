@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from plaudit.bounds import BelowOne, Bound, Finite, FromOne, FromZero, Positive, PositiveShare, check_bounds
-from plaudit.collect.waiting import STORE_FILE
+from plaudit.data.labels import STORE_FILE
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
 from plaudit.methods.algorithm import is_set

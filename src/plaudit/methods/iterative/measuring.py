@@ -35,7 +35,6 @@ from plaudit.methods.iterative.rounds import (
     read_answers,
     write_answers,
 )
-from plaudit.methods.iterative.self_judge import self_judge
 from plaudit.methods.iterative.stopping import (
     HELD_OUT_JUDGE,
     PEOPLE_LABELS,
@@ -47,12 +46,14 @@ from plaudit.methods.iterative.stopping import (
     mean_with_interval,
 )
 from plaudit.rewards.base import Reward
-from plaudit.rewards.comparing import JudgeSettings, compares_pairs, in_both_orders, judge_named
+from plaudit.rewards.comparing import compares_pairs, in_both_orders, judge_named
+from plaudit.rewards.kinds import FEEDBACK, JudgeSettings
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
+from plaudit.wings import offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ def _people_measure(settings: LoopSettings, config: LoopConfig, this_round: Meas
     rows = [row for row in reading.records if isinstance(row, Comparison) and row.probability != 0.5]
     if not rows:
         raise UserError(f"loop.people {settings.people}: every comparison is a tie, so nothing is measured")
-    with self_judge(config.reward, this_round.model, config.device) as judge:
+    with offered("self_judge", of=FEEDBACK)(config.reward, this_round.model, config.device) as judge:
         pairs = scored_pairs(rows, score_records(rows, judge))
     values = [
         float(0.5 + 0.5 * np.sign(reward_gap(pair)) * np.sign(pair.p_first - 0.5))

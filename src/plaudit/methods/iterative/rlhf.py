@@ -31,7 +31,6 @@ from plaudit.evaluation.reward_models.pairs import has_verdict, pair_columns, sc
 from plaudit.files import atomic, exact_json
 from plaudit.methods.iterative.comparisons import (
     AnswerPair,
-    Request,
     ask_people,
     check_people,
     count_unjudged,
@@ -65,7 +64,8 @@ from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.losses import loss_name_for
 from plaudit.methods.reward_model.run import reward
 from plaudit.rewards.combine.manifest import COMBINED_FILE
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import load_reward
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import Encoder, make_encoder
@@ -294,7 +294,7 @@ def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunF
         refuse_changed_files(_comparison_files(this_round), marker, this_round.number)
         return
     # Before answers are drawn: a judge that cannot be asked must not cost a night.
-    judge = _judge_of(config, this_round)
+    judge = _judge_of(config)
     atomic.make_folder(this_round.folder)
     atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
@@ -372,17 +372,12 @@ def _generate_answers(
     write_marker(marker, (this_round.answers,), {})
 
 
-def _judge_of(config: RlhfConfig, this_round: RlhfRound) -> Judge | None:
+def _judge_of(config: RlhfConfig) -> Judge | None:
     """Who compares; None for people, whose verdicts take days."""
     if config.comparisons != PEOPLE:
         return judge_named(config.comparisons, JudgeSettings(noise=config.loop.noise))
-    check_people(_request(config, this_round))
+    check_people(config.store, config.loop.project)
     return None
-
-
-def _request(config: RlhfConfig, this_round: RlhfRound) -> Request:
-    where = {"store": config.store, "project": config.loop.project}
-    return Request(**where, round=this_round.number, model=this_round.generator)
 
 
 def _compare(
@@ -390,7 +385,9 @@ def _compare(
 ) -> list[Comparison]:
     """Write the round's comparisons, and give them; without a judge people are asked."""
     if judge is None:
-        ask_people(_request(config, this_round), pairs, this_round.comparisons)
+        source = {"model": str(this_round.generator), "round": this_round.number}
+        where = {"store": config.store, "project": config.loop.project}
+        ask_people(pairs, this_round.comparisons, **where, source=source)
         # From the file: rows of people are written by the store.
         return _read_comparisons(this_round.comparisons)
     new = judge_pairs(judge, pairs, _round_seed(config, this_round))

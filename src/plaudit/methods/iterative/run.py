@@ -22,7 +22,6 @@ from plaudit.engine.distributed import Ranks, process_group
 from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
-from plaudit.feedback.judges.words import parse_judge_word
 from plaudit.files import atomic, exact_json
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
@@ -51,7 +50,6 @@ from plaudit.methods.iterative.rounds import (
     training_rows,
     write_answers,
 )
-from plaudit.methods.iterative.self_judge import refuse_mute_judge, self_judge
 from plaudit.methods.iterative.spin import against_demonstrations, own_figures, read_demonstrations
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import ReferenceSettings, preference_config_type
@@ -59,10 +57,12 @@ from plaudit.methods.preference.run import preference
 from plaudit.methods.run import plain_settings
 from plaudit.methods.supervised.run import sft
 from plaudit.rewards.base import Reward
+from plaudit.rewards.kinds import FEEDBACK
 from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
+from plaudit.wings import offered
 
 UNMEASURED = (
     "nothing is measured of the rounds, so nothing shows when the model's own judgement leads it astray: "
@@ -123,7 +123,7 @@ def _begin(facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, fol
     for note in (*folder.notes, *record_lineage(facts.name, config, _input_words(config), folder)):
         console.note(note)
     if facts.scored_by == "itself":
-        refuse_mute_judge(config.reward, config.model)
+        offered("refuse_mute_judge", of=FEEDBACK)(config.reward, config.model)
     if facts.scored_by == "demonstrations":
         read_demonstrations(config)
     # The start is measured first: a judge that cannot be asked must not cost a round.
@@ -179,7 +179,7 @@ def _reward_of_round(
     if facts.scored_by == "demonstrations":
         return nullcontext(None)
     if facts.scored_by == "itself":
-        return self_judge(config.reward, this_round.generator, config.device)
+        return offered("self_judge", of=FEEDBACK)(config.reward, this_round.generator, config.device)
     return nullcontext(resolve_reward(config.reward, device=config.device))
 
 
@@ -189,7 +189,7 @@ def _input_words(config: LoopConfig) -> tuple[str, ...]:
     words = [config.reward, *(str(word) for word in loop_inputs if word is not None)]
     if config.reward.partition(",")[0] == SELF:
         # A rubric of one's own is part of what is asked.
-        words += parse_judge_word(config.reward).settings.values()
+        words += (setting.partition("=")[2] for setting in config.reward.split(",")[1:])
     return tuple(word for word in words if word)
 
 

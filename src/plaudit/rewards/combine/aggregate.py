@@ -248,7 +248,6 @@ class CombinedReward:
     """
 
     name: str
-    """What tables and pages call it."""
     members: tuple[Reward, ...]
     """The rewards whose scores are aggregated; each scores every answer."""
     combination: Combination

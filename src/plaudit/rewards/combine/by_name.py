@@ -26,8 +26,6 @@ from plaudit.rewards.combine.cascade import (
     refuse_duplicate_names,
 )
 
-COMBINED_WORDS = ("cascade", "blend", "gated")
-"""What the words of such rewards begin with."""
 _KEYS = {"cascade": ("sure", "centre"), "blend": ("weight",), "gated": ("below",)}
 _MEMBERS = {"cascade": "two rewards or more", "blend": "two rewards or more", "gated": "a gate and another"}
 
@@ -40,7 +38,6 @@ class Gated:
     """
 
     name: str
-    """What tables and pages call it."""
     gate: Reward
     """Its own score counts where it is below the threshold."""
     other: Reward
@@ -57,7 +54,6 @@ class Gated:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason of a part for having had no verdict, with its name, and for how many answers."""
         return merge_refusal_reasons((self.gate, self.other))
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

@@ -75,7 +75,6 @@ class Cascade:
     """
 
     name: str
-    """What tables and pages call it."""
     tiers: tuple[Tier, ...]
     """The first is asked about everything."""
 
@@ -89,7 +88,6 @@ class Cascade:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason of a part for having had no verdict, with its name, and for how many answers."""
         return merge_refusal_reasons(self.traits.members)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
@@ -129,7 +127,6 @@ class Blend:
     """
 
     name: str
-    """What tables and pages call it."""
     rewards: tuple[Reward, ...]
     weights: tuple[int | float, ...]
     """One a reward, none below 0; the sum is 1."""
@@ -151,7 +148,6 @@ class Blend:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason of a part for having had no verdict, with its name, and for how many answers."""
         return merge_refusal_reasons(self.rewards)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

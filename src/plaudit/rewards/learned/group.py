@@ -62,12 +62,10 @@ class GroupReward:
 
     @property
     def name(self) -> str:
-        """What tables and pages call it."""
         return self._name
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for so far."""
         return dict(self._scorer.refused)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

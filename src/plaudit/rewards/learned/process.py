@@ -111,7 +111,6 @@ class StepReward:
 
     @property
     def name(self) -> str:
-        """What tables and pages call it."""
         return self.model.name
 
     @property

@@ -48,7 +48,6 @@ class LearnedReward:
 
     @property
     def name(self) -> str:
-        """What tables and pages call it."""
         return self._name
 
     @property
@@ -61,7 +60,6 @@ class LearnedReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for so far."""
         return dict(self._scorer.refused)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
@@ -181,12 +179,10 @@ class ImplicitReward:
 
     @property
     def name(self) -> str:
-        """What tables and pages call it."""
         return self._name
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for so far."""
         return dict(self._scorer.refused)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

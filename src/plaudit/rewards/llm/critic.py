@@ -66,7 +66,6 @@ class CritiqueReward:
 
     @property
     def name(self) -> str:
-        """What tables and pages call it."""
         return self._model.name
 
     @property

@@ -82,7 +82,6 @@ class PairwiseRanker:
     """
 
     traits: ClassVar[RewardTraits] = RewardTraits(compares_answers=True)
-    """What it says of itself."""
 
     def __init__(self, model: LanguageJudgeModel) -> None:
         """Take a model trained to compare pairs; its settings say how matches become scores."""
@@ -92,7 +91,6 @@ class PairwiseRanker:
 
     @property
     def name(self) -> str:
-        """What tables and pages call it."""
         return self._model.name
 
     @property

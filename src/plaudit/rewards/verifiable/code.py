@@ -59,10 +59,8 @@ class CodeReward:
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """How many programs run at the same time."""
     name: str = "code"
-    """What tables and pages call it."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
-    """How often each reason for having no verdict occurred; counted while answers are scored."""
 
     def __post_init__(self) -> None:
         """Refuse to run nothing at a time."""
@@ -71,7 +69,6 @@ class CodeReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for so far."""
         return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

@@ -296,7 +296,6 @@ class PatternReward:
     seconds: int | float = 0.2
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
-    """How often each reason for having no verdict occurred; counted while answers are scored."""
 
     def __post_init__(self) -> None:
         try:
@@ -308,12 +307,10 @@ class PatternReward:
 
     @property
     def name(self) -> str:
-        """What tables and pages call it."""
         return f"pattern:{self.pattern}"
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for so far."""
         return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

@@ -24,8 +24,8 @@ from plaudit.models.four_bits import four_bit_layers, level_pairs, numbers_in_fo
 from plaudit.models.load import Precision, empty_model, is_reward_folder, precision, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
+from plaudit.rewards.kinds import names_function
 from plaudit.rewards.load import loaded_model_folders, model_folder
-from plaudit.rewards.registry import names_function
 from plaudit.runs.planner.machine import Machine
 
 LIVE, CACHED, ADAPTER_OFF, NONE = "live", "kept", "beneath", "none"

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from examples.shared_backbone import RoleKind, SharedBackbone
 from plaudit.errors import UserError
 from plaudit.models.load import load_model, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import FreshHead, Normalisation, RewardModel
 from plaudit.models.settings import LoraSettings
-from plaudit.models.shared_backbone import RoleKind, SharedBackbone
 from plaudit.models.verify import choose_layout
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.microbatch import Layout
+from tests.examples.shared_roles import LORA, ROLES, all_said, learning, learnt, said
 from tests.models.reward_zoo import CPU, fresh, start
-from tests.models.shared_roles import LORA, ROLES, all_said, learning, learnt, said
 from tests.models.zoo import build, examples, recompute_layers
 
 pytest.importorskip("peft", reason="needs plaudit[lora]")

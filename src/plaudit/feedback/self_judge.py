@@ -13,10 +13,12 @@ from tempfile import TemporaryDirectory
 
 from plaudit.data.generative_judging import CritiqueSettings, LanguageJudgeSettings, PairwiseRankerSettings
 from plaudit.errors import UserError
+from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judges.judge_reward import JudgeReward
-from plaudit.feedback.judges.words import LETTERS, LOCAL, HowToAsk, parse_judge_word
+from plaudit.feedback.judges.modes import LETTERS, HowToAsk
+from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.methods.iterative.config import SELF
-from plaudit.rewards.comparing import JudgeSettings, judge_named
+from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.llm.generative import LanguageJudgeSpec, refuse_same_replies
 from plaudit.tokens.encode import make_encoder
 
@@ -27,7 +29,9 @@ def self_judge(reward: str, model: Path, device: str) -> Iterator[JudgeReward]:
     # In a folder of its own: replies that a killed run has kept were scored in other batches than these will
     # be, and the last bits of a score hang on that.
     with TemporaryDirectory(prefix="plaudit-judged-") as folder:
-        settings = JudgeSettings(device=device, soft=True, ask=HowToAsk(how="points"), cache=Path(folder))
+        settings = ModelJudgeSettings(
+            device=device, soft=True, ask=HowToAsk(how="points"), cache=Path(folder)
+        )
         yield JudgeReward(judge=judge_named(f"{LOCAL}{model}{reward.removeprefix(SELF)}", settings))
 
 

@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
+from examples.shared_backbone import SharedBackbone
 from plaudit.errors import UserError
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import FreshHead, Normalisation, load_reward_model
-from plaudit.models.shared_backbone import SharedBackbone
 from plaudit.tokens.batch import batch_of
+from tests.examples.shared_roles import LORA, ROLES, all_said, learning, learnt
 from tests.models.reward_zoo import CPU, conversations, encoder_of, start
-from tests.models.shared_roles import LORA, ROLES, all_said, learning, learnt
 from tests.models.zoo import build, examples
 
 pytest.importorskip("peft", reason="needs plaudit[lora]")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from examples.shared_backbone import SharedBackbone
 from plaudit.models.policy import Policy
 from plaudit.models.settings import LoraSettings
-from plaudit.models.shared_backbone import SharedBackbone
 from plaudit.tokens.batch import TokenBatch, batch_of
 from tests.models.zoo import examples
 

@@ -1,0 +1,176 @@
+"""The kinds of judges that this wing brings, by what their words begin with, and a judge as a reward.
+
+``openai:URL#model``, ``model:DIR`` and ``call:FUNCTION`` are models that are asked in words; ``jury:FILE``
+and ``spread:FILE`` are several judges together. `plaudit.feedback.wing` names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from plaudit.data.judging import Judge
+from plaudit.errors import UserError
+from plaudit.feedback.asking import ModelJudgeSettings, with_asking
+from plaudit.feedback.judges.cache import ReplyCache, default_cache_folder
+from plaudit.feedback.judges.calling import ARGUMENTS, FunctionChat, source_of
+from plaudit.feedback.judges.chat import endpoint_judge
+from plaudit.feedback.judges.judge_reward import JudgeReward
+from plaudit.feedback.judges.jury import assemble, read_jury
+from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.modes import HowToAsk
+from plaudit.feedback.judges.words import CALL, SERVER, parse_judge_word
+from plaudit.feedback.judges.writing import Writer, check_writer
+from plaudit.files.chat import parse_server
+from plaudit.files.user_code import accepted_arguments
+from plaudit.rewards.comparing import in_both_orders, judge_named
+from plaudit.rewards.kinds import JudgeKind, JudgeSettings
+from plaudit.rewards.registry import resolve_function
+from plaudit.rewards.word_files import function_pieces, refuse_circle, word_from
+
+_FILE_SETTINGS = ("rubric", "constitution", "preamble")
+"""Settings of a judge's word that name a file."""
+_OWN_CONSTITUTION = "ours"
+
+
+def judge_reward(word: str, device: str, dtype: str) -> JudgeReward:
+    """The judge of ``judge:WORD`` as a reward: it gives points where its word does not say otherwise."""
+    settings = ModelJudgeSettings(device=device, dtype=dtype, soft=True, ask=HowToAsk(how="points"))
+    return JudgeReward(judge=in_both_orders(judge_named(word.partition(":")[2], settings)))
+
+
+def writer_named(word: str, settings: JudgeSettings | None = None) -> Writer:
+    """The model of a word as a writer: ``openai:URL#model``, ``model:DIR`` or another that is asked in words.
+
+    Its temperature and its most tokens are set behind commas; what the word leaves open is as in `Writer`.
+    """
+    check_writer(word)
+    parsed = parse_judge_word(word)
+    judge = judge_named(word, settings)
+    assert isinstance(judge, ModelJudge), "whoever is asked in words, and is no jury"
+    ask, names = parsed.how(), {name.replace("-", "_") for name in parsed.settings}
+    given = {name: getattr(ask, name) for name in ("temperature", "max_tokens") if name in names}
+    return Writer(asker=judge.asker, **given)
+
+
+def _server(word: str, settings: JudgeSettings) -> ModelJudge:
+    model_settings = with_asking(settings)
+    return endpoint_judge(
+        word, _cache(settings), settings.retry_policy, ask=model_settings.ask, purse=model_settings.purse
+    )
+
+
+def _check_server(word: str) -> None:
+    parsed = parse_judge_word(word)
+    parsed.how()
+    parse_server(parsed.place)
+
+
+def _server_model(word: str) -> str:
+    # Of a model behind a server only its name is known, which stands behind the #.
+    return parse_judge_word(word).place.partition("#")[2]
+
+
+def _local(word: str, settings: JudgeSettings) -> ModelJudge:
+    # Models are slow to import, and whoever only looks at words needs none.
+    from plaudit.feedback.local_judge import local_judge
+
+    model_settings = with_asking(settings)
+    where = {"device": settings.device, "dtype": settings.dtype}
+    return local_judge(word, _cache(settings), **where, ask=model_settings.ask, purse=model_settings.purse)
+
+
+def _check_local(word: str) -> None:
+    from plaudit.rewards.load import model_folder
+
+    parse_judge_word(word).how()
+    if not model_folder(_place(word)).is_dir():
+        raise UserError(f"{word}: there is no folder {_place(word)}; name that of a chat model")
+
+
+def _call(word: str, settings: JudgeSettings) -> ModelJudge:
+    model_settings, parsed = with_asking(settings), parse_judge_word(word)
+    ask = parsed.how(model_settings.ask)
+    return ModelJudge(asker=_function_chat(parsed.place.removeprefix(CALL), ask, model_settings), ask=ask)
+
+
+def _function_chat(function: str, ask: HowToAsk, settings: ModelJudgeSettings) -> FunctionChat:
+    return FunctionChat(
+        word=function,
+        function=resolve_function(function),
+        cache=_cache(settings),
+        source=source_of(function),
+        requests_at_once=ask.requests or 1,
+        prices=ask.price,
+        purse=settings.purse,
+    )
+
+
+def _check_call(word: str) -> None:
+    parsed = parse_judge_word(word)
+    parsed.how()
+    place = parsed.place.removeprefix(CALL)
+    accepted_arguments(place, resolve_function(place), ARGUMENTS, required=ARGUMENTS[:1])
+
+
+def _several(word: str, settings: JudgeSettings) -> Judge:
+    model_settings, path = with_asking(settings), _place(word)
+    # Members give their chances, and those to whom the order of answers means something are asked twice.
+    member = replace(model_settings, soft=True, ask=parse_judge_word(word).how(model_settings.ask))
+    refuse_circle(word)
+    return assemble(word, path, lambda own: in_both_orders(judge_named(word_from(own, path.parent), member)))
+
+
+def _check_several(word: str) -> None:
+    from plaudit.evaluation.policies.judge import check_judge
+
+    parse_judge_word(word).how()
+    for member in _members(word):
+        kind = member.partition(":")[0]
+        if kind in ("jury", "spread"):
+            raise UserError(f"{word}: {member} is a {kind} itself; name its members")
+        check_judge(member, has_gold=False)
+
+
+def _members(word: str) -> list[str]:
+    path = _place(word)
+    return [word_from(member.judge, path.parent) for member in read_jury(path).members]
+
+
+def _cache(settings: JudgeSettings) -> ReplyCache:
+    return ReplyCache(folder=settings.cache or default_cache_folder())
+
+
+def _place(word: str) -> Path:
+    """The folder or file of a word."""
+    return Path(parse_judge_word(word).place.partition(":")[2])
+
+
+def _pieces(word: str) -> list[str | Path]:
+    return [*_place_pieces(word), *_setting_pieces(word)]
+
+
+def _place_pieces(word: str) -> list[str | Path]:
+    kind, _, place = parse_judge_word(word).place.partition(":")
+    if word.startswith(CALL):
+        return [f"{kind}:", *function_pieces(place)]
+    # A stage of a pipeline is named by a sign and no path.
+    return [f"{kind}:", place if word.startswith(SERVER) or place.startswith("$") else Path(place)]
+
+
+def _setting_pieces(word: str) -> Iterator[str | Path]:
+    for name, value in parse_judge_word(word).settings.items():
+        is_file = name.replace("-", "_") in _FILE_SETTINGS and value != _OWN_CONSTITUTION
+        yield f",{name}="
+        yield Path(value) if is_file else value
+
+
+SERVER_KIND = JudgeKind(make=_server, check=_check_server, pieces=_pieces, model=_server_model)
+"""A model behind an OpenAI-compatible server."""
+LOCAL_KIND = JudgeKind(make=_local, check=_check_local, pieces=_pieces, model=_place)
+"""A chat model in a folder of this machine."""
+CALL_KIND = JudgeKind(make=_call, check=_check_call, pieces=_pieces)
+"""A function of Python that replies as a model does."""
+SEVERAL_KIND = JudgeKind(make=_several, check=_check_several, pieces=_pieces, members=_members)
+"""A jury that votes, or a spread of which one speaks for each task."""
