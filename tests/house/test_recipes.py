@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from plaudit.collect.kinds import KINDS
 from plaudit.errors import UserError
+from plaudit.feedback.judges.modes import HOWS, MODES
 from plaudit.feedback.judges.wording import wording_named
-from plaudit.feedback.verbs.judge import HOWS
 from plaudit.index import homes_of
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
@@ -22,7 +23,7 @@ from plaudit.methods.preference.cells import CELLS as PREFERENCE_CELLS
 from plaudit.methods.registry import METHODS
 from plaudit.rewards.registry import resolve_reward
 from plaudit.runs.pipeline.kinds import page_sections
-from plaudit.wings import everything
+from plaudit.wings import Wing, everything
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "plaudit"
@@ -64,8 +65,10 @@ REGISTERED: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], set[str
     "verb": (lambda: [f"plaudit {name}" for name in everything("verbs")], in_code, "*.md"),
     "reward": (reward_words, in_tables, "rewards.md"),
     "mode of judges": (lambda: HOWS, in_tables, "ai-feedback.md"),
+    "judge": (lambda: everything("judges"), in_code, "ai-feedback.md"),
     "kind of task": (lambda: KINDS, in_tables, "collecting-teams.md"),
     "stage": (lambda: everything("stages"), in_tables, "run.md"),
+    "field of a wing": (lambda: [field.name for field in fields(Wing)], in_tables, "extending.md"),
     "section": (lambda: [section.title for section in page_sections().values()], in_tables, "report.md"),
 }
 """What is registered, where on a page it stands, and on which page of docs."""
@@ -124,8 +127,9 @@ def test_what_is_registered_is_named_in_tests(what):
     )
 
 
-def test_every_mode_of_judges_has_its_wording():
-    assert all(wording_named(mode).version for mode in HOWS)
+def test_every_mode_of_judges_can_be_chosen_and_has_its_wording():
+    assert {*MODES} == {*HOWS}
+    assert all(wording_named(mode).version for mode in MODES)
 
 
 RECIPES = dict(
@@ -140,12 +144,18 @@ PATH = re.compile(r"`([\w./]*\w/[\w./]+|[\w/]+\.(?:pyi?|md|yaml))`")
 
 
 @pytest.mark.parametrize("title", RECIPES)
-def test_the_files_that_a_recipe_names_are_there(title):
+def test_the_files_and_tables_that_a_recipe_names_are_there(title):
     """With <name> left out: those are the ones that the recipe is for."""
-    paths = PATH.findall(RECIPES[title])
-    assert paths
-    missing = [path for path in paths if not any((root / path).exists() for root in (ROOT, PACKAGE))]
-    assert [path for path in missing if path not in ("stages.py", "wing.py")] == []
+    places = {
+        path: [root / path for root in (ROOT, PACKAGE) if (root / path).exists()]
+        for path in PATH.findall(RECIPES[title])
+    }
+    assert places
+    assert {path for path, there in places.items() if not there} <= {"stages.py", "wing.py"}
+    files = [place for there in places.values() for place in there if place.suffix == ".py"]
+    text = "\n".join(file.read_text("utf-8") for file in files)
+    tables = re.findall(r"`([A-Z_]{3,})`", RECIPES[title])
+    assert [name for name in tables if not re.search(rf"^{name}\b", text, re.MULTILINE)] == []
 
 
 def test_whatever_is_registered_has_a_recipe():
