@@ -63,8 +63,8 @@ def settle_keep(config: RunConfig, job: TrainingJob[Any]) -> KeepSettings:
 def keep_note(config: RunConfig, keep: KeepSettings, evaluate_every: int) -> Iterator[str]:
     """What a run that may keep its best look says of it before its first step, where nobody asked for it."""
     if keep.use_best and config.keep.use_best is None:
-        look = f"{keep.best_is} {keep.best}, every {evaluate_every} steps"
-        yield f"the model of the best look is kept ({look}) unless the last one is as good within noise"
+        criterion = f"{keep.best_is} {keep.best}, every {evaluate_every} steps"
+        yield f"the model of the best look is kept ({criterion}) unless the last one is as good within noise"
 
 
 def settle_on_look(
