@@ -146,6 +146,7 @@ def test_the_session_of_before_ends_when_the_same_browser_signs_in(
     assert find_session(desk.store, after.secret) is not None
 
 
+@pytest.mark.one_in(2)
 def test_a_name_that_somebody_signs_in_with_already_is_refused_and_costs_no_use(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_name_that_somebody_signs_in_with_already_is_refused_and_costs_no_use(
     assert join_project(desk.store, secret, "ada the second", password=WORD).pseudonym == "a2"
 
 
+@pytest.mark.one_in(2)
 def test_the_same_join_again_is_the_same_person_with_the_password_of_the_later(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
@@ -271,6 +273,7 @@ def test_a_suspended_reviewer_may_neither_review_nor_read(where: str | Path, mak
     assert by_token.scopes == sign_in(desk.store, "p", "Rue", WORD).identity.scopes == ("label",)
 
 
+@pytest.mark.one_in(2)
 def test_a_reviewer_decides_about_annotators_only(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where)
     reviewer, owner = (

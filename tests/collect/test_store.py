@@ -71,6 +71,7 @@ def test_the_store_of_the_first_version_is_still_read(tmp_path: Path) -> None:
         store.close()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("statement", "words"),
     [

@@ -33,6 +33,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @given(name=st.sampled_from(FILES), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 @settings(max_examples=300, deadline=None)
 def test_a_flipped_bit_is_found_or_harmless(two: Path, name: str, where: float, bit: int) -> None:

@@ -45,6 +45,7 @@ def can_mount(tmp_path: Path) -> None:
         pytest.skip(f"this system does not let a test mount a small disk: {done.stderr.strip()}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("can_mount")
 def test_a_full_disk(tmp_path: Path) -> None:
     found = outcome("full", tmp_path, small_disk("size=2m", tmp_path))
@@ -57,6 +58,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert (found["step"], found["unchanged"], found["torn"]) == (1, True, [])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("can_mount")
 def test_a_disk_without_room_for_another_name(tmp_path: Path) -> None:
     found = outcome("no_inodes", tmp_path, small_disk("size=8m,nr_inodes=40", tmp_path))
@@ -66,6 +68,7 @@ def test_a_disk_without_room_for_another_name(tmp_path: Path) -> None:
     assert (found["step"], found["unchanged"]) == (1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("can_mount")
 def test_a_disk_that_turned_read_only(tmp_path: Path) -> None:
     found = outcome("read_only", tmp_path, small_disk("size=8m", tmp_path))
@@ -76,6 +79,7 @@ def test_a_disk_that_turned_read_only(tmp_path: Path) -> None:
     assert (found["step"], found["unchanged"]) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_file_that_would_grow_over_the_limit(tmp_path: Path) -> None:
     found = outcome("limited", tmp_path, [])
 
@@ -93,6 +97,7 @@ def open_to_all() -> Iterator[Path]:
             path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_folder_that_may_not_be_written(open_to_all: Path) -> None:
     found = outcome("forbidden", open_to_all, [])
 

@@ -76,6 +76,7 @@ def test_many_steps_stay_near_those_of_32_bits(short: OptimizerSettings, near: f
     assert {key: value.dtype for key, value in state.items()} == NUMBERS[short.state]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("beta", [0.9, 0.999, 0.9999])
 def test_a_running_mean_reaches_its_value_by_chance_and_stands_still_when_rounded_to_the_nearest(
     beta: float,
@@ -163,6 +164,7 @@ def test_another_optimiser_has_no_such_state() -> None:
         OptimizerSettings(name="sgd", state="bfloat16")
 
 
+@pytest.mark.slow
 def test_a_run_learns(tmp_path: Path) -> None:
     toy, last = make_toy(tmp_path / "toy"), {}
     for state in ("float32", "bfloat16", "float8"):

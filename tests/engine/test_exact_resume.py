@@ -92,6 +92,7 @@ def same(run: Path, undisturbed: Outcome) -> None:
     assert found.weights == undisturbed.weights
 
 
+@pytest.mark.slow
 def test_it_is_killed_in_every_place_that_can_be_seen(
     device: torch.device, toy: Toy, undisturbed: Outcome, tmp_path: Path
 ) -> None:

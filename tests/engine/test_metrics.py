@@ -212,6 +212,7 @@ def test_the_measured_rate_is_plausible_and_measured_once_a_process():
     assert matmul_rate("cpu", torch.float32) == rate
 
 
+@pytest.mark.slow
 def test_measuring_the_rate_leaves_the_runs_random_numbers_alone():
     matmul_rate.cache_clear()
     torch.manual_seed(3)

@@ -70,6 +70,7 @@ def test_a_long_step_is_left_between_its_pieces(large: Toy, tmp_path: Path) -> N
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_long_look_at_held_out_rows_is_broken_off_and_made_up_for(large: Toy, tmp_path: Path) -> None:
     long = ("--held-out", 0.9, "--memory.tokens-at-once", 30, "--evaluate-every", 1, "--steps", 2, *ANNOUNCED)
     running = Command(sft(large, tmp_path / "run", *long))

@@ -136,6 +136,7 @@ def check_installed(method: str) -> None:
         pytest.skip("the peer's environment is missing: make bench-peer")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("method", METHODS)
 def test_the_peer_has_said_the_same_of_fixed_answers(method: str, fixed: Path):
     wanted = VALUES[method].answers(RECORDED)

@@ -120,6 +120,7 @@ def test_a_planted_fault_fails_its_part(part, file, text, complaint, repository)
     assert complaint in done.stdout
 
 
+@pytest.mark.slow
 def test_types_are_checked_everywhere_and_strictly_where_it_is_pure(repository):
     untyped = HEAD + "def f(x):\n    return x\n"
     for module in ("data/records", "tensors/a", "losses/a", "advantages/a", "models/a"):
@@ -131,6 +132,7 @@ def test_types_are_checked_everywhere_and_strictly_where_it_is_pure(repository):
     assert done.stdout.count("(reportMissingParameterType)") == 4
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(
     ("file", "imported"),
     [
@@ -187,6 +189,7 @@ def test_an_unknown_part_is_refused_with_the_nearest(repository):
     assert "there is no part 'typs'. Did you mean types?" in done.stderr
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("part", parts(ROOT), ids=lambda part: part.name)
 def test_no_part_passes_by_looking_at_nothing(part, tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -121,6 +121,7 @@ def test_a_reward_model_learns_and_its_head_is_saved_with_it(files: Files, tmp_p
     load_reward_model(run / "model", dtype=torch.float32, device=CPU)
 
 
+@pytest.mark.slow
 def test_grpo_draws_and_learns_on_it(tmp_path: Path) -> None:
     place = make_place(tmp_path)
     words = ("--rounds", 12, "--learning-rate", 0.05, "--reward", place.rule("w33"))

@@ -110,6 +110,7 @@ JUDGED = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(RECORDS | EXAMPLES | JUDGED, max_size=6))
 def test_rows_come_back_as_they_were_put_away(tmp_path_factory, rows) -> None:
@@ -155,6 +156,7 @@ def plain(encoded: EncodedRows) -> tuple[object, ...]:
     return list(encoded.examples), encoded.refused, list(encoded.notes.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_all_cores_make_what_one_makes(toy, tmp_path, workers) -> None:
     encoder = make_encoder(toy.model)
@@ -167,6 +169,7 @@ def test_all_cores_make_what_one_makes(toy, tmp_path, workers) -> None:
     assert plain(together) == plain(alone)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("fault", ["killed", "raises", "stuck"])
 def test_what_a_worker_does_not_deliver_is_made_here(toy, tmp_path, monkeypatch, fault) -> None:
     """A worker that dies, fails or hangs costs time and no row."""
@@ -230,6 +233,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(RECIPES))
 def test_the_same_rows_are_not_read_twice(toy, tmp_path, cache, monkeypatch, capsys, kind) -> None:
     pairs = [
@@ -280,6 +284,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("bytes", "template"))
 @pytest.mark.parametrize("change", list(CHANGES))
 def test_whatever_changes_them_they_are_read_anew(toy, tmp_path, cache, change) -> None:
@@ -294,6 +299,7 @@ def test_whatever_changes_them_they_are_read_anew(toy, tmp_path, cache, change) 
     assert len(kept_sets(cache)) == 2
 
 
+@pytest.mark.slow
 def test_another_plaudit_reads_anew(toy, tmp_path, cache, monkeypatch) -> None:
     loaded(config(toy, tmp_path / "out"))
     monkeypatch.setattr(shelf, "_code_digest", lambda: b"another")
@@ -301,6 +307,7 @@ def test_another_plaudit_reads_anew(toy, tmp_path, cache, monkeypatch) -> None:
     assert len(kept_sets(cache)) == 2
 
 
+@pytest.mark.slow
 def test_a_set_with_a_bad_row_is_told_of_each_time(toy, tmp_path, cache) -> None:
     data = tmp_path / "bad.jsonl"
     data.write_text(toy.data.read_text() + "{\n")
@@ -309,6 +316,7 @@ def test_a_set_with_a_bad_row_is_told_of_each_time(toy, tmp_path, cache) -> None
     assert not kept_sets(cache)
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("numbers",))
 @pytest.mark.parametrize("file", ["records.jsonl", "encoded-0-1.jsonl", "numbers", ".about.json"])
 def test_a_damaged_set_is_read_anew(toy, tmp_path, cache, file) -> None:
@@ -322,6 +330,7 @@ def test_a_damaged_set_is_read_anew(toy, tmp_path, cache, file) -> None:
     assert kept_sets(cache) == [place]
 
 
+@pytest.mark.slow
 def test_the_cache_has_a_bound_and_what_was_used_last_stays(toy, tmp_path, cache, monkeypatch) -> None:
     asked = config(toy, tmp_path / "out")
     loaded(asked)
@@ -339,6 +348,7 @@ def test_the_cache_has_a_bound_and_what_was_used_last_stays(toy, tmp_path, cache
     assert not list(first.parent.glob(".made-*"))
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_no_reason_not_to_train(toy, tmp_path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -349,6 +359,7 @@ def _full(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["add", "flush", "rename"])
 def test_a_full_disk_keeps_nothing_and_the_rows_are_there(toy, tmp_path, cache, monkeypatch, at) -> None:
     asked = config(toy, tmp_path / "out")
@@ -371,6 +382,7 @@ def trained(toy: Toy, out: Path, *words: object) -> dict[str, object]:
     return load_file(out / "model" / "model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sft", "dpo", "reward"])
 def test_rows_on_disk_train_the_same_model(tmp_path, method) -> None:
     toy = make_toy(tmp_path / "toy", rows=64)
@@ -387,6 +399,7 @@ def test_rows_on_disk_train_the_same_model(tmp_path, method) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_run_from_disk_goes_on_where_it_stopped(tmp_path) -> None:
     from plaudit.methods.supervised.run import sft
 
@@ -406,6 +419,7 @@ def test_a_run_from_disk_goes_on_where_it_stopped(tmp_path) -> None:
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
 
 
+@pytest.mark.slow
 def test_rows_on_disk_are_not_in_memory(toy, tmp_path, cache) -> None:
     long = [{**row, "completion": f"{row['completion']} " * 40} for row in demonstrations(800)]
     data = write_rows(tmp_path / "long.jsonl", long)

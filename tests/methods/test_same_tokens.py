@@ -356,6 +356,7 @@ PIECES = ("--memory.tokens-at-once", 60)
 """Two rows at once."""
 
 
+@pytest.mark.slow
 def test_sft_learns_what_each_picture_shows(folder: Path, encoder: Encoder, tmp_path: Path) -> None:
     """Of the words alone nobody could do better than one half."""
     rows = [told(*pair) for pair in (("1.0", "red mat."), ("-1.0", "old dogs.")) for _ in range(4)]
@@ -385,6 +386,7 @@ def opposite_preferences(path: Path) -> Path:
     return write_rows(path, rows)
 
 
+@pytest.mark.slow
 def test_dpo_prefers_by_the_picture(folder: Path, tmp_path: Path) -> None:
     """With one reference or one key for both nothing is learnt."""
     data = opposite_preferences(tmp_path / "rows.jsonl")

@@ -58,6 +58,7 @@ def same_in_new_lengths(policy: Policy, near: float) -> None:
     assert uncompiled_notes(policy) == []
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("packed",))
 @pytest.mark.parametrize("layout", ["packed", "left"])
 def test_layers_say_what_they_said_before(layout: Layout) -> None:
@@ -120,6 +121,7 @@ def test_models_of_one_kind_have_code_of_their_own() -> None:
     same_in_new_lengths(first, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_copy_is_not_compiled() -> None:
     policy = Policy(build("llama")).train()
     compile_layers(policy)
@@ -131,6 +133,7 @@ def test_a_copy_is_not_compiled() -> None:
         assert float(again.score(batch_of(examples())).logp_NT.min()) == pytest.approx(-4.1109, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_kind_of_pass_that_is_new_runs_as_it_is_and_that_is_said_once() -> None:
     policy = Policy(build("llama")).train()
     compile_layers(policy)
@@ -168,6 +171,7 @@ class _WrongBackward(torch.autograd.Function):
         return grads[0] * 1.5
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [

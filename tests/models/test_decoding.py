@@ -82,6 +82,7 @@ def test_the_first_prompt_may_be_the_one_that_is_forgotten(device: torch.device,
     assert furthest(policy, decoder, {0: [0, 1, 2], 2: [5]}, 4) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
 def test_an_answer_may_be_longer_than_its_first_room(device: torch.device, decoder: Decoder) -> None:

@@ -59,6 +59,7 @@ def test_a_sound_reward_model_that_learns_passes(tmp_path: Path, family: str, la
     assert found["reward-template"].holds is None
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("template", "told"), [(TEMPLATE, "the policy's template"), (SHOUTS, "template of its own")]
 )

@@ -132,6 +132,7 @@ def test_what_a_reader_has_to_know_is_said(found, reward):
     assert found.sampling == "temperature 1, at most 32 tokens"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_figures_and_the_order_of_policies_none(models):
     drawing = GenerationSettings(sampling=SamplingSettings(max_tokens=16), device="cpu")
     settings = EvaluationSettings(drawing=drawing, against=("base",), resampling=Resampling(times=50))
@@ -145,6 +146,7 @@ def test_the_same_seed_gives_the_same_figures_and_the_order_of_policies_none(mod
     assert "nobody knows the true worth" in " ".join(one.notes)
 
 
+@pytest.mark.slow
 def test_truncated_answers_have_no_kl_and_another_tokenizer_has_none(models, tmp_path):
     plain = [EvaluationPrompt(prompt=one.prompt) for one in ASKED[:4]]
     cut = GenerationSettings(sampling=SamplingSettings(max_tokens=8, top_p=0.5), device="cpu")
@@ -176,6 +178,7 @@ def complaint(capsys, *arguments: object) -> str:
 QUICK = ("--max-tokens", 16, "--bootstrap", 50)
 
 
+@pytest.mark.slow
 def test_the_command_prints_tables_and_writes_what_it_found(capsys, models, tmp_path):
     text = said(
         capsys, *models.values(), "--world", "--n", 16, "--against", f"{models['base']}/",
@@ -197,6 +200,7 @@ def test_the_command_prints_tables_and_writes_what_it_found(capsys, models, tmp_
     assert f"{found.policies[2].kl.value:.2f} ({found.policies[2].kl.low:.2f}" in text
 
 
+@pytest.mark.slow
 def test_prompts_of_a_file_and_what_was_lost_since_the_reference(capsys, models, tmp_path):
     rows = [
         Prompt(prompt=one.prompt, answer=one.reference_answer)
@@ -215,6 +219,7 @@ def test_prompts_of_a_file_and_what_was_lost_since_the_reference(capsys, models,
     assert read_policy_evaluation(tmp_path / "e").prompts == 6
 
 
+@pytest.mark.slow
 def test_a_judge_on_a_server_is_asked_once_for_two_commands(capsys, models, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with serving(honest) as server:

@@ -109,6 +109,7 @@ def test_what_is_set_lies_in_its_interval_as_often_as_the_interval_promises(sure
     assert min(found.values()) > 0.88, found
 
 
+@pytest.mark.slow
 def test_what_is_set_lies_in_its_interval():
     assert min(coverage(8, 2.5).values()) >= 0.75
 
@@ -130,6 +131,7 @@ def test_a_liking_for_length_shows_beside_that_of_people():
     assert card.longer.value > card.longer_by_people.value + 0.15
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_too_sure_is_scaled_back_and_who_is_ahead_stays_ahead():
     card = card_of(Mind(accuracy=0.8, sureness=3.0), pairs_of_truth(1200))
     assert card.temperature is not None
@@ -177,6 +179,7 @@ def test_the_people_s_own_ceiling_stands_beside_it():
     assert "2.0 annotators" in card.ceiling_words
 
 
+@pytest.mark.slow
 def test_a_jury_s_members_are_said_to_err_together_where_they_do():
     kin = [judge(Mind(name=name, family="kin", accuracy=0.75)) for name in "ab"]
     jury = Jury(name="jury", judges=(*kin, judge(Mind(name="c", accuracy=0.75))), weights=(1.0, 1.0, 1.0))

@@ -67,6 +67,7 @@ def test_the_mean_is_1000_and_two_policies_have_the_gap_of_their_win_rate():
     assert first.elo - second.elo == pytest.approx(SCALE * log(3))
 
 
+@pytest.mark.slow
 def test_neither_the_order_of_the_pairs_nor_the_side_that_is_told_matters():
     table = tournament()
     turned = {(b, a): [d.swapped for d in some] for (a, b), some in reversed(table.items())}
@@ -75,6 +76,7 @@ def test_neither_the_order_of_the_pairs_nor_the_side_that_is_told_matters():
         assert here[name].elo == pytest.approx(there[name].elo, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_intervals_draw_prompts_and_hold_the_planted_strengths():
     table = tournament(prompts=150, seed=4)
     found = elo_ratings(table, DRAWS)

@@ -81,6 +81,7 @@ def test_worth_is_left_when_style_is_taken_away():
     assert found.low > 0.55
 
 
+@pytest.mark.slow
 def test_it_is_what_statsmodels_finds():
     from statsmodels.discrete.discrete_model import Logit
 

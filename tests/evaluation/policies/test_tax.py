@@ -109,6 +109,7 @@ def test_unlike_items_are_refused(before, after, why):
         paired_changes(before, after, DRAWS)
 
 
+@pytest.mark.slow
 def test_a_damaged_model_is_found_to_have_regressed(tmp_path):
     damaged = shutil.copytree(SHIPPED_MODEL_FOLDER, tmp_path / "damaged")
     [weights] = damaged.glob("*.safetensors")

@@ -89,6 +89,7 @@ def made(one: Scene) -> Round:
     return one.rounds.current
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("name", POLICY_ALGORITHMS)
 def test_with_one_step_an_answer_it_is_the_outcomes_reward_to_the_last_bit(name: str) -> None:
     class Single:

@@ -92,6 +92,7 @@ def test_finished_members_are_not_trained_again(toy: Toy, choir: Path) -> None:
     assert [outcome(run) for run in members(choir)] == before
 
 
+@pytest.mark.slow
 def test_members_that_were_killed_go_on_where_they_were(toy: Toy, choir: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command_ = command(toy.model, toy.data, out, *THREE)

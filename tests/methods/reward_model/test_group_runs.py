@@ -219,6 +219,7 @@ BAD: dict[str, tuple[list[Row], tuple[object, ...], str]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("case", BAD)
 def test_what_no_groups_can_be_learnt_from_is_refused(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str

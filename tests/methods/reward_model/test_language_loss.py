@@ -56,6 +56,7 @@ def plain_nll(causal: Any, head: Tensor, rows: tuple[JudgedRow, ...], kind: str)
     return torch.stack(losses).mean()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("kind", PREFERRED)
 def test_it_is_the_mean_over_the_preferred_answers_tokens_however_the_batch_is_divided(
