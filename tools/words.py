@@ -5,101 +5,126 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.tree import Fault, Source, name_of, report, root_from_arguments, sources
 
 FOLDERS = ("src", "tools", "benchmarks", "examples")
 """Where names are looked at; in tests they may be sentences."""
+PAGE = Path("docs/glossary.md")
+"""Where the words stand, and those that names do not have."""
 
-PRIVATE_WORDS = {
-    "said": "message, output or reported",
-    "asked": "prompts, requested or queried",
-    "told": "reported, given or result",
-    "seen": "observed, visited or trained",
-    "begun": "started or run",
-    "nobody": "none, as in NoReference",
-    "leap": "update_fn",
-    "apart": "difference, distance or separate",
-    "alone": "single, exclusive or unbatched",
-    "opinion": "preference",
-    "opinions": "preferences",
-    "pursuit": "reward against KL",
-    "manner": "format, mode or aggregation",
-    "manners": "aggregation or retry policy",
-    "chance": "probability, or generator for random numbers",
-    "chances": "probabilities",
-    "kept": "cached, selected or retained",
-    "looker": "HeldOutEvaluator",
-    "remark": "diagnostic",
-    "remarks": "diagnostics",
-    "companion": "Stateful",
-    "companions": "Stateful",
-    "watchers": "scoring models",
-    "strangers": "mismatched",
-    "beneath": "adapter off, or base",
-    "beside": "matched, or next to",
-    "worded": "generative",
-    "teller": "sink or reporter",
-}
-"""Words that no name may have as a part, with what the field says."""
 
-PRIVATE_NAMES = {
-    "one": "what it is: row, answer, metric, …",
-    "durable": "atomic",
-    "choosing": "selection",
-    "last_word": "distributed_errors",
-}
-"""Whole names that say nothing, or something private; as parts of a longer name they may be plain English."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedWords:
+    """The words that names do not have, each with what the field says.
 
-PRIVATE_METRICS = {
-    "clipped_high": "clip_frac_high",
-    "clipped_low": "clip_frac_low",
-    "explained": "explained_variance",
-    "flat": "frac_zero_std",
-    "kl_old": "approx_kl",
-    "kl_root": "sqrt_kl",
-    "preferred": "win_prob",
-    "undecided": "frac_no_verdict",
+    Example: ``RefusedWords(parts={"told": "reported"}, names={}, metrics={}, vague={"own": "whose"})``
+    """
+
+    parts: Mapping[str, str]
+    """Words that no name may have as a part."""
+    names: Mapping[str, str]
+    """Whole names; as parts of a longer name they may be plain English."""
+    metrics: Mapping[str, str]
+    """Words that are plain English in code and riddles as names of metrics."""
+    vague: Mapping[str, str]
+    """Whole names of which there are too many to refuse them."""
+
+
+HEADINGS = {
+    "parts": "As a part of a name",
+    "names": "As a whole name",
+    "metrics": "As a metric",
+    "vague": "Vague, and only ever fewer",
 }
-"""Words that are plain English in code and riddles as names of metrics."""
+"""What stands above the tables of the page."""
+
+
+def refused_words(root: Path) -> RefusedWords:
+    """What the page says; a table that is not there, or that is empty, is an error."""
+    tables = dict(_tables((root / PAGE).read_text("utf-8")))
+    missing = [heading for heading in HEADINGS.values() if not tables.get(heading)]
+    if missing:
+        raise ValueError(f"{PAGE}: no table of words under {missing[0]!r}")
+    return RefusedWords(**{name: dict(tables[heading]) for name, heading in HEADINGS.items()})
+
+
+def defined_words(page: str) -> list[str]:
+    """The words that a page says the meaning of.
+
+    >>> defined_words("## Learning\\n| word | what |\\n|---|---|\\n| chosen, rejected | The answers |\\n")
+    ['chosen', 'rejected']
+    """
+    return [
+        word
+        for heading, table in _tables(page)
+        if heading not in HEADINGS.values()
+        for cell, _ in table
+        for word in cell.split(", ")
+    ]
+
+
+def _tables(page: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The heading of each part of a page, and its table's first cells with the second ones."""
+    for part in re.split(r"^#+ ", page, flags=re.MULTILINE):
+        heading, _, text = part.partition("\n")
+        rows = re.findall(r"^\| `?([^|`]+?)`? \| (.+) \|$", text, re.MULTILINE)
+        yield heading, [(word, meaning.replace("`", "")) for word, meaning in rows[1:]]
+
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _METRIC_MAKERS = {"mean_metric", "sum_metric", "max_metric"}
 _METRIC_RECORDS = {"Metric"}
 
 
-def fault_of_name(name: str) -> str | None:
+def fault_of_name(name: str, refused: RefusedWords) -> str | None:
     """What is wrong with a name and what would be right; None where nothing is.
 
-    >>> fault_of_name("told_by")
-    "'told_by' has the private word 'told': say reported, given or result"
-    >>> fault_of_name("reward_mean"), fault_of_name("leave_one_out")
+    >>> refused = RefusedWords(parts={"told": "reported"}, names={"one": "what it is"}, metrics={}, vague={})
+    >>> fault_of_name("told_by", refused)
+    "'told_by' has the private word 'told': say reported"
+    >>> fault_of_name("reward_mean", refused), fault_of_name("leave_one_out", refused)
     (None, None)
     """
     plain = name.strip("_")
-    if plain in PRIVATE_NAMES:
-        return f"{name!r} is a private word: say {PRIVATE_NAMES[plain]}"
+    if plain in refused.names:
+        return f"{name!r} is a private word: say {refused.names[plain]}"
     for word in (part.lower() for part in _WORD.findall(plain)):
-        if word in PRIVATE_WORDS:
-            return f"{name!r} has the private word {word!r}: say {PRIVATE_WORDS[word]}"
+        if word in refused.parts:
+            return f"{name!r} has the private word {word!r}: say {refused.parts[word]}"
     return None
 
 
-def private_names(source: Source) -> list[Fault]:
+def private_names(source: Source, refused: RefusedWords) -> list[Fault]:
     """Each name that is bound in a file, and each of its metrics and options, that has a private word."""
     metrics = list(metrics_named(source.tree))
     named = [(1, source.path.stem), *names_bound(source.tree), *options_named(source.tree), *metrics]
-    faults = [(line, fault_of_name(name)) for line, name in named]
+    faults = [(line, fault_of_name(name, refused)) for line, name in named]
     faults += [
-        (line, f"the metric {name!r} is a private word: say {PRIVATE_METRICS[name]}")
+        (line, f"the metric {name!r} is a private word: say {refused.metrics[name]}")
         for line, name in metrics
-        if name in PRIVATE_METRICS
+        if name in refused.metrics
     ]
     return [
         Fault(path=source.path, line=line, message=message) for line, message in faults if message is not None
     ]
+
+
+def contradictions(root: Path, refused: RefusedWords) -> list[Fault]:
+    """Words that the page explains twice, and those that it uses and refuses."""
+    words = Counter(defined_words((root / PAGE).read_text("utf-8")))
+    twice = [f"{word!r} is explained {number} times" for word, number in words.items() if number > 1]
+    banned = [f"{word!r} is explained, and refused in names" for word in words if word in refused.parts]
+    return [Fault(path=PAGE, line=1, message=message) for message in (*twice, *banned)]
+
+
+def times_bound(files: Sequence[Source]) -> Counter[str]:
+    """How often each name is bound, in all files together; underscores at its ends make no difference."""
+    return Counter(name.strip("_") for source in files for _, name in names_bound(source.tree))
 
 
 def names_bound(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -158,8 +183,9 @@ def _is_hidden(call: ast.Call) -> bool:
 
 def main(root: Path) -> int:
     """Prints every private name; returns the exit code."""
-    files = sources(root, FOLDERS)
-    faults = [fault for source in files for fault in private_names(source)]
+    files, refused = sources(root, FOLDERS), refused_words(root)
+    faults = contradictions(root, refused)
+    faults += [fault for source in files for fault in private_names(source, refused)]
     return report(faults, len(files), f"{len(files)} files, {len(faults)} private names")
 
 

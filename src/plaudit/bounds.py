@@ -50,6 +50,8 @@ Finite = Annotated[float, Bound("a number", math.isfinite)]
 """Any number."""
 FromOne = Annotated[int, Bound("at least 1", lambda value: value >= 1)]
 """A setting that counts things, of which there is one at least."""
+FromTwo = Annotated[int, Bound("at least 2", lambda value: value >= 2)]
+"""A setting that counts what is compared."""
 Count = Annotated[int, Bound("at least 0", lambda value: value >= 0)]
 """A setting that counts things, of which there may be none."""
 

@@ -19,10 +19,11 @@ from plaudit.collect.app import pages
 from plaudit.collect.app.api import ENDPOINTS, PREFIX, Endpoint
 from plaudit.collect.app.pages import Page, form_token
 from plaudit.collect.app.server import PAGES
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.people import issue_token, make_invite, set_standing
 from plaudit.collect.progress import project_tasks, store_faults
 from plaudit.collect.sessions import open_session
-from tests.collect.browser.tasks import CONVERSATIONS, KINDS, LABELS, office
+from tests.collect.browser.tasks import CONVERSATIONS, LABELS, office
 from tests.collect.desks import Desk, MakeDesk, pair_body
 from tests.collect.test_http import served
 from tests.collect.visitors import PageForm, Visitor, forms_of

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tools import targets
-from tools.targets import Figure, code_lines, comment_lines, prefix_families, shared_names
+from tools.targets import VAGUE, Figure, code_lines, comment_lines, prefix_families, shared_names
+from tools.words import refused_words
 
 TEXT = '''"""A module.
 
@@ -37,6 +38,11 @@ def test_code_is_what_is_neither_blank_nor_comment_nor_docstring():
 
 def test_comments_for_tools_are_none():
     assert comment_lines(TEXT) == 3
+
+
+def test_the_vague_names_that_are_counted_are_those_of_the_page():
+    root = Path(__file__).resolve().parents[2]
+    assert {*VAGUE} == {*refused_words(root).vague}
 
 
 def test_three_files_of_a_folder_on_one_prefix_are_a_family():

@@ -7,6 +7,14 @@ from pathlib import Path
 import pytest
 
 from tools import words
+from tools.tree import sources
+
+GLOSSARY = (Path(__file__).resolve().parents[2] / words.PAGE).read_text("utf-8")
+
+
+def write_page(root: Path, text: str = GLOSSARY) -> None:
+    (root / words.PAGE).parent.mkdir(exist_ok=True)
+    (root / words.PAGE).write_text(text, "utf-8")
 
 
 def check(
@@ -16,6 +24,7 @@ def check(
     path = root / "src" / "plaudit" / f"{name}.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+    write_page(root)
     status = words.main(root)
     return status, capsys.readouterr().out.splitlines()
 
@@ -77,6 +86,41 @@ def test_the_message_says_what_the_field_says(tmp_path, capsys):
     assert lines[0] == "src/plaudit/a.py:1: 'strangers' has the private word 'strangers': say mismatched"
 
 
+def test_the_page_decides_which_words_are_refused(tmp_path, capsys):
+    write_page(tmp_path, GLOSSARY.replace("| `strangers` | mismatched |", "| `dreary` | plain |"))
+    refused = words.refused_words(tmp_path)
+    assert words.fault_of_name("strangers", refused) is None
+    assert words.fault_of_name("DrearyRow", refused) == "'DrearyRow' has the private word 'dreary': say plain"
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"),
+    [
+        ("rollout", "'rollout' is explained 2 times"),
+        ("told", "'told' is explained, and refused in names"),
+    ],
+)
+def test_a_word_has_one_meaning_and_is_not_refused_as_well(word, complaint, tmp_path):
+    write_page(tmp_path, GLOSSARY.replace("| policy |", f"| {word} | What it is |\n| policy |", 1))
+    faults = words.contradictions(tmp_path, words.refused_words(tmp_path))
+    assert [fault.message for fault in faults] == [complaint]
+
+
+@pytest.mark.parametrize("heading", words.HEADINGS.values())
+def test_a_page_without_a_table_of_refused_words_is_an_error(heading, tmp_path):
+    write_page(tmp_path, GLOSSARY.replace(heading, "Another"))
+    with pytest.raises(ValueError, match=heading):
+        words.refused_words(tmp_path)
+
+
+def test_vague_names_are_counted_wherever_they_are_bound(tmp_path, capsys):
+    text = "_found = [own for own in ()]\n\n\ndef look(found, *, found_rows):\n    print(known)\n"
+    assert check(tmp_path, capsys, text)[0] == 0
+    counts = words.times_bound(sources(tmp_path, ("src",)))
+    assert counts == {"found": 2, "own": 1, "look": 1, "found_rows": 1}
+
+
 def test_a_root_without_files_is_not_well(tmp_path, capsys):
+    write_page(tmp_path)
     assert words.main(tmp_path) == 1
     assert "nothing to check was found" in capsys.readouterr().out

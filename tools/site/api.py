@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
+from plaudit import bounds
 from tools.docs import is_public, is_record
 from tools.site.markdown import docstring_markdown, escaped
 from tools.tree import docstring_of, name_of
@@ -247,12 +249,33 @@ def _is_variant(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _field_entry(node: ast.AnnAssign, doc: str) -> str:
-    options = {"type": " ".join(ast.unparse(node.annotation).split())}
+    written, numbers = _plain_type(" ".join(ast.unparse(node.annotation).split()))
+    options = {"type": written}
     value = " ".join(ast.unparse(node.value).split()) if node.value else ""
     # A factory says how a default is made; what it is stands in the words beside it.
     if value and len(value) <= 40 and not value.startswith("field("):
         options["value"] = value
-    return _directive("py:attribute", name_of(node.target), docstring_markdown(doc), options)
+    content = "\n\n".join((docstring_markdown(doc), *numbers)).strip()
+    return _directive("py:attribute", name_of(node.target), content, options)
+
+
+def _plain_type(annotation: str) -> tuple[str, list[str]]:
+    """A type without the names of `plaudit.bounds`, and what they say in words.
+
+    >>> _plain_type("FromOne | None")
+    ('int | None', ['A number at least 1.'])
+    """
+    words: list[str] = []
+
+    def plain(name: re.Match[str]) -> str:
+        hint = getattr(bounds, name[0], None)
+        bound = bounds.bound_in(hint)
+        if bound is None:
+            return name[0]
+        words.append(f"A number {bound.words.removeprefix('a number').strip()}.".replace(" .", "."))
+        return get_args(hint)[0].__name__
+
+    return re.sub(r"\w+", plain, annotation), words
 
 
 def _directive(kind: str, signature: str, content: str, options: Mapping[str, str], colons: int = 4) -> str:

@@ -14,9 +14,9 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from plaudit.bounds import Bound, check_bounds
+from plaudit.bounds import FromTwo, check_bounds
 from plaudit.data.records import (
     Comparison,
     Demonstration,
@@ -168,7 +168,7 @@ class ControlSettings:
     """The word before an answer that was preferred."""
     bad: str = "BAD"
     """The word before one that was not."""
-    levels: Annotated[int, Bound("at least 2", lambda value: value >= 2)] = 5
+    levels: FromTwo = 5
     """How many parts the scores are divided into; the words are <reward_0>, the worst, <reward_1> …"""
     aspect: str | None = None
     """Which aspect's scores count, where rows rate several."""

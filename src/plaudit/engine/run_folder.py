@@ -93,7 +93,7 @@ def gather_lineage(
         data={word: hash_path(path) for word, path in words.items()},
         hub={repo: commit[:40] for repo, _, commit in (name.partition("@") for name in names)},
         revisions=hub.revisions_of(names),
-        snapshots={word: found for word, path in words.items() if (found := exported_from(path))},
+        snapshots={word: snapshot for word, path in words.items() if (snapshot := exported_from(path))},
         model=None if model is None else hash_path(model),
         template=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
         tokenizer=None if tokenizer is None else _hash_tokenizer(tokenizer),
@@ -109,10 +109,10 @@ def gather_lineage(
 def changed_exports(lineage: Lineage) -> tuple[str, ...]:
     """Which data files are no more what was exported from a store of labels, in words."""
     return tuple(
-        f"{name}: changed after it was exported from {found['store']} (project {found['project']}, position "
-        f"{found['seq']}); what was learnt from it cannot be traced to its labels"
-        for name, found in lineage.snapshots.items()
-        if lineage.data[name] != found["sha256"]
+        f"{name}: changed after it was exported from {snapshot['store']} (project {snapshot['project']}, "
+        f"position {snapshot['seq']}); what was learnt from it cannot be traced to its labels"
+        for name, snapshot in lineage.snapshots.items()
+        if lineage.data[name] != snapshot["sha256"]
     )
 
 
@@ -164,16 +164,16 @@ def refuse_differing_ranks(ranks: Ranks, facts: Mapping[str, object], inputs: Ma
     """
     if ranks.world_size == 1:
         return
-    own = {name: str(value) for name, value in facts.items()} | _versions()
-    _refuse_differences(ranks, own)
+    rank_facts = {name: str(value) for name, value in facts.items()} | _versions()
+    _refuse_differences(ranks, rank_facts)
     # Of one and the same file on one machine nobody has to read the content.
     stamps = _gathered(ranks, {name: _file_stamp(path) for name, path in inputs.items()})
     unsure = [name for name in inputs if len({stamp[name] for stamp in stamps}) > 1]
     _refuse_differences(ranks, {name: _content_or_none(inputs[name]) for name in unsure})
 
 
-def _refuse_differences(ranks: Ranks, own: Mapping[str, str]) -> None:
-    of_ranks = _gathered(ranks, own)
+def _refuse_differences(ranks: Ranks, rank_facts: Mapping[str, str]) -> None:
+    of_ranks = _gathered(ranks, rank_facts)
     names = dict.fromkeys(name for of_rank in of_ranks for name in of_rank)
     lines: list[str] = []
     for name in names:
@@ -190,8 +190,8 @@ def _refuse_differences(ranks: Ranks, own: Mapping[str, str]) -> None:
         )
 
 
-def _gathered(ranks: Ranks, own: Mapping[str, str]) -> list[dict[str, str]]:
-    return [json.loads(text) for text in ranks.all_gather_strings([json.dumps(dict(own))])]
+def _gathered(ranks: Ranks, rank_facts: Mapping[str, str]) -> list[dict[str, str]]:
+    return [json.loads(text) for text in ranks.all_gather_strings([json.dumps(dict(rank_facts))])]
 
 
 def _versions() -> dict[str, str]:

@@ -53,5 +53,5 @@ def prompt_set(name: str = WORLD) -> PromptSet:
             f"the prompts {name!r} and the true worth of answers to them come with a wing of plaudit that is "
             f"not installed here; there are {', '.join(brought) or 'none'}: give rows of your own instead"
         )
-    found: PromptSet = load(brought[name])
-    return found
+    prompts: PromptSet = load(brought[name])
+    return prompts

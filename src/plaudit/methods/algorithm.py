@@ -116,9 +116,9 @@ def describe(function: Callable[..., Any]) -> Algorithm:
                 f"{name}: its setting {parameter.name} has no default; give it one: {parameter.name}=0.1"
             )
         hint = hints.get(parameter.name, type(parameter.default))
-        known = make_parameter(parameter.name, hint, parameter.default)
-        doc = docs.get(parameter.name) or known.doc or f"A setting of {name}."
-        parameters[parameter.name] = dataclasses.replace(known, doc=doc)
+        made = make_parameter(parameter.name, hint, parameter.default)
+        doc = docs.get(parameter.name) or made.doc or f"A setting of {name}."
+        parameters[parameter.name] = dataclasses.replace(made, doc=doc)
     prose = [
         paragraph
         for paragraph in paragraphs
@@ -145,17 +145,17 @@ def _parameter_hints(function: Callable[..., Any], settings: Sequence[inspect.Pa
 
 def _parameter_docs(doc: str, names: tuple[str, ...]) -> dict[str, str]:
     """The lines ``name: help`` of a docstring; a line that begins otherwise goes on with the one before."""
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for paragraph in doc.split("\n\n"):
         current = None
         for line in paragraph.splitlines():
             name, colon, text = line.strip().partition(":")
             if colon and name in names:
-                current, found[name] = name, text.strip()
+                current, docs[name] = name, text.strip()
             elif current is not None:
-                found[current] += " " + line.strip()
+                docs[current] += " " + line.strip()
     # A Greek letter stays as it is: γ is a symbol, Γ would be another one.
-    return {name: text[:1].upper() + text[1:] if text[:1].isascii() else text for name, text in found.items()}
+    return {name: text[:1].upper() + text[1:] if text[:1].isascii() else text for name, text in docs.items()}
 
 
 def _without_bounds(hint: Any) -> Any:
@@ -283,21 +283,21 @@ def load_object(word: str, option: str) -> object:
 
 def load_algorithm(word: str, *records: type, example: str) -> Algorithm:
     """The algorithm of ``file.py:name``: a function with settings, or a record (one of these) without any."""
-    found = load_object(word, "--algorithm")
-    if isinstance(found, records):
-        record: Any = found
+    loaded = load_object(word, "--algorithm")
+    if isinstance(loaded, records):
+        record: Any = loaded
 
         # A record has no settings left to give; a function that takes none stands for it.
         def fixed() -> Any:
             return record
 
         return replace(describe(fixed), name=word.rpartition(":")[2], formula=record.formula)
-    if not callable(found):
+    if not callable(loaded):
         raise UserError(
-            f"--algorithm {word} is a {type(found).__name__}, and neither a function that makes an algorithm "
-            f"nor one: write {example}"
+            f"--algorithm {word} is a {type(loaded).__name__}, and neither a function that makes an "
+            f"algorithm nor one: write {example}"
         )
-    return describe(algorithm(found))
+    return describe(algorithm(loaded))
 
 
 def find_algorithm(algorithms: Mapping[str, Algorithm], name: str, what: str) -> Algorithm:

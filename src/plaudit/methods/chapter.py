@@ -51,13 +51,13 @@ class Chapter(Generic[RecordT, ConfigT]):
             name: parameter for parameters in (*every, self.cells) for name, parameter in parameters.items()
         }
 
-    def config_type(self, name: str, own: str | None = None) -> type[ConfigT]:
+    def config_type(self, name: str, algorithm: str | None = None) -> type[ConfigT]:
         """The config of one algorithm: its settings and the cells stand beside those of every run.
 
-        ``own`` is the user's own algorithm, ``file.py:name``.
+        ``algorithm`` is the user's own, ``file.py:name``.
         """
-        if own is not None:
-            return self._make_config_type(self.load(own), algorithm=own)
+        if algorithm is not None:
+            return self._make_config_type(self.load(algorithm), algorithm=algorithm)
         if name == self.own_method:
             return self.own_config
         if name not in self.config_types:
@@ -72,8 +72,8 @@ class Chapter(Generic[RecordT, ConfigT]):
         """The algorithm of a name with the settings of a config; a record is what it is already."""
         if not isinstance(algorithm, str):
             return algorithm
-        own: str | None = getattr(config, "algorithm", None)
-        described = self.find(algorithm) if own is None else self.load(own)
+        word: str | None = getattr(config, "algorithm", None)
+        described = self.find(algorithm) if word is None else self.load(word)
         return self.make(described, given_settings(config))
 
     def with_settings(self, algorithm: str | RecordT, config: ConfigT) -> ConfigT:
@@ -129,9 +129,9 @@ def config_with_settings(
         **{name: cell for name, cell in cells.items() if name not in described.parameters},
     }
     fields = [_field(setting, hidden=name not in described.parameters) for name, setting in settings.items()]
-    own = Parameter(name="", value_type=str, default="", doc="The algorithm: file.py:name.")
+    parameter = Parameter(name="", value_type=str, default="", doc="The algorithm: file.py:name.")
     fields += [
-        _field(dataclasses.replace(own, name=name, default=value), hidden=False)
+        _field(dataclasses.replace(parameter, name=name, default=value), hidden=False)
         for name, value in more.items()
     ]
     namespace = {

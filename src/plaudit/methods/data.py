@@ -226,12 +226,12 @@ def _read_and_encode(
 ) -> EncodedData[Row]:
     progress = RowProgress(path.name, shown=aside.folder is not None)
     with open_shelf(path, config, encoder, recipe, progress) as shelf:
-        known = shelf.known()
-        if known is not None:
+        cached = shelf.cached_rows()
+        if cached is not None:
             if aside.folder is not None:
-                print(f"{path}: {len(known.examples):,} rows as they were read before", file=sys.stderr)
-            encoding = EncodedRows(examples=known.examples, refused=(), notes={})
-            return EncodedData(encoding=encoding, notes=known.notes, records=known.records)
+                print(f"{path}: {len(cached.examples):,} rows as they were read before", file=sys.stderr)
+            encoding = EncodedRows(examples=cached.examples, refused=(), notes={})
+            return EncodedData(encoding=encoding, notes=cached.notes, records=cached.records)
         reading = read_records(
             path,
             format=config.format,

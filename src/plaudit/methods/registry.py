@@ -143,12 +143,12 @@ def config_types() -> dict[str, type]:
     return own_methods | {name: table.config(name) for table in TABLES for name in table.rows}
 
 
-def config_type(name: str, own: str | None = None) -> type:
-    """The config class of a method; ``own`` is the user's own algorithm, where one was named."""
+def config_type(name: str, algorithm: str | None = None) -> type:
+    """The config class of a method; ``algorithm`` is the user's own, where one was named."""
     for table in TABLES:
         if name in table.rows:
             return table.config(name)
-    return OWN_ALGORITHMS[name](name, own) if name in OWN_ALGORITHMS else METHODS[name][2]
+    return OWN_ALGORITHMS[name](name, algorithm) if name in OWN_ALGORITHMS else METHODS[name][2]
 
 
 def preflight_methods() -> tuple[str, ...]:
@@ -188,8 +188,8 @@ def with_local_inputs(config: Any) -> Any:
     recorded, revisions = _recorded_words(config.out)
 
     def fetched(key: str, word: str, kind: hub.Kind) -> str:
-        known = [source for name in recorded.get(key, ()) for source, _ in sources_of(name)]
-        names = (hub.pinned(word, name, revisions) for name in known)
+        recorded_words = [source for name in recorded.get(key, ()) for source, _ in sources_of(name)]
+        names = (hub.pinned(word, name, revisions) for name in recorded_words)
         return str(hub.local_path(next(filter(None, names), word), kind, split=config.rows.split))
 
     with process_group(config.device) as ranks:

@@ -76,17 +76,17 @@ class Shelf:
         """Where records go while they are read; None: into memory."""
         return self.workshop.folder / _RECORDS if self.workshop and self.on_disk else None
 
-    def known(self) -> CachedRows | None:
+    def cached_rows(self) -> CachedRows | None:
         about = _about(self.place)
         if self.place is None or about is None:
             return None
         made = placed_rows(self.place, [tuple(place) for place in about["places"]], ROW_CLASSES)
         numbers = array("Q", (self.place / _NUMBERS).read_bytes())
-        found = stored_rows(self.place / _RECORDS, RECORD_CLASSES), made.numbered(numbers)
+        stored = stored_rows(self.place / _RECORDS, RECORD_CLASSES), made.numbered(numbers)
         # The time of its last use: the oldest go first.
         with suppress(OSError):
             os.utime(self.place)
-        records, examples = found if self.on_disk else (tuple(rows) for rows in found)
+        records, examples = stored if self.on_disk else (tuple(rows) for rows in stored)
         return CachedRows(records=records, examples=examples, notes=tuple(about["notes"]))
 
     def keep(self, rows: CachedRows, *, sound: bool) -> CachedRows:
@@ -221,15 +221,16 @@ def _anatomy(value: Any) -> tuple[str, Sequence[object]]:
     if isinstance(value, PreTrainedTokenizerFast):
         return kind, (value.backend_tokenizer.to_str(), value.special_tokens_map)
     if is_dataclass(value):
-        return kind, [part for found in fields(value) for part in (found.name, getattr(value, found.name))]
+        return kind, [part for item in fields(value) for part in (item.name, getattr(value, item.name))]
     if isinstance(value, Mapping):
         return kind, list(value.items())
     if isinstance(value, frozenset | tuple | list):
         return kind, sorted(map(str, value)) if isinstance(value, frozenset) else value
     if inspect.isfunction(value) and value.__module__.startswith("plaudit."):
         # What it does stands in plaudit's own code, which counts as a whole.
-        own = inspect.unwrap(value)
-        return f"{own.__module__}.{own.__qualname__}", [cell.cell_contents for cell in own.__closure__ or ()]
+        function = inspect.unwrap(value)
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        return f"{function.__module__}.{function.__qualname__}", cells
     raise _UnnamedError
 
 

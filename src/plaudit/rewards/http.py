@@ -100,9 +100,9 @@ def _score_request_body(request: Task) -> bytes:
     else:
         prompt_json = prompt
     reference_answer = request.reference_answer
-    known = {} if reference_answer is None else {"reference_answer": reference_answer}
+    reference = {} if reference_answer is None else {"reference_answer": reference_answer}
     answers = [plain_text(answer) for answer in request.answers]
-    return json.dumps({"prompt": prompt_json, "answers": answers, **known}).encode()
+    return json.dumps({"prompt": prompt_json, "answers": answers, **reference}).encode()
 
 
 def _parse_scores(name: str, request: Task, content: bytes) -> tuple[float | None, ...]:

@@ -18,7 +18,6 @@ from tests.collect.desks import Desk
 from tests.collect.test_conversation import scripted
 from tests.rewards.server import serving
 
-KINDS = ("pair", "rank", "rate", "write", "steps", "talk", "attack")
 CONVERSATIONS = ("talk", "attack")
 WITH_KEYS = "html[data-keys=ready]"
 """A page whose scripts have run."""

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.progress import store_faults
 from tests.collect.browser.seats import WIDTHS, OpenSeat, Seat
 from tests.collect.browser.tasks import (
     ANSWER_BY_KEYS,
     CONVERSATIONS,
-    KINDS,
     LABELS,
     Office,
     fill_by_mouse,

@@ -266,8 +266,8 @@ def _unsurprising_errors(
         # Errors grow with the size of the move, so where the answer turns is found by halving.
         for _ in range(_HALVINGS):
             middle = (near + far) / 2
-            found = is_found(bins.errors(bins.moved(way, sign * middle), resampling))
-            near, far = (near, middle) if found else (middle, far)
+            turned = is_found(bins.errors(bins.moved(way, sign * middle), resampling))
+            near, far = (near, middle) if turned else (middle, far)
         return bins.true_error(bins.moved(way, sign * far))
 
     lows = [error(way, lambda error_S: (error_S >= value - _ROUNDING).mean() > 0.025) for way in _WAYS]

@@ -310,20 +310,20 @@ def _all_completions(
     settings: EvaluationSettings,
     on_progress: Callable[[str], None],
 ) -> list[PolicyCompletions]:
-    found: dict[str, PolicyCompletions] = {}
+    completions: dict[str, PolicyCompletions] = {}
     contestants, encoded = _contestants(models), EncodedChoices()
     for name, contestant in contestants.items():
         if contestant.folder is not None:
             on_progress(f"{name} answers {len(prompts)} prompts")
-            found[name] = generate_completions(
+            completions[name] = generate_completions(
                 name, contestant, prompts, settings.drawing, settings.closed, encoded=encoded
             )
     # After the models: their tokens are counted as those of the first.
-    encoder = next(iter(found.values())).encoder
+    encoder = next(iter(completions.values())).encoder
     assert encoder is not None
-    for name in contestants.keys() - found.keys():
-        found[name] = written_completions(name, prompts, settings.drawing, encoder)
-    return [found[name] for name in contestants]
+    for name in contestants.keys() - completions.keys():
+        completions[name] = written_completions(name, prompts, settings.drawing, encoder)
+    return [completions[name] for name in contestants]
 
 
 def _contestants(models: Mapping[str, Path | Contestant]) -> dict[str, Contestant]:
@@ -494,7 +494,7 @@ def _contest_results(
     judges: Mapping[str, Judge],
     resampling: Resampling,
 ) -> tuple[Contest, ...]:
-    found = [
+    judged = [
         (
             judges[name],
             contest_result(
@@ -507,7 +507,7 @@ def _contest_results(
         for name, duels_of_judge in duels_by_judge.items()
         for (policy, other), judged_pairs in duels_of_judge.items()
     ]
-    return tuple(replace(contest, notes=(*contest.notes, *judge_notes(judge))) for judge, contest in found)
+    return tuple(replace(contest, notes=(*contest.notes, *judge_notes(judge))) for judge, contest in judged)
 
 
 def _best_of_n(

@@ -98,17 +98,17 @@ class Contestant:
             shots = (_shot_text(shot) for shot in self.shots)
             return SHOT_SEPARATOR.join([*([] if self.system is None else [self.system]), *shots, prompt])
         tools, turns = split_tools(turns_of(prompt))
-        own = turns[:1] if turns[0].role == "system" else ()
-        if own and self.system is not None:
+        system_turn = turns[:1] if turns[0].role == "system" else ()
+        if system_turn and self.system is not None:
             raise UserError("it has a system turn of its own, and so has the policy: leave one of them out")
-        opening = own if self.system is None else (Message(role="system", content=self.system),)
+        opening = system_turn if self.system is None else (Message(role="system", content=self.system),)
         shots = [turn for shot in self.shots for turn in _shot_turns(shot)]
         if any(turn.role == TOOLS_ROLE and turn not in tools for turn in shots):
             raise UserError(
                 "an example before it has other tools than the prompt: give examples with the same"
             )
         shot_turns = [turn for turn in shots if turn.role != TOOLS_ROLE]
-        return (*tools, *opening, *shot_turns, *turns[len(own) :])
+        return (*tools, *opening, *shot_turns, *turns[len(system_turn) :])
 
 
 def _shot_text(shot: Demonstration) -> str:

@@ -63,9 +63,9 @@ def judge_pairs(
         (names, *pair) for names, policies in pairs.items() for pair in _answer_pairs(prompts, *policies)
     ]
     # One call over all pairs of policies: a server's requests and a model's passes fill up across them.
-    found = outcomes(judge, [prompt.task((mine, theirs)) for _, prompt, mine, theirs in answer_pairs], 0)
+    judged = outcomes(judge, [prompt.task((mine, theirs)) for _, prompt, mine, theirs in answer_pairs], 0)
     duels_by_pair: dict[tuple[str, str], list[JudgedPair]] = {names: [] for names in pairs}
-    for (names, prompt, mine, theirs), outcome in zip(answer_pairs, found, strict=True):
+    for (names, prompt, mine, theirs), outcome in zip(answer_pairs, judged, strict=True):
         duel = JudgedPair(
             prompt=plain_text(prompt.prompt),
             category=prompt.category,

@@ -115,23 +115,23 @@ def judge_card(
 ) -> tuple[JudgeCard, tuple[JudgedPair, ...]]:
     """The card of a judge on pairs of people, and its verdicts, ``mine`` being what people preferred."""
     duels = judged_against_people(judge, pairs)
-    known = with_verdict(duels)
-    before, temperature, after = _reliability(known, resampling)
+    judged = with_verdict(duels)
+    before, temperature, after = _reliability(judged, resampling)
     ceiling, has_orders = accuracy_ceiling(pairs, resampling), sees_order(judge)
     return JudgeCard(
         judge=judge.name,
         version=version_of(judge),
         pairs=len(duels),
         ties=len(pairs) - len(duels),
-        agreement=_mean([(duel.prompt, 0.5 + 0.5 * _side(duel)) for duel in known]),
-        decided=_mean([(duel.prompt, float(side > 0)) for duel in known if (side := _side(duel))]),
-        kappa=_kappa(known, resampling),
+        agreement=_mean([(duel.prompt, 0.5 + 0.5 * _side(duel)) for duel in judged]),
+        decided=_mean([(duel.prompt, float(side > 0)) for duel in judged if (side := _side(duel))]),
+        kappa=_kappa(judged, resampling),
         ceiling=None if ceiling.accuracy is None else ceiling.accuracy.value,
         ceiling_words=ceiling.words,
-        consistency=_mean([(duel.prompt, orders_agree(duel)) for duel in known]) if has_orders else None,
-        first_shown=_mean(first_shown_readings(known)) if has_orders else None,
-        longer=_mean(_longer(known)),
-        longer_by_people=_mean([(duel.prompt, float(gap > 0)) for duel, gap in _unequal(known)]),
+        consistency=_mean([(duel.prompt, orders_agree(duel)) for duel in judged]) if has_orders else None,
+        first_shown=_mean(first_shown_readings(judged)) if has_orders else None,
+        longer=_mean(_longer(judged)),
+        longer_by_people=_mean([(duel.prompt, float(gap > 0)) for duel, gap in _unequal(judged)]),
         failures=missing_verdicts(duels),
         reliability=before,
         temperature=temperature,
@@ -146,7 +146,7 @@ def version_of(judge: Judge) -> str:
     return str(getattr(judge, "version", ""))
 
 
-def calibrated(found: Verdict | NoVerdict, temperature: float) -> Verdict | NoVerdict:
+def calibrated(outcome: Verdict | NoVerdict, temperature: float) -> Verdict | NoVerdict:
     """A verdict with its log-odds divided by a temperature; who is ahead stays ahead.
 
     >>> verdict = probable_verdict(0.9, annotator="small")
@@ -154,12 +154,12 @@ def calibrated(found: Verdict | NoVerdict, temperature: float) -> Verdict | NoVe
     >>> round(first_probability(again), 2)
     0.75
     """
-    if isinstance(found, NoVerdict):
-        return found
-    share = min(max(first_probability(found), 1 - SURE_MOST), SURE_MOST)
+    if isinstance(outcome, NoVerdict):
+        return outcome
+    share = min(max(first_probability(outcome), 1 - SURE_MOST), SURE_MOST)
     scaled = 0.5 * (1 + math.tanh(math.log(share / (1 - share)) / temperature / 2))
-    verdict = probable_verdict(scaled, annotator=found.annotator, orders=found.orders)
-    return replace(verdict, rationale=found.rationale, principles=found.principles)
+    verdict = probable_verdict(scaled, annotator=outcome.annotator, orders=outcome.orders)
+    return replace(verdict, rationale=outcome.rationale, principles=outcome.principles)
 
 
 def write_card(card: JudgeCard, path: Path) -> None:
@@ -231,8 +231,8 @@ def _kappa(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | No
         )
         for _ in range(resampling.times if prompts > 1 else 0)
     ]
-    known = [draw for draw in draws if draw is not None]
-    low, high = map(float, np.quantile(known, (0.025, 0.975))) if known else (None, None)
+    defined = [draw for draw in draws if draw is not None]
+    low, high = map(float, np.quantile(defined, (0.025, 0.975))) if defined else (None, None)
     return Estimate(value=value, low=low, high=high, n=len(duels), prompts=prompts)
 
 
@@ -277,8 +277,8 @@ def _choice(duel: JudgedPair) -> ChoiceLogprobs:
 
 
 def _measured(choices: Sequence[ChoiceLogprobs], resampling: Resampling) -> Reliability:
-    found = policy_calibration(choices, resampling)
-    return Reliability(ece=found.ece, log_loss=found.log_loss)
+    calibration = policy_calibration(choices, resampling)
+    return Reliability(ece=calibration.ece, log_loss=calibration.log_loss)
 
 
 def _member_errors(judge: Judge, duels: Sequence[JudgedPair]) -> dict[str, float | None]:

@@ -61,8 +61,8 @@ class EncodedChoices:
         self._encoded: list[tuple[Encoder, Sequence[ChoiceQuestion], list[Example]]] = []
 
     def examples(self, questions: Sequence[ChoiceQuestion], encoder: Encoder) -> list[Example]:
-        for other, known, examples in self._encoded:
-            if known == questions and _encode_alike(other, encoder):
+        for other, encoded, examples in self._encoded:
+            if encoded == questions and _encode_alike(other, encoder):
                 return examples
         examples = [_encode_question(question, encoder) for question in questions]
         self._encoded.append((encoder, questions, examples))
@@ -71,8 +71,8 @@ class EncodedChoices:
 
 def _encode_alike(first: Encoder, second: Encoder) -> bool:
     """Whether two encoders give the same tokens; a tokenizer that cannot be written out is like no other."""
-    own = _written_out(first)
-    if own is None or own != _written_out(second):
+    settings = _written_out(first)
+    if settings is None or settings != _written_out(second):
         return False
     chat = second.chat_format
     if chat is not None and first.chat_format is not None:

@@ -258,13 +258,13 @@ VERDICTS_FILE = "verdicts.jsonl"
 """A row for each judge and pair, with the verdict in both orders."""
 
 
-def write_agreements(found: Sequence[tuple[Contest, Sequence[JudgedPair]]], folder: Path) -> list[Path]:
+def write_agreements(judged: Sequence[tuple[Contest, Sequence[JudgedPair]]], folder: Path) -> list[Path]:
     make_output_folder(folder)
-    rows = ({"judge": contest.judge, **asdict(duel)} for contest, duels in found for duel in duels)
+    rows = ({"judge": contest.judge, **asdict(duel)} for contest, duels in judged for duel in duels)
     with AtomicFile(folder / VERDICTS_FILE) as file:
         file.stream.writelines((json.dumps(row) + "\n").encode() for row in rows)
     with AtomicFile(folder / JUDGES_FILE) as file:
-        file.stream.write(_json_bytes({"judges": [asdict(contest) for contest, _ in found]}, indent=2))
+        file.stream.write(_json_bytes({"judges": [asdict(contest) for contest, _ in judged]}, indent=2))
     return [folder / JUDGES_FILE, folder / VERDICTS_FILE]
 
 

@@ -236,8 +236,8 @@ def behind_prompts_of(
     KL(π(· | x′) ‖ π_ref(· | x)) is a mean over answers of the first, x′ being x with what stands before it.
     """
     return tuple(
-        tuple(replace(rollout, prompt=own[0].prompt) for rollout in group)
-        for group, own in zip(rollouts, reference.rollouts, strict=True)
+        tuple(replace(rollout, prompt=originals[0].prompt) for rollout in group)
+        for group, originals in zip(rollouts, reference.rollouts, strict=True)
     )
 
 

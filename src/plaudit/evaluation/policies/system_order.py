@@ -80,8 +80,8 @@ def share_of_orders(x: Sequence[float], y: Sequence[float]) -> float:
         return sum(a * b for a, b in zip(ranks_x, order, strict=True))
 
     reached = together(ranks_y) - 1e-9
-    found = [together(order) >= reached for order in permutations(ranks_y)]
-    return sum(found) / len(found)
+    reaches = [together(order) >= reached for order in permutations(ranks_y)]
+    return sum(reaches) / len(reaches)
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

@@ -97,12 +97,12 @@ def held_out_people(
     }
     parts = tuple(slices[name] for name in (LEARNT_FROM, HELD_OUT) if name in slices)
     if len(parts) < 2:
-        found = (
+        reason = (
             f"all {len(decided)} pairs are of people {parts[0].name}"
             if parts
             else "no pair names its annotator"
         )
-        return HeldOutPeople(parts=parts, gap=None, words=f"nothing to compare: {found}")
+        return HeldOutPeople(parts=parts, gap=None, words=f"nothing to compare: {reason}")
     table = pair_columns(decided)
     gap = bootstrap_gap(pair_accuracy(table), table.prompt_B, is_known_B, resampling)
     span = "" if gap.low is None or gap.high is None else f" ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
@@ -210,9 +210,9 @@ def _count_votes(pairs: Sequence[ScoredPair]) -> dict[_PairKey, list[int]]:
 def _votes_predicted_by_others(a: int, b: int) -> float:
     """How many of a + b votes the majority of the other votes foretells; a draw foretells half."""
 
-    def foretold(own: int, other: int) -> float:
+    def foretold(same: int, other: int) -> float:
         # Less one: its own vote is taken out of the majority.
-        return own * (0.5 + 0.5 * np.sign(own - 1 - other))
+        return same * (0.5 + 0.5 * np.sign(same - 1 - other))
 
     return float(foretold(a, b) + foretold(b, a))
 

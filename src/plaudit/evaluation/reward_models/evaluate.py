@@ -172,8 +172,8 @@ def _probes(
     reward: Reward, data: RewardEvaluationData, resampling: Resampling, scored: Sequence[ScoredPair]
 ) -> Probes:
     scores = score_tasks(data.flat_errors, reward)
-    found = probe_flat_errors(data.flat_errors, scores, data.flat_errors_by_annotators, resampling)
-    return replace(probe_biases(scored), flat_errors=found)
+    flat_errors = probe_flat_errors(data.flat_errors, scores, data.flat_errors_by_annotators, resampling)
+    return replace(probe_biases(scored), flat_errors=flat_errors)
 
 
 def _best_of_n(reward: Reward, data: RewardEvaluationData, resampling: Resampling) -> BestOfNCurve | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from plaudit.bounds import BelowOne, Bound, Finite, FromOne, FromZero, Positive, PositiveShare, check_bounds
+from plaudit.bounds import BelowOne, Finite, FromOne, FromTwo, FromZero, Positive, PositiveShare, check_bounds
 from plaudit.data.labels import STORE_FILE
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
@@ -305,7 +305,7 @@ class RoundSettings:
     """How often answers are compared, a reward is trained and the policy improved."""
     prompts: FromOne | None = None
     """Prompts of a round whose answers are compared, others in each until all had their turn; none: all."""
-    answers: Annotated[int, Bound("at least 2", lambda value: value >= 2)] = 4
+    answers: FromTwo = 4
     """Answers drawn to each of them; the first two that differ are compared."""
     noise: FromZero = 0.0
     """How noisily a reward compares: what the difference of two scores is divided by; 0: the higher wins."""

@@ -111,13 +111,13 @@ def measure_round(
     histories = [_history(config, name, number) for name in plain]
     assert settings.rounds is not None
     falls = [find_fall(history, rounds=settings.rounds, measures=len(histories)) for history in histories]
-    found = [fall for fall in falls if fall is not None]
+    fallen = [fall for fall in falls if fall is not None]
     # Answers are what a loop is for: where both are measured, the held-out judge says which are the best.
     best = best_place(histories[0])
     figures = {"round": number} | _figures(histories)
-    figures |= {"best": best, "fallen": [fall.name for fall in found]}
+    figures |= {"best": best, "fallen": [fall.name for fall in fallen]}
     ConsoleSink(quiet=True).note(_sentence(number, histories))
-    for fall in found:
+    for fall in fallen:
         ConsoleSink(quiet=True).note(_fall_sentence(fall, number, best, settings.on_fall))
     return files, figures
 
@@ -190,13 +190,13 @@ def _win_probabilities(
     """The chance of each answer to be better than the start's; of the start itself ½."""
     if this_round.number == 0:
         return [0.5] * len(prompts)
-    own, start = (read_answers(measured_round(config, n).answers) for n in (this_round.number, 0))
+    newest, start = (read_answers(measured_round(config, n).answers) for n in (this_round.number, 0))
     tasks = [
         prompt.task(((mine.text, mine.ended), (other.text, other.ended)))
-        for prompt, [mine], [other] in zip(prompts, own, start, strict=True)
+        for prompt, [mine], [other] in zip(prompts, newest, start, strict=True)
     ]
-    found = outcomes(judge, tasks, f"{config.seed}/held-out")
-    return [first_probability(outcome) if isinstance(outcome, Verdict) else None for outcome in found]
+    verdicts = outcomes(judge, tasks, f"{config.seed}/held-out")
+    return [first_probability(outcome) if isinstance(outcome, Verdict) else None for outcome in verdicts]
 
 
 def _held_out_prompts(

@@ -493,8 +493,8 @@ def _read_comparisons(path: Path) -> list[Comparison]:
 def _is_held_out(config: RlhfConfig, row: Comparison) -> bool:
     """Whether a comparison is held out: by its prompt alone, so that no other round trains it."""
     # Pictures count: one question about two pictures is two prompts.
-    shown = "".join(f"/{picture}" for picture in pictures(row.prompt))
-    draw = random.Random(f"{config.seed}/compared/{plain_text(row.prompt)}{shown}").random()
+    picture_names = "".join(f"/{picture}" for picture in pictures(row.prompt))
+    draw = random.Random(f"{config.seed}/compared/{plain_text(row.prompt)}{picture_names}").random()
     return draw < config.reward_run.held_out
 
 

@@ -56,21 +56,21 @@ def against_demonstrations(
 
 def own_figures(figures: RoundFigures, groups: Sequence[Sequence[ScoredAnswer]]) -> RoundFigures:
     """A round's figures without the demonstrations among its answers, whose scores say nothing."""
-    own = [answer for group in groups for answer in group[1:]]
+    answers = [answer for group in groups for answer in group[1:]]
     return replace(
         figures,
-        answers=len(own),
+        answers=len(answers),
         unjudged=0,
         mean=None,
         chosen=None,
         rejected=None,
-        same=sum(answer.score is None for answer in own),
+        same=sum(answer.score is None for answer in answers),
     )
 
 
 def _scored(demonstration: str, group: Sequence[ScoredAnswer]) -> tuple[ScoredAnswer, ...]:
-    own = [replace(answer, score=None if _is_same(answer, demonstration) else 0.0) for answer in group]
-    return (ScoredAnswer(text=demonstration, tokens=0, ended=True, score=1.0), *own)
+    scored = [replace(answer, score=None if _is_same(answer, demonstration) else 0.0) for answer in group]
+    return (ScoredAnswer(text=demonstration, tokens=0, ended=True, score=1.0), *scored)
 
 
 def _is_same(answer: ScoredAnswer, demonstration: str) -> bool:

@@ -39,8 +39,8 @@ class Measure:
 
     @property
     def mean(self) -> float | None:
-        known = [value for value in self.values if value is not None]
-        return sum(known) / len(known) if known else None
+        measured = [value for value in self.values if value is not None]
+        return sum(measured) / len(measured) if measured else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +99,8 @@ def find_fall(history: Sequence[Measure], *, rounds: int, measures: int) -> Fall
 
 def mean_with_interval(measure: Measure) -> Estimate:
     """The mean of a measure: of right and wrong with Wilson's interval, else by drawing prompts anew."""
-    known = [(value, prompt) for value, prompt in zip(measure.values, measure.prompts, strict=True)]
-    rows = [(value, prompt) for value, prompt in known if value is not None]
+    measured = zip(measure.values, measure.prompts, strict=True)
+    rows = [(value, prompt) for value, prompt in measured if value is not None]
     value_B, prompt_B = np.array([value for value, _ in rows]), np.array([prompt for _, prompt in rows])
     if measure.name == PEOPLE_LABELS:
         share = float(value_B.mean())

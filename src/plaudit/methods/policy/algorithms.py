@@ -510,17 +510,17 @@ def policy_algorithm(name: str, **settings: Any) -> PolicyAlgorithm:
 
 def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> PolicyAlgorithm:
     """The record of an algorithm; a setting that none of its cells reads is refused."""
-    own = {name: setting for name, setting in settings.items() if name in described.parameters}
-    given = {name: setting for name, setting in settings.items() if name not in own and is_set(setting)}
+    arguments = {name: setting for name, setting in settings.items() if name in described.parameters}
+    given = {name: setting for name, setting in settings.items() if name not in arguments and is_set(setting)}
     for name in given:
         if name not in CELLS:
             raise UserError(refusal(described.name, name))
-    plain: PolicyAlgorithm = described.function(**own)
+    plain: PolicyAlgorithm = described.function(**arguments)
     if not isinstance(plain, row.PolicyAlgorithm):
         raise UserError(f"{described.name} gives a {type(plain).__name__}, and a PolicyAlgorithm is wanted")
     record = with_cells(plain, given) if given else plain
     # A default that an exchanged cell leaves unread was nobody's wish; a setting that was changed was.
-    changed = {name for name, item in own.items() if item != described.parameters[name].default}
+    changed = {name for name, item in arguments.items() if item != described.parameters[name].default}
     refuse_unread(record, frozenset(given) | (readable_settings(plain) & changed))
     return record
 

@@ -246,9 +246,9 @@ def distribution_reader(temperature: float) -> StateReader:
 
     def read(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
         del batch
-        found = coarse_distribution(readout_of(hidden_MH, head, temperature), OLD_TOP_TOKENS)
+        coarse = coarse_distribution(readout_of(hidden_MH, head, temperature), OLD_TOP_TOKENS)
         # One tensor, as ranks add up one: float32 holds every token's number below 2^24 exactly.
-        return (torch.cat([found.top_MK.to(found.logp_MC.dtype), found.logp_MC], -1),)
+        return (torch.cat([coarse.top_MK.to(coarse.logp_MC.dtype), coarse.logp_MC], -1),)
 
     return read
 

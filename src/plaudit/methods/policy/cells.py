@@ -439,11 +439,11 @@ def with_cells(record: PolicyAlgorithm, cells: Mapping[str, Any]) -> PolicyAlgor
     check_settings(CELLS, cells)
     changes: dict[str, Any] = {name: value for name, value in cells.items() if name in _NUMBERS}
     for kind, table in NAMED.items():
-        own = getattr(record, kind)
-        cell = table[cells[kind]] if kind in cells else own
+        default = getattr(record, kind)
+        cell = table[cells[kind]] if kind in cells else default
         # The later wins: what the algorithm was made with, what its cell has bound, what the user gave.
-        known = {**record.settings, **cell_settings(own), **cells} if kind in cells else cells
-        bound = {name: known[name] for name in cell_settings(cell) if name in known}
+        settings = {**record.settings, **cell_settings(default), **cells} if kind in cells else cells
+        bound = {name: settings[name] for name in cell_settings(cell) if name in settings}
         changes[kind] = partial(cell, **bound) if bound else cell
     if "divergence" in cells or "kl_estimator" in cells:
         changes |= _divergence(record, cells)
@@ -478,8 +478,8 @@ def cell_name(kind: str, record: PolicyAlgorithm) -> str:
     cell = getattr(record, kind)
     # A cell with settings is a partial of the function that the tables name.
     plain = cell.func if isinstance(cell, partial) else cell
-    known = {function: name for name, function in NAMED[kind].items()} | {group_z_of_steps: "group-z"}
-    return known.get(plain, getattr(plain, "__name__", "own"))
+    names = {function: name for name, function in NAMED[kind].items()} | {group_z_of_steps: "group-z"}
+    return names.get(plain, getattr(plain, "__name__", "own"))
 
 
 def describe_cells(record: PolicyAlgorithm) -> str:

@@ -33,13 +33,13 @@ def configured_algorithm(algorithm: Algorithm, config: PolicyConfig) -> PolicyAl
 
 def algorithm_note(algorithm: Algorithm, configured: PolicyAlgorithm) -> str:
     """What is optimised; its formula stands only where no setting has put another cell in its place."""
-    found = cells.describe_cells(configured)
-    own = found
+    configured_cells = cells.describe_cells(configured)
+    default_cells = configured_cells
     if isinstance(algorithm, str) and algorithm in POLICY.algorithms:
-        own = cells.describe_cells(POLICY.make(POLICY.find(algorithm), {}))
-    if found == own:
-        return f"{configured.name}: {configured.formula} ({found})"
-    return f"{configured.name} with other cells than its own: {found}, in place of {own}"
+        default_cells = cells.describe_cells(POLICY.make(POLICY.find(algorithm), {}))
+    if configured_cells == default_cells:
+        return f"{configured.name}: {configured.formula} ({configured_cells})"
+    return f"{configured.name} with other cells than its own: {configured_cells}, in place of {default_cells}"
 
 
 def _refuse_contradictions(record: PolicyAlgorithm, config: PolicyConfig) -> None:

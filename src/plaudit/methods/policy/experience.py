@@ -269,7 +269,7 @@ class ExperienceMaker:
         inputs = self._advantage_inputs(
             collected, batch, token_scores, kl_coefficient=kl_coefficient, mean_score=mean_score
         )
-        known = {"old_logp_NT": old_logp_NT, "ref_logp_NT": ref_NT, **old_distribution}
+        policy_tensors = {"old_logp_NT": old_logp_NT, "ref_logp_NT": ref_NT, **old_distribution}
         gap_metrics: tuple[Metric, ...] = ()
         if self.needs_old_logps:
             # Replayed answers came of older weights; only new ones have to agree with the sampler.
@@ -280,7 +280,9 @@ class ExperienceMaker:
                 sampler_logp_NT[new_completions],
                 compared_NT[new_completions],
             )
-        with_experience = self._with_experience(rollout_round, inputs, known, sampler_logp_NT, collected)
+        with_experience = self._with_experience(
+            rollout_round, inputs, policy_tensors, sampler_logp_NT, collected
+        )
         return replace(with_experience, metrics=(*with_experience.metrics, *gap_metrics))
 
     def _microbatches(self, rollout_round: Round, groups: Sequence[int]) -> RankMicrobatches:
@@ -421,12 +423,12 @@ class ExperienceMaker:
         self,
         rollout_round: Round,
         inputs: AdvantageInputs,
-        known: Mapping[str, Tensor],
+        policy_tensors: Mapping[str, Tensor],
         sampler_logp_NT: Tensor,
         collected: CollectedRollouts,
     ) -> Round:
-        """The round with all its tensors; ``known`` are those of policy and reference."""
-        old_logp_NT = known["old_logp_NT"]
+        """The round with all its tensors; ``policy_tensors`` are those of policy and reference."""
+        old_logp_NT = policy_tensors["old_logp_NT"]
         mask_NT = inputs.mask_NT
         raw_NT = self.row.advantage(inputs).to(old_logp_NT.dtype)
         # A + V is the return; a bandit's V stands for the whole answer, at whichever token it is asked.
@@ -440,7 +442,7 @@ class ExperienceMaker:
         advantage_NT = whiten(raw_NT, mask_NT) if self.row.whitens_advantages else raw_NT
         weight_NT = self._token_weights(old_logp_NT, sampler_logp_NT, inputs, collected.new_completions)
         experience = ExperienceTensors(
-            **known,
+            **policy_tensors,
             advantage_NT=advantage_NT,
             value_NT=inputs.value_NT,
             return_NT=return_NT,

@@ -76,7 +76,7 @@ class PolicyMicrobatch:
         """For each rank its pieces of at most ``budget`` tokens."""
         groups = [ref.group for ref in self.groups]
         divided = self.round.rank_microbatches(groups, ranks=ranks, tokens_at_once=budget)
-        return tuple(tuple(replace(self, groups=refs) for refs in own) for own in divided)
+        return tuple(tuple(replace(self, groups=refs) for refs in share) for share in divided)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -582,6 +582,6 @@ def _lineage_inputs(config: PolicyConfig) -> tuple[Path, ...]:
     folders = [Path(word) for word in words if word is not None and Path(word).exists()]
     others = [config.critic.model, config.reference.model, config.ptx.data]
     # The user's own file is an input: after a change to its loss it would be another run.
-    own = Path(getattr(config, "algorithm", "").rpartition(":")[0])
-    files = (own,) if own.suffix == ".py" else ()
+    user_file = Path(getattr(config, "algorithm", "").rpartition(":")[0])
+    files = (user_file,) if user_file.suffix == ".py" else ()
     return (*folders, *files, *(path for path in others if path is not None))

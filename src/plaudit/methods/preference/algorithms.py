@@ -513,9 +513,9 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> AnyPref
         for name, setting in settings.items()
         if name not in described.parameters and is_set(setting)
     }
-    own = {name: setting for name, setting in settings.items() if name in described.parameters}
+    arguments = {name: setting for name, setting in settings.items() if name in described.parameters}
     _refuse(described.name, [name for name in cells if name not in CELLS])
-    record: AnyPreferenceAlgorithm = described.function(**own)
+    record: AnyPreferenceAlgorithm = described.function(**arguments)
     if not isinstance(record, row.PreferenceAlgorithm | row.UnpairedAlgorithm):
         raise UserError(
             f"{described.name} gives a {type(record).__name__}, and a PreferenceAlgorithm is wanted "
@@ -565,8 +565,8 @@ def _is_mixable(described: Algorithm) -> bool:
         return False
     record = described.function()
     # These three always differ; of the cells only the loss may.
-    own = {"name": record.name, "formula": record.formula, "settings": record.settings}
-    return record == replace(dpo(record.beta), loss=record.loss, **own)
+    description = {"name": record.name, "formula": record.formula, "settings": record.settings}
+    return record == replace(dpo(record.beta), loss=record.loss, **description)
 
 
 def _is_positive(text: str) -> bool:

@@ -135,12 +135,12 @@ def describe_cells(record: AnyPreferenceAlgorithm) -> str:
 
 def _log_prob_cell(record: AnyPreferenceAlgorithm, name: str, ld_alpha: float | None) -> LogpReduction:
     """Sum, mean or the sum in which later tokens count less; a share of a mean is refused."""
-    own = record.log_prob
-    shares = isinstance(own, partial) or ld_alpha is not None
-    if shares and (name == "mean" or (name == "auto" and own is losses.mean_logps)):
+    default = record.log_prob
+    shares = isinstance(default, partial) or ld_alpha is not None
+    if shares and (name == "mean" or (name == "auto" and default is losses.mean_logps)):
         raise UserError(f"ld_alpha is a share of a sum, and {record.name} is told to read means")
     if ld_alpha is not None:
         return partial(losses.length_desensitised_logps, share=ld_alpha)
     if name == "auto" or shares:
-        return own
+        return default
     return losses.mean_logps if name == "mean" else losses.sum_logps

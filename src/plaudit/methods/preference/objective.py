@@ -486,8 +486,8 @@ class PreferenceBatcher:
         """Every pair of the batch is seen once; then each micro-batch gets its own matched partners."""
         # Every rank holds all rows of the batch, so it knows the sizes without asking.
         sizes = [
-            [sum(len(row_pairs(row, ties=self.ties)) for row in microbatch) for microbatch in own]
-            for own in rows_by_rank
+            [sum(len(row_pairs(row, ties=self.ties)) for row in microbatch) for microbatch in microbatches]
+            for microbatches in rows_by_rank
         ]
         local_4B = torch.cat(
             [self._pair_log_ratios(row, microbatch) for microbatch in rows_by_rank[self.ranks.rank]], -1
@@ -499,8 +499,8 @@ class PreferenceBatcher:
         rows = self.ranks.all_gather(padded_4B.flatten().tolist())
         whole_4B = torch.cat(
             [
-                padded_4B.new_tensor(row).view(4, -1)[:, : sum(own)]
-                for row, own in zip(rows, sizes, strict=True)
+                padded_4B.new_tensor(row).view(4, -1)[:, : sum(of_rank)]
+                for row, of_rank in zip(rows, sizes, strict=True)
             ],
             -1,
         )

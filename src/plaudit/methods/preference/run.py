@@ -273,7 +273,7 @@ def resolve_variant(algorithm: AnyPreferenceAlgorithm, config: PreferenceConfig)
 
 def _run_part(algorithm: AnyPreferenceAlgorithm, config: PreferenceConfig) -> Summary | None:
     other = config.reference.model
-    own = Path(getattr(config, "algorithm", "").rpartition(":")[0])
-    inputs = (*(() if other is None else (other,)), *((own,) if own.suffix == ".py" else ()))
+    user_file = Path(getattr(config, "algorithm", "").rpartition(":")[0])
+    inputs = (*(() if other is None else (other,)), *((user_file,) if user_file.suffix == ".py" else ()))
     with open_run(config, algorithm.name, inputs) as run:
         return run.check_and_train(lambda: prepare_preference(algorithm, config, run))

@@ -262,8 +262,14 @@ class GroupMicrobatch:
         del budget
         dealt = [self.episodes[rank::ranks] for rank in range(ranks)]
         return tuple(
-            (replace(self, episodes=own or self.episodes[:1], is_counted=self.is_counted and bool(own)),)
-            for own in dealt
+            (
+                replace(
+                    self,
+                    episodes=episodes or self.episodes[:1],
+                    is_counted=self.is_counted and bool(episodes),
+                ),
+            )
+            for episodes in dealt
         )
 
 

@@ -98,8 +98,8 @@ def _language_text(settings: RewardSettings) -> str:
 
 
 def _metric_names(name: str, kind: str, settings: RewardSettings) -> tuple[str, ...]:
-    own = ("mae",) if name == "regression" else _METRICS_BY_KIND[kind]
-    return ("loss", *own, *(("nll",) if settings.nll_coef else ()), "reward_mean")
+    metrics = ("mae",) if name == "regression" else _METRICS_BY_KIND[kind]
+    return ("loss", *metrics, *(("nll",) if settings.nll_coef else ()), "reward_mean")
 
 
 def formula_of(name: str, settings: RewardSettings) -> str:

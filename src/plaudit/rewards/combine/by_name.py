@@ -134,15 +134,15 @@ def _read(path: Path, kind: str) -> list[Mapping[str, object]]:
     return [_member(path, number, row, ("reward", *_KEYS[kind])) for number, row in enumerate(rows, 1)]
 
 
-def _member(path: Path, number: int, row: object, known: Sequence[str]) -> Mapping[str, object]:
+def _member(path: Path, number: int, row: object, names: Sequence[str]) -> Mapping[str, object]:
     if isinstance(row, str):
         return {"reward": row}
     if not isinstance(row, dict) or not isinstance(row.get("reward"), str):
         raise UserError(f"{path}, member {number}: expected a reward's word, found {row!r:.60}")
     for name in row:
-        if name not in known:
+        if name not in names:
             raise UserError(
-                f"{path}, member {number}: nothing is called {name!r}{did_you_mean(str(name), known)}"
+                f"{path}, member {number}: nothing is called {name!r}{did_you_mean(str(name), names)}"
             )
     return row
 
