@@ -18,8 +18,25 @@ from plaudit.files import atomic
 from plaudit.runs.report.charts.axes import SERIES_CLASSES, Span
 from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
 from plaudit.runs.report.charts.lines import BandChart, BandLine, Curve, band_chart, thin_points
-from plaudit.runs.report.figures import NO_VALUE, Cell, Table, estimate_cell, estimate_span, value_cell
 from plaudit.runs.report.page import render
+from plaudit.runs.report.parts import (
+    NO_VALUE,
+    Box,
+    Cell,
+    Charts,
+    Folded,
+    Heading,
+    Note,
+    Notes,
+    Page,
+    Part,
+    Section,
+    Table,
+    Text,
+    estimate_cell,
+    estimate_span,
+    value_cell,
+)
 from plaudit.runs.report.pipeline.data import (
     PipelineData,
     StageData,
@@ -30,7 +47,8 @@ from plaudit.runs.report.pipeline.data import (
 from plaudit.runs.report.pipeline.findings import best_policy_summary, contest_against_reference
 from plaudit.runs.report.pipeline.sections import split_curves
 from plaudit.runs.report.run.data import MetricColumn, RunData, read_run_data
-from plaudit.runs.report.words import counted, percent, short_name, shortened
+from plaudit.runs.report.sentences import say
+from plaudit.runs.report.words import number_text, percent, short_name, shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +66,7 @@ class ComparedRun:
         if self.pipeline.evaluation is not None:
             return best_policy_summary(self.pipeline.evaluation)
         ended = sum(stage.state == "done" for stage in self.pipeline.stages)
-        stages = counted(len(self.pipeline.stages), "stage")
-        return f"{ended} of {stages} have ended; no policies were compared."
+        return say("compare.ended", ended=ended, stages=len(self.pipeline.stages))
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
@@ -124,6 +141,7 @@ def _flatten(setting: Any, name: str) -> Iterator[tuple[str, str]]:
 _MAX_SETTINGS = 80
 _MAX_VALUE_LENGTH = 80
 _MAX_POINTS = 120
+_WIN_RATE_TITLE = "Win rate"
 FigureOf = Callable[[PipelineData, PolicyFigures], Estimate | None]
 """One figure of a policy in the evaluation of a run."""
 
@@ -136,11 +154,10 @@ def win_rate(pipeline: PipelineData, policy: PolicyFigures) -> Estimate | None:
 
 _COMPARED_FIGURES: tuple[tuple[str, str, FigureOf], ...] = (
     ("True worth", "mean of answers", lambda _, policy: policy.gold),
-    ("Win rate", "raw, against the reference", win_rate),
+    (_WIN_RATE_TITLE, "raw, against the reference", win_rate),
     ("KL", "nats an answer from the reference", lambda _, policy: policy.kl),
     ("Length", "tokens of an answer", lambda _, policy: policy.length),
 )
-_WIN_RATE_TITLE = "Win rate"
 
 
 def write_comparison(folders: Sequence[Path], path: Path) -> Path:
@@ -151,42 +168,24 @@ def write_comparison(folders: Sequence[Path], path: Path) -> Path:
     return path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedStage:
-    """How the stages of one name learnt in each run."""
-
-    name: str
-    charts: list[Markup]
-    more: list[Markup]
-    last_values: Table
-
-
 def comparison_page(runs: Sequence[ComparedRun]) -> str:
-    evaluated = [run for run in runs if run.pipeline.evaluation is not None]
-    policies = list(dict.fromkeys(policy.name for run in evaluated for policy in _run_policies(run)))
-    stage_names = dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages)
-    return render(
-        "compare",
-        runs=runs,
-        settings=_settings_table(runs),
-        figure_charts=[
-            chart
-            for figure in _COMPARED_FIGURES
-            for group in _chart_groups(evaluated)
-            for chart in _figure_chart(group, policies, *figure)
-        ],
-        figure_tables=[
-            _figure_table(evaluated, policies, title, figure_of)
-            for title, _, figure_of in (_COMPARED_FIGURES if policies else ())
-        ],
-        stages=[_compared_stage(runs, name) for name in stage_names],
-    )
+    outcomes = Notes([Note(f": {run.outcome}", about=short_name(run.name)) for run in runs])
+    names = dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages)
+    columns = {name: {run.name: _stage_columns(run, name) for run in runs} for name in names}
+    sections = [
+        Section("What differs in their settings", "settings", [_settings_part(runs)]),
+        *_figures_section([run for run in runs if run.pipeline.evaluation is not None]),
+        *_learning_section(columns),
+        _places_section(runs, columns),
+    ]
+    heading = say("compare.heading", runs=len(runs))
+    return render(Page(title=f"{len(runs)} runs", heading=heading, head=[outcomes], sections=sections))
 
 
-def _settings_table(runs: Sequence[ComparedRun]) -> Table | None:
+def _settings_part(runs: Sequence[ComparedRun]) -> Part:
     settings = differing_settings(runs)
     if not settings:
-        return None
+        return Text(say("compare.same"))
     rows = [
         (
             shortened(name, _MAX_VALUE_LENGTH),
@@ -195,20 +194,35 @@ def _settings_table(runs: Sequence[ComparedRun]) -> Table | None:
         for name, values in [*settings.items()][:_MAX_SETTINGS]
     ]
     rest = len(settings) - len(rows)
-    caption = f"{counted(len(settings), 'setting')}{f', of which {rest} are left out' if rest else ''}"
-    return Table(caption=caption, columns=_run_names(runs), rows=rows)
+    caption = say(f"compare.settings{'_left_out' if rest else ''}", settings=len(settings), rest=rest)
+    return Box("runs", [Table(caption=caption, columns=_run_names(runs), rows=rows)])
 
 
 def _run_names(runs: Sequence[ComparedRun]) -> list[str]:
     return [short_name(run.name) for run in runs]
 
 
+def _figures_section(runs: Sequence[ComparedRun]) -> Iterator[Section]:
+    """What came of the runs that compared policies."""
+    policies = list(dict.fromkeys(policy.name for run in runs for policy in _run_policies(run)))
+    if policies:
+        # As few runs in a chart as can be told apart.
+        groups = [runs[at : at + len(SERIES_CLASSES)] for at in range(0, len(runs), len(SERIES_CLASSES))]
+        charts = [
+            chart
+            for figure in _COMPARED_FIGURES
+            for group in groups
+            for chart in _figure_chart(group, policies, *figure)
+        ]
+        tables = [
+            _figure_table(runs, policies, title, figure_of) for title, _, figure_of in _COMPARED_FIGURES
+        ]
+        parts = [Charts(charts, say("compare.figures")), Folded(say("tables"), tables)]
+        yield Section("What came of them", "figures", parts)
+
+
 def _figure_chart(
-    runs: Sequence[ComparedRun],
-    policies: Sequence[str],
-    title: str,
-    unit: str,
-    figure_of: FigureOf,
+    runs: Sequence[ComparedRun], policies: Sequence[str], title: str, unit: str, figure_of: FigureOf
 ) -> Iterator[Markup]:
     rows = [
         IntervalRow(
@@ -226,42 +240,52 @@ def _figure_chart(
 def _figure_table(
     runs: Sequence[ComparedRun], policies: Sequence[str], title: str, figure_of: FigureOf
 ) -> Table:
-    write = {"write": percent} if title == _WIN_RATE_TITLE else {}
+    write = percent if title == _WIN_RATE_TITLE else number_text
     rows = [
-        (
-            short_name(policy),
-            [estimate_cell(_policy_figure(run, policy, figure_of), **write) for run in runs],
-        )
+        (short_name(policy), [estimate_cell(_policy_figure(run, policy, figure_of), write) for run in runs])
         for policy in policies
     ]
     return Table(caption=title, columns=_run_names(runs), rows=rows)
 
 
-def _compared_stage(runs: Sequence[ComparedRun], name: str) -> ComparedStage:
-    columns_by_run = {run.name: _stage_columns(run, name) for run in runs}
-    metrics = {metric for columns in columns_by_run.values() for metric in columns}
-    first, rest = split_curves(metrics)
-    rows = [
-        (
-            metric,
-            [
-                value_cell(columns[metric].last if metric in columns else None)
-                for columns in columns_by_run.values()
-            ],
-        )
-        for metric in sorted(metrics)
-        if not metric.startswith("timing/")
-    ]
-    caption = f"{short_name(name)}: the last of each figure"
-    return ComparedStage(
-        name=short_name(name),
-        charts=[chart for curve in first for chart in _curve_chart(curve, columns_by_run)],
-        more=[chart for curve in rest for chart in _curve_chart(curve, columns_by_run)],
-        last_values=Table(caption=caption, columns=_run_names(runs), rows=rows),
+_ColumnsOfRuns = Mapping[str, Mapping[str, MetricColumn]]
+"""The figures of one stage by the names of the runs."""
+
+
+def _learning_section(stages: Mapping[str, _ColumnsOfRuns]) -> Iterator[Section]:
+    """How the stages of one name learnt in each run."""
+    parts: list[Part] = []
+    for name, columns in stages.items():
+        curves = split_curves({metric for of_run in columns.values() for metric in of_run})
+        first, rest = ([chart for curve in some for chart in _curve_chart(curve, columns)] for some in curves)
+        more = Folded(say("more_curves", stage=name), [Charts(rest)])
+        parts += [Heading(short_name(name)), Charts(first), Box("rarely", [more])]
+    if parts:
+        yield Section("How they learnt", "learning", parts)
+
+
+def _places_section(runs: Sequence[ComparedRun], stages: Mapping[str, _ColumnsOfRuns]) -> Section:
+    places = Notes([Note(f" {run.pipeline.path}", about=short_name(run.name)) for run in runs])
+    tables = [_last_values(runs, name, columns) for name, columns in stages.items()]
+    return Section(
+        "Where they lie", "places", [places, *([Folded("Last figures", tables)] if tables else [])]
     )
 
 
-def _curve_chart(curve: Curve, columns: dict[str, dict[str, MetricColumn]]) -> Iterator[Markup]:
+def _last_values(runs: Sequence[ComparedRun], name: str, columns: _ColumnsOfRuns) -> Table:
+    metrics = sorted({metric for of_run in columns.values() for metric in of_run})
+    rows = [
+        (
+            metric,
+            [value_cell(of_run[metric].last if metric in of_run else None) for of_run in columns.values()],
+        )
+        for metric in metrics
+        if not metric.startswith("timing/")
+    ]
+    return Table(caption=say("compare.last_values", stage=name), columns=_run_names(runs), rows=rows)
+
+
+def _curve_chart(curve: Curve, columns: _ColumnsOfRuns) -> Iterator[Markup]:
     """One figure of all runs that have it: on held-out rows, where there are any."""
     names = [curve.held_out_metric, curve.train_metric]
     metric = next(
@@ -273,13 +297,10 @@ def _curve_chart(curve: Curve, columns: dict[str, dict[str, MetricColumn]]) -> I
         if metric in run_columns
         for line in _run_line(run, run_columns[metric], curve)
     ]
+    where = "held out" if metric == curve.held_out_metric or metric.startswith("held_out/") else "training"
     for start in range(0, len(lines), len(SERIES_CLASSES)):
-        where = (
-            "held out" if metric == curve.held_out_metric or metric.startswith("held_out/") else "training"
-        )
-        yield band_chart(
-            curve.title, f"{curve.unit}, {where}", BandChart(lines=lines[start : start + len(SERIES_CLASSES)])
-        )
+        group = BandChart(lines=lines[start : start + len(SERIES_CLASSES)])
+        yield band_chart(curve.title, f"{curve.unit}, {where}", group)
 
 
 def _run_line(run: str, column: MetricColumn, curve: Curve) -> Iterator[BandLine]:
@@ -308,9 +329,3 @@ def _policy_figure(run: ComparedRun, policy: str, figure_of: FigureOf) -> Estima
         (figure_of(run.pipeline, candidate) for candidate in _run_policies(run) if candidate.name == policy),
         None,
     )
-
-
-def _chart_groups(runs: Sequence[ComparedRun]) -> Iterator[Sequence[ComparedRun]]:
-    """As few runs in a chart as can be told apart."""
-    for at in range(0, len(runs), len(SERIES_CLASSES)):
-        yield runs[at : at + len(SERIES_CLASSES)]

@@ -65,6 +65,10 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
 
+NO_AXIS = Axis(low=0, high=1, ticks=())
+"""The upright axis of a drawing of rows, which has none."""
+
+
 def value_axis(values: Sequence[Number], *, from_zero: bool = False, may_be_log: bool = False) -> Axis:
     """The axis of these finite values, of which there is at least one.
 
@@ -247,11 +251,29 @@ def svg_drawing(title: str, description: str, height: Number, *parts: Markup) ->
     return element("svg", {"viewBox": box, "role": "img"}, *title_and_description, *parts)
 
 
-def chart_figure(title: str, unit: str, svg: Markup, *legend: Markup) -> Markup:
-    """A figure: heading, drawing, and what its lines and colours mean."""
+def chart_figure(title: str, unit: str, svg: Markup, *keys: Markup, note: str = "") -> Markup:
+    """A figure: heading, drawing, what its lines and colours mean, and a note under them."""
     quiet = element("span", {"class": "unit"}, unit)
     heading = element("h3", {}, title, " ", quiet) if unit else element("h3", {}, title)
-    return element("figure", {"class": "chart"}, heading, svg, element("figcaption", {}, *legend))
+    notes = [element("span", {"class": "key"}, note)] if note else []
+    return element("figure", {"class": "chart"}, heading, svg, element("figcaption", {}, *keys, *notes))
+
+
+def sign_key(shape: Markup, *label: str, kind: str = "key") -> Markup:
+    """A line of the legend: a mark as it is drawn, and what it stands for."""
+    sign = element("svg", {"class": "sign", "viewBox": "-6 -6 12 12", "aria-hidden": "true"}, shape)
+    return element("span", {"class": kind}, sign, *label)
+
+
+def swatch_key(kind: str, *label: str) -> Markup:
+    """A line of the legend: a piece of a line of this kind, and what it stands for."""
+    return element("span", {"class": "key"}, element("span", {"class": f"swatch {kind}"}), *label)
+
+
+def bar(kind: str, place: tuple[Number, Number, Number, Number], tip: str) -> Markup:
+    """A bar with its values as a tooltip; its place is left, top, width and height."""
+    attributes = dict(zip(("x", "y", "width", "height"), (f"{number:.1f}" for number in place), strict=True))
+    return element("rect", {"class": f"bar {kind}", **attributes}, element("title", {}, tip))
 
 
 SERIES_CLASSES = ("first", "second", "third", "fourth")
@@ -312,11 +334,18 @@ def point_mark(kind: str, across: Number, down: Number, tip: str) -> Markup:
     return element("path", place, element("title", {}, tip))
 
 
-def legend_item(kind: str, *label: str) -> Markup:
-    """A line of the legend: the mark, and what it stands for."""
-    shape = element("path", {"class": f"mark {kind}", "d": _SHAPES[kind]})
-    sign = element("svg", {"class": "sign", "viewBox": "-6 -6 12 12", "aria-hidden": "true"}, shape)
-    return element("span", {"class": "key"}, sign, *label)
+def series_key(kind: str, *label: str) -> Markup:
+    """A line of the legend: the mark of a series, and what it stands for."""
+    return sign_key(element("path", {"class": f"mark {kind}", "d": _SHAPES[kind]}), *label)
+
+
+def point_with_interval(kind: str, plot: Plot, at: Number, span: Span, tip: str) -> Iterator[Markup]:
+    """A mark over a place of the lower axis, on its upright interval where that is known."""
+    across = plot.x_position(at)
+    if span.low is not None and span.high is not None:
+        ends = f"M{across} {plot.y_position(span.low)}V{plot.y_position(span.high)}"
+        yield element("path", {"class": f"reach {kind}", "d": ends})
+    yield point_mark(kind, across, plot.y_position(span.value), tip)
 
 
 def interval_line(kind: str, plot: Plot, down: Number, span: Span) -> Iterator[Markup]:

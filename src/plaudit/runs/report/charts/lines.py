@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from itertools import pairwise
 
+import yaml
 from markupsafe import Markup
 
 from plaudit.runs.report.charts.axes import (
@@ -22,11 +25,12 @@ from plaudit.runs.report.charts.axes import (
     chart_figure,
     draw_axes,
     element,
-    legend_item,
     point_mark,
     round_ticks,
+    series_key,
     svg_drawing,
     svg_text,
+    swatch_key,
     value_axis,
 )
 from plaudit.runs.report.run.data import MetricColumn, MetricHistory
@@ -109,7 +113,7 @@ def band_chart(title: str, unit: str, spec: BandChart, *, note: str = "") -> Mar
         *comparison_parts,
         *line_parts,
     )
-    return chart_figure(title, unit, svg, *_band_legend(spec, note))
+    return chart_figure(title, unit, svg, *_band_keys(spec), note=note)
 
 
 def _band_line(kind: str, line: BandLine, plot: Plot) -> Iterator[Markup]:
@@ -183,15 +187,11 @@ def _reference_line(spec: BandChart, plot: Plot) -> Iterator[Markup]:
     )
 
 
-def _band_legend(spec: BandChart, note: str) -> Iterator[Markup]:
+def _band_keys(spec: BandChart) -> Iterator[Markup]:
     for kind, line in zip(SERIES_CLASSES, spec.lines, strict=False):
-        yield legend_item(kind, element("b", {}, line.label), f" {_first_to_last(line)}")
-    if spec.comparison_line is not None:
-        name = element("b", {}, spec.comparison_line.label)
-        sign = element("span", {"class": "swatch ideal"})
-        yield element("span", {"class": "key"}, sign, name, f" {_first_to_last(spec.comparison_line)}")
-    if note:
-        yield element("span", {"class": "key"}, note)
+        yield series_key(kind, element("b", {}, line.label), f" {_first_to_last(line)}")
+    if (line := spec.comparison_line) is not None:
+        yield swatch_key("ideal", element("b", {}, line.label), f" {_first_to_last(line)}")
 
 
 def _line_description(line: BandLine, spec: BandChart) -> str:
@@ -294,54 +294,11 @@ class Curve:
     """What the values are multiplied by: 100 for per cent."""
 
 
-CURVES = (
-    Curve(
-        title="Reward", unit="mean score of answers", train_metric="reward", held_out_metric="held_out/reward"
-    ),
-    Curve(title="Judge", unit="mean score of held-out answers", train_metric="held_out/judge"),
-    Curve(title="Loss", unit="nats", train_metric="loss", held_out_metric="held_out/loss", may_be_log=True),
-    Curve(
-        title="Accuracy",
-        unit="% of pairs, thumbs or steps",
-        train_metric="accuracy",
-        held_out_metric="held_out/accuracy",
-        scale=100.0,
-    ),
-    Curve(
-        title="Margin",
-        unit="reward of the better answer less the other's",
-        train_metric="margin",
-        held_out_metric="held_out/margin",
-    ),
-    Curve(
-        title="Log-prob of the preferred",
-        unit="nats",
-        train_metric="logp_chosen",
-        held_out_metric="held_out/logp_chosen",
-    ),
-    Curve(
-        title="KL to the reference",
-        unit="nats an answer",
-        train_metric="kl",
-        held_out_metric="held_out/kl",
-        from_zero=True,
-    ),
-    Curve(title="Entropy", unit="nats a token", train_metric="entropy", held_out_metric="held_out/entropy"),
-    Curve(title="Length", unit="tokens", train_metric="length_mean", held_out_metric="held_out/length_mean"),
-    Curve(title="Explained variance", unit="of the critic", train_metric="explained_variance"),
-    Curve(title="Error", unit="points", train_metric="mae", held_out_metric="held_out/mae", from_zero=True),
-    Curve(
-        title="Token accuracy",
-        unit="% of trained tokens",
-        train_metric="token_accuracy",
-        held_out_metric="held_out/token_accuracy",
-        scale=100.0,
-    ),
-    Curve(title="Gradient norm", unit="before clipping", train_metric="grad_norm", may_be_log=True),
-    Curve(title="Learning rate", unit="per step", train_metric="learning_rate", from_zero=True),
-    Curve(title="Speed", unit="tokens per second", train_metric="timing/tokens_per_second", from_zero=True),
-)
-"""The figures of the page, in its order."""
+@cache
+def all_curves() -> Sequence[Curve]:
+    """The figures of the page, in its order, as curves.yaml has them."""
+    text = resources.files("plaudit.runs.report").joinpath("curves.yaml").read_text("utf-8")
+    return [Curve(title=title, **fields) for title, fields in yaml.safe_load(text).items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,10 +324,12 @@ class CurveLine:
         return f"{number_text(before)} at step {first:,}, {number_text(after)} at step {last:,}"
 
 
-def curve_figures(history: MetricHistory, curves: Sequence[Curve] = CURVES) -> Markup:
+def curve_figures(history: MetricHistory, curves: Sequence[Curve] | None = None) -> Markup:
     """Every figure of these that the run has points for."""
     return Markup().join(
-        _curve_figure(curve, lines) for curve in curves if (lines := _curve_lines(curve, history.columns))
+        _curve_figure(curve, lines)
+        for curve in curves or all_curves()
+        if (lines := _curve_lines(curve, history.columns))
     )
 
 
@@ -414,8 +373,7 @@ def _curve_figure(curve: Curve, lines: list[CurveLine]) -> Markup:
 def _line_key(line: CurveLine) -> Markup:
     if not line.label:
         return element("span", {"class": "key"}, line.first_and_last)
-    swatch = element("span", {"class": f"swatch {line.kind}"})
-    return element("span", {"class": "key"}, swatch, element("b", {}, line.label), line.first_and_last)
+    return swatch_key(line.kind, element("b", {}, line.label), line.first_and_last)
 
 
 def _curve_svg(curve: Curve, lines: list[CurveLine], plot: Plot) -> Markup:

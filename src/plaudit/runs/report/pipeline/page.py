@@ -7,7 +7,7 @@ commands that make all of it again. The short form is summary.json and the table
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,59 +16,50 @@ import yaml
 from markupsafe import Markup
 
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures
+from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.files import atomic
-from plaudit.runs.pipeline.kinds import ReportWarning, page_sections
-from plaudit.runs.report.charts.flow import FlowBox, flow_chart
-from plaudit.runs.report.figures import NO_VALUE, Cell, Table, estimate_cell
+from plaudit.runs.pipeline.kinds import ReportWarning, StageFindings, page_sections
 from plaudit.runs.report.page import render
-from plaudit.runs.report.pipeline.answers import (
-    FOLDED_LENGTH,
-    MAX_TEXT_LENGTH,
-    drawn_questions,
-    reference_name,
-    sampled_answers,
-)
+from plaudit.runs.report.parts import Charts, Folded, Heading, Note, Notes, Page, Part, Section, State, Text
+from plaudit.runs.report.pipeline.answers import questions_section, samples_section
 from plaudit.runs.report.pipeline.data import (
-    CONFIG_FILE,
     PipelineData,
     StageData,
     is_evaluation,
     is_pipeline,
     read_pipeline_folder,
 )
-from plaudit.runs.report.pipeline.findings import (
-    MAX_NOTE_LENGTH,
-    NO_RANKING,
-    caution_sentences,
-    contest_against_reference,
-    ranking_sentences,
-    report_warnings,
-)
+from plaudit.runs.report.pipeline.findings import caution_sentences, ranking_sentences, report_warnings
 from plaudit.runs.report.pipeline.glance import (
     evaluation_outcome,
     opening_note,
     opening_picture,
     opening_sentence,
 )
-from plaudit.runs.report.pipeline.labels import labels_sentence, labels_table, revisions_tables
+from plaudit.runs.report.pipeline.labels import labels_section
 from plaudit.runs.report.pipeline.sections import (
-    categories_table,
-    confidence_table,
-    contests_table,
-    diversity_table,
-    judges_table,
-    kl_charts,
-    lead_chart,
-    length_chart,
-    reward_models_parts,
-    training_curves,
-    win_rate_charts,
+    categories_section,
+    confidence_section,
+    distance_section,
+    habits_section,
+    results_section,
+    reward_sections,
+    training_section,
+    wins_section,
 )
-from plaudit.runs.report.reward_models.summary import accuracy_sentence, reported_models
+from plaudit.runs.report.pipeline.stages import (
+    checks_section,
+    origins_section,
+    progress_text,
+    reproduce_section,
+    stage_notes,
+    stages_section,
+    unfinished_stages,
+)
 from plaudit.runs.report.run.data import read_run_data
-from plaudit.runs.report.run.page import report_html as page_of_training, version_text
-from plaudit.runs.report.words import counted, duration, percent, short_name, shortened, time_text
+from plaudit.runs.report.run.page import report_html as page_of_training
+from plaudit.runs.report.sentences import say
+from plaudit.runs.report.words import counted, short_name, shortened
 
 if TYPE_CHECKING:
     from rich.table import Table as ConsoleTable
@@ -79,39 +70,19 @@ if TYPE_CHECKING:
 
 _MAX_NOTES = 40
 _FIRST_WARNINGS = 3
-_MAX_SENTENCE_LENGTH = 280
-_MAX_PATH_LENGTH = 160
-_MAX_OUTPUTS = 6
-_RESULT_SUFFIXES = (".safetensors", "rows.jsonl", "policies.json", "scores.jsonl", "combined.json")
-"""Endings of the files that a stage is there for."""
-_STATE_WORDS = {"done": "", "begun": "begun", "people": "waits for people", "waiting": "to do"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageOrigin:
-    """One thing that a stage was made from or by, or that it made."""
+class FirstLook:
+    """The part of the page that is read first: the outcome, its picture, and what may overturn it."""
 
-    name: str
-    text: str = ""
-    """What it is called; empty where only its hash is known."""
-    link: str = ""
-    """The part of the page that says where it comes from itself."""
-    digest: str = ""
-    """The sha256 of its content."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedStage:
-    """A stage in short."""
-
-    anchor: str
-    number: int
-    """Its place, from 1."""
-    name: str
-    caption: str
-    """Its kind, where its name does not say it, and its time."""
-    summary: str
-    origins: tuple[StageOrigin, ...]
+    finding: Sequence[str]
+    """The outcome in a sentence, then who leads, then what may overturn it."""
+    picture: Markup | None
+    note: str
+    warnings: Sequence[ReportWarning]
+    """The gravest."""
+    warnings_in_all: int
 
 
 def write_report(folder: Path, out: Path | None = None, *, pipeline: PipelineData | None = None) -> Path:
@@ -131,292 +102,119 @@ def write_folder_report(folder: Path, out: Path | None = None) -> Path:
 
 def pipeline_page(pipeline: PipelineData) -> str:
     evaluation, warnings = pipeline.evaluation, report_warnings(pipeline)
+    picture = opening_picture(evaluation) if evaluation else None
     return render(
-        "pipeline",
-        pipeline=pipeline,
-        progress=progress_text(pipeline),
-        finding=_finding(pipeline, warnings),
-        note=opening_note(pipeline),
-        first_warnings=sorted(warnings, key=lambda warning: not warning.grave)[:_FIRST_WARNINGS],
-        unfinished=_unfinished_stages(pipeline),
-        flow=stages_chart(pipeline),
-        stages=reported_stages(pipeline),
-        training=[training_curves(stage, run) for stage, run in pipeline.training_stages],
-        warnings=warnings,
-        notes=[*_stage_notes(pipeline, {warning.finding for warning in warnings})],
-        max_notes=_MAX_NOTES,
-        commands=[*_commands(pipeline)],
-        max_note_length=MAX_NOTE_LENGTH,
-        max_text_length=MAX_TEXT_LENGTH,
-        folded_length=FOLDED_LENGTH,
-        judges=judges_table(pipeline),
-        sections=[*_wing_sections(pipeline)],
-        labels=labels_table(pipeline),
-        labels_sentence=labels_sentence(pipeline),
-        revisions=revisions_tables(pipeline),
-        **_evaluation_parts(evaluation),
-        **reward_models_parts(pipeline),
-        **_check_parts(pipeline),
+        Page(
+            title=pipeline.name,
+            heading=shortened(pipeline.name, 120),
+            head=[*_head(pipeline, picture, warnings)],
+            first=[*_questions_section(evaluation)] if evaluation else [],
+            sections=[*_sections(pipeline, picture, warnings)],
+            contents=True,
+        )
     )
 
 
-def _wing_sections(pipeline: PipelineData) -> Iterator[dict[str, object]]:
+def _head(
+    pipeline: PipelineData, picture: Markup | None, warnings: Sequence[ReportWarning]
+) -> Iterator[Part]:
+    links = [("#warnings", counted(len(warnings), "warning"))] if warnings else []
+    word = "Finished" if pipeline.finished else "Not finished"
+    yield State(word, pipeline.finished, f" · {progress_text(pipeline)}", links=links)
+    yield FirstLook(
+        finding=_finding(pipeline, warnings),
+        picture=picture,
+        note=opening_note(pipeline),
+        warnings=sorted(warnings, key=lambda warning: not warning.grave)[:_FIRST_WARNINGS],
+        warnings_in_all=len(warnings),
+    )
+    if not pipeline.finished:
+        yield Text(say("pipeline.unfinished", stages=unfinished_stages(pipeline)))
+
+
+def _finding(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> Sequence[str]:
+    if pipeline.evaluation is not None:
+        first = opening_sentence(pipeline) or say("finding.no_ranking")
+        return (first, *ranking_sentences(pipeline.evaluation), *caution_sentences(warnings))
+    findings = [found for stage in pipeline.stages for found in stage.findings.values()]
+    if findings:
+        return findings[-1].sentences
+    ended = sum(stage.state == "done" for stage in pipeline.stages)
+    return (say("pipeline.no_evaluation", ended=ended, stages=len(pipeline.stages)),)
+
+
+def _questions_section(evaluation: PolicyEvaluation) -> Iterator[Section]:
+    outcome = evaluation_outcome(evaluation)
+    if outcome.before:
+        yield from questions_section(evaluation, before=outcome.before.name, after=outcome.after.name)
+
+
+def _sections(
+    pipeline: PipelineData, picture: Markup | None, warnings: Sequence[ReportWarning]
+) -> Iterator[Section]:
+    evaluation, from_wings = pipeline.evaluation, [*_wing_sections(pipeline)]
+    if evaluation or not from_wings:
+        # Of two policies the first picture has everything already.
+        others = evaluation is not None and (len(evaluation.policies) > 2 or picture is None)
+        yield results_section(pipeline, with_chart=others)
+    yield _warnings_section(pipeline, warnings)
+    yield from wins_section(pipeline)
+    yield from from_wings
+    yield from labels_section(pipeline)
+    if evaluation:
+        yield from categories_section(evaluation)
+        yield from samples_section(evaluation)
+    yield from training_section(pipeline)
+    if evaluation:
+        yield from distance_section(evaluation)
+    yield from reward_sections(pipeline)
+    if evaluation:
+        yield habits_section(evaluation)
+        yield from confidence_section(evaluation)
+    yield checks_section(pipeline)
+    yield stages_section(pipeline, progress_text(pipeline))
+    yield origins_section(pipeline)
+    yield reproduce_section(pipeline)
+
+
+def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> Section:
+    doubts = [
+        Note(f": {warning.finding}. ", about=warning.about, quiet=warning.reason) for warning in warnings
+    ]
+    parts: list[Part] = [Notes(doubts) if doubts else Text(say("pipeline.no_doubt"))]
+    notes = [*stage_notes(pipeline, {warning.finding for warning in warnings})]
+    if notes:
+        rest = len(notes) - _MAX_NOTES
+        more = [Note(say("pipeline.more_notes", count=rest))] if rest > 0 else []
+        summary = say("pipeline.notes", count=len(notes))
+        parts.append(Folded(summary, [Notes([*notes[:_MAX_NOTES], *more])]))
+    return Section("What to doubt", "warnings", parts, counted(len(warnings), "warning"))
+
+
+def _wing_sections(pipeline: PipelineData) -> Iterator[Section]:
     """The sections that wings bring, where some stage has something to show in them."""
     for name, section in page_sections().items():
         stages = [stage for stage in pipeline.stages if name in stage.findings]
         if stages:
-            yield {"name": name, "title": section.title, "note": section.note, "stages": stages}
+            parts = [part for stage in stages for part in _findings_parts(stage, stage.findings[name])]
+            note = Text(section.note, "quiet")
+            yield Section(section.title, name, [note, *parts], is_open=pipeline.evaluation is None)
 
 
-def _evaluation_parts(evaluation: PolicyEvaluation | None) -> dict[str, object]:
-    """What the page shows of an evaluation of policies; each part is empty where there is nothing to show."""
-    if evaluation is None:
-        names = ("lead", "questions", "everybody", "headline", "wins", "categories", "distance")
-        return dict.fromkeys((*names, "confidence", "samples"), ())
-    confidence, confidence_charts = confidence_table(evaluation)
-    outcome, picture = evaluation_outcome(evaluation), opening_picture(evaluation)
-    before = outcome.before
-    questions = before and drawn_questions(evaluation, before=before.name, after=outcome.after.name)
-    # Of two policies the first picture has everything already.
-    others = len(evaluation.policies) > 2 or picture is None
-    return {
-        "lead": picture or "",
-        "questions": questions,
-        "everybody": (others and lead_chart(evaluation)) or "",
-        "headline": _headline_table(evaluation),
-        "measured": " ".join(_measurement_note(evaluation)),
-        "wins": win_rate_charts(evaluation),
-        "contests": contests_table(evaluation),
-        "categories": categories_table(evaluation),
-        "distance": kl_charts(evaluation),
-        "lengths": length_chart(evaluation),
-        "diversity": diversity_table(evaluation),
-        "confidence": confidence,
-        "confidence_charts": confidence_charts,
-        "samples": sampled_answers(evaluation),
-        "reference": reference_name(evaluation),
-    }
-
-
-def _headline_table(evaluation: PolicyEvaluation) -> Table:
-    to = short_name(evaluation.reference or "the reference")
-    columns = [
-        *(["true worth"] if any(policy.gold for policy in evaluation.policies) else []),
-        *(f"win rate against {to}", "without ties", "at equal length"),
-        *(f"KL to {to}, nats", "length, tokens", "finished"),
-    ]
-    rows = [(short_name(policy.name), _headline_cells(evaluation, policy)) for policy in evaluation.policies]
-    caption = "Each figure with its 95 % interval over prompts"
-    # Not stacked: policies are compared down a column, also on a phone, where the table scrolls sideways.
-    return Table(caption=caption, columns=columns, rows=rows, stacked=False)
-
-
-def _headline_cells(evaluation: PolicyEvaluation, policy: PolicyFigures) -> list[Cell]:
-    contest = contest_against_reference(evaluation, policy.name)
-    gold = [estimate_cell(policy.gold)] if any(other.gold for other in evaluation.policies) else []
-    if policy.name == evaluation.reference:
-        wins = [Cell(text=text, kind="quiet") for text in ("the reference", NO_VALUE, NO_VALUE)]
-    else:
-        wins = [
-            estimate_cell(contest and contest.raw, percent),
-            estimate_cell(contest and contest.decided, percent),
-            estimate_cell(contest and contest.length_controlled, percent),
-        ]
-    return [
-        *gold,
-        *wins,
-        estimate_cell(policy.kl),
-        estimate_cell(policy.length),
-        estimate_cell(policy.finished, percent),
-    ]
-
-
-def _measurement_note(evaluation: PolicyEvaluation) -> Iterator[str]:
-    judges = list(dict.fromkeys(short_name(contest.judge) for contest in evaluation.contests))
-    yield f"{counted(evaluation.prompts, 'prompt')}, {counted(evaluation.answers, 'answer')} to each;"
-    yield f"{shortened(evaluation.sampling, _MAX_SENTENCE_LENGTH)}."
-    if judges:
-        yield f"Win rates are by {', '.join(judges)}; a tie counts half."
-
-
-def _finding(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> tuple[str, ...]:
-    """What stands first: the outcome in a sentence, then who leads, then what may overturn it."""
-    if pipeline.evaluation is None:
-        return _other_finding(pipeline)
-    first = opening_sentence(pipeline) or NO_RANKING
-    return (first, *ranking_sentences(pipeline.evaluation), *caution_sentences(warnings))
-
-
-def _other_finding(pipeline: PipelineData) -> tuple[str, ...]:
-    """What there is to say first where no stage compared policies."""
-    findings = [found for stage in pipeline.stages for found in stage.findings.values()]
-    return findings[-1].sentences if findings else (_no_evaluation_sentence(pipeline),)
-
-
-def _no_evaluation_sentence(pipeline: PipelineData) -> str:
-    ended = sum(stage.state == "done" for stage in pipeline.stages)
-    stages = counted(len(pipeline.stages), "stage")
-    return f"{ended} of {stages} have ended, and none of them compares policies."
-
-
-def _unfinished_stages(pipeline: PipelineData) -> str:
-    return ", ".join(
-        f"{short_name(stage.name)} ({_STATE_WORDS[stage.state]})"
-        for stage in pipeline.stages
-        if stage.state != "done"
+def _findings_parts(stage: StageData, found: StageFindings) -> Iterator[Part]:
+    yield Heading(short_name(stage.name), f"#{stage.anchor}")
+    yield from map(Text, (*found.sentences, *found.details))
+    yield from (
+        Text(say("pipeline.missing", sentence=missing), about="Missing:") for missing in found.missing
     )
-
-
-def _check_parts(pipeline: PipelineData) -> dict[str, object]:
-    """The checks that had something to look at, each with its stage, and how many came out how."""
-    checked = [(short_name(stage.name), check) for stage in pipeline.stages for check in stage.checks]
-    failed = [row for row in checked if row[1].verdict in ("FAIL", "allowed", "warn")]
-    passed = [row for row in checked if row[1].verdict == "pass"]
-    not_applicable = len(checked) - len(failed) - len(passed)
-    summary = (
-        f"{counted(len(checked), 'check')}. Pass: {len(passed)}. Do not: {len(failed)}. "
-        f"Nothing to see: {not_applicable}."
-    )
-    return {
-        "checks_summary": summary if checked else "",
-        "failed_checks": failed,
-        "passed_checks": passed,
-    }
-
-
-def _stage_notes(pipeline: PipelineData, reported: Container[str]) -> Iterator[tuple[str, str]]:
-    """What the evaluation and the stages noted by themselves: each sentence once, after those who said it."""
-    stages_by_note: dict[str, list[str]] = {
-        note: [] for note in (pipeline.evaluation.all_notes if pipeline.evaluation else ())
-    }
-    for stage in pipeline.stages:
-        notes = [note.text for note in (stage.training_run.notes if stage.training_run else ())]
-        # The first line already stands in the stage's summary, unless a sentence on accuracy took its place.
-        sentences = stage.summary_lines if stage.reward_evaluations else stage.summary_lines[1:]
-        for text in dict.fromkeys([*sentences, *notes]):
-            stages_by_note.setdefault(text, []).append(short_name(stage.name))
-    for text, stages in stages_by_note.items():
-        if shortened(text, MAX_NOTE_LENGTH).rstrip(".") not in reported:
-            who = ", ".join(stages)
-            # A stage is often called after its algorithm, which the sentence names too.
-            yield who, shortened(text.removeprefix(f"{who}: "), MAX_NOTE_LENGTH)
-
-
-def progress_text(pipeline: PipelineData) -> str:
-    """How many stages there are, how long they took and when the last of them ended."""
-    work = f", {duration(pipeline.seconds)} of work" if pipeline.seconds else ""
-    ended = max((stage.ended for stage in pipeline.stages), default="")
-    when = f" · ended {time_text(ended)}" if ended else ""
-    return f"{counted(len(pipeline.stages), 'stage')}{work}{when}"
-
-
-def stages_chart(pipeline: PipelineData) -> Markup:
-    number_of = {stage.name: stage.number for stage in pipeline.stages}
-    steps = [
-        FlowBox(
-            name=stage.name,
-            caption=_stage_time(stage),
-            # A config written by hand may run in a circle; downward arrows alone can always be drawn.
-            needs=tuple(need for need in stage.needs if number_of.get(need, stage.number) < stage.number),
-            anchor=stage.anchor,
-            kind="done" if stage.state == "done" else "open",
-        )
-        for stage in pipeline.stages
-    ]
-    return flow_chart(f"The stages of {shortened(pipeline.name, 60)}", steps)
-
-
-def reported_stages(pipeline: PipelineData) -> list[ReportedStage]:
-    links = {stage.name: f"#{stage.anchor}" for stage in pipeline.stages}
-    return [
-        ReportedStage(
-            anchor=stage.anchor,
-            number=stage.number,
-            name=short_name(stage.name),
-            caption=_stage_caption(stage),
-            summary=shortened(_first_sentence(stage), _MAX_SENTENCE_LENGTH),
-            origins=tuple(_origins(stage, links)),
-        )
-        for stage in pipeline.stages
-    ]
-
-
-def _stage_caption(stage: StageData) -> str:
-    kind = "" if stage.kind == stage.name else short_name(stage.kind)
-    return " · ".join(part for part in (kind, _stage_time(stage)) if part)
-
-
-def _stage_time(stage: StageData) -> str:
-    if stage.seconds:
-        return duration(stage.seconds)
-    return _STATE_WORDS[stage.state]
-
-
-def _first_sentence(stage: StageData) -> str:
-    if stage.reward_evaluations:
-        return accuracy_sentence(reported_models(stage.reward_evaluations))
-    return " ".join(stage.summary_lines[:1])
-
-
-def _origins(stage: StageData, links: dict[str, str]) -> Iterator[StageOrigin]:
-    if stage.kind:
-        yield StageOrigin(name="kind", text=short_name(stage.kind))
-    for entry in stage.inputs:
-        yield StageOrigin(
-            name=f"in: {short_name(entry.name)}",
-            text=shortened(entry.source, _MAX_PATH_LENGTH),
-            link=links.get(entry.source, ""),
-            digest=entry.hash,
-        )
-    for labels in stage.snapshots:
-        text = f"project {labels.project} of {labels.store}, event {labels.position}"
-        yield StageOrigin(name="labels", text=shortened(text, _MAX_PATH_LENGTH), digest=labels.link)
-    results = [name for name in stage.outputs if name.endswith(_RESULT_SUFFIXES)]
-    names = (results or [*stage.outputs])[:_MAX_OUTPUTS]
-    for name in names:
-        yield StageOrigin(name="out", text=shortened(name, _MAX_PATH_LENGTH), digest=stage.outputs[name])
-    if len(stage.outputs) > len(names):
-        more = counted(len(stage.outputs) - len(names), "more file")
-        yield StageOrigin(name="out", text=f"{more}, in stage.json")
-    yield from _key_code_and_end(stage)
-
-
-def _key_code_and_end(stage: StageData) -> Iterator[StageOrigin]:
-    if stage.key:
-        yield StageOrigin(name="key", digest=stage.key)
-    if stage.code:
-        yield StageOrigin(name="plaudit", text=shortened(version_text(stage.code), _MAX_PATH_LENGTH))
-    if stage.ended:
-        after = f" after {duration(stage.seconds)}" if stage.seconds else ""
-        yield StageOrigin(name="ended", text=f"{time_text(stage.ended)}{after}")
-    if stage.state != "done":
-        state = {"begun": "begun, and not ended", "people": f"waits for people: {stage.missing}"}
-        yield StageOrigin(name="state", text=state.get(stage.state, "not begun"))
-
-
-def _commands(pipeline: PipelineData) -> Iterator[tuple[str, str]]:
-    if pipeline.config:
-        config = shlex.quote(str(pipeline.path / CONFIG_FILE))
-        other = shlex.quote(f"{pipeline.path}-again")
-        yield "All of it, in another folder:", f"plaudit run {config} --out {other}"
-    commands = "\n".join(shortened(stage.command, 2000) for stage in pipeline.stages if stage.command)
-    if commands:
-        yield "Stage by stage:", commands
-    yield "This page again:", f"plaudit report {shlex.quote(str(pipeline.path))}"
+    yield Charts(found.charts)
+    yield from found.tables
 
 
 def _write(text: str, path: Path) -> Path:
     atomic.make_folder(path.parent)
     atomic.write_text(path, text)
     return path
-
-
-TABLE_LEGEND = (
-    "win rate: how often its answer is the better one, a tie counting one half; without ties: where the two "
-    "differ. KL: how far it went from the reference, in nats an answer. "
-    "In brackets 95 % intervals over prompts."
-)
-"""The legend under the table of policies."""
 
 
 def write_summary(pipeline: PipelineData) -> None:
@@ -467,7 +265,9 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
     from rich import box
     from rich.table import Table as ConsoleTable
 
-    table = ConsoleTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=TABLE_LEGEND, caption_justify="left")
+    table = ConsoleTable(
+        box=box.SIMPLE_HEAD, pad_edge=False, caption=say("pipeline.legend"), caption_justify="left"
+    )
     table.add_column("policy", no_wrap=True)
     heads = (
         "true worth",

@@ -16,7 +16,7 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures, read_policy_evaluation
 from plaudit.files import exact_json, hub
 from plaudit.models.load import is_reward_folder
-from plaudit.runs.report.figures import interval_text
+from plaudit.runs.report.parts import interval_text
 from plaudit.runs.report.pipeline.findings import policy_warnings
 from plaudit.runs.report.run.data import RunData, read_run_data
 from plaudit.runs.report.run.page import run_sentence
