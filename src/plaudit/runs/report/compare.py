@@ -53,10 +53,7 @@ from plaudit.runs.report.words import number_text, percent, short_name, shortene
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRun:
-    """A run with the unique name that the page gives it.
-
-    Example: ``ComparedRun(name="valley-2", pipeline=read_pipeline_folder(Path("runs/valley-2")))``
-    """
+    """A run with the unique name that the page gives it."""
 
     name: str
     pipeline: PipelineData
@@ -143,11 +140,9 @@ _MAX_VALUE_LENGTH = 80
 _MAX_POINTS = 120
 _WIN_RATE_TITLE = "Win rate"
 FigureOf = Callable[[PipelineData, PolicyFigures], Estimate | None]
-"""One figure of a policy in the evaluation of a run."""
 
 
 def win_rate(pipeline: PipelineData, policy: PolicyFigures) -> Estimate | None:
-    """The raw win rate of a policy against the reference of its run."""
     contest = contest_against_reference(pipeline.evaluation, policy.name) if pipeline.evaluation else None
     return contest and contest.raw
 
@@ -203,7 +198,6 @@ def _run_names(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def _figures_section(runs: Sequence[ComparedRun]) -> Iterator[Section]:
-    """What came of the runs that compared policies."""
     policies = list(dict.fromkeys(policy.name for run in runs for policy in _run_policies(run)))
     if policies:
         # As few runs in a chart as can be told apart.
@@ -249,11 +243,9 @@ def _figure_table(
 
 
 _ColumnsOfRuns = Mapping[str, Mapping[str, MetricColumn]]
-"""The figures of one stage by the names of the runs."""
 
 
 def _learning_section(stages: Mapping[str, _ColumnsOfRuns]) -> Iterator[Section]:
-    """How the stages of one name learnt in each run."""
     parts: list[Part] = []
     for name, columns in stages.items():
         curves = split_curves({metric for of_run in columns.values() for metric in of_run})

@@ -49,10 +49,7 @@ _VERDICTS = {True: "holds", False: "does not hold", None: "not decided"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A sentence that what was measured bears out, or does not.
-
-    Example: ``Claim(statement="Without a leash answers grow.", holds=True, evidence="27 tokens became 48")``
-    """
+    """A sentence that what was measured bears out, or does not."""
 
     statement: str
     """What is claimed, as a whole sentence that would be the same whatever was measured."""
@@ -85,16 +82,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionedChart:
-    """A chart, and a sentence that says what to look at.
-
-    Example: ``CaptionedChart(title="How long", caption="Look at the end.", chart=curves("tokens", lines))``
-    """
+    """A chart, and a sentence that says what to look at."""
 
     title: str
     caption: str
-    """A sentence: what to look at."""
     chart: Markup
-    """A figure made with plaudit.runs.report.charts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +125,6 @@ def chart_over_steps(title: str, unit: str, runs: Mapping[str, Sequence[tuple[in
 
 
 def chart_over_root_kl(title: str, unit: str, lines: Mapping[str, Sequence[tuple[Number, Span]]]) -> Markup:
-    """A figure of each optimiser along √KL, from near to far."""
     band_lines = [
         BandLine(label=name, points=tuple(sorted(points, key=lambda point: point[0])))
         for name, points in lines.items()
@@ -288,7 +279,6 @@ def _reproduce_section(exercise: Question, path: Path, config: str) -> Section:
 
 
 def _relative_path(path: Path) -> Path:
-    """The path relative to the current folder, where it lies below it."""
     current_folder = Path.cwd()
     return path.relative_to(current_folder) if path.is_relative_to(current_folder) else path
 
@@ -296,7 +286,6 @@ def _relative_path(path: Path) -> Path:
 def overview_page(
     results: Sequence[tuple[Question, ExerciseResult | str]], exercises: Sequence[Question]
 ) -> str:
-    """The whole page over all exercises; of one that cannot be looked at, why."""
     claims = [claim for _, result in results if not isinstance(result, str) for claim in result.claims]
     holding = sum(claim.holds is True for claim in claims)
     run = sum(not isinstance(result, str) for _, result in results)

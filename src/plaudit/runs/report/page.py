@@ -49,7 +49,6 @@ def lay_out(part: Part) -> Markup:
 
 
 def stylesheet(*names: str) -> Markup:
-    """The text of some style sheets, one after the other."""
     folder = resources.files("plaudit.runs.report").joinpath("styles")
     return Markup("".join(folder.joinpath(f"{name}.css").read_text("utf-8") for name in names))
 

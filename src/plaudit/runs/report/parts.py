@@ -72,10 +72,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A figure that stands out.
-
-    Example: ``Card(label="Held-out loss", value="1.84", more="its best")``
-    """
+    """A figure that stands out."""
 
     label: str
     value: str
@@ -177,10 +174,7 @@ class Origins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a policy answered, or what it might have.
-
-    Example: ``Answer(label="At step 90", kind="now", text="A pear.")``
-    """
+    """What a policy answered, or what it might have."""
 
     label: str
     kind: str
@@ -198,10 +192,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """A prompt and its answers side by side.
-
-    Example: ``Exchange(prompt="Name a fruit.", answers=[Answer(label="sft", kind="now", text="A pear.")])``
-    """
+    """A prompt and its answers side by side."""
 
     prompt: str
     answers: Sequence[Answer]
@@ -222,10 +213,8 @@ class Samples:
 class Section:
     title: str
     name: str
-    """Its anchor."""
     parts: Sequence[Part]
     brief: str = ""
-    """What stands beside its title where it is folded."""
     is_open: bool = False
 
 

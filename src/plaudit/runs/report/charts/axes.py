@@ -6,7 +6,7 @@ Marks differ in shape as well as in colour, and every drawing has a name and wor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from unicodedata import east_asian_width
 
@@ -15,7 +15,6 @@ from markupsafe import Markup, escape
 from plaudit.runs.report.words import Number, escape_invisible, trim_exponent, with_minus
 
 Attributes = Mapping[str, str | int]
-"""Names and values of an element's attributes."""
 
 
 def element(name: str, attributes: Attributes, *inside: str) -> Markup:
@@ -40,18 +39,12 @@ _MIN_RANGE = 1e-300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """Maps values to positions between 0 and 1, with labelled ticks.
-
-    Example: ``Axis(low=0.0, high=2.0, ticks=((0.0, "0"), (1.0, "1"), (2.0, "2")))``
-    """
+    """Maps values to positions between 0 and 1, with labelled ticks."""
 
     low: Number
-    """The value at 0."""
     high: Number
-    """The value at 1."""
     ticks: tuple[tuple[Number, str], ...]
     logarithmic: bool = False
-    """Whether equal distances are equal ratios."""
 
     def position(self, value: Number) -> float:
         """The position of a value, 0 at the low end and 1 at the high end.
@@ -165,12 +158,9 @@ WIDTH = 360
 """How wide every drawing is in its own units; about a phone's, so text there has its nominal size."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Plot:
-    """A rectangle of a drawing, with an axis along its lower and its left edge.
-
-    Example: ``Plot(x=step_axis(1, 100), y=value_axis([3.2, 1.8]), left=44, right=354, top=8, bottom=162)``
-    """
+    """A rectangle of a drawing, with an axis along its lower and its left edge."""
 
     x: Axis
     y: Axis
@@ -185,6 +175,10 @@ class Plot:
     def y_position(self, value: Number) -> float:
         return round(self.bottom - self.y.position(value) * (self.bottom - self.top), 1)
 
+    def path(self, points: Iterable[tuple[Number, Number]]) -> str:
+        """A line through these points."""
+        return "M" + "L".join(f"{self.x_position(x)} {self.y_position(y)}" for x, y in points)
+
 
 def draw_axes(plot: Plot) -> Iterator[Markup]:
     """Grid lines with labels on the left, and the lower axis with its ticks."""
@@ -193,7 +187,6 @@ def draw_axes(plot: Plot) -> Iterator[Markup]:
 
 
 def draw_y_axis(plot: Plot) -> Iterator[Markup]:
-    """Grid lines with labels on the left."""
     for value, label in plot.y.ticks:
         y = plot.y_position(value)
         yield element("path", {"class": "grid", "d": f"M{plot.left} {y}H{plot.right}"})
@@ -201,7 +194,6 @@ def draw_y_axis(plot: Plot) -> Iterator[Markup]:
 
 
 _LETTER_WIDTH = 6.5
-"""Of a tick's label or a row's name."""
 
 
 def draw_x_axis(plot: Plot) -> Iterator[Markup]:
@@ -220,13 +212,17 @@ def draw_x_axis(plot: Plot) -> Iterator[Markup]:
             free = left + width + _LETTER_WIDTH
 
 
+def side_note(plot: Plot, across: Number, down: Number, text: str) -> Markup:
+    """Words at an upright line; those of a line in the right half end there, so that they stay inside."""
+    return svg_text("note end" if across > (plot.left + plot.right) / 2 + 1 else "note", across, down, text)
+
+
 def svg_text(kind: str, x: Number, y: Number, text: str) -> Markup:
     """Text in a drawing: real text, which can be searched, copied and read out."""
     return element("text", {"class": kind, "x": f"{x:.1f}", "y": f"{y:.1f}"}, text)
 
 
 def text_width(text: str) -> float:
-    """How much room a name takes in a drawing, at most about."""
     return _LETTER_WIDTH * sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
@@ -266,12 +262,10 @@ def sign_key(shape: Markup, *label: str, kind: str = "key") -> Markup:
 
 
 def swatch_key(kind: str, *label: str) -> Markup:
-    """A line of the legend: a piece of a line of this kind, and what it stands for."""
     return element("span", {"class": "key"}, element("span", {"class": f"swatch {kind}"}), *label)
 
 
 def bar(kind: str, place: tuple[Number, Number, Number, Number], tip: str) -> Markup:
-    """A bar with its values as a tooltip; its place is left, top, width and height."""
     attributes = dict(zip(("x", "y", "width", "height"), (f"{number:.1f}" for number in place), strict=True))
     return element("rect", {"class": f"bar {kind}", **attributes}, element("title", {}, tip))
 
@@ -329,13 +323,11 @@ def _end_text(number: Number, format_number: Callable[[Number], str]) -> str:
 
 
 def point_mark(kind: str, across: Number, down: Number, tip: str) -> Markup:
-    """The mark of one point of a series, with its values as a tooltip."""
     place = {"class": f"mark {kind}", "d": _SHAPES[kind], "transform": f"translate({across:.1f} {down:.1f})"}
     return element("path", place, element("title", {}, tip))
 
 
 def series_key(kind: str, *label: str) -> Markup:
-    """A line of the legend: the mark of a series, and what it stands for."""
     return sign_key(element("path", {"class": f"mark {kind}", "d": _SHAPES[kind]}), *label)
 
 

@@ -28,6 +28,7 @@ from plaudit.runs.report.charts.axes import (
     point_with_interval,
     round_ticks,
     share_axis,
+    side_note,
     sign_key,
     svg_drawing,
     svg_text,
@@ -37,20 +38,14 @@ from plaudit.runs.report.charts.axes import (
 )
 from plaudit.runs.report.words import Number, counted, number_text, percent
 
-_LEFT, _RIGHT = 44, 352
-_UPPER = (10, 216)
-_LOWER = (250, 298)
-_HISTOGRAM = (20, 170)
+_UPPER, _LOWER, _HISTOGRAM = (44, 352, 10, 216), (44, 352, 250, 298), (44, 352, 20, 170)
 _MIN_LABEL_WIDTH = 20
 """A bar that is narrower than this has no room for its count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBin:
-    """A bin: how many values lie between two.
-
-    Example: ``HistogramBin(low=0.5, high=0.6, count=40)``
-    """
+    """A bin: how many values lie between two."""
 
     low: Number
     high: Number
@@ -72,18 +67,18 @@ def reliability_diagram(
     ends = [number for share in shares for number in share.numbers]
     x, y = share_axis(low, high), share_axis(math.floor(5 * min([low, *ends])) / 5, 1.0)
     counts = [HistogramBin(low=each.low, high=each.high, count=each.pairs) for each in filled]
-    upper = Plot(x=x, y=y, left=_LEFT, right=_RIGHT, top=_UPPER[0], bottom=_UPPER[1])
-    lower = Plot(x=x, y=_count_axis(counts), left=_LEFT, right=_RIGHT, top=_LOWER[0], bottom=_LOWER[1])
-    corners = "L".join(f"{upper.x_position(at)} {upper.y_position(at)}" for at in (low, high))
-    parts = [*draw_axes(upper), element("path", {"class": "ideal", "d": f"M{corners}"})]
+    upper, lower = Plot(x, y, *_UPPER), Plot(x, _count_axis(counts), *_LOWER)
+    diagonal = element("path", {"class": "ideal", "d": upper.path([(low, low), (high, high)])})
+    parts = [*draw_axes(upper), diagonal]
     tips = [_bin_text(each, share, of) for each, share in zip(filled, shares, strict=True)]
     for each, share, tip in zip(filled, shares, tips, strict=True):
         parts += point_with_interval("first", upper, each.confidence, share, tip)
     for count, tip in zip(counts, tips, strict=True):
         parts += _count_bar(count, lower, "first", tip)
-    parts.append(element("path", {"class": "base", "d": f"M{_LEFT} {_LOWER[1]}H{_RIGHT}"}))
-    parts.append(svg_text("note", _LEFT, _LOWER[1] + 14, f"{of}s in each bin"))
-    svg = svg_drawing(title, "; ".join(tips) or "nothing was predicted", _LOWER[1] + 20, *parts)
+    bottom = lower.bottom
+    parts.append(element("path", {"class": "base", "d": f"M{lower.left} {bottom}H{lower.right}"}))
+    parts.append(svg_text("note", lower.left, bottom + 14, f"{of}s in each bin"))
+    svg = svg_drawing(title, "; ".join(tips) or "nothing was predicted", bottom + 20, *parts)
     return chart_figure(title, unit, svg, swatch_key("ideal", "said and came agree"), note=note)
 
 
@@ -101,18 +96,17 @@ def histogram(
 ) -> Markup:
     """How often each value came; bins below 0 have their own colour and pattern, and ``zero`` names 0."""
     low, high = (bins[0].low, bins[-1].high) if bins else (-1, 1)
-    x, (top, bottom) = Axis(low=low, high=high, ticks=round_ticks(low, high)), _HISTOGRAM
-    plot = Plot(x=x, y=_count_axis(bins), left=_LEFT, right=_RIGHT, top=top, bottom=bottom)
+    plot = Plot(Axis(low=low, high=high, ticks=round_ticks(low, high)), _count_axis(bins), *_HISTOGRAM)
     tips = [f"{number_text(each.low)} to {number_text(each.high)}: {each.count:,}" for each in bins]
     parts = [*draw_y_axis(plot)]
     for each, tip in zip(bins, tips, strict=True):
         parts += _count_bar(each, plot, "second" if each.high <= 0 else "first", tip, shows_count=False)
     if zero and low < 0 < high:
         across = plot.x_position(0)
-        parts.append(element("path", {"class": "zero", "d": f"M{across} {top - 6}V{bottom}"}))
-        parts.append(svg_text("note end" if across > 200 else "note", across, top - 9, zero))
+        parts.append(element("path", {"class": "zero", "d": f"M{across} {plot.top - 6}V{plot.bottom}"}))
+        parts.append(side_note(plot, across, plot.top - 9, zero))
     parts += draw_x_axis(plot)
-    svg = svg_drawing(title, "; ".join(tips) or "nothing was counted", bottom + 24, *parts)
+    svg = svg_drawing(title, "; ".join(tips) or "nothing was counted", plot.bottom + 24, *parts)
     return chart_figure(title, unit, svg, note=note)
 
 
@@ -145,21 +139,16 @@ def _short_count(count: int) -> str:
 
 
 PART_CLASSES = ("first", "plain", "second")
-"""How the parts of a bar are filled, from the left."""
 _STACK_HEIGHT, _STACK_LABEL_HEIGHT, _STACK_BAR_HEIGHT = 36, 15, 13
 _MAX_LABEL_LENGTH = 34
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackedBar:
-    """A whole in its parts.
-
-    Example: ``StackedBar(label="ppo", counts=(130, 200, 70))``
-    """
+    """A whole in its parts."""
 
     label: str
     counts: tuple[int, ...]
-    """How much falls to each part."""
 
 
 def stacked_bar_chart(title: str, unit: str, rows: Sequence[StackedBar], names: Sequence[str]) -> Markup:
@@ -200,10 +189,7 @@ _GUIDE_ROOM = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmountBar:
-    """An amount with its interval, as a bar from zero.
-
-    Example: ``AmountBar(label="ppo", span=Span(value=0.79, low=0.75, high=0.82))``
-    """
+    """An amount with its interval, as a bar from zero."""
 
     label: str
     span: Span
@@ -226,7 +212,7 @@ def amount_bar_chart(
     top = _AMOUNT_TOP + (_GUIDE_ROOM if guide else 0)
     bottom = top + _AMOUNT_ROW * len(bars)
     x = _amount_axis([number for each in bars for number in each.span.numbers], write)
-    plot = Plot(x=x, y=NO_AXIS, left=0.5, right=_AMOUNT_RIGHT, top=top, bottom=bottom)
+    plot = Plot(x, NO_AXIS, 0.5, _AMOUNT_RIGHT, top, bottom)
     tips = [f"{each.label}: {each.span.text(write)}" for each in bars]
     parts = [
         part
@@ -267,5 +253,4 @@ def _bar_guide(guide: tuple[Number, str], plot: Plot, bars: int) -> Iterator[Mar
     tops = (plot.top + at * _AMOUNT_ROW + _AMOUNT_LABEL for at in range(bars))
     path = "".join(f"M{across} {top - 1}v{_AMOUNT_BAR + 2}" for top in tops)
     yield element("path", {"class": "guide", "d": path})
-    end = across > (plot.left + plot.right) / 2 + 1
-    yield svg_text("note end" if end else "note", across, _GUIDE_ROOM - 5, label)
+    yield side_note(plot, across, _GUIDE_ROOM - 5, label)

@@ -57,14 +57,10 @@ class IntervalRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuideLine:
-    """An upright line through all rows, or a stripe.
-
-    Example: ``GuideLine(low=0.77, high=0.84, label="ceiling")``
-    """
+    """An upright line through all rows, or a stripe."""
 
     low: Number
     high: Number
-    """Where it ends; the same for a line."""
     label: str
 
 
@@ -125,12 +121,11 @@ def _all_numbers(data: IntervalRows) -> list[Number]:
 def _rows_chart(
     heading: tuple[str, str], x: Axis, data: IntervalRows, write: Callable[[Number], str]
 ) -> Markup:
-    """A chart of rows on an axis, with a legend where a row has several lines."""
     (title, unit), series, rows = heading, data.series, data.rows
     assert len(series) <= len(SERIES_CLASSES)
     row_height = _LABEL_HEIGHT + _SERIES_HEIGHT * len(series) + _GAP
     bottom = _ROWS_TOP + row_height * len(rows)
-    plot = Plot(x=x, y=NO_AXIS, left=_ROWS_LEFT, right=_ROWS_RIGHT, top=_ROWS_TOP, bottom=bottom)
+    plot = Plot(x, NO_AXIS, _ROWS_LEFT, _ROWS_RIGHT, _ROWS_TOP, bottom)
     guide = [] if data.guide is None else _draw_guide(data.guide, plot, rows)
     lanes = [
         part
@@ -144,7 +139,6 @@ def _rows_chart(
 
 
 def _draw_row(row: IntervalRow, top: Number, plot: Plot, write: Callable[[Number], str]) -> Iterator[Markup]:
-    """A row: its name, and a lane for each series."""
     yield svg_text("label", 0, top + 11, truncated(row.label, _MAX_LABEL_LENGTH))
     for at, (kind, span) in enumerate(zip(SERIES_CLASSES, row.spans, strict=False)):
         down = top + _LABEL_HEIGHT + _SERIES_HEIGHT * (at + 0.5)
@@ -173,7 +167,6 @@ def _draw_guide(guide: GuideLine, plot: Plot, rows: Sequence[IntervalRow]) -> It
         yield element("rect", {"class": "stripe", **place, "height": f"{plot.bottom - plot.top + 4}"})
     for across in sorted({left, right}):
         yield element("path", {"class": "guide", "d": _path_clear_of_names(across, plot, rows)})
-    # Words stay inside the drawing: those of a line in its right half end at the line.
     end = left > (plot.left + plot.right) / 2
     yield svg_text("note end" if end else "note", right if end else left, plot.top - 9, guide.label)
 
@@ -188,22 +181,17 @@ def _path_clear_of_names(across: Number, plot: Plot, rows: Sequence[IntervalRow]
     return "".join(f"M{across} {top + _LABEL_HEIGHT:g}V{top + height - _GAP / 2:g}" for top in tops)
 
 
-_SCATTER_LEFT, _SCATTER_RIGHT, _SCATTER_TOP, _SCATTER_BOTTOM = 44, 258, 12, 208
+_SCATTER = (44, 258, 12, 208)
 _NAMES_LEFT, _NAME_SPACING, _MAX_NAME_LENGTH = 272, 13, 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterPoint:
-    """One thing and where it lies.
-
-    Example: ``ScatterPoint(label="ppo", x=1.2, y=Span(value=0.7, low=0.66, high=0.74))``
-    """
+    """One thing and where it lies."""
 
     label: str
     x: Number
-    """Where it lies on the lower axis."""
     y: Span
-    """Where it lies on the upright axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,36 +201,25 @@ class ScatterChart:
     points: Sequence[ScatterPoint]
     """At least one, and no more than there is room to name: about fifteen."""
     path: Sequence[tuple[Number, Number]] = ()
-    """A broken line that they are compared with, from left to right."""
     path_label: str = ""
 
 
 def scatter_chart(title: str, unit: str, spec: ScatterChart, *, note: str = "") -> Markup:
     """A scatter chart: every point with its vertical interval, and its name where names do not touch."""
     y_numbers = [number for spot in spec.points for number in spot.y.numbers] + [up for _, up in spec.path]
-    plot = Plot(
-        x=value_axis([spot.x for spot in spec.points] + [at for at, _ in spec.path], from_zero=True),
-        y=value_axis(y_numbers),
-        left=_SCATTER_LEFT,
-        right=_SCATTER_RIGHT,
-        top=_SCATTER_TOP,
-        bottom=_SCATTER_BOTTOM,
-    )
+    x_numbers = [spot.x for spot in spec.points] + [at for at, _ in spec.path]
+    plot = Plot(value_axis(x_numbers, from_zero=True), value_axis(y_numbers), *_SCATTER)
     tips = [f"{spot.label}: {spot.y.text(number_text)} at {number_text(spot.x)}" for spot in spec.points]
     marks = [
         part
         for spot, tip in zip(spec.points, tips, strict=True)
         for part in point_with_interval("first", plot, spot.x, spot.y, tip)
     ]
-    path, keys = [], []
-    if len(spec.path) > 1:
-        places = "L".join(f"{plot.x_position(at)} {plot.y_position(up)}" for at, up in spec.path)
-        path, keys = (
-            [element("path", {"class": "ideal", "d": f"M{places}"})],
-            [swatch_key("ideal", spec.path_label)],
-        )
+    has_path = len(spec.path) > 1
+    path = [element("path", {"class": "ideal", "d": plot.path(spec.path)})] if has_path else []
+    keys = [swatch_key("ideal", spec.path_label)] if has_path else []
     parts = [*draw_axes(plot), *path, *_point_names(spec.points, plot), *marks]
-    svg = svg_drawing(title, "; ".join(tips), _SCATTER_BOTTOM + 24, *parts)
+    svg = svg_drawing(title, "; ".join(tips), plot.bottom + 24, *parts)
     return chart_figure(title, unit, svg, *keys, note=note)
 
 
@@ -254,13 +231,13 @@ def _point_names(points: Sequence[ScatterPoint], plot: Plot) -> Iterator[Markup]
         above = [down + _NAME_SPACING for down in name_positions[-1:]]
         name_positions.append(max([plot.y_position(spot.y.value), *above]))
     # Names that were pushed below the drawing are pushed up again, from the last one on.
-    overflow = max(0.0, name_positions[-1] - (_SCATTER_BOTTOM - 4))
+    overflow = max(0.0, name_positions[-1] - (plot.bottom - 4))
     lowest = name_positions[-1] - overflow
     for at in reversed(range(len(name_positions))) if overflow else ():
         name_positions[at] = lowest = min(name_positions[at], lowest)
         lowest -= _NAME_SPACING
     for spot, down in zip(ranked, name_positions, strict=True):
         start = f"M{plot.x_position(spot.x)} {plot.y_position(spot.y.value)}"
-        leader = f"{start}L{_SCATTER_RIGHT} {down:.1f}H{_NAMES_LEFT - 4}"
+        leader = f"{start}L{plot.right} {down:.1f}H{_NAMES_LEFT - 4}"
         yield element("path", {"class": "leader", "d": leader})
         yield svg_text("label", _NAMES_LEFT, down + 3.5, truncated(spot.label, _MAX_NAME_LENGTH))

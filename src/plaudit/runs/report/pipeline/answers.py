@@ -153,10 +153,7 @@ MAX_QUESTIONS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """A few prompts with the answers of two policies, and the rule by which they were drawn.
-
-    Example: ``drawn_questions(evaluation, before="sft", after="ppo").sentence``
-    """
+    """A few prompts with the answers of two policies, and the rule by which they were drawn."""
 
     sentence: str
     """How many differ and how, and the rule."""

@@ -38,11 +38,7 @@ StageState = Literal["done", "begun", "people", "waiting"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOutcome:
-    """The outcome of one preflight check of a stage.
-
-    Example: ``CheckOutcome(name="end-of-turn", verdict="pass", finding="the end of the turn is trained",
-        remedy="")``
-    """
+    """The outcome of one preflight check of a stage."""
 
     name: str
     verdict: str
@@ -82,7 +78,6 @@ class StageData:
 
     name: str
     number: int
-    """Its place, from 1."""
     kind: str
     """Its kind: world-rows, sft, ppo, evaluate …"""
     state: StageState
@@ -90,7 +85,6 @@ class StageData:
     needs: tuple[str, ...] = ()
     settings: Mapping[str, object] = field(default_factory=dict[str, object])
     inputs: tuple[StageInput, ...] = ()
-    """The results of other stages that it used."""
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Each file or folder that came out, with its sha256."""
     key: str = ""
@@ -129,10 +123,7 @@ class StageData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedPrompts:
-    """What the training stages of a pipeline learnt from.
-
-    Example: ``read_pipeline_folder(Path("runs/valley")).trained_prompts.complete``
-    """
+    """What the training stages of a pipeline learnt from."""
 
     prompts: frozenset[str]
     """The words of all prompts, as far as their files are still there."""
@@ -142,13 +133,9 @@ class TrainedPrompts:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineData:
-    """All that was read from a pipeline's folder.
-
-    Example: ``read_pipeline_folder(Path("runs/valley")).evaluation``
-    """
+    """All that was read from a pipeline's folder."""
 
     path: Path
-    """The folder, as the caller named it."""
     name: str
     config: str
     """The text of pipeline.yaml; empty where it is missing."""

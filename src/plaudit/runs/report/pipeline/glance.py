@@ -31,23 +31,17 @@ from plaudit.runs.report.words import (
 )
 
 _WORLD = "gold"
-"""What the embedded world's own truth is called."""
 _NEAR_HALF = 0.01
 """A share of wins that is nearer to one half is written with a decimal: rounded it might cross it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The policy that is told of beside what it is compared with.
-
-    Example: ``evaluation_outcome(evaluation).after.name``
-    """
+    """The policy that is told of beside what it is compared with."""
 
     evaluation: PolicyEvaluation
     after: PolicyFigures
-    """The last policy that the evaluation names."""
     before: PolicyFigures | None = None
-    """The reference; None where there is no other policy."""
     start: PolicyFigures | None = None
     """The first policy that the evaluation names: the reference, or what that was made from."""
     judge: str = ""

@@ -16,7 +16,6 @@ from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import percent, short_name
 
 FIGURES_FILE = "figures.json"
-"""What a stage that revises writes beside its rows."""
 _AI = "ai"
 _ROWS_FILE = "rows.jsonl"
 _BY_MODELS, _BY_OTHERS, _UNNAMED = "by models", "by people, or simulated", "without a name"

@@ -81,7 +81,6 @@ class FirstLook:
     picture: Markup | None
     note: str
     warnings: Sequence[ReportWarning]
-    """The gravest."""
     warnings_in_all: int
 
 
@@ -192,7 +191,6 @@ def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning])
 
 
 def _wing_sections(pipeline: PipelineData) -> Iterator[Section]:
-    """The sections that wings bring, where some stage has something to show in them."""
     for name, section in page_sections().items():
         stages = [stage for stage in pipeline.stages if name in stage.findings]
         if stages:
@@ -318,7 +316,6 @@ def _format_share(value: Mapping[str, Any] | None) -> str:
 
 
 MAX_LISTED_OUTPUTS = 6
-"""Files of a stage that are listed."""
 
 
 def trace_lines(pipeline: PipelineData, name: str) -> Iterator[str]:
@@ -343,7 +340,6 @@ def _trace_stage(stages: Mapping[str, StageData], name: str, depth: int, visited
 
 
 def _traced_files(stage: StageData) -> Iterator[str]:
-    """What went into a stage from outside, what leads from its rows to people's labels, and what it made."""
     for entry in stage.inputs:
         if not entry.from_stage:
             yield f"{entry.name}: {entry.source}, {entry.hash[:12]}"

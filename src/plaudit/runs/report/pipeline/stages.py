@@ -17,7 +17,6 @@ from plaudit.runs.report.words import counted, duration, short_name, shortened, 
 
 _MAX_SENTENCE_LENGTH, _MAX_PATH_LENGTH, _MAX_OUTPUTS, _MAX_COMMAND_LENGTH = 280, 160, 6, 2000
 _RESULT_SUFFIXES = (".safetensors", "rows.jsonl", "policies.json", "scores.jsonl", "combined.json")
-"""Endings of the files that a stage is there for."""
 _STATE_WORDS = {"done": "", "begun": "begun", "people": "waits for people", "waiting": "to do"}
 
 
@@ -32,7 +31,6 @@ class ReportedStage:
     """Its kind, where its name does not say it, and its time."""
     summary: str
     origins: Origins
-    """What it was made from and by, and what it made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,6 @@ def _calibration_sentences(model: ReportedModel) -> Iterator[str]:
 
 
 def _calibration_table(models: Sequence[ReportedModel]) -> Table:
-    """The proper scores of every model, and its margins."""
 
     def margin(part: Callable[[Margins], float]) -> Callable[[RewardEvaluation], Cell]:
         return lambda found: value_cell(None if found.margins is None else part(found.margins))
@@ -384,7 +383,6 @@ def _left_out_lines(evaluation: RewardEvaluation) -> Iterator[str]:
 
 
 def _provenance_table(models: Sequence[ReportedModel]) -> Table:
-    """Files, models and seeds that the figures were made from."""
     rows = {
         "model": lambda found: Cell(text=shortened(found.model, _MAX_FACT_LENGTH), kind="long"),
         "preferences": lambda found: Cell(text=shortened(found.data, _MAX_FACT_LENGTH), kind="long"),

@@ -18,10 +18,7 @@ MAX_NAME_LENGTH = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedModel:
-    """A reward model's evaluation, and the unique name that the page gives it.
-
-    Example: ``ReportedModel(name="mean-head", evaluation=evaluation)``
-    """
+    """A reward model's evaluation, and the unique name that the page gives it."""
 
     name: str
     evaluation: RewardEvaluation
@@ -30,7 +27,6 @@ class ReportedModel:
 
     @property
     def subject(self) -> str:
-        """What a sentence calls it."""
         return "the model" if self.is_single else self.name
 
     def title(self, text: str, owned: str = "") -> str:
@@ -111,7 +107,6 @@ def ceiling_range(ceiling: Ceiling) -> tuple[float, float] | None:
 
 
 def ceiling_source(ceiling: Ceiling) -> str:
-    """Where the ceiling comes from, or why there is none."""
     unknown = "no_" if ceiling_range(ceiling) is None else ""
     return say(f"reward.{unknown}ceiling_source", ceiling=ceiling)
 
@@ -143,7 +138,6 @@ def _ceiling_text(evaluation: RewardEvaluation) -> str:
 
 
 def headline_cards(evaluation: RewardEvaluation) -> Iterator[Card]:
-    """The figures of a lone model that matter most."""
     accuracy, calibration = evaluation.accuracy, evaluation.calibration
     if accuracy is not None:
         ends = interval_text(accuracy, share=True)
@@ -171,7 +165,6 @@ def calibration_cell(
 
 
 def comparison_table(models: Sequence[ReportedModel]) -> Table:
-    """The figures of several models that matter most."""
 
     def worst(found: RewardEvaluation) -> Cell:
         part = _worst_slice(found)

@@ -31,10 +31,7 @@ _REPORT_KEYS = ("step", "steps", "epoch", "timing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricColumn:
-    """One figure over the run.
-
-    Example: ``MetricColumn(name="loss", steps=array("q", [1, 2]), values=array("d", [2.1, 1.9]))``
-    """
+    """One figure over the run."""
 
     name: str
     steps: array[int] = field(default_factory=lambda: array("q"))
@@ -43,7 +40,6 @@ class MetricColumn:
 
     @property
     def last(self) -> float:
-        """The metric's value at the last step that reported it."""
         return self.values[-1]
 
     @property
@@ -56,12 +52,10 @@ class MetricColumn:
 
     @property
     def lowest(self) -> float | None:
-        """The lowest value; None where none is a number."""
         return min(self.numbers, default=None)
 
     @property
     def highest(self) -> float | None:
-        """The highest value; None where none is a number."""
         return max(self.numbers, default=None)
 
     @property
@@ -83,9 +77,7 @@ class MetricHistory:
     step: int = 0
     steps: int = 0
     epoch: Number = 0
-    """How often the data had been gone through after it."""
     columns: dict[str, MetricColumn] = field(default_factory=dict[str, MetricColumn])
-    """The figures by name, those of the clock under ``timing/``."""
 
     def add(self, line: dict[str, Any]) -> None:
         self.step, self.steps, self.epoch = line["step"], line["steps"], line["epoch"]
@@ -151,10 +143,7 @@ ModelKind = Literal["none", "model", "adapter"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """A prompt with the first and the last completion that was sampled.
-
-    Example: ``Exchange(prompt="Name a fruit.", first=(10, "A"), last=(90, "A pear."), expected="A pear.")``
-    """
+    """A prompt with the first and the last completion that was sampled."""
 
     prompt: str
     first: tuple[int, str]
@@ -165,10 +154,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A remark that was made during the run.
-
-    Example: ``Note(step=12, text="tensorboard failed and is switched off", times=1)``
-    """
+    """A remark that was made during the run."""
 
     step: int | None
     """The step after which it was first made; None where its text says which."""
@@ -188,7 +174,6 @@ class RunData:
     """The data of one run folder."""
 
     path: Path
-    """The folder, as the caller named it."""
     name: str
     config: str
     lineage: Lineage | None
@@ -203,7 +188,6 @@ class RunData:
     notes: tuple[Note, ...]
     """Remarks in the order in which they were first made."""
     model_kind: ModelKind
-    """What lies in ``model/``."""
 
 
 def read_run_data(run: Path) -> RunData:
