@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,10 @@ from markupsafe import Markup
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyFigures
 from plaudit.evaluation.stats import Estimate
-from plaudit.files import atomic
 from plaudit.runs.report.charts.axes import SERIES_CLASSES, Span
 from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
 from plaudit.runs.report.charts.lines import BandChart, BandLine, Curve, band_chart, thin_points
-from plaudit.runs.report.page import render
+from plaudit.runs.report.page import render, write_page
 from plaudit.runs.report.parts import (
     NO_VALUE,
     Box,
@@ -46,7 +46,7 @@ from plaudit.runs.report.pipeline.data import (
 )
 from plaudit.runs.report.pipeline.findings import best_policy_summary, contest_against_reference
 from plaudit.runs.report.pipeline.sections import split_curves
-from plaudit.runs.report.run.data import MetricColumn, RunData, read_run_data
+from plaudit.runs.report.run.data import MetricColumn, read_run_data
 from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import number_text, percent, short_name, shortened
 
@@ -72,16 +72,12 @@ def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
     for index, folder in enumerate(real):
         if folder in real[:index]:
             raise UserError(f"{folders[index]}: named twice; a run is not compared with itself")
-    shared_parts = 0
-    parts = [folder.parts for folder in real]
-    while all(
-        len(path_parts) > shared_parts + 1 and path_parts[shared_parts] == parts[0][shared_parts]
-        for path_parts in parts
-    ):
-        shared_parts += 1
+    common = Path(os.path.commonpath(real))
+    # A run in the folder of another is named below that one's place, so that each has a name.
+    place = common.parent if common in real else common
     return tuple(
-        ComparedRun(name="/".join(own_parts[shared_parts:]), pipeline=_read_run(folder))
-        for own_parts, folder in zip(parts, folders, strict=True)
+        ComparedRun(name=path.relative_to(place).as_posix(), pipeline=_read_run(folder))
+        for path, folder in zip(real, folders, strict=True)
     )
 
 
@@ -100,19 +96,10 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]
 def _read_run(folder: Path) -> PipelineData:
     if is_pipeline(folder) or is_evaluation(folder) or not (folder / "config.yaml").is_file():
         return read_pipeline_folder(folder)
-    facts = read_run_data(folder)
-    return PipelineData(path=folder, name=facts.name, config=facts.config, stages=(_training_stage(facts),))
-
-
-def _training_stage(facts: RunData) -> StageData:
-    return StageData(
-        name="training",
-        number=1,
-        kind="",
-        state="done" if facts.finished else "begun",
-        folder=facts.path,
-        training_run=facts,
-    )
+    run = read_run_data(folder)
+    state = "done" if run.finished else "begun"
+    stage = StageData(name="training", number=1, kind="", state=state, folder=folder, training_run=run)
+    return PipelineData(path=folder, name=run.name, config=run.config, stages=(stage,))
 
 
 def _read_settings(pipeline: PipelineData) -> Any:
@@ -157,10 +144,7 @@ _COMPARED_FIGURES: tuple[tuple[str, str, FigureOf], ...] = (
 
 def write_comparison(folders: Sequence[Path], path: Path) -> Path:
     """Writes the page that compares these runs; returns where it is."""
-    text = comparison_page(read_runs(folders))
-    atomic.make_folder(path.parent)
-    atomic.write_text(path, text)
-    return path
+    return write_page(comparison_page(read_runs(folders)), path)
 
 
 def comparison_page(runs: Sequence[ComparedRun]) -> str:

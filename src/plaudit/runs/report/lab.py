@@ -272,7 +272,7 @@ def _reproduce_section(exercise: Question, path: Path, config: str) -> Section:
         Command(say("lab.exactly"), f"plaudit run {folder}/{CONFIG_FILE} --out {again}"),
         Command(say("again.page"), f"{lab} --look --out {out}"),
     )
-    place = Text(say("lab.place", path=path), links=[("report.html",) * 2], after=say("lab.report"))
+    place = Text(say("lab.place", path=path), links=[("report.html", "report.html")], after=say("lab.report"))
     return Section(
         "Reproduce", "again", [place, *commands, Folded(say("again.config", verb="said"), [Code(config)])]
     )

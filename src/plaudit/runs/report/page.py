@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,6 +20,7 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 from markupsafe import Markup, escape
 
+from plaudit.files import atomic
 from plaudit.runs.report.parts import Page, Part
 from plaudit.runs.report.words import (
     counted,
@@ -39,6 +41,13 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
 def render(page: Page) -> str:
     """The text of a page, as page.html.j2 lays it out."""
     return environment().get_template("page.html.j2").render(page=page)
+
+
+def write_page(text: str, path: Path) -> Path:
+    """Puts a page where it is to be, in a folder that may be missing; returns where it is."""
+    atomic.make_folder(path.parent)
+    atomic.write_text(path, text)
+    return path
 
 
 def lay_out(part: Part) -> Markup:

@@ -184,19 +184,19 @@ def _overlap(estimate: Estimate, other: Estimate) -> bool:
 
 
 def _share_text(share: Estimate) -> str:
-    return percent(share.value) if _is_near_half(share) else f"{100 * share.value:.0f} %"
+    return f"{100 * share.value:.{_places(share)}f} %"
 
 
 def _interval_text(share: Estimate) -> str:
     if share.low is None or share.high is None:
         return ""
-    places = 1 if _is_near_half(share) else 0
+    places = _places(share)
     return f" (95 %: {100 * share.low:.{places}f} to {100 * share.high:.{places}f} %)"
 
 
-def _is_near_half(share: Estimate) -> bool:
+def _places(share: Estimate) -> int:
     numbers = (share.value, share.low, share.high)
-    return any(number is not None and abs(number - 0.5) < _NEAR_HALF for number in numbers)
+    return int(any(number is not None and abs(number - 0.5) < _NEAR_HALF for number in numbers))
 
 
 def _worth_interval(worth: Estimate) -> str:

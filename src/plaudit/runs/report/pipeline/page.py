@@ -17,44 +17,18 @@ from markupsafe import Markup
 
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyEvaluation
+from plaudit.evaluation.stats import Estimate
 from plaudit.files import atomic
 from plaudit.runs.pipeline.kinds import ReportWarning, StageFindings, page_sections
-from plaudit.runs.report.page import render
+from plaudit.runs.report.page import render, write_page
 from plaudit.runs.report.parts import Charts, Folded, Heading, Note, Notes, Page, Part, Section, State, Text
-from plaudit.runs.report.pipeline.answers import questions_section, samples_section
+from plaudit.runs.report.pipeline import answers, findings, glance, labels, sections, stages
 from plaudit.runs.report.pipeline.data import (
     PipelineData,
     StageData,
     is_evaluation,
     is_pipeline,
     read_pipeline_folder,
-)
-from plaudit.runs.report.pipeline.findings import caution_sentences, ranking_sentences, report_warnings
-from plaudit.runs.report.pipeline.glance import (
-    evaluation_outcome,
-    opening_note,
-    opening_picture,
-    opening_sentence,
-)
-from plaudit.runs.report.pipeline.labels import labels_section
-from plaudit.runs.report.pipeline.sections import (
-    categories_section,
-    confidence_section,
-    distance_section,
-    habits_section,
-    results_section,
-    reward_sections,
-    training_section,
-    wins_section,
-)
-from plaudit.runs.report.pipeline.stages import (
-    checks_section,
-    origins_section,
-    progress_text,
-    reproduce_section,
-    stage_notes,
-    stages_section,
-    unfinished_stages,
 )
 from plaudit.runs.report.run.data import read_run_data
 from plaudit.runs.report.run.page import report_html as page_of_training
@@ -63,9 +37,6 @@ from plaudit.runs.report.words import counted, short_name, shortened
 
 if TYPE_CHECKING:
     from rich.table import Table as ConsoleTable
-
-    from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
-    from plaudit.evaluation.stats import Estimate
 
 
 _MAX_NOTES = 40
@@ -86,7 +57,7 @@ class FirstLook:
 
 def write_report(folder: Path, out: Path | None = None, *, pipeline: PipelineData | None = None) -> Path:
     """Writes ``report.html`` of what lies in the folder, or ``pipeline`` read of it; returns where it is."""
-    return _write(pipeline_page(pipeline or read_pipeline_folder(folder)), out or folder / "report.html")
+    return write_page(pipeline_page(pipeline or read_pipeline_folder(folder)), out or folder / "report.html")
 
 
 def write_folder_report(folder: Path, out: Path | None = None) -> Path:
@@ -96,12 +67,12 @@ def write_folder_report(folder: Path, out: Path | None = None) -> Path:
     facts = read_run_data(folder)
     method = facts.lineage.method if facts.lineage else ""
     text = page_of_training(facts, f"plaudit train {method or 'sft'}")
-    return _write(text, out or folder / "report.html")
+    return write_page(text, out or folder / "report.html")
 
 
 def pipeline_page(pipeline: PipelineData) -> str:
-    evaluation, warnings = pipeline.evaluation, report_warnings(pipeline)
-    picture = opening_picture(evaluation) if evaluation else None
+    evaluation, warnings = pipeline.evaluation, findings.report_warnings(pipeline)
+    picture = glance.opening_picture(evaluation) if evaluation else None
     return render(
         Page(
             title=pipeline.name,
@@ -119,33 +90,37 @@ def _head(
 ) -> Iterator[Part]:
     links = [("#warnings", counted(len(warnings), "warning"))] if warnings else []
     word = "Finished" if pipeline.finished else "Not finished"
-    yield State(word, pipeline.finished, f" · {progress_text(pipeline)}", links=links)
+    yield State(word, pipeline.finished, f" · {stages.progress_text(pipeline)}", links=links)
     yield FirstLook(
         finding=_finding(pipeline, warnings),
         picture=picture,
-        note=opening_note(pipeline),
+        note=glance.opening_note(pipeline),
         warnings=sorted(warnings, key=lambda warning: not warning.grave)[:_FIRST_WARNINGS],
         warnings_in_all=len(warnings),
     )
     if not pipeline.finished:
-        yield Text(say("pipeline.unfinished", stages=unfinished_stages(pipeline)))
+        yield Text(say("pipeline.unfinished", stages=stages.unfinished_stages(pipeline)))
 
 
 def _finding(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> Sequence[str]:
     if pipeline.evaluation is not None:
-        first = opening_sentence(pipeline) or say("finding.no_ranking")
-        return (first, *ranking_sentences(pipeline.evaluation), *caution_sentences(warnings))
-    findings = [found for stage in pipeline.stages for found in stage.findings.values()]
-    if findings:
-        return findings[-1].sentences
+        first = glance.opening_sentence(pipeline) or say("finding.no_ranking")
+        return (
+            first,
+            *findings.ranking_sentences(pipeline.evaluation),
+            *findings.caution_sentences(warnings),
+        )
+    from_wings = [found for stage in pipeline.stages for found in stage.findings.values()]
+    if from_wings:
+        return from_wings[-1].sentences
     ended = sum(stage.state == "done" for stage in pipeline.stages)
     return (say("pipeline.no_evaluation", ended=ended, stages=len(pipeline.stages)),)
 
 
 def _questions_section(evaluation: PolicyEvaluation) -> Iterator[Section]:
-    outcome = evaluation_outcome(evaluation)
+    outcome = glance.evaluation_outcome(evaluation)
     if outcome.before:
-        yield from questions_section(evaluation, before=outcome.before.name, after=outcome.after.name)
+        yield from answers.questions_section(evaluation, before=outcome.before.name, after=outcome.after.name)
 
 
 def _sections(
@@ -155,25 +130,25 @@ def _sections(
     if evaluation or not from_wings:
         # Of two policies the first picture has everything already.
         others = evaluation is not None and (len(evaluation.policies) > 2 or picture is None)
-        yield results_section(pipeline, with_chart=others)
+        yield sections.results_section(pipeline, with_chart=others)
     yield _warnings_section(pipeline, warnings)
-    yield from wins_section(pipeline)
+    yield from sections.wins_section(pipeline)
     yield from from_wings
-    yield from labels_section(pipeline)
+    yield from labels.labels_section(pipeline)
     if evaluation:
-        yield from categories_section(evaluation)
-        yield from samples_section(evaluation)
-    yield from training_section(pipeline)
+        yield from sections.categories_section(evaluation)
+        yield from answers.samples_section(evaluation)
+    yield from sections.training_section(pipeline)
     if evaluation:
-        yield from distance_section(evaluation)
-    yield from reward_sections(pipeline)
+        yield from sections.distance_section(evaluation)
+    yield from sections.reward_sections(pipeline)
     if evaluation:
-        yield habits_section(evaluation)
-        yield from confidence_section(evaluation)
-    yield checks_section(pipeline)
-    yield stages_section(pipeline, progress_text(pipeline))
-    yield origins_section(pipeline)
-    yield reproduce_section(pipeline)
+        yield sections.habits_section(evaluation)
+        yield from sections.confidence_section(evaluation)
+    yield stages.checks_section(pipeline)
+    yield stages.stages_section(pipeline, stages.progress_text(pipeline))
+    yield stages.origins_section(pipeline)
+    yield stages.reproduce_section(pipeline)
 
 
 def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> Section:
@@ -181,7 +156,7 @@ def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning])
         Note(f": {warning.finding}. ", about=warning.about, quiet=warning.reason) for warning in warnings
     ]
     parts: list[Part] = [Notes(doubts) if doubts else Text(say("pipeline.no_doubt"))]
-    notes = [*stage_notes(pipeline, {warning.finding for warning in warnings})]
+    notes = [*stages.stage_notes(pipeline, {warning.finding for warning in warnings})]
     if notes:
         rest = len(notes) - _MAX_NOTES
         more = [Note(say("pipeline.more_notes", count=rest))] if rest > 0 else []
@@ -192,9 +167,9 @@ def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning])
 
 def _wing_sections(pipeline: PipelineData) -> Iterator[Section]:
     for name, section in page_sections().items():
-        stages = [stage for stage in pipeline.stages if name in stage.findings]
-        if stages:
-            parts = [part for stage in stages for part in _findings_parts(stage, stage.findings[name])]
+        concerned = [stage for stage in pipeline.stages if name in stage.findings]
+        if concerned:
+            parts = [part for stage in concerned for part in _findings_parts(stage, stage.findings[name])]
             note = Text(section.note, "quiet")
             yield Section(section.title, name, [note, *parts], is_open=pipeline.evaluation is None)
 
@@ -209,17 +184,11 @@ def _findings_parts(stage: StageData, found: StageFindings) -> Iterator[Part]:
     yield from found.tables
 
 
-def _write(text: str, path: Path) -> Path:
-    atomic.make_folder(path.parent)
-    atomic.write_text(path, text)
-    return path
-
-
 def write_summary(pipeline: PipelineData) -> None:
     """Seconds and first sentences of all stages that have ended, and the figures of the last evaluation."""
     evaluated, evaluation = pipeline.evaluation_stage, pipeline.evaluation
     config = yaml.safe_load(pipeline.config)
-    stages = [
+    rows = [
         {
             "name": stage.name,
             "do": stage.kind,
@@ -233,9 +202,9 @@ def write_summary(pipeline: PipelineData) -> None:
         "name": config["name"],
         "seed": config["seed"],
         "seconds": round(pipeline.seconds, 3),
-        "stages": stages,
+        "stages": rows,
         "evaluation": None if evaluated is None else evaluated.name,
-        "sentence": opening_sentence(pipeline),
+        "sentence": glance.opening_sentence(pipeline),
         "reference": None if evaluation is None else evaluation.reference,
         "table": [] if evaluation is None else [*policy_rows(evaluation)],
     }
@@ -243,19 +212,23 @@ def write_summary(pipeline: PipelineData) -> None:
 
 
 def policy_rows(evaluation: PolicyEvaluation) -> Iterator[dict[str, Any]]:
+    contests = {(contest.policy, contest.against): contest for contest in reversed(evaluation.contests)}
     for policy in evaluation.policies:
-        contest = _find_contest(evaluation.contests, policy.name, evaluation.reference)
-        yield {
-            "policy": policy.name,
-            "gold": _estimate_dict(policy.gold),
-            "win_rate": None if contest is None else _estimate_dict(contest.raw),
-            "win_rate_decided": None if contest is None else _estimate_dict(contest.decided),
-            "length_controlled": None if contest is None else _estimate_dict(contest.length_controlled),
-            "judge": None if contest is None else contest.judge,
-            "kl": _estimate_dict(policy.kl),
-            "length": _estimate_dict(policy.length),
-            "finished": _estimate_dict(policy.finished),
+        contest = contests.get((policy.name, evaluation.reference or ""))
+        figures = {
+            "gold": policy.gold,
+            "win_rate": contest and contest.raw,
+            "win_rate_decided": contest and contest.decided,
+            "length_controlled": contest and contest.length_controlled,
+            "judge": contest and contest.judge,
+            "kl": policy.kl,
+            "length": policy.length,
+            "finished": policy.finished,
         }
+        row = {
+            name: asdict(found) if isinstance(found, Estimate) else found for name, found in figures.items()
+        }
+        yield {"policy": policy.name, **row}
 
 
 def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
@@ -263,56 +236,35 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
     from rich import box
     from rich.table import Table as ConsoleTable
 
-    table = ConsoleTable(
-        box=box.SIMPLE_HEAD, pad_edge=False, caption=say("pipeline.legend"), caption_justify="left"
-    )
+    legend = say("pipeline.legend")
+    table = ConsoleTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=legend, caption_justify="left")
     table.add_column("policy", no_wrap=True)
-    heads = (
-        "true worth",
-        f"win rate\nvs {evaluation.reference}, %",
-        "without\nties, %",
-        "KL",
-        "tokens",
-    )
-    for head in heads:
+    against = f"win rate\nvs {evaluation.reference}, %"
+    for head in ("true worth", against, "without\nties, %", "KL", "tokens"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in policy_rows(evaluation):
         table.add_row(
             row["policy"],
             _format_estimate(row["gold"], ".3f", ".2f"),
-            _format_share(row["win_rate"]),
-            _format_share(row["win_rate_decided"]),
+            _format_estimate(row["win_rate"], ".1f", ".0f", scale=100),
+            _format_estimate(row["win_rate_decided"], ".1f", ".0f", scale=100),
             _format_estimate(row["kl"], ".2f"),
             _format_estimate(row["length"], ".1f"),
         )
     return table
 
 
-def _find_contest(contests: Sequence[Contest], policy: str, against: str | None) -> Contest | None:
-    return next(
-        (contest for contest in contests if (contest.policy, contest.against) == (policy, against)), None
-    )
-
-
-def _estimate_dict(value: Estimate | None) -> dict[str, Any] | None:
-    return None if value is None else asdict(value)
-
-
-def _format_estimate(value: Mapping[str, Any] | None, form: str, interval_form: str | None = None) -> str:
+def _format_estimate(
+    estimate: Mapping[str, Any] | None, form: str, ends_form: str = "", *, scale: int = 1
+) -> str:
     """A figure, and its interval where a form for its ends is given."""
-    if value is None or value["value"] is None:
+    if estimate is None or estimate["value"] is None:
         return "–"
-    text = format(value["value"], form)
-    if interval_form is None or value["low"] is None:
+    text = format(scale * estimate["value"], form)
+    if not ends_form or estimate["low"] is None:
         return text
-    return f"{text} ({format(value['low'], interval_form)}–{format(value['high'], interval_form)})"
-
-
-def _format_share(value: Mapping[str, Any] | None) -> str:
-    if value is None:
-        return _format_estimate(None, "")
-    percent = {name: None if value[name] is None else 100 * value[name] for name in ("value", "low", "high")}
-    return _format_estimate(percent, ".1f", ".0f")
+    low, high = (format(scale * estimate[end], ends_form) for end in ("low", "high"))
+    return f"{text} ({low}–{high})"
 
 
 MAX_LISTED_OUTPUTS = 6
@@ -323,8 +275,8 @@ def trace_lines(pipeline: PipelineData, name: str) -> Iterator[str]:
     return _trace_stage({stage.name: stage for stage in pipeline.stages}, name, 0, set())
 
 
-def _trace_stage(stages: Mapping[str, StageData], name: str, depth: int, visited: set[str]) -> Iterator[str]:
-    stage, indent = stages.get(name), "  " * depth
+def _trace_stage(by_name: Mapping[str, StageData], name: str, depth: int, visited: set[str]) -> Iterator[str]:
+    stage, indent = by_name.get(name), "  " * depth
     if stage is None or stage.state != "done":
         raise UserError(f"{name}: this stage has not ended, so there is nothing to trace")
     if name in visited:
@@ -336,18 +288,18 @@ def _trace_stage(stages: Mapping[str, StageData], name: str, depth: int, visited
     yield f"{indent}  {stage.command}"
     yield from (f"{indent}  {line}" for line in _traced_files(stage))
     for other in stage.needs:
-        yield from _trace_stage(stages, other, depth + 1, visited)
+        yield from _trace_stage(by_name, other, depth + 1, visited)
 
 
 def _traced_files(stage: StageData) -> Iterator[str]:
     for entry in stage.inputs:
         if not entry.from_stage:
             yield f"{entry.name}: {entry.source}, {entry.hash[:12]}"
-    for labels in stage.snapshots:
-        where = f"event {labels.position} ({labels.link[:12]}) of {labels.store}, project {labels.project}"
-        yield f"labels of {labels.rows}: {where}"
-        rows = shlex.quote(str(stage.folder / labels.rows))
-        yield f"plaudit collect trace {rows} 1 --store {shlex.quote(labels.store)}"
+    for source in stage.snapshots:
+        where = f"event {source.position} ({source.link[:12]}) of {source.store}, project {source.project}"
+        yield f"labels of {source.rows}: {where}"
+        rows = shlex.quote(str(stage.folder / source.rows))
+        yield f"plaudit collect trace {rows} 1 --store {shlex.quote(source.store)}"
     for path, digest in list(stage.outputs.items())[:MAX_LISTED_OUTPUTS]:
         yield f"→ {path}, {digest[:12]}"
     if len(stage.outputs) > MAX_LISTED_OUTPUTS:

@@ -10,10 +10,13 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+
+import yaml
 
 from plaudit.engine import run_folder
 from plaudit.engine.metric_docs import lower_is_better
@@ -22,6 +25,7 @@ from plaudit.engine.sinks.files import METRICS_FILE, NOTES_FILE, SAMPLES_FILE, S
 from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 from plaudit.files import exact_json
+from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import Number
 
 # Near the end of the floats the difference of two values is no float any more.
@@ -194,7 +198,7 @@ def read_run_data(run: Path) -> RunData:
     """The facts of a run folder; files that a run has not come to yet may be missing."""
     history = read_history(run / METRICS_FILE)
     finished = _is_finished(run / SUMMARY_FILE, history)
-    origin = run / "lineage.json"
+    origin, last_file = run / "lineage.json", run / (SUMMARY_FILE if finished else METRICS_FILE)
     return RunData(
         path=run,
         name=run.resolve().name,
@@ -202,13 +206,25 @@ def read_run_data(run: Path) -> RunData:
         lineage=run_folder.read_lineage(origin) if origin.exists() else None,
         history=history,
         finished=finished,
-        last_change=_modified_at(run / SUMMARY_FILE if finished else run / METRICS_FILE)
+        last_change=datetime.fromtimestamp(last_file.stat().st_mtime, UTC)
         if history.step or finished
         else None,
         exchanges=_read_exchanges(run / SAMPLES_FILE),
         notes=(*_read_notes(run / NOTES_FILE), *_non_finite_notes(history)),
         model_kind=_model_kind(run / "model"),
     )
+
+
+@contextmanager
+def foreign_content_refused(message: str) -> Iterator[None]:
+    """Names, where a file holds what plaudit did not write, the file and what to do; ``{}`` is the fault."""
+    try:
+        yield
+    except UserError:
+        raise  # It names its file itself.
+    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        fault = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(message.replace("{}", fault)) from error
 
 
 def _read_config(path: Path) -> str:
@@ -225,18 +241,11 @@ def _read_config(path: Path) -> str:
 def _is_finished(path: Path, history: MetricHistory) -> bool:
     if not path.exists():
         return False
-    try:
+    remedy = "Delete it and write the report again."
+    with foreign_content_refused(f"{path}: not a summary that plaudit wrote. {remedy}"):
         step = exact_json.loads(path.read_bytes())["step"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: not a summary that plaudit wrote. Delete it and write the report again."
-        ) from error
     # A run that was taken up again after its last word is not finished until it has had another.
     return step == history.step
-
-
-def _modified_at(path: Path) -> datetime:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def _read_exchanges(path: Path) -> tuple[Exchange, ...]:
@@ -244,11 +253,9 @@ def _read_exchanges(path: Path) -> tuple[Exchange, ...]:
     times_sampled: Counter[tuple[int, str]] = Counter()
     current_step = 0
     for number, line in complete_lines(path):
-        try:
+        with foreign_content_refused(f"{path}:{number}: not a sample that plaudit wrote. Delete that line."):
             step, prompt, completion = int(line["step"]), str(line["prompt"]), str(line["completion"])
             expected = str(line["expected"]) if "expected" in line else None
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}:{number}: not a sample that plaudit wrote. Delete that line.") from error
         if step != current_step:
             times_sampled.clear()
             current_step = step
@@ -267,27 +274,21 @@ def _read_exchanges(path: Path) -> tuple[Exchange, ...]:
 def _read_notes(path: Path) -> tuple[Note, ...]:
     notes: dict[str, Note] = {}
     for number, line in complete_lines(path):
-        try:
+        with foreign_content_refused(f"{path}:{number}: not a note that plaudit wrote. Delete that line."):
             note = Note(step=int(line["step"]), text=str(line["note"]), times=1)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}:{number}: not a note that plaudit wrote. Delete that line.") from error
         previous = notes.get(note.text)
         notes[note.text] = note if previous is None else replace(previous, times=previous.times + 1)
     return tuple(notes.values())
 
 
-def _non_finite_notes(history: MetricHistory) -> tuple[Note, ...]:
+def _non_finite_notes(history: MetricHistory) -> Iterator[Note]:
     """A note for each figure that was not a number somewhere: the gap in its curve is easily missed."""
-    notes: list[Note] = []
     for column in history.columns.values():
-        if len(column.numbers) == len(column.values):
-            continue
-        steps = [s for s, value in zip(column.steps, column.values, strict=True) if math.isnan(value)]
-        others_text = f" and {len(steps) - 5:,} others" if len(steps) > 5 else ""
-        where = ", ".join(f"{step:,}" for step in steps[:5]) + others_text
-        text = f"{column.name} was not a finite number at step {where}"
-        notes.append(Note(step=None, text=text, times=1))
-    return tuple(notes)
+        if len(column.numbers) < len(column.values):
+            steps = [s for s, value in zip(column.steps, column.values, strict=True) if math.isnan(value)]
+            others = f" and {len(steps) - 5:,} others" if len(steps) > 5 else ""
+            where = ", ".join(f"{step:,}" for step in steps[:5]) + others
+            yield Note(step=None, text=say("run.not_finite", name=column.name, where=where), times=1)
 
 
 def _model_kind(folder: Path) -> ModelKind:

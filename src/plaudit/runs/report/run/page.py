@@ -18,11 +18,10 @@ from markupsafe import Markup
 
 from plaudit.engine.metric_docs import metric_docs
 from plaudit.engine.run_folder import Lineage
-from plaudit.files import atomic
 from plaudit.runs.report import parts
 from plaudit.runs.report.charts.axes import Span
 from plaudit.runs.report.charts.lines import BandChart, BandLine, band_chart, curve_figures
-from plaudit.runs.report.page import render
+from plaudit.runs.report.page import render, write_page
 from plaudit.runs.report.parts import (
     NO_VALUE,
     Answer,
@@ -66,10 +65,7 @@ def write_report(run: Path, *, command: str = "plaudit train sft") -> Path:
 
     ``command`` is what the run was started with; the page shows it with the run's own config.
     """
-    run_data = read_run_data(run)
-    path = run / "report.html"
-    atomic.write_text(path, report_html(run_data, command))
-    return path
+    return write_page(report_html(read_run_data(run), command), run / "report.html")
 
 
 def report_html(run_data: RunData, command: str) -> str:
