@@ -162,7 +162,12 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(built):
     packed = built.packed
     assert sorted(written.keys() ^ packed.keys()) == []
     assert [name for name in written if written[name] != packed[name]] == []
-    for name in ("world/model/model.safetensors", "pipeline/default.yaml", "report/templates/page.html.j2"):
+    for name in (
+        "world/model/model.safetensors",
+        "pipeline/default.yaml",
+        "report/templates/page.html.j2",
+        "report/sentences.yaml",
+    ):
         assert packed[f"plaudit/{name}"]
 
 

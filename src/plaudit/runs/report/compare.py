@@ -16,7 +16,7 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyFigures
 from plaudit.evaluation.stats import Estimate
 from plaudit.runs.report.charts.axes import SERIES_CLASSES, Span
-from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
+from plaudit.runs.report.charts.intervals import IntervalRows, amount_chart, share_chart
 from plaudit.runs.report.charts.lines import BandChart, BandLine, Curve, band_chart, thin_points
 from plaudit.runs.report.page import render, write_page
 from plaudit.runs.report.parts import (
@@ -34,7 +34,7 @@ from plaudit.runs.report.parts import (
     Table,
     Text,
     estimate_cell,
-    estimate_span,
+    interval_row,
     value_cell,
 )
 from plaudit.runs.report.pipeline.data import (
@@ -203,10 +203,7 @@ def _figure_chart(
     runs: Sequence[ComparedRun], policies: Sequence[str], title: str, unit: str, figure_of: FigureOf
 ) -> Iterator[Markup]:
     rows = [
-        IntervalRow(
-            label=short_name(policy),
-            spans=tuple(estimate_span(_policy_figure(run, policy, figure_of)) for run in runs),
-        )
+        interval_row(short_name(policy), *(_policy_figure(run, policy, figure_of) for run in runs))
         for policy in policies
     ]
     rows = [row for row in rows if any(row.spans)]

@@ -40,7 +40,7 @@ from plaudit.runs.report.parts import (
     Text,
 )
 from plaudit.runs.report.pipeline.data import CONFIG_FILE, PipelineData
-from plaudit.runs.report.pipeline.stages import origins_section, progress_text, stages_section
+from plaudit.runs.report.pipeline.progress import origins_section, progress_text, stages_section
 from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import Number, counted, number_text, shortened, unbroken
 
@@ -327,7 +327,7 @@ def _overview(exercise: Question, result: ExerciseResult | str) -> Iterator[Part
         return
     link = (f"{exercise.name}/{PAGE_FILE}", f"All of {exercise.name}")
     texts = [Text(exercise.background), Claims(result.claims), Text("", links=[link])]
-    yield Box("texts", [Box("", texts), *result.charts[:1]])
+    yield Box("told", [Box("", texts), *result.charts[:1]])
 
 
 def _not_run_section(exercises: Sequence[Question]) -> Iterator[Section]:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from plaudit.evaluation.stats import Estimate
 from plaudit.runs.report.charts.axes import Span
+from plaudit.runs.report.charts.intervals import IntervalRow
 from plaudit.runs.report.words import Number, number_text, percent
 
 NO_VALUE = "–"
@@ -279,3 +280,9 @@ def estimate_span(estimate: None) -> None: ...
 def estimate_span(estimate: Estimate | None) -> Span | None:
     """The same figure as a chart draws it."""
     return None if estimate is None else Span(value=estimate.value, low=estimate.low, high=estimate.high)
+
+
+def interval_row(label: str, *estimates: Estimate | None) -> IntervalRow:
+    """A row of a chart with the interval of each of these figures."""
+    spans = tuple(estimate_span(estimate) if estimate else None for estimate in estimates)
+    return IntervalRow(label=label, spans=spans)

@@ -22,7 +22,7 @@ from plaudit.files import atomic
 from plaudit.runs.pipeline.kinds import ReportWarning, StageFindings, page_sections
 from plaudit.runs.report.page import render, write_page
 from plaudit.runs.report.parts import Charts, Folded, Heading, Note, Notes, Page, Part, Section, State, Text
-from plaudit.runs.report.pipeline import answers, findings, glance, labels, sections, stages
+from plaudit.runs.report.pipeline import answers, findings, glance, labels, progress, sections
 from plaudit.runs.report.pipeline.data import (
     PipelineData,
     StageData,
@@ -90,7 +90,7 @@ def _head(
 ) -> Iterator[Part]:
     links = [("#warnings", counted(len(warnings), "warning"))] if warnings else []
     word = "Finished" if pipeline.finished else "Not finished"
-    yield State(word, pipeline.finished, f" · {stages.progress_text(pipeline)}", links=links)
+    yield State(word, pipeline.finished, f" · {progress.progress_text(pipeline)}", links=links)
     yield FirstLook(
         finding=_finding(pipeline, warnings),
         picture=picture,
@@ -99,7 +99,7 @@ def _head(
         warnings_in_all=len(warnings),
     )
     if not pipeline.finished:
-        yield Text(say("pipeline.unfinished", stages=stages.unfinished_stages(pipeline)))
+        yield Text(say("pipeline.unfinished", stages=progress.unfinished_stages(pipeline)))
 
 
 def _finding(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> Sequence[str]:
@@ -145,10 +145,10 @@ def _sections(
     if evaluation:
         yield sections.habits_section(evaluation)
         yield from sections.confidence_section(evaluation)
-    yield stages.checks_section(pipeline)
-    yield stages.stages_section(pipeline, stages.progress_text(pipeline))
-    yield stages.origins_section(pipeline)
-    yield stages.reproduce_section(pipeline)
+    yield progress.checks_section(pipeline)
+    yield progress.stages_section(pipeline, progress.progress_text(pipeline))
+    yield progress.origins_section(pipeline)
+    yield progress.reproduce_section(pipeline)
 
 
 def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> Section:
@@ -156,7 +156,7 @@ def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning])
         Note(f": {warning.finding}. ", about=warning.about, quiet=warning.reason) for warning in warnings
     ]
     parts: list[Part] = [Notes(doubts) if doubts else Text(say("pipeline.no_doubt"))]
-    notes = [*stages.stage_notes(pipeline, {warning.finding for warning in warnings})]
+    notes = [*progress.stage_notes(pipeline, {warning.finding for warning in warnings})]
     if notes:
         rest = len(notes) - _MAX_NOTES
         more = [Note(say("pipeline.more_notes", count=rest))] if rest > 0 else []

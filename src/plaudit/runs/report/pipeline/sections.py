@@ -41,6 +41,7 @@ from plaudit.runs.report.parts import (
     Text,
     estimate_cell,
     estimate_span,
+    interval_row,
     interval_text,
     value_cell,
 )
@@ -80,22 +81,18 @@ def _lead_chart(evaluation: PolicyEvaluation) -> Markup | None:
     """Every policy with its interval beside the reference: by true worth, or else by its win rate."""
     reference, policies = reference_policy(evaluation), evaluation.policies[:_MAX_POINTS]
     if evaluation.gold is not None and reference is not None and reference.gold is not None:
-        rows = [_policy_row(policy, policy.gold) for policy in policies]
+        rows = [interval_row(short_name(policy.name), policy.gold) for policy in policies]
         guide = _reference_guide(reference.gold.value, reference.name)
         data = IntervalRows(rows=rows, series=("worth",), guide=guide)
         return amount_chart("True worth of an answer", f"by {short_name(evaluation.gold)}", data)
     contests = {policy.name: contest_against_reference(evaluation, policy.name) for policy in policies}
     rows = [
-        IntervalRow(label=_contest_label(contest), spans=(estimate_span(contest.raw),))
+        interval_row(_contest_label(contest), contest.raw)
         for contest in contests.values()
         if contest is not None
     ]
     data = IntervalRows(rows=rows, series=("raw",), guide=_HALF)
     return share_chart("Win rate", "of prompts, a tie counting half", data) if rows else None
-
-
-def _policy_row(policy: PolicyFigures, estimate: Estimate | None) -> IntervalRow:
-    return IntervalRow(label=short_name(policy.name), spans=(estimate_span(estimate),))
 
 
 def _reference_guide(value: float, name: str) -> GuideLine:
@@ -161,8 +158,9 @@ def _charts_by_judge(evaluation: PolicyEvaluation, judge: str, suffix: str) -> I
     contests = [contest for contest in evaluation.contests if contest.judge == judge][:_MAX_CONTESTS]
     styled = any(contest.style_controlled for contest in contests)
     rows = [
-        IntervalRow(label=_contest_label(contest), spans=_contest_spans(contest, styled=styled))
+        interval_row(_contest_label(contest), contest.raw, contest.length_controlled, *styles)
         for contest in contests
+        for styles in [(contest.style_controlled,) if styled else ()]
     ]
     series = ["raw", "at equal length", *(["at equal style"] if styled else [])]
     yield share_chart(f"Win rate{suffix}", "of pairs", IntervalRows(rows=rows, series=series, guide=_HALF))
@@ -171,11 +169,6 @@ def _charts_by_judge(evaluation: PolicyEvaluation, judge: str, suffix: str) -> I
         for contest in contests
     ]
     yield stacked_bar_chart(f"Won, tied and lost{suffix}", "pairs", counts, ("won", "tied", "lost"))
-
-
-def _contest_spans(contest: Contest, *, styled: bool) -> tuple[Span | None, ...]:
-    controlled = (estimate_span(contest.style_controlled),) if styled else ()
-    return (estimate_span(contest.raw), estimate_span(contest.length_controlled), *controlled)
 
 
 def _contest_label(contest: Contest) -> str:
@@ -330,7 +323,9 @@ def reward_sections(pipeline: PipelineData) -> Iterator[Section]:
 def habits_section(evaluation: PolicyEvaluation) -> Section:
     reference = reference_policy(evaluation)
     guide = reference and _reference_guide(reference.length.value, reference.name)
-    rows = [_policy_row(policy, policy.length) for policy in evaluation.policies[:_MAX_POLICIES]]
+    rows = [
+        interval_row(short_name(policy.name), policy.length) for policy in evaluation.policies[:_MAX_POLICIES]
+    ]
     data = IntervalRows(rows=rows, series=("length",), guide=guide)
     lengths = amount_chart("Length", "tokens of an answer", data)
     texts = Box("", [_diversity_table(evaluation), Text(say("pipeline.self_bleu"), "quiet")])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from plaudit.data.records import text_to_json
@@ -14,7 +12,7 @@ from plaudit.evaluation.reward_models.evaluate import EvaluatedReward
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.files.atomic import AtomicFile, make_output_folder
-from plaudit.runs.report.page import render
+from plaudit.runs.report.page import render, write_page
 from plaudit.runs.report.parts import Cards, Page, Text
 from plaudit.runs.report.reward_models.sections import reward_sections
 from plaudit.runs.report.reward_models.summary import (
@@ -69,18 +67,12 @@ def _score_row(names: Sequence[str], pair_by_model: Sequence[ScoredPair]) -> dic
 def write_reward_page(evaluations: Sequence[RewardEvaluation], path: Path) -> Path:
     """Writes the page of these models to ``path`` and returns it; a reader sees the old page or the new."""
     text = reward_page(evaluations)
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        return write_page(text, path)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise UserError(
             f"{path}: the page cannot be written ({error.strerror}). Choose another place for it."
         ) from error
-    return path
 
 
 def reward_page(evaluations: Sequence[RewardEvaluation]) -> str:

@@ -43,6 +43,7 @@ from plaudit.runs.report.parts import (
     Text,
     estimate_cell,
     estimate_span,
+    interval_row,
     value_cell,
 )
 from plaudit.runs.report.reward_models.summary import (
@@ -124,10 +125,8 @@ def _accuracy_chart(
 
 def _accuracy_row(name: str, slices: Sequence[Slice | None]) -> IntervalRow:
     pairs = max(part.accuracy.n for part in slices if part is not None)
-    return IntervalRow(
-        label=f"{shortened(name, MAX_NAME_LENGTH) if name else '(empty)'} · {counted(pairs, 'pair')}",
-        spans=tuple(estimate_span(part and part.accuracy) for part in slices),
-    )
+    label = f"{shortened(name, MAX_NAME_LENGTH) if name else '(empty)'} · {counted(pairs, 'pair')}"
+    return interval_row(label, *(part and part.accuracy for part in slices))
 
 
 def _slice_named(evaluation: RewardEvaluation, slices_of: _SlicesOf, name: str) -> Slice | None:

@@ -335,26 +335,19 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-_HEADLINE_METRICS: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
-    ("held_out/judge", "Held-out judge", number_text),
-    ("held_out/reward", "Held-out reward", number_text),
-    ("held_out/kl", "KL from the reference", number_text),
-    ("held_out/loss", "Held-out loss", number_text),
-    ("held_out/accuracy", "Held-out accuracy", percent),
-    ("held_out/mae", "Held-out error", number_text),
-    ("held_out/perplexity", "Held-out perplexity", number_text),
-    ("held_out/token_accuracy", "Held-out token accuracy", percent),
-    ("loss", "Training loss", number_text),
-    ("token_accuracy", "Training token accuracy", percent),
-    ("accuracy", "Training accuracy", percent),
+_HEADLINE_METRICS = (
+    *(f"held_out/{name}" for name in ("judge", "reward", "kl", "loss", "accuracy", "mae", "perplexity")),
+    *("held_out/token_accuracy", "loss", "token_accuracy", "accuracy"),
 )
 
 
 def _metric_cards(history: MetricHistory) -> Iterator[Card]:
     columns = history.columns
-    for name, label, write in _HEADLINE_METRICS:
+    for name in _HEADLINE_METRICS:
         if name in columns:
-            yield Card(label=label, value=write(columns[name].last), more=_best_note(columns[name], write))
+            write = percent if name.endswith("accuracy") else number_text
+            last, more = write(columns[name].last), _best_note(columns[name], write)
+            yield Card(label=say(f"run.cards.{name}"), value=last, more=more)
     seconds, tokens = history.total("timing/seconds"), history.total("tokens")
     if seconds:
         speed = say("run.speed", speed=tokens / seconds) if tokens else ""
