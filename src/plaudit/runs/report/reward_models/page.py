@@ -66,13 +66,7 @@ def _score_row(names: Sequence[str], pair_by_model: Sequence[ScoredPair]) -> dic
 
 def write_reward_page(evaluations: Sequence[RewardEvaluation], path: Path) -> Path:
     """Writes the page of these models to ``path`` and returns it; a reader sees the old page or the new."""
-    text = reward_page(evaluations)
-    try:
-        return write_page(text, path)
-    except OSError as error:
-        raise UserError(
-            f"{path}: the page cannot be written ({error.strerror}). Choose another place for it."
-        ) from error
+    return write_page(reward_page(evaluations), path)
 
 
 def reward_page(evaluations: Sequence[RewardEvaluation]) -> str:
