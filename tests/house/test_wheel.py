@@ -162,7 +162,8 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(built):
     packed = built.packed
     assert sorted(written.keys() ^ packed.keys()) == []
     assert [name for name in written if written[name] != packed[name]] == []
-    for name in ("world/model/model.safetensors", "pipeline/default.yaml", "report/templates/run.html.j2"):
+    files = ("lab/world/model/model.safetensors", "runs/pipeline/default.yaml", "runs/report/sentences.yaml")
+    for name in (*files, "runs/report/templates/page.html.j2"):
         assert packed[f"plaudit/{name}"]
 
 

@@ -45,7 +45,6 @@ from plaudit.lab.exercises.pages import (
     read_history,
     read_json,
     read_manifest,
-    reliability_bin,
     reliability_diagram,
 )
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
@@ -411,5 +410,5 @@ def above_zero_claims(exercise: str, gaps: Iterable[Estimate], **words: str) -> 
 
 def reward_reliability_chart(title: str, evaluation: RewardEvaluation) -> Markup:
     assert evaluation.calibration is not None, "pairs with a preference were judged"
-    bins = [reliability_bin(calibration_bin) for calibration_bin in evaluation.calibration.by_width]
-    return reliability_diagram(title, bins, unit="share right over how sure it was")
+    bins, unit = evaluation.calibration.by_width, "share right over how sure it was"
+    return reliability_diagram(title, bins, unit=unit)

@@ -19,7 +19,7 @@ from plaudit.runs.report.charts.intervals import (
     IntervalRows as IntervalRows,
     share_chart as share_chart,
 )
-from plaudit.runs.report.figures import (
+from plaudit.runs.report.parts import (
     NO_VALUE as NO_VALUE,
     Cell as Cell,
     Table as Table,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 
 import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from plaudit.runs.report.page import environment, render, render_macro, stylesheet
+from plaudit.runs.report.page import environment, lay_out, render, stylesheet
+from plaudit.runs.report.parts import Command, Exchange, Note, Notes, Page, Samples, Section, Text
 
 ATTACK = "<script>alert(1)</script>&\"'\u202e"
 SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&#34;&#39;⟨U+202E⟩"
@@ -56,8 +58,21 @@ def test_an_option_is_not_broken_behind_its_hyphens_nor_a_number_from_its_per_ce
 
 def test_a_drawing_of_our_own_is_markup_and_a_text_in_a_macro_is_not() -> None:
     assert printed("{{ chart }}", chart=Markup("<svg></svg>")) == "<svg></svg>"
-    assert SHOWN in render_macro("quoted", ATTACK, 1000)
-    assert render_macro("command", ATTACK, ATTACK).count(SHOWN) == 2
+    assert SHOWN in lay_out(Samples([Exchange(prompt=ATTACK, answers=[])]))
+    assert lay_out(Command(ATTACK, ATTACK)).count(SHOWN) == 2
+    assert lay_out(Notes([Note(ATTACK, about=ATTACK, quiet=ATTACK)])).count(SHOWN) == 3
+    assert lay_out(Markup("<svg></svg>")) == "<svg></svg>"
+
+
+def test_a_page_is_its_sections_in_their_order() -> None:
+    sections = [Section(f"Part {name}", name, [Text(ATTACK)]) for name in ("a", "b")]
+    page = Page(title=ATTACK, heading="Both", head=[Text("Look.", "lede")], sections=sections)
+
+    written = render(page)
+    assert written.index("Look.") < written.index('<h2 id="a">Part a</h2>') < written.index('<h2 id="b">')
+    assert written.count(SHOWN) == 3
+    assert "<nav" not in written
+    assert '<a href="#b">Part b</a>' in render(replace(page, contents=True))
 
 
 def test_what_a_template_lacks_is_an_error() -> None:
@@ -65,14 +80,14 @@ def test_what_a_template_lacks_is_an_error() -> None:
         printed("{{ name }}")
     with pytest.raises(AssertionError, match="a template decides"):
         printed("{{ name }}", name=None)
-    with pytest.raises(UndefinedError, match="'run' is undefined"):
-        render("run")
+    with pytest.raises(AttributeError, match="str"):
+        lay_out("a text that is no part")
 
 
 def test_no_template_prints_anything_unescaped() -> None:
     folder = resources.files("plaudit.runs.report").joinpath("templates")
     templates = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
-    assert {"base.html.j2", "macros.html.j2", "run.html.j2", "pipeline.html.j2"} <= set(templates)
+    assert set(templates) == {"base.html.j2", "page.html.j2", "parts.html.j2"}
     for text in templates.values():
         assert "safe" not in text
         assert "autoescape" not in text

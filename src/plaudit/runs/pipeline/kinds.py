@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from plaudit.runs.pipeline.spec import Stage
     from plaudit.runs.pipeline.status import PipelineContext
-    from plaudit.runs.report.figures import Table
+    from plaudit.runs.report.parts import Table
 
 ResultType = Literal["model", "reward", "rows", "groups", "evaluation"]
 """What a stage gives to those below it."""

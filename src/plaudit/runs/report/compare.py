@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,28 @@ from markupsafe import Markup
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyFigures
 from plaudit.evaluation.stats import Estimate
-from plaudit.files import atomic
 from plaudit.runs.report.charts.axes import SERIES_CLASSES, Span
-from plaudit.runs.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
+from plaudit.runs.report.charts.intervals import IntervalRows, amount_chart, share_chart
 from plaudit.runs.report.charts.lines import BandChart, BandLine, Curve, band_chart, thin_points
-from plaudit.runs.report.figures import NO_VALUE, Cell, Table, estimate_cell, estimate_span, value_cell
-from plaudit.runs.report.page import render
+from plaudit.runs.report.page import render, write_page
+from plaudit.runs.report.parts import (
+    NO_VALUE,
+    Box,
+    Cell,
+    Charts,
+    Folded,
+    Heading,
+    Note,
+    Notes,
+    Page,
+    Part,
+    Section,
+    Table,
+    Text,
+    estimate_cell,
+    interval_row,
+    value_cell,
+)
 from plaudit.runs.report.pipeline.data import (
     PipelineData,
     StageData,
@@ -29,16 +46,14 @@ from plaudit.runs.report.pipeline.data import (
 )
 from plaudit.runs.report.pipeline.findings import best_policy_summary, contest_against_reference
 from plaudit.runs.report.pipeline.sections import split_curves
-from plaudit.runs.report.run.data import MetricColumn, RunData, read_run_data
-from plaudit.runs.report.words import counted, percent, short_name, shortened
+from plaudit.runs.report.run.data import MetricColumn, read_run_data
+from plaudit.runs.report.sentences import say
+from plaudit.runs.report.words import number_text, percent, short_name, shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRun:
-    """A run with the unique name that the page gives it.
-
-    Example: ``ComparedRun(name="valley-2", pipeline=read_pipeline_folder(Path("runs/valley-2")))``
-    """
+    """A run with the unique name that the page gives it."""
 
     name: str
     pipeline: PipelineData
@@ -48,8 +63,7 @@ class ComparedRun:
         if self.pipeline.evaluation is not None:
             return best_policy_summary(self.pipeline.evaluation)
         ended = sum(stage.state == "done" for stage in self.pipeline.stages)
-        stages = counted(len(self.pipeline.stages), "stage")
-        return f"{ended} of {stages} have ended; no policies were compared."
+        return say("compare.ended", ended=ended, stages=len(self.pipeline.stages))
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
@@ -58,16 +72,12 @@ def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
     for index, folder in enumerate(real):
         if folder in real[:index]:
             raise UserError(f"{folders[index]}: named twice; a run is not compared with itself")
-    shared_parts = 0
-    parts = [folder.parts for folder in real]
-    while all(
-        len(path_parts) > shared_parts + 1 and path_parts[shared_parts] == parts[0][shared_parts]
-        for path_parts in parts
-    ):
-        shared_parts += 1
+    common = Path(os.path.commonpath(real))
+    # A run in the folder of another is named below that one's place, so that each has a name.
+    place = common.parent if common in real else common
     return tuple(
-        ComparedRun(name="/".join(own_parts[shared_parts:]), pipeline=_read_run(folder))
-        for own_parts, folder in zip(parts, folders, strict=True)
+        ComparedRun(name=path.relative_to(place).as_posix(), pipeline=_read_run(folder))
+        for path, folder in zip(real, folders, strict=True)
     )
 
 
@@ -86,19 +96,10 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]
 def _read_run(folder: Path) -> PipelineData:
     if is_pipeline(folder) or is_evaluation(folder) or not (folder / "config.yaml").is_file():
         return read_pipeline_folder(folder)
-    facts = read_run_data(folder)
-    return PipelineData(path=folder, name=facts.name, config=facts.config, stages=(_training_stage(facts),))
-
-
-def _training_stage(facts: RunData) -> StageData:
-    return StageData(
-        name="training",
-        number=1,
-        kind="",
-        state="done" if facts.finished else "begun",
-        folder=facts.path,
-        training_run=facts,
-    )
+    run = read_run_data(folder)
+    state = "done" if run.finished else "begun"
+    stage = StageData(name="training", number=1, kind="", state=state, folder=folder, training_run=run)
+    return PipelineData(path=folder, name=run.name, config=run.config, stages=(stage,))
 
 
 def _read_settings(pipeline: PipelineData) -> Any:
@@ -124,69 +125,46 @@ def _flatten(setting: Any, name: str) -> Iterator[tuple[str, str]]:
 _MAX_SETTINGS = 80
 _MAX_VALUE_LENGTH = 80
 _MAX_POINTS = 120
+_WIN_RATE_TITLE = "Win rate"
 FigureOf = Callable[[PipelineData, PolicyFigures], Estimate | None]
-"""One figure of a policy in the evaluation of a run."""
 
 
 def win_rate(pipeline: PipelineData, policy: PolicyFigures) -> Estimate | None:
-    """The raw win rate of a policy against the reference of its run."""
     contest = contest_against_reference(pipeline.evaluation, policy.name) if pipeline.evaluation else None
     return contest and contest.raw
 
 
 _COMPARED_FIGURES: tuple[tuple[str, str, FigureOf], ...] = (
     ("True worth", "mean of answers", lambda _, policy: policy.gold),
-    ("Win rate", "raw, against the reference", win_rate),
+    (_WIN_RATE_TITLE, "raw, against the reference", win_rate),
     ("KL", "nats an answer from the reference", lambda _, policy: policy.kl),
     ("Length", "tokens of an answer", lambda _, policy: policy.length),
 )
-_WIN_RATE_TITLE = "Win rate"
 
 
 def write_comparison(folders: Sequence[Path], path: Path) -> Path:
     """Writes the page that compares these runs; returns where it is."""
-    text = comparison_page(read_runs(folders))
-    atomic.make_folder(path.parent)
-    atomic.write_text(path, text)
-    return path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedStage:
-    """How the stages of one name learnt in each run."""
-
-    name: str
-    charts: list[Markup]
-    more: list[Markup]
-    last_values: Table
+    return write_page(comparison_page(read_runs(folders)), path)
 
 
 def comparison_page(runs: Sequence[ComparedRun]) -> str:
-    evaluated = [run for run in runs if run.pipeline.evaluation is not None]
-    policies = list(dict.fromkeys(policy.name for run in evaluated for policy in _run_policies(run)))
-    stage_names = dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages)
-    return render(
-        "compare",
-        runs=runs,
-        settings=_settings_table(runs),
-        figure_charts=[
-            chart
-            for figure in _COMPARED_FIGURES
-            for group in _chart_groups(evaluated)
-            for chart in _figure_chart(group, policies, *figure)
-        ],
-        figure_tables=[
-            _figure_table(evaluated, policies, title, figure_of)
-            for title, _, figure_of in (_COMPARED_FIGURES if policies else ())
-        ],
-        stages=[_compared_stage(runs, name) for name in stage_names],
-    )
+    outcomes = Notes([Note(f": {run.outcome}", about=short_name(run.name)) for run in runs])
+    names = dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages)
+    columns = {name: {run.name: _stage_columns(run, name) for run in runs} for name in names}
+    sections = [
+        Section("What differs in their settings", "settings", [_settings_part(runs)]),
+        *_figures_section([run for run in runs if run.pipeline.evaluation is not None]),
+        *_learning_section(columns),
+        _places_section(runs, columns),
+    ]
+    heading = say("compare.heading", runs=len(runs))
+    return render(Page(title=f"{len(runs)} runs", heading=heading, head=[outcomes], sections=sections))
 
 
-def _settings_table(runs: Sequence[ComparedRun]) -> Table | None:
+def _settings_part(runs: Sequence[ComparedRun]) -> Part:
     settings = differing_settings(runs)
     if not settings:
-        return None
+        return Text(say("compare.same"))
     rows = [
         (
             shortened(name, _MAX_VALUE_LENGTH),
@@ -195,26 +173,37 @@ def _settings_table(runs: Sequence[ComparedRun]) -> Table | None:
         for name, values in [*settings.items()][:_MAX_SETTINGS]
     ]
     rest = len(settings) - len(rows)
-    caption = f"{counted(len(settings), 'setting')}{f', of which {rest} are left out' if rest else ''}"
-    return Table(caption=caption, columns=_run_names(runs), rows=rows)
+    caption = say(f"compare.settings{'_left_out' if rest else ''}", settings=len(settings), rest=rest)
+    return Box("runs", [Table(caption=caption, columns=_run_names(runs), rows=rows)])
 
 
 def _run_names(runs: Sequence[ComparedRun]) -> list[str]:
     return [short_name(run.name) for run in runs]
 
 
+def _figures_section(runs: Sequence[ComparedRun]) -> Iterator[Section]:
+    policies = list(dict.fromkeys(policy.name for run in runs for policy in _run_policies(run)))
+    if policies:
+        # As few runs in a chart as can be told apart.
+        groups = [runs[at : at + len(SERIES_CLASSES)] for at in range(0, len(runs), len(SERIES_CLASSES))]
+        charts = [
+            chart
+            for figure in _COMPARED_FIGURES
+            for group in groups
+            for chart in _figure_chart(group, policies, *figure)
+        ]
+        tables = [
+            _figure_table(runs, policies, title, figure_of) for title, _, figure_of in _COMPARED_FIGURES
+        ]
+        parts = [Charts(charts, say("compare.figures")), Folded(say("tables"), tables)]
+        yield Section("What came of them", "figures", parts)
+
+
 def _figure_chart(
-    runs: Sequence[ComparedRun],
-    policies: Sequence[str],
-    title: str,
-    unit: str,
-    figure_of: FigureOf,
+    runs: Sequence[ComparedRun], policies: Sequence[str], title: str, unit: str, figure_of: FigureOf
 ) -> Iterator[Markup]:
     rows = [
-        IntervalRow(
-            label=short_name(policy),
-            spans=tuple(estimate_span(_policy_figure(run, policy, figure_of)) for run in runs),
-        )
+        interval_row(short_name(policy), *(_policy_figure(run, policy, figure_of) for run in runs))
         for policy in policies
     ]
     rows = [row for row in rows if any(row.spans)]
@@ -226,42 +215,50 @@ def _figure_chart(
 def _figure_table(
     runs: Sequence[ComparedRun], policies: Sequence[str], title: str, figure_of: FigureOf
 ) -> Table:
-    write = {"write": percent} if title == _WIN_RATE_TITLE else {}
+    write = percent if title == _WIN_RATE_TITLE else number_text
     rows = [
-        (
-            short_name(policy),
-            [estimate_cell(_policy_figure(run, policy, figure_of), **write) for run in runs],
-        )
+        (short_name(policy), [estimate_cell(_policy_figure(run, policy, figure_of), write) for run in runs])
         for policy in policies
     ]
     return Table(caption=title, columns=_run_names(runs), rows=rows)
 
 
-def _compared_stage(runs: Sequence[ComparedRun], name: str) -> ComparedStage:
-    columns_by_run = {run.name: _stage_columns(run, name) for run in runs}
-    metrics = {metric for columns in columns_by_run.values() for metric in columns}
-    first, rest = split_curves(metrics)
-    rows = [
-        (
-            metric,
-            [
-                value_cell(columns[metric].last if metric in columns else None)
-                for columns in columns_by_run.values()
-            ],
-        )
-        for metric in sorted(metrics)
-        if not metric.startswith("timing/")
-    ]
-    caption = f"{short_name(name)}: the last of each figure"
-    return ComparedStage(
-        name=short_name(name),
-        charts=[chart for curve in first for chart in _curve_chart(curve, columns_by_run)],
-        more=[chart for curve in rest for chart in _curve_chart(curve, columns_by_run)],
-        last_values=Table(caption=caption, columns=_run_names(runs), rows=rows),
+_ColumnsOfRuns = Mapping[str, Mapping[str, MetricColumn]]
+
+
+def _learning_section(stages: Mapping[str, _ColumnsOfRuns]) -> Iterator[Section]:
+    parts: list[Part] = []
+    for name, columns in stages.items():
+        curves = split_curves({metric for of_run in columns.values() for metric in of_run})
+        first, rest = ([chart for curve in some for chart in _curve_chart(curve, columns)] for some in curves)
+        more = Folded(say("more_curves", stage=name), [Charts(rest)])
+        parts += [Heading(short_name(name)), Charts(first), Box("rarely", [more])]
+    if parts:
+        yield Section("How they learnt", "learning", parts)
+
+
+def _places_section(runs: Sequence[ComparedRun], stages: Mapping[str, _ColumnsOfRuns]) -> Section:
+    places = Notes([Note(f" {run.pipeline.path}", about=short_name(run.name)) for run in runs])
+    tables = [_last_values(runs, name, columns) for name, columns in stages.items()]
+    return Section(
+        "Where they lie", "places", [places, *([Folded("Last figures", tables)] if tables else [])]
     )
 
 
-def _curve_chart(curve: Curve, columns: dict[str, dict[str, MetricColumn]]) -> Iterator[Markup]:
+def _last_values(runs: Sequence[ComparedRun], name: str, columns: _ColumnsOfRuns) -> Table:
+    metrics = sorted({metric for of_run in columns.values() for metric in of_run})
+    rows = [
+        (
+            metric,
+            [value_cell(of_run[metric].last if metric in of_run else None) for of_run in columns.values()],
+        )
+        for metric in metrics
+        if not metric.startswith("timing/")
+    ]
+    return Table(caption=say("compare.last_values", stage=name), columns=_run_names(runs), rows=rows)
+
+
+def _curve_chart(curve: Curve, columns: _ColumnsOfRuns) -> Iterator[Markup]:
     """One figure of all runs that have it: on held-out rows, where there are any."""
     names = [curve.held_out_metric, curve.train_metric]
     metric = next(
@@ -273,13 +270,10 @@ def _curve_chart(curve: Curve, columns: dict[str, dict[str, MetricColumn]]) -> I
         if metric in run_columns
         for line in _run_line(run, run_columns[metric], curve)
     ]
+    where = "held out" if metric == curve.held_out_metric or metric.startswith("held_out/") else "training"
     for start in range(0, len(lines), len(SERIES_CLASSES)):
-        where = (
-            "held out" if metric == curve.held_out_metric or metric.startswith("held_out/") else "training"
-        )
-        yield band_chart(
-            curve.title, f"{curve.unit}, {where}", BandChart(lines=lines[start : start + len(SERIES_CLASSES)])
-        )
+        group = BandChart(lines=lines[start : start + len(SERIES_CLASSES)])
+        yield band_chart(curve.title, f"{curve.unit}, {where}", group)
 
 
 def _run_line(run: str, column: MetricColumn, curve: Curve) -> Iterator[BandLine]:
@@ -308,9 +302,3 @@ def _policy_figure(run: ComparedRun, policy: str, figure_of: FigureOf) -> Estima
         (figure_of(run.pipeline, candidate) for candidate in _run_policies(run) if candidate.name == policy),
         None,
     )
-
-
-def _chart_groups(runs: Sequence[ComparedRun]) -> Iterator[Sequence[ComparedRun]]:
-    """As few runs in a chart as can be told apart."""
-    for at in range(0, len(runs), len(SERIES_CLASSES)):
-        yield runs[at : at + len(SERIES_CLASSES)]

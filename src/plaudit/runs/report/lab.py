@@ -16,27 +16,40 @@ from typing import Protocol, runtime_checkable
 from markupsafe import Markup
 
 from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
-from plaudit.runs.report import figures
+from plaudit.runs.report import parts
 from plaudit.runs.report.charts.axes import Span
 from plaudit.runs.report.charts.lines import BandChart, BandLine, band_chart
-from plaudit.runs.report.figures import Cell
-from plaudit.runs.report.page import render, render_macro
+from plaudit.runs.report.page import lay_out, render
+from plaudit.runs.report.parts import (
+    Answer,
+    Box,
+    Cell,
+    Charts,
+    Code,
+    Command,
+    Exchange,
+    Folded,
+    Heading,
+    Note,
+    Notes,
+    Page,
+    Part,
+    Samples,
+    Section,
+    State,
+    Text,
+)
 from plaudit.runs.report.pipeline.data import CONFIG_FILE, PipelineData
-from plaudit.runs.report.pipeline.page import progress_text, reported_stages, stages_chart
+from plaudit.runs.report.pipeline.progress import origins_section, progress_text, stages_section
+from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import Number, counted, number_text, shortened, unbroken
 
-_MAX_TEXT_LENGTH = 400
-_Column = tuple[str, str, str]
-"""Who said something, how that is drawn (the first policy ``before``, others ``now``), and what it said."""
 _VERDICTS = {True: "holds", False: "does not hold", None: "not decided"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A sentence that what was measured bears out, or does not.
-
-    Example: ``Claim(statement="Without a leash answers grow.", holds=True, evidence="27 tokens became 48")``
-    """
+    """A sentence that what was measured bears out, or does not."""
 
     statement: str
     """What is claimed, as a whole sentence that would be the same whatever was measured."""
@@ -69,16 +82,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionedChart:
-    """A chart, and a sentence that says what to look at.
-
-    Example: ``CaptionedChart(title="How long", caption="Look at the end.", chart=curves("tokens", lines))``
-    """
+    """A chart, and a sentence that says what to look at."""
 
     title: str
     caption: str
-    """A sentence: what to look at."""
     chart: Markup
-    """A figure made with plaudit.runs.report.charts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +125,6 @@ def chart_over_steps(title: str, unit: str, runs: Mapping[str, Sequence[tuple[in
 
 
 def chart_over_root_kl(title: str, unit: str, lines: Mapping[str, Sequence[tuple[Number, Span]]]) -> Markup:
-    """A figure of each optimiser along √KL, from near to far."""
     band_lines = [
         BandLine(label=name, points=tuple(sorted(points, key=lambda point: point[0])))
         for name, points in lines.items()
@@ -126,35 +133,40 @@ def chart_over_root_kl(title: str, unit: str, lines: Mapping[str, Sequence[tuple
 
 
 def charts_side_by_side(*charts: Markup) -> Markup:
-    return render_macro("curves", charts)
+    return lay_out(Charts(charts))
 
 
 def answers_side_by_side(names: Mapping[str, str], rows: Sequence[PromptAnswers]) -> Markup:
     """What some policies said to some prompts; ``names`` says what each is called there."""
-    answers = [(row.prompt, [*_answer_columns(row, names)]) for row in rows]
-    return render_macro("answers", "Answers to the same prompts", answers)
+    return _answers(say("lab.answers"), [(row.prompt, [*_answers_of(row, names)]) for row in rows])
 
 
-def _answer_columns(row: PromptAnswers, names: Mapping[str, str]) -> Iterator[_Column]:
+def _answers(heading: str, answers: Sequence[tuple[str, Sequence[Answer]]]) -> Markup:
+    exchanges = [Exchange(prompt=shortened(prompt, 400), answers=columns) for prompt, columns in answers]
+    return lay_out(Box("", (Heading(heading, kind=""), Samples(exchanges, "answers", max_length=2000))))
+
+
+def _answers_of(row: PromptAnswers, names: Mapping[str, str]) -> Iterator[Answer]:
     answer_by_policy = {answer.policy: answer for answer in row.answers}
     for index, (name, label) in enumerate(names.items()):
         if name in answer_by_policy:
             answer = answer_by_policy[name]
             worth = "not known" if answer.gold is None else number_text(answer.gold)
-            yield (
-                f"{label}: {answer.tokens} tokens, worth {worth}",
-                "now" if index else "before",
-                shortened(answer.text, _MAX_TEXT_LENGTH),
-            )
+            yield _answer(index, say("lab.answer", label=label, answer=answer, worth=worth), answer.text)
+
+
+def _answer(index: int, label: str, text: str, max_length: int = 400) -> Answer:
+    return Answer(label=label, kind="now" if index else "before", text=shortened(text, max_length))
 
 
 def answer_counts(evaluation: PolicyEvaluation, names: Mapping[str, str], prompts: Sequence[str]) -> Markup:
     """All answers of some policies to some prompts, the commonest first."""
-    answers = [(prompt, [*_count_columns(evaluation, names, prompt)]) for prompt in prompts]
-    return render_macro("answers", "Answers, and how often each came", answers)
+    return _answers(
+        say("lab.counts"), [(prompt, [*_counts_of(evaluation, names, prompt)]) for prompt in prompts]
+    )
 
 
-def _count_columns(evaluation: PolicyEvaluation, names: Mapping[str, str], prompt: str) -> Iterator[_Column]:
+def _counts_of(evaluation: PolicyEvaluation, names: Mapping[str, str], prompt: str) -> Iterator[Answer]:
     for index, (name, label) in enumerate(names.items()):
         counts = Counter(
             answer.text
@@ -164,11 +176,7 @@ def _count_columns(evaluation: PolicyEvaluation, names: Mapping[str, str], promp
             if answer.policy == name
         )
         lines = "\n".join(f"{count} × {text}" for text, count in counts.most_common())
-        yield (
-            f"{label}: {counted(len(counts), 'answer')}",
-            "now" if index else "before",
-            shortened(lines, 3 * _MAX_TEXT_LENGTH),
-        )
+        yield _answer(index, f"{label}: {counted(len(counts), 'answer')}", lines, 1200)
 
 
 PAGE_FILE = "lab.html"
@@ -202,27 +210,44 @@ def exercise_page(
 ) -> str:
     """The whole page; ``changed`` is what was run otherwise than the exercise has it."""
     path = _relative_path(pipeline.path)
+    facts = f" · exercise {exercise.name} · {progress_text(pipeline)}"
+    head = [State(result.summary, result.all_hold, facts), Text(exercise.background, "lede")]
+    if changed:
+        notes = Notes([Note(shortened(change, 300)) for change in changed])
+        head += [Text("", about=say("lab.changed")), notes]
+    sections = [
+        _claims_section(result),
+        *([Section("Pictures", "pictures", [Box("pictures", result.charts)])] if result.charts else []),
+        stages_section(pipeline),
+        *_next_section(exercise),
+        origins_section(pipeline),
+        _reproduce_section(exercise, path, pipeline.config),
+    ]
     return render(
-        "exercise",
-        exercise=exercise,
-        result=result,
-        progress=progress_text(pipeline),
-        changed=changed,
-        table=None if result.table is None else _figures_of(result.table),
-        flow=stages_chart(pipeline),
-        stages=reported_stages(pipeline),
-        next_commands=[*_next_commands(exercise)],
-        path=path,
-        commands=[*_commands(exercise, path)],
-        config=pipeline.config,
+        Page(title=exercise.title, heading=exercise.title, head=head, sections=sections, styles=_STYLES)
     )
 
 
-def _figures_of(table: Table) -> figures.Table:
+_STYLES = ("charts", "run", "reports", "lab")
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The part of a page that has every claim with its mark and what it was decided by."""
+
+    claims: Sequence[Claim]
+
+
+def _claims_section(result: ExerciseResult) -> Section:
+    table = [] if result.table is None else [_figures_of(result.table)]
+    return Section("What was seen", "seen", [Text(say("lab.seen"), "quiet"), Claims(result.claims), *table])
+
+
+def _figures_of(table: Table) -> parts.Table:
     """The table of a result with the intervals of its figures apart from them."""
-    caption = unbroken(table.note) or "The figures beside each other"
+    caption = unbroken(table.note) or say("lab.table")
     rows = [(row[0], [*map(_interval_cell, row[1:])]) for row in table.rows]
-    return figures.Table(caption=caption, columns=table.head[1:], rows=rows)
+    return parts.Table(caption=caption, columns=table.head[1:], rows=rows)
 
 
 def _interval_cell(text: str) -> Cell:
@@ -232,23 +257,28 @@ def _interval_cell(text: str) -> Cell:
     return Cell(text=unbroken(match[1]), interval=unbroken(match[2]))
 
 
-def _next_commands(exercise: Question) -> Iterator[tuple[str, str]]:
-    for line in exercise.next_commands:
-        command, _, why = line.partition(": ")
-        yield f"{why[:1].upper()}{why[1:]}:", command
+def _next_section(exercise: Question) -> Iterator[Section]:
+    lines = [line.partition(": ") for line in exercise.next_commands]
+    commands = [Command(f"{why[:1].upper()}{why[1:]}:", command) for command, _, why in lines]
+    if commands:
+        yield Section("What to try next", "next", commands)
 
 
-def _commands(exercise: Question, path: Path) -> Iterator[tuple[str, str]]:
+def _reproduce_section(exercise: Question, path: Path, config: str) -> Section:
     out, folder, again = map(shlex.quote, (str(path.parent), str(path), f"{path}-again"))
     lab = f"plaudit lab {exercise.name}"
-    yield "The exercise again; what is finished is kept:", f"{lab} --out {out}"
-    config = f"{folder}/{CONFIG_FILE}"
-    yield "Exactly what was run here, whatever was changed:", f"plaudit run {config} --out {again}"
-    yield "This page again:", f"{lab} --look --out {out}"
+    commands = (
+        Command(say("lab.again"), f"{lab} --out {out}"),
+        Command(say("lab.exactly"), f"plaudit run {folder}/{CONFIG_FILE} --out {again}"),
+        Command(say("again.page"), f"{lab} --look --out {out}"),
+    )
+    place = Text(say("lab.place", path=path), links=[("report.html", "report.html")], after=say("lab.report"))
+    return Section(
+        "Reproduce", "again", [place, *commands, Folded(say("again.config", verb="said"), [Code(config)])]
+    )
 
 
 def _relative_path(path: Path) -> Path:
-    """The path relative to the current folder, where it lies below it."""
     current_folder = Path.cwd()
     return path.relative_to(current_folder) if path.is_relative_to(current_folder) else path
 
@@ -256,26 +286,52 @@ def _relative_path(path: Path) -> Path:
 def overview_page(
     results: Sequence[tuple[Question, ExerciseResult | str]], exercises: Sequence[Question]
 ) -> str:
-    """The whole page over all exercises; of one that cannot be looked at, why."""
     claims = [claim for _, result in results if not isinstance(result, str) for claim in result.claims]
-    names = {exercise.name for exercise, _ in results}
-    return render(
-        "lab",
-        results=results,
-        holding=sum(claim.holds is True for claim in claims),
-        claims=claims,
-        run=sum(not isinstance(result, str) for _, result in results),
-        exercises=exercises,
-        table=figures.Table(
-            caption="What was run",
-            columns=("question", "claims"),
-            rows=[(exercise.name, _overview_cells(exercise, result)) for exercise, result in results],
-        ),
-        not_run=[exercise for exercise in exercises if exercise.name not in names],
-        page_file=PAGE_FILE,
+    holding = sum(claim.holds is True for claim in claims)
+    run = sum(not isinstance(result, str) for _, result in results)
+    state = State(
+        say("lab.holding", holding=holding, claims=len(claims)),
+        holding == len(claims),
+        say("lab.run", run=run, exercises=len(exercises)),
     )
+    names = {exercise.name for exercise, _ in results}
+    sections = [
+        *(
+            Section(exercise.title, exercise.name, [*_overview(exercise, result)])
+            for exercise, result in results
+        ),
+        *_not_run_section([exercise for exercise in exercises if exercise.name not in names]),
+    ]
+    head = [state, Text(say("lab.lede"), "lede"), _shelf(results)]
+    title = say("lab.title")
+    return render(Page(title=title, heading=title, head=head, sections=sections, styles=_STYLES))
 
 
-def _overview_cells(exercise: Question, result: ExerciseResult | str) -> list[Cell]:
-    outcome = "not finished" if isinstance(result, str) else result.summary
-    return [Cell(text=exercise.title, link=f"#{exercise.name}"), Cell(text=outcome)]
+def _shelf(results: Sequence[tuple[Question, ExerciseResult | str]]) -> Part:
+    rows = [
+        (
+            exercise.name,
+            [
+                Cell(text=exercise.title, link=f"#{exercise.name}"),
+                Cell(text="not finished" if isinstance(result, str) else result.summary),
+            ],
+        )
+        for exercise, result in results
+    ]
+    return Box("shelf", [parts.Table(caption="What was run", columns=("question", "claims"), rows=rows)])
+
+
+def _overview(exercise: Question, result: ExerciseResult | str) -> Iterator[Part]:
+    if isinstance(result, str):
+        yield Text(result)
+        return
+    link = (f"{exercise.name}/{PAGE_FILE}", f"All of {exercise.name}")
+    texts = [Text(exercise.background), Claims(result.claims), Text("", links=[link])]
+    yield Box("told", [Box("", texts), *result.charts[:1]])
+
+
+def _not_run_section(exercises: Sequence[Question]) -> Iterator[Section]:
+    if exercises:
+        notes = Notes([Note(f": {exercise.title}", about=exercise.name) for exercise in exercises])
+        names = " ".join(exercise.name for exercise in exercises)
+        yield Section("Not run yet", "left", [notes, Code(f"plaudit lab {names}")])

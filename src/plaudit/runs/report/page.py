@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,6 +20,8 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 from markupsafe import Markup, escape
 
+from plaudit.files import atomic
+from plaudit.runs.report.parts import Page, Part
 from plaudit.runs.report.words import (
     counted,
     escape_invisible,
@@ -30,21 +33,31 @@ from plaudit.runs.report.words import (
 
 _BREAK_AT_TAG = re.compile(r"(?<=>)\s*\n\s*|\s*\n\s*(?=<)|^\s*\n\s*|\s*\n\s*$")
 _BREAK = re.compile(r"\s*\n\s*")
+_FOLDED_LENGTH = 320
+"""Letters of a question's text from which on the rest of it is folded."""
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
 
 
-def render(template: str, **data: object) -> str:
-    """The text of a page; a name that the template uses and ``data`` lacks is an error."""
-    return environment().get_template(f"{template}.html.j2").render(data)
+def render(page: Page) -> str:
+    """The text of a page, as page.html.j2 lays it out."""
+    return environment().get_template("page.html.j2").render(page=page)
 
 
-def render_macro(name: str, *data: object) -> Markup:
-    """A part of a page, as its macro in ``macros.html.j2`` makes it."""
-    return getattr(environment().get_template("macros.html.j2").module, name)(*data)
+def write_page(text: str, path: Path) -> Path:
+    """Puts a page where it is to be, in a folder that may be missing; returns where it is."""
+    atomic.make_folder(path.parent)
+    atomic.write_text(path, text)
+    return path
+
+
+def lay_out(part: Part) -> Markup:
+    """A part of a page, as the macro of parts.html.j2 that has its name makes it; a drawing as it is."""
+    if isinstance(part, Markup):
+        return part
+    return getattr(environment().get_template("parts.html.j2").module, type(part).__name__.lower())(part)
 
 
 def stylesheet(*names: str) -> Markup:
-    """The text of some style sheets, one after the other."""
     folder = resources.files("plaudit.runs.report").joinpath("styles")
     return Markup("".join(folder.joinpath(f"{name}.css").read_text("utf-8") for name in names))
 
@@ -75,10 +88,11 @@ def environment() -> Environment:
         finalize=_visible,
         extensions=[_TemplateLayout],
     )
-    environment.globals["stylesheet"] = stylesheet
+    environment.globals |= {"folded_length": _FOLDED_LENGTH, "stylesheet": stylesheet}
     environment.filters |= {
         "counted": counted,
         "digest": _digest,
+        "laid_out": lay_out,
         "short": short_name,
         "shortened": shortened,
         "timestamp": timestamp_text,

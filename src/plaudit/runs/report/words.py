@@ -16,7 +16,6 @@ _INVISIBLE = re.compile(
     "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\U000e0000-\U000e007f]"
 )
 MAX_NAME_LENGTH = 40
-"""Letters of a policy's or a stage's name that have room."""
 
 
 def number_text(value: Number) -> str:

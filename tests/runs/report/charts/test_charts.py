@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 from markupsafe import Markup
 
+from plaudit.evaluation.stats import Bin
 from plaudit.runs.report.charts.axes import WIDTH, Span
-from plaudit.runs.report.charts.bars import HistogramBin, ReliabilityBin, histogram, reliability_diagram
+from plaudit.runs.report.charts.bars import HistogramBin, histogram, reliability_diagram
 from plaudit.runs.report.charts.intervals import (
     GuideLine,
     IntervalRow,
@@ -56,11 +57,7 @@ def rows(*values: float) -> list[IntervalRow]:
 
 
 def one_of_each() -> list[Markup]:
-    promise = ReliabilityBin(
-        bin=HistogramBin(low=0.5, high=0.6, count=40),
-        predicted=0.55,
-        observed=Span(value=0.6, low=0.5, high=0.7),
-    )
+    promise = Bin(low=0.5, high=0.6, confidence=0.55, right=0.6, pairs=40)
     line = BandLine(label="gold", points=((0.0, Span(value=0.1, low=0.0, high=0.2)), (1.0, Span(value=0.3))))
     limit = BandLine(label="possible", points=((0.0, Span(value=0.1)), (1.0, Span(value=0.5))))
     shown = IntervalRows(rows=[IntervalRow(label="a", spans=(*spans(1.2), None))], series=("model", "people"))
@@ -155,16 +152,10 @@ def test_the_ceiling_is_a_stripe_between_its_ends_on_the_axis_of_the_accuracies(
 def test_promises_that_are_kept_lie_on_the_diagonal_and_bins_show_their_counts() -> None:
     said = (0.55, 0.65, 0.75, 0.85, 0.95)
     kept = [
-        ReliabilityBin(
-            bin=HistogramBin(low=at - 0.05, high=at + 0.05, count=100 - 10 * i),
-            predicted=at,
-            observed=Span(value=at),
-        )
+        Bin(low=at - 0.05, high=at + 0.05, confidence=at, right=at, pairs=100 - 10 * i)
         for i, at in enumerate(said)
     ]
-    empty = ReliabilityBin(
-        bin=HistogramBin(low=0.2, high=0.3, count=0), predicted=0.25, observed=Span(value=0.0)
-    )
+    empty = Bin(low=0.2, high=0.3, confidence=0.25, right=0.0, pairs=0)
     chart = reliability_diagram("Reliability", [empty, *kept])
 
     (diagonal,) = of_class(chart, "ideal")

@@ -196,7 +196,7 @@ def asked(number: int, worth: float, category: str | None, text: str = "") -> Pr
 def drawn(*answered: PromptAnswers) -> list[PromptAnswers]:
     found = drawn_questions(replace(FOUND, all_answers=answered), before="sft", after="ppo")
     assert found is not None
-    return [row for row, _ in found.rows]
+    return found.rows
 
 
 def test_questions_are_of_different_categories_in_an_order_that_has_nothing_to_do_with_the_result() -> None:

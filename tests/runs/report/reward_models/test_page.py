@@ -85,7 +85,7 @@ def test_every_category_strength_annotator_and_group_is_in_a_drawing_and_in_a_ta
 def test_probes_best_of_n_benchmark_and_what_was_left_out_are_told(tmp_path: Path) -> None:
     page = page_of(tmp_path, FULL)
 
-    probed = page.sections["Biases of the reward"]
+    probed = plain(page.sections["Biases of the reward"])
     assert "the true utility of both answers held fixed" in probed
     assert all(f"{probe.words}." in probed for probe in FULL.probes.features)
     assert "The model prefers a right answer that hedges in 61.0 % of 128 questions" in probed
@@ -223,7 +223,7 @@ def test_what_an_evaluation_found_is_what_its_page_shows(tmp_path: Path) -> None
 
 def test_a_page_that_cannot_be_written_says_why_and_leaves_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match=r"file.report\.html: the page cannot be written \(File exists\)"):
+    with pytest.raises(UserError, match="file: could not be written: a file of this name is in the way"):
         write_reward_page([FULL], tmp_path / "file" / "report.html")
 
     with pytest.raises(UserError, match="at least one evaluation"):

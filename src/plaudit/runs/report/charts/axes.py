@@ -6,7 +6,7 @@ Marks differ in shape as well as in colour, and every drawing has a name and wor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from unicodedata import east_asian_width
 
@@ -15,7 +15,6 @@ from markupsafe import Markup, escape
 from plaudit.runs.report.words import Number, escape_invisible, trim_exponent, with_minus
 
 Attributes = Mapping[str, str | int]
-"""Names and values of an element's attributes."""
 
 
 def element(name: str, attributes: Attributes, *inside: str) -> Markup:
@@ -40,18 +39,12 @@ _MIN_RANGE = 1e-300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """Maps values to positions between 0 and 1, with labelled ticks.
-
-    Example: ``Axis(low=0.0, high=2.0, ticks=((0.0, "0"), (1.0, "1"), (2.0, "2")))``
-    """
+    """Maps values to positions between 0 and 1, with labelled ticks."""
 
     low: Number
-    """The value at 0."""
     high: Number
-    """The value at 1."""
     ticks: tuple[tuple[Number, str], ...]
     logarithmic: bool = False
-    """Whether equal distances are equal ratios."""
 
     def position(self, value: Number) -> float:
         """The position of a value, 0 at the low end and 1 at the high end.
@@ -63,6 +56,10 @@ class Axis:
             low, high = math.log10(self.low), math.log10(self.high)
             return (math.log10(value) - low) / (high - low)
         return (value - self.low) / (self.high - self.low)
+
+
+NO_AXIS = Axis(low=0, high=1, ticks=())
+"""The upright axis of a drawing of rows, which has none."""
 
 
 def value_axis(values: Sequence[Number], *, from_zero: bool = False, may_be_log: bool = False) -> Axis:
@@ -161,12 +158,9 @@ WIDTH = 360
 """How wide every drawing is in its own units; about a phone's, so text there has its nominal size."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Plot:
-    """A rectangle of a drawing, with an axis along its lower and its left edge.
-
-    Example: ``Plot(x=step_axis(1, 100), y=value_axis([3.2, 1.8]), left=44, right=354, top=8, bottom=162)``
-    """
+    """A rectangle of a drawing, with an axis along its lower and its left edge."""
 
     x: Axis
     y: Axis
@@ -181,6 +175,10 @@ class Plot:
     def y_position(self, value: Number) -> float:
         return round(self.bottom - self.y.position(value) * (self.bottom - self.top), 1)
 
+    def path(self, points: Iterable[tuple[Number, Number]]) -> str:
+        """A line through these points."""
+        return "M" + "L".join(f"{self.x_position(x)} {self.y_position(y)}" for x, y in points)
+
 
 def draw_axes(plot: Plot) -> Iterator[Markup]:
     """Grid lines with labels on the left, and the lower axis with its ticks."""
@@ -189,7 +187,6 @@ def draw_axes(plot: Plot) -> Iterator[Markup]:
 
 
 def draw_y_axis(plot: Plot) -> Iterator[Markup]:
-    """Grid lines with labels on the left."""
     for value, label in plot.y.ticks:
         y = plot.y_position(value)
         yield element("path", {"class": "grid", "d": f"M{plot.left} {y}H{plot.right}"})
@@ -197,7 +194,6 @@ def draw_y_axis(plot: Plot) -> Iterator[Markup]:
 
 
 _LETTER_WIDTH = 6.5
-"""Of a tick's label or a row's name."""
 
 
 def draw_x_axis(plot: Plot) -> Iterator[Markup]:
@@ -216,13 +212,17 @@ def draw_x_axis(plot: Plot) -> Iterator[Markup]:
             free = left + width + _LETTER_WIDTH
 
 
+def side_note(plot: Plot, across: Number, down: Number, text: str) -> Markup:
+    """Words at an upright line; those of a line in the right half end there, so that they stay inside."""
+    return svg_text("note end" if across > (plot.left + plot.right) / 2 + 1 else "note", across, down, text)
+
+
 def svg_text(kind: str, x: Number, y: Number, text: str) -> Markup:
     """Text in a drawing: real text, which can be searched, copied and read out."""
     return element("text", {"class": kind, "x": f"{x:.1f}", "y": f"{y:.1f}"}, text)
 
 
 def text_width(text: str) -> float:
-    """How much room a name takes in a drawing, at most about."""
     return _LETTER_WIDTH * sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
@@ -247,11 +247,27 @@ def svg_drawing(title: str, description: str, height: Number, *parts: Markup) ->
     return element("svg", {"viewBox": box, "role": "img"}, *title_and_description, *parts)
 
 
-def chart_figure(title: str, unit: str, svg: Markup, *legend: Markup) -> Markup:
-    """A figure: heading, drawing, and what its lines and colours mean."""
+def chart_figure(title: str, unit: str, svg: Markup, *keys: Markup, note: str = "") -> Markup:
+    """A figure: heading, drawing, what its lines and colours mean, and a note under them."""
     quiet = element("span", {"class": "unit"}, unit)
     heading = element("h3", {}, title, " ", quiet) if unit else element("h3", {}, title)
-    return element("figure", {"class": "chart"}, heading, svg, element("figcaption", {}, *legend))
+    notes = [element("span", {"class": "key"}, note)] if note else []
+    return element("figure", {"class": "chart"}, heading, svg, element("figcaption", {}, *keys, *notes))
+
+
+def sign_key(shape: Markup, *label: str, kind: str = "key") -> Markup:
+    """A line of the legend: a mark as it is drawn, and what it stands for."""
+    sign = element("svg", {"class": "sign", "viewBox": "-6 -6 12 12", "aria-hidden": "true"}, shape)
+    return element("span", {"class": kind}, sign, *label)
+
+
+def swatch_key(kind: str, *label: str) -> Markup:
+    return element("span", {"class": "key"}, element("span", {"class": f"swatch {kind}"}), *label)
+
+
+def bar(kind: str, place: tuple[Number, Number, Number, Number], tip: str) -> Markup:
+    attributes = dict(zip(("x", "y", "width", "height"), (f"{number:.1f}" for number in place), strict=True))
+    return element("rect", {"class": f"bar {kind}", **attributes}, element("title", {}, tip))
 
 
 SERIES_CLASSES = ("first", "second", "third", "fourth")
@@ -307,16 +323,21 @@ def _end_text(number: Number, format_number: Callable[[Number], str]) -> str:
 
 
 def point_mark(kind: str, across: Number, down: Number, tip: str) -> Markup:
-    """The mark of one point of a series, with its values as a tooltip."""
     place = {"class": f"mark {kind}", "d": _SHAPES[kind], "transform": f"translate({across:.1f} {down:.1f})"}
     return element("path", place, element("title", {}, tip))
 
 
-def legend_item(kind: str, *label: str) -> Markup:
-    """A line of the legend: the mark, and what it stands for."""
-    shape = element("path", {"class": f"mark {kind}", "d": _SHAPES[kind]})
-    sign = element("svg", {"class": "sign", "viewBox": "-6 -6 12 12", "aria-hidden": "true"}, shape)
-    return element("span", {"class": "key"}, sign, *label)
+def series_key(kind: str, *label: str) -> Markup:
+    return sign_key(element("path", {"class": f"mark {kind}", "d": _SHAPES[kind]}), *label)
+
+
+def point_with_interval(kind: str, plot: Plot, at: Number, span: Span, tip: str) -> Iterator[Markup]:
+    """A mark over a place of the lower axis, on its upright interval where that is known."""
+    across = plot.x_position(at)
+    if span.low is not None and span.high is not None:
+        ends = f"M{across} {plot.y_position(span.low)}V{plot.y_position(span.high)}"
+        yield element("path", {"class": f"reach {kind}", "d": ends})
+    yield point_mark(kind, across, plot.y_position(span.value), tip)
 
 
 def interval_line(kind: str, plot: Plot, down: Number, span: Span) -> Iterator[Markup]:

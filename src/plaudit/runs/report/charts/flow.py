@@ -22,16 +22,12 @@ _LETTER_WIDTH, _SMALL_LETTER_WIDTH = 7.7, 6.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowBox:
-    """One box.
-
-    Example: ``FlowBox(name="ppo", caption="ppo · 74 s", needs=("sft", "reward"), anchor="stage-7")``
-    """
+    """One box."""
 
     name: str
     caption: str
     needs: tuple[str, ...] = ()
     anchor: str = ""
-    """What part of the page it leads to."""
     kind: str = "done"
     """How it is drawn: ``done``, or ``open`` for what has not been done."""
 
@@ -60,10 +56,7 @@ _ArrowPassage = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BoxPosition:
-    """Where a box lies, or an arrow passes.
-
-    Example: ``_BoxPosition(name="ppo", left=230.0, width=112.0, top=193.0)``
-    """
+    """Where a box lies, or an arrow passes."""
 
     name: str | _ArrowPassage
     left: int | float
@@ -72,7 +65,6 @@ class _BoxPosition:
 
     @property
     def middle(self) -> float:
-        """Half-way between its left and its right edge."""
         return self.left + self.width / 2
 
 
@@ -112,7 +104,6 @@ def _assign_rows(needs: Mapping[str, tuple[str, ...]]) -> list[list[str]]:
 
 
 def _split_row(row: list[str]) -> list[list[str]]:
-    """A row as several where it has too many boxes to be read."""
     count = -(-len(row) // _MAX_BOXES_PER_ROW)
     return [row[at * len(row) // count : (at + 1) * len(row) // count] for at in range(count)]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from plaudit.runs.report.charts.axes import (
+    NO_AXIS,
     SERIES_CLASSES,
     WIDTH,
     Axis,
@@ -22,12 +23,14 @@ from plaudit.runs.report.charts.axes import (
     draw_x_axis,
     element,
     interval_line,
-    legend_item,
     point_mark,
+    point_with_interval,
     ratio_axis,
+    series_key,
     share_axis,
     svg_drawing,
     svg_text,
+    swatch_key,
     text_width,
     truncated,
     value_axis,
@@ -54,14 +57,10 @@ class IntervalRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuideLine:
-    """An upright line through all rows, or a stripe.
-
-    Example: ``GuideLine(low=0.77, high=0.84, label="ceiling")``
-    """
+    """An upright line through all rows, or a stripe."""
 
     low: Number
     high: Number
-    """Where it ends; the same for a line."""
     label: str
 
 
@@ -87,9 +86,8 @@ def forest_plot(title: str, unit: str, data: IntervalRows) -> Markup:
     What lies beyond a factor of 1,000 ends in an arrow.
     """
     no_effect = GuideLine(low=1.0, high=1.0, label="1: no effect")
-    guided_data = IntervalRows(rows=data.rows, series=data.series, guide=data.guide or no_effect)
-    plot = _IntervalDrawing(x=ratio_axis(_all_numbers(data)), data=guided_data, format_number=ratio_text)
-    return chart_figure(title, unit, plot.svg(title), *_series_legend(data.series))
+    guided = IntervalRows(rows=data.rows, series=data.series, guide=data.guide or no_effect)
+    return _rows_chart((title, unit), ratio_axis(_all_numbers(data)), guided, ratio_text)
 
 
 def share_chart(title: str, unit: str, data: IntervalRows) -> Markup:
@@ -97,16 +95,14 @@ def share_chart(title: str, unit: str, data: IntervalRows) -> Markup:
     marks = [] if data.guide is None else [data.guide.low]
     # A hair below, so that a share on a full tenth does not lie on the very end of the axis.
     lowest = math.floor(10 * min([0.5, *_all_numbers(data), *marks]) - 1e-9) / 10
-    plot = _IntervalDrawing(x=share_axis(max(0.0, lowest), 1.0), data=data, format_number=percent)
-    return chart_figure(title, unit, plot.svg(title), *_series_legend(data.series))
+    return _rows_chart((title, unit), share_axis(max(0.0, lowest), 1.0), data, percent)
 
 
 def amount_chart(title: str, unit: str, data: IntervalRows) -> Markup:
     """Numbers of any size, such as lengths, with their intervals on a common axis."""
     marks = [] if data.guide is None else [data.guide.low, data.guide.high]
     x = value_axis([*_all_numbers(data), *marks] or [0.0, 1.0])
-    plot = _IntervalDrawing(x=x, data=data, format_number=number_text)
-    return chart_figure(title, unit, plot.svg(title), *_series_legend(data.series))
+    return _rows_chart((title, unit), x, data, number_text)
 
 
 def ratio_text(value: Number) -> str:
@@ -122,55 +118,45 @@ def _all_numbers(data: IntervalRows) -> list[Number]:
     return [number for row in data.rows for span in row.spans if span for number in span.numbers]
 
 
-def _series_legend(series: Sequence[str]) -> Iterator[Markup]:
-    if len(series) > 1:
-        yield from (legend_item(kind, name) for kind, name in zip(SERIES_CLASSES, series, strict=False))
+def _rows_chart(
+    heading: tuple[str, str], x: Axis, data: IntervalRows, write: Callable[[Number], str]
+) -> Markup:
+    (title, unit), series, rows = heading, data.series, data.rows
+    assert len(series) <= len(SERIES_CLASSES)
+    row_height = _LABEL_HEIGHT + _SERIES_HEIGHT * len(series) + _GAP
+    bottom = _ROWS_TOP + row_height * len(rows)
+    plot = Plot(x, NO_AXIS, _ROWS_LEFT, _ROWS_RIGHT, _ROWS_TOP, bottom)
+    guide = [] if data.guide is None else _draw_guide(data.guide, plot, rows)
+    lanes = [
+        part
+        for at, row in enumerate(rows)
+        for part in _draw_row(row, _ROWS_TOP + at * row_height, plot, write)
+    ]
+    description = "; ".join(_row_text(row, series, write) for row in rows)
+    svg = svg_drawing(title, description, bottom + _AXIS_HEIGHT, *guide, *draw_x_axis(plot), *lanes)
+    keys = map(series_key, SERIES_CLASSES, series) if len(series) > 1 else ()
+    return chart_figure(title, unit, svg, *keys)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _IntervalDrawing:
-    """A chart of rows on an axis."""
-
-    x: Axis
-    data: IntervalRows
-    format_number: Callable[[Number], str]
-
-    def svg(self, title: str) -> Markup:
-        series, rows = self.data.series, self.data.rows
-        assert len(series) <= len(SERIES_CLASSES)
-        row_height = _LABEL_HEIGHT + _SERIES_HEIGHT * len(series) + _GAP
-        bottom = _ROWS_TOP + row_height * len(rows)
-        unit_axis = Axis(low=0, high=1, ticks=())
-        plot = Plot(x=self.x, y=unit_axis, left=_ROWS_LEFT, right=_ROWS_RIGHT, top=_ROWS_TOP, bottom=bottom)
-        description = "; ".join(self.describe_row(row) for row in rows)
-        guide = [] if self.data.guide is None else _draw_guide(self.data.guide, plot, rows)
-        row_parts = [
-            part
-            for at, row in enumerate(rows)
-            for part in self.draw_row(row, _ROWS_TOP + at * row_height, plot)
-        ]
-        return svg_drawing(title, description, bottom + _AXIS_HEIGHT, *guide, *draw_x_axis(plot), *row_parts)
-
-    def draw_row(self, row: IntervalRow, top: Number, plot: Plot) -> Iterator[Markup]:
-        """A row: its name, and a lane for each series."""
-        yield svg_text("label", 0, top + 11, truncated(row.label, _MAX_LABEL_LENGTH))
-        for at, (kind, span) in enumerate(zip(SERIES_CLASSES, row.spans, strict=False)):
-            down = top + _LABEL_HEIGHT + _SERIES_HEIGHT * (at + 0.5)
-            if span is None or not span.is_finite:
-                yield svg_text("number", WIDTH, down + 3.5, "not known")
-                continue
+def _draw_row(row: IntervalRow, top: Number, plot: Plot, write: Callable[[Number], str]) -> Iterator[Markup]:
+    yield svg_text("label", 0, top + 11, truncated(row.label, _MAX_LABEL_LENGTH))
+    for at, (kind, span) in enumerate(zip(SERIES_CLASSES, row.spans, strict=False)):
+        down = top + _LABEL_HEIGHT + _SERIES_HEIGHT * (at + 0.5)
+        if span is not None and span.is_finite:
             # Beyond the axis the mark stays at its end, and the text beside it has the number.
             place = plot.x_position(min(max(span.value, plot.x.low), plot.x.high))
             yield from interval_line(kind, plot, down, span)
-            yield point_mark(kind, place, down, f"{row.label}: {span.text(self.format_number)}")
-            yield svg_text("number", WIDTH, down + 3.5, span.text(self.format_number))
+            yield point_mark(kind, place, down, f"{row.label}: {span.text(write)}")
+        yield svg_text("number", WIDTH, down + 3.5, _span_text(span, write))
 
-    def describe_row(self, row: IntervalRow) -> str:
-        values = [
-            f"{name} {span.text(self.format_number) if span is not None and span.is_finite else 'not known'}"
-            for name, span in zip(self.data.series, row.spans, strict=True)
-        ]
-        return f"{row.label}: {', '.join(values)}"
+
+def _span_text(span: Span | None, write: Callable[[Number], str]) -> str:
+    return "not known" if span is None or not span.is_finite else span.text(write)
+
+
+def _row_text(row: IntervalRow, series: Sequence[str], write: Callable[[Number], str]) -> str:
+    values = zip(series, row.spans, strict=True)
+    return f"{row.label}: {', '.join(f'{name} {_span_text(span, write)}' for name, span in values)}"
 
 
 def _draw_guide(guide: GuideLine, plot: Plot, rows: Sequence[IntervalRow]) -> Iterator[Markup]:
@@ -181,7 +167,6 @@ def _draw_guide(guide: GuideLine, plot: Plot, rows: Sequence[IntervalRow]) -> It
         yield element("rect", {"class": "stripe", **place, "height": f"{plot.bottom - plot.top + 4}"})
     for across in sorted({left, right}):
         yield element("path", {"class": "guide", "d": _path_clear_of_names(across, plot, rows)})
-    # Words stay inside the drawing: those of a line in its right half end at the line.
     end = left > (plot.left + plot.right) / 2
     yield svg_text("note end" if end else "note", right if end else left, plot.top - 9, guide.label)
 
@@ -196,22 +181,17 @@ def _path_clear_of_names(across: Number, plot: Plot, rows: Sequence[IntervalRow]
     return "".join(f"M{across} {top + _LABEL_HEIGHT:g}V{top + height - _GAP / 2:g}" for top in tops)
 
 
-_SCATTER_LEFT, _SCATTER_RIGHT, _SCATTER_TOP, _SCATTER_BOTTOM = 44, 258, 12, 208
+_SCATTER = (44, 258, 12, 208)
 _NAMES_LEFT, _NAME_SPACING, _MAX_NAME_LENGTH = 272, 13, 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterPoint:
-    """One thing and where it lies.
-
-    Example: ``ScatterPoint(label="ppo", x=1.2, y=Span(value=0.7, low=0.66, high=0.74))``
-    """
+    """One thing and where it lies."""
 
     label: str
     x: Number
-    """Where it lies on the lower axis."""
     y: Span
-    """Where it lies on the upright axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,44 +201,26 @@ class ScatterChart:
     points: Sequence[ScatterPoint]
     """At least one, and no more than there is room to name: about fifteen."""
     path: Sequence[tuple[Number, Number]] = ()
-    """A broken line that they are compared with, from left to right."""
     path_label: str = ""
 
 
 def scatter_chart(title: str, unit: str, spec: ScatterChart, *, note: str = "") -> Markup:
     """A scatter chart: every point with its vertical interval, and its name where names do not touch."""
     y_numbers = [number for spot in spec.points for number in spot.y.numbers] + [up for _, up in spec.path]
-    plot = Plot(
-        x=value_axis([spot.x for spot in spec.points] + [at for at, _ in spec.path], from_zero=True),
-        y=value_axis(y_numbers),
-        left=_SCATTER_LEFT,
-        right=_SCATTER_RIGHT,
-        top=_SCATTER_TOP,
-        bottom=_SCATTER_BOTTOM,
-    )
-    description = "; ".join(
-        f"{spot.label}: {spot.y.text(number_text)} at {number_text(spot.x)}" for spot in spec.points
-    )
-    point_parts = [part for spot in spec.points for part in _scatter_point(spot, plot)]
-    svg = svg_drawing(
-        title,
-        description,
-        _SCATTER_BOTTOM + 24,
-        *draw_axes(plot),
-        *_comparison_path(spec, plot),
-        *_point_names(spec.points, plot),
-        *point_parts,
-    )
-    return chart_figure(title, unit, svg, *_scatter_legend(spec, note))
-
-
-def _scatter_point(point: ScatterPoint, plot: Plot) -> Iterator[Markup]:
-    across = plot.x_position(point.x)
-    if point.y.low is not None and point.y.high is not None:
-        ends = f"M{across} {plot.y_position(point.y.low)}V{plot.y_position(point.y.high)}"
-        yield element("path", {"class": "reach first", "d": ends})
-    tip = f"{point.label}: {point.y.text(number_text)} at {number_text(point.x)}"
-    yield point_mark("first", across, plot.y_position(point.y.value), tip)
+    x_numbers = [spot.x for spot in spec.points] + [at for at, _ in spec.path]
+    plot = Plot(value_axis(x_numbers, from_zero=True), value_axis(y_numbers), *_SCATTER)
+    tips = [f"{spot.label}: {spot.y.text(number_text)} at {number_text(spot.x)}" for spot in spec.points]
+    marks = [
+        part
+        for spot, tip in zip(spec.points, tips, strict=True)
+        for part in point_with_interval("first", plot, spot.x, spot.y, tip)
+    ]
+    has_path = len(spec.path) > 1
+    path = [element("path", {"class": "ideal", "d": plot.path(spec.path)})] if has_path else []
+    keys = [swatch_key("ideal", spec.path_label)] if has_path else []
+    parts = [*draw_axes(plot), *path, *_point_names(spec.points, plot), *marks]
+    svg = svg_drawing(title, "; ".join(tips), plot.bottom + 24, *parts)
+    return chart_figure(title, unit, svg, *keys, note=note)
 
 
 def _point_names(points: Sequence[ScatterPoint], plot: Plot) -> Iterator[Markup]:
@@ -266,34 +228,16 @@ def _point_names(points: Sequence[ScatterPoint], plot: Plot) -> Iterator[Markup]
     ranked = sorted(points, key=lambda spot: -spot.y.value)
     name_positions: list[float] = []
     for spot in ranked:
-        name_positions.append(
-            max([plot.y_position(spot.y.value), *(down + _NAME_SPACING for down in name_positions[-1:])])
-        )
+        above = [down + _NAME_SPACING for down in name_positions[-1:]]
+        name_positions.append(max([plot.y_position(spot.y.value), *above]))
     # Names that were pushed below the drawing are pushed up again, from the last one on.
-    overflow = max(0.0, name_positions[-1] - (_SCATTER_BOTTOM - 4))
-    for at in reversed(range(len(name_positions))):
-        below = (
-            name_positions[at + 1] - _NAME_SPACING
-            if at + 1 < len(name_positions)
-            else name_positions[at] - overflow
-        )
-        name_positions[at] = min(name_positions[at], below) if overflow else name_positions[at]
+    overflow = max(0.0, name_positions[-1] - (plot.bottom - 4))
+    lowest = name_positions[-1] - overflow
+    for at in reversed(range(len(name_positions))) if overflow else ():
+        name_positions[at] = lowest = min(name_positions[at], lowest)
+        lowest -= _NAME_SPACING
     for spot, down in zip(ranked, name_positions, strict=True):
         start = f"M{plot.x_position(spot.x)} {plot.y_position(spot.y.value)}"
-        yield element(
-            "path", {"class": "leader", "d": f"{start}L{_SCATTER_RIGHT} {down:.1f}H{_NAMES_LEFT - 4}"}
-        )
+        leader = f"{start}L{plot.right} {down:.1f}H{_NAMES_LEFT - 4}"
+        yield element("path", {"class": "leader", "d": leader})
         yield svg_text("label", _NAMES_LEFT, down + 3.5, truncated(spot.label, _MAX_NAME_LENGTH))
-
-
-def _comparison_path(spec: ScatterChart, plot: Plot) -> Iterator[Markup]:
-    if len(spec.path) > 1:
-        points = "L".join(f"{plot.x_position(at)} {plot.y_position(up)}" for at, up in spec.path)
-        yield element("path", {"class": "ideal", "d": f"M{points}"})
-
-
-def _scatter_legend(spec: ScatterChart, note: str) -> Iterator[Markup]:
-    if len(spec.path) > 1:
-        yield element("span", {"class": "key"}, element("span", {"class": "swatch ideal"}), spec.path_label)
-    if note:
-        yield element("span", {"class": "key"}, note)

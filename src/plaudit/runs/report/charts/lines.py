@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from itertools import pairwise
 
+import yaml
 from markupsafe import Markup
 
 from plaudit.runs.report.charts.axes import (
@@ -22,17 +25,19 @@ from plaudit.runs.report.charts.axes import (
     chart_figure,
     draw_axes,
     element,
-    legend_item,
     point_mark,
     round_ticks,
+    series_key,
+    side_note,
     svg_drawing,
     svg_text,
+    swatch_key,
     value_axis,
 )
 from plaudit.runs.report.run.data import MetricColumn, MetricHistory
 from plaudit.runs.report.words import Number, number_text
 
-_BANDS_LEFT, _BANDS_RIGHT, _BANDS_TOP, _BANDS_BOTTOM = 44, 352, 34, 208
+_BANDS, _CURVES = (44, 352, 34, 208), (44, 354, 8, 162)
 _LETTER_SPACING = 7
 """How far apart the names above must be, for each of their letters."""
 _MIN_ARROW_PIECE = 16
@@ -43,10 +48,7 @@ _MAX_MARKED_POINTS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandLine:
-    """One line of a chart and the band of its intervals.
-
-    Example: ``BandLine(label="gold", points=((0.0, Span(value=0.1, low=0.0, high=0.2)),))``
-    """
+    """One line of a chart and the band of its intervals."""
 
     label: str
     points: tuple[tuple[Number, Span], ...]
@@ -65,7 +67,6 @@ class BandChart:
     named_positions: Sequence[tuple[Number, str]] = ()
     """Places on the lower axis that are named above the drawing."""
     names_title: str = ""
-    """What those names are names of, such as ``n``."""
     vertical_line: tuple[Number, str] | None = None
     """A place on the lower axis that everything is seen from, and what it is."""
 
@@ -78,63 +79,35 @@ def band_chart(title: str, unit: str, spec: BandChart, *, note: str = "") -> Mar
     """Lines over a common axis, each with its interval as a band and its shape at every point."""
     assert 0 < len(spec.lines) <= len(SERIES_CLASSES)
     points = [point for line in spec.all_lines for point in line.points]
-    plot = Plot(
-        x=value_axis(
-            [at for at, _ in points] + ([spec.vertical_line[0]] if spec.vertical_line else []), from_zero=True
-        ),
-        y=value_axis([number for _, span in points for number in span.numbers]),
-        left=_BANDS_LEFT,
-        right=_BANDS_RIGHT,
-        top=_BANDS_TOP,
-        bottom=_BANDS_BOTTOM,
-    )
-    line_parts = [
-        part
-        for kind, line in zip(SERIES_CLASSES, spec.lines, strict=False)
-        for part in _band_line(kind, line, plot)
-    ]
-    comparison_parts = (
-        []
-        if spec.comparison_line is None
-        else [_line_path("ideal", [_point_position(point, plot) for point in spec.comparison_line.points])]
-    )
+    places = [at for at, _ in points] + ([spec.vertical_line[0]] if spec.vertical_line else [])
+    y = value_axis([number for _, span in points for number in span.numbers])
+    plot = Plot(value_axis(places, from_zero=True), y, *_BANDS)
+    parts = [*draw_axes(plot), *_named_positions(spec, plot), *_vertical_line(spec, plot)]
+    if spec.comparison_line is not None:
+        parts.append(element("path", {"class": "ideal", "d": plot.path(_values(spec.comparison_line))}))
+    for kind, line in zip(SERIES_CLASSES, spec.lines, strict=False):
+        parts += _band_line(kind, line, plot)
     description = "; ".join(f"{line.label}: {_line_description(line, spec)}" for line in spec.all_lines)
-    svg = svg_drawing(
-        title,
-        description,
-        _BANDS_BOTTOM + 24,
-        *draw_axes(plot),
-        *_named_positions(spec, plot),
-        *_reference_line(spec, plot),
-        *comparison_parts,
-        *line_parts,
-    )
-    return chart_figure(title, unit, svg, *_band_legend(spec, note))
+    svg = svg_drawing(title, description, plot.bottom + 24, *parts)
+    return chart_figure(title, unit, svg, *_band_keys(spec), note=note)
+
+
+def _values(line: BandLine) -> list[tuple[Number, Number]]:
+    return [(at, span.value) for at, span in line.points]
 
 
 def _band_line(kind: str, line: BandLine, plot: Plot) -> Iterator[Markup]:
-    with_interval = [
-        (at, span.low, span.high)
-        for at, span in line.points
-        if span.low is not None and span.high is not None
-    ]
-    if len(with_interval) > 1:
-        upper = [f"{plot.x_position(at)} {plot.y_position(high)}" for at, _, high in with_interval]
+    lower = [(at, span.low) for at, span in line.points if span.low is not None and span.high is not None]
+    upper = [(at, span.high) for at, span in line.points if span.low is not None and span.high is not None]
+    if len(lower) > 1:
         # Along the upper ends and back along the lower ones: that closes the band.
-        lower = [f"{plot.x_position(at)} {plot.y_position(low)}" for at, low, _ in reversed(with_interval)]
-        yield _line_path(f"band {kind}", upper + lower)
-    yield _line_path(f"line {kind}", [_point_position(point, plot) for point in line.points])
+        yield element("path", {"class": f"band {kind}", "d": plot.path([*upper, *reversed(lower)])})
+    yield element("path", {"class": f"line {kind}", "d": plot.path(_values(line))})
     if line.directed:
-        yield from _arrows(
-            kind, [(plot.x_position(at), plot.y_position(span.value)) for at, span in line.points]
-        )
+        yield from _arrows(kind, [(plot.x_position(at), plot.y_position(up)) for at, up in _values(line)])
     for at, span in line.points if len(line.points) <= _MAX_MARKED_POINTS else ():
         tip = f"{line.label} {span.text(number_text)} at {number_text(at)}"
         yield point_mark(kind, plot.x_position(at), plot.y_position(span.value), tip)
-
-
-def _point_position(point: tuple[Number, Span], plot: Plot) -> str:
-    return f"{plot.x_position(point[0])} {plot.y_position(point[1].value)}"
 
 
 def _arrows(kind: str, positions: Sequence[tuple[float, float]]) -> Iterator[Markup]:
@@ -146,52 +119,37 @@ def _arrows(kind: str, positions: Sequence[tuple[float, float]]) -> Iterator[Mar
         x, y = (right - left) / length, (down - up) / length
         middle = ((left + right) / 2 + 4 * x, (up + down) / 2 + 4 * y)
         wings = [(middle[0] - 8 * x - side * 3.5 * y, middle[1] - 8 * y + side * 3.5 * x) for side in (1, -1)]
-        d = (
-            "M"
-            + "L".join(f"{across:.1f} {below:.1f}" for across, below in (wings[0], middle, wings[1]))
-            + "Z"
-        )
-        yield element("path", {"class": f"tip {kind}", "d": d})
-
-
-def _line_path(kind: str, positions: Sequence[str]) -> Markup:
-    return element("path", {"class": kind, "d": f"M{'L'.join(positions)}"})
+        tip = "L".join(f"{across:.1f} {below:.1f}" for across, below in (wings[0], middle, wings[1]))
+        yield element("path", {"class": f"tip {kind}", "d": f"M{tip}Z"})
 
 
 def _named_positions(spec: BandChart, plot: Plot) -> Iterator[Markup]:
     if not spec.named_positions:
         return
-    yield svg_text("note", 0, _BANDS_TOP - 12, spec.names_title)
-    free = float(_BANDS_LEFT) - _LETTER_SPACING
+    yield svg_text("note", 0, plot.top - 12, spec.names_title)
+    free = float(plot.left) - _LETTER_SPACING
     for at, label in spec.named_positions:
         across, half_width = plot.x_position(at), _LETTER_SPACING * len(label) / 2
-        yield element("path", {"class": "base", "d": f"M{across} {_BANDS_TOP - 6}v4"})
+        yield element("path", {"class": "base", "d": f"M{across} {plot.top - 6}v4"})
         # Of names that would touch, the first stays.
         if across - half_width >= free:
-            yield svg_text("tick", across, _BANDS_TOP - 12, label)
+            yield svg_text("tick", across, plot.top - 12, label)
             free = across + half_width
 
 
-def _reference_line(spec: BandChart, plot: Plot) -> Iterator[Markup]:
-    if spec.vertical_line is None:
-        return
-    at, label = spec.vertical_line
-    across = plot.x_position(at)
-    yield element("path", {"class": "guide", "d": f"M{across} {_BANDS_TOP - 4}V{_BANDS_BOTTOM}"})
-    yield svg_text(
-        "note end" if across > (_BANDS_LEFT + _BANDS_RIGHT) / 2 else "note", across, _BANDS_TOP - 9, label
-    )
+def _vertical_line(spec: BandChart, plot: Plot) -> Iterator[Markup]:
+    if spec.vertical_line is not None:
+        at, label = spec.vertical_line
+        across = plot.x_position(at)
+        yield element("path", {"class": "guide", "d": f"M{across} {plot.top - 4}V{plot.bottom}"})
+        yield side_note(plot, across, plot.top - 9, label)
 
 
-def _band_legend(spec: BandChart, note: str) -> Iterator[Markup]:
+def _band_keys(spec: BandChart) -> Iterator[Markup]:
     for kind, line in zip(SERIES_CLASSES, spec.lines, strict=False):
-        yield legend_item(kind, element("b", {}, line.label), f" {_first_to_last(line)}")
-    if spec.comparison_line is not None:
-        name = element("b", {}, spec.comparison_line.label)
-        sign = element("span", {"class": "swatch ideal"})
-        yield element("span", {"class": "key"}, sign, name, f" {_first_to_last(spec.comparison_line)}")
-    if note:
-        yield element("span", {"class": "key"}, note)
+        yield series_key(kind, element("b", {}, line.label), f" {_first_to_last(line)}")
+    if (line := spec.comparison_line) is not None:
+        yield swatch_key("ideal", element("b", {}, line.label), f" {_first_to_last(line)}")
 
 
 def _line_description(line: BandLine, spec: BandChart) -> str:
@@ -208,7 +166,6 @@ def _first_to_last(line: BandLine) -> str:
 
 
 Point = tuple[int, Number]
-"""A step and its value."""
 
 
 def thin_points(column: MetricColumn, max_points: int = 500) -> list[Point]:
@@ -252,7 +209,6 @@ def segments(points: Sequence[Point]) -> Iterator[list[Point]]:
 
 
 def step_axis(first: int, last: int) -> Axis:
-    """The axis of steps; whole numbers only."""
     if first == last:
         return Axis(low=first - 1, high=last + 1, ticks=((first, f"{first:,}"),))
     ticks = tuple((tick, f"{tick:,.0f}") for tick, _ in round_ticks(first, last) if tick == int(tick))
@@ -269,17 +225,13 @@ def _extreme_indices(values: Sequence[float], start: int) -> set[int]:
 
 
 _FIGURE_HEIGHT = 184
-_CURVE_LEFT, _CURVE_RIGHT, _CURVE_TOP, _CURVE_BOTTOM = 44, 354, 8, 162
 _STRIPS = 60
 _MAX_DOTS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What one figure of the page shows.
-
-    Example: ``Curve(title="Loss", unit="nats", train_metric="loss", held_out_metric="held_out/loss")``
-    """
+    """What one figure of the page shows."""
 
     title: str
     unit: str
@@ -287,69 +239,22 @@ class Curve:
     held_out_metric: str = ""
     """The metric on held-out rows that belongs on the same axes."""
     from_zero: bool = False
-    """Whether the axis begins at 0."""
     may_be_log: bool = False
     """Whether a spike may turn the axis logarithmic."""
     scale: float = 1.0
     """What the values are multiplied by: 100 for per cent."""
 
 
-CURVES = (
-    Curve(
-        title="Reward", unit="mean score of answers", train_metric="reward", held_out_metric="held_out/reward"
-    ),
-    Curve(title="Judge", unit="mean score of held-out answers", train_metric="held_out/judge"),
-    Curve(title="Loss", unit="nats", train_metric="loss", held_out_metric="held_out/loss", may_be_log=True),
-    Curve(
-        title="Accuracy",
-        unit="% of pairs, thumbs or steps",
-        train_metric="accuracy",
-        held_out_metric="held_out/accuracy",
-        scale=100.0,
-    ),
-    Curve(
-        title="Margin",
-        unit="reward of the better answer less the other's",
-        train_metric="margin",
-        held_out_metric="held_out/margin",
-    ),
-    Curve(
-        title="Log-prob of the preferred",
-        unit="nats",
-        train_metric="logp_chosen",
-        held_out_metric="held_out/logp_chosen",
-    ),
-    Curve(
-        title="KL to the reference",
-        unit="nats an answer",
-        train_metric="kl",
-        held_out_metric="held_out/kl",
-        from_zero=True,
-    ),
-    Curve(title="Entropy", unit="nats a token", train_metric="entropy", held_out_metric="held_out/entropy"),
-    Curve(title="Length", unit="tokens", train_metric="length_mean", held_out_metric="held_out/length_mean"),
-    Curve(title="Explained variance", unit="of the critic", train_metric="explained_variance"),
-    Curve(title="Error", unit="points", train_metric="mae", held_out_metric="held_out/mae", from_zero=True),
-    Curve(
-        title="Token accuracy",
-        unit="% of trained tokens",
-        train_metric="token_accuracy",
-        held_out_metric="held_out/token_accuracy",
-        scale=100.0,
-    ),
-    Curve(title="Gradient norm", unit="before clipping", train_metric="grad_norm", may_be_log=True),
-    Curve(title="Learning rate", unit="per step", train_metric="learning_rate", from_zero=True),
-    Curve(title="Speed", unit="tokens per second", train_metric="timing/tokens_per_second", from_zero=True),
-)
-"""The figures of the page, in its order."""
+@cache
+def all_curves() -> Sequence[Curve]:
+    """The figures of the page, in its order, as curves.yaml has them."""
+    text = resources.files("plaudit.runs.report").joinpath("curves.yaml").read_text("utf-8")
+    return [Curve(title=title, **fields) for title, fields in yaml.safe_load(text).items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveLine:
-    """One line of a figure.
-
-    Example: ``CurveLine(label="held out ", kind="held-out", points=[(10, 2.1), (20, 1.9)])``
-    """
+    """One line of a figure."""
 
     label: str
     """What it is called, with a space behind it; empty where it is alone."""
@@ -360,25 +265,25 @@ class CurveLine:
 
     @property
     def first_and_last(self) -> str:
-        """Where it starts and ends, in words."""
         (first, before), (last, after) = self.points[0], self.points[-1]
         if first == last:
             return f"{number_text(after)} at step {last:,}"
         return f"{number_text(before)} at step {first:,}, {number_text(after)} at step {last:,}"
 
 
-def curve_figures(history: MetricHistory, curves: Sequence[Curve] = CURVES) -> Markup:
-    """Every figure of these that the run has points for."""
+def curve_figures(history: MetricHistory, curves: Sequence[Curve] | None = None) -> Markup:
     return Markup().join(
-        _curve_figure(curve, lines) for curve in curves if (lines := _curve_lines(curve, history.columns))
+        _curve_figure(curve, lines)
+        for curve in curves or all_curves()
+        if (lines := _curve_lines(curve, history.columns))
     )
 
 
 def _curve_lines(curve: Curve, columns: dict[str, MetricColumn]) -> list[CurveLine]:
-    candidates = [
+    candidates = (
         ("training", "trained", curve.train_metric),
         ("held out", "held-out", curve.held_out_metric),
-    ]
+    )
     present = [(label, kind, columns[name]) for label, kind, name in candidates if name in columns]
     return [
         CurveLine(
@@ -393,32 +298,14 @@ def _curve_lines(curve: Curve, columns: dict[str, MetricColumn]) -> list[CurveLi
 def _curve_figure(curve: Curve, lines: list[CurveLine]) -> Markup:
     values = [value for line in lines for _, value in line.points if not math.isnan(value)]
     heading = element("h3", {}, curve.title, " ", element("span", {"class": "unit"}, curve.unit))
-    key = [_line_key(line) for line in lines]
     if not values:
         return element("figure", {}, heading, element("figcaption", {}, "Never a finite number."))
     steps = [step for line in lines for step, _ in line.points]
     y = value_axis(values, from_zero=curve.from_zero, may_be_log=curve.may_be_log)
-    plot = Plot(
-        x=step_axis(min(steps), max(steps)),
-        y=y,
-        left=_CURVE_LEFT,
-        right=_CURVE_RIGHT,
-        top=_CURVE_TOP,
-        bottom=_CURVE_BOTTOM,
-    )
+    plot = Plot(step_axis(min(steps), max(steps)), y, *_CURVES)
+    keys = [_line_key(line) for line in lines]
     if y.logarithmic:
-        key.append(element("span", {"class": "key"}, "The upright axis is logarithmic."))
-    return element("figure", {}, heading, _curve_svg(curve, lines, plot), element("figcaption", {}, *key))
-
-
-def _line_key(line: CurveLine) -> Markup:
-    if not line.label:
-        return element("span", {"class": "key"}, line.first_and_last)
-    swatch = element("span", {"class": f"swatch {line.kind}"})
-    return element("span", {"class": "key"}, swatch, element("b", {}, line.label), line.first_and_last)
-
-
-def _curve_svg(curve: Curve, lines: list[CurveLine], plot: Plot) -> Markup:
+        keys.append(element("span", {"class": "key"}, "The upright axis is logarithmic."))
     description = "; ".join(f"{line.label}{line.first_and_last}" for line in lines)
     attributes = {
         "viewBox": f"0 0 {WIDTH} {_FIGURE_HEIGHT}",
@@ -426,26 +313,27 @@ def _curve_svg(curve: Curve, lines: list[CurveLine], plot: Plot) -> Markup:
         "aria-label": f"{curve.title} ({curve.unit}) over the steps: {description}",
     }
     marks = [part for line in lines for part in _line_marks(line, plot)]
-    return element("svg", attributes, *draw_axes(plot), *marks, *_tooltip_strips(lines, plot))
+    svg = element("svg", attributes, *draw_axes(plot), *marks, *_tooltip_strips(lines, plot))
+    return element("figure", {}, heading, svg, element("figcaption", {}, *keys))
+
+
+def _line_key(line: CurveLine) -> Markup:
+    if not line.label:
+        return element("span", {"class": "key"}, line.first_and_last)
+    return swatch_key(line.kind, element("b", {}, line.label), line.first_and_last)
 
 
 def _line_marks(line: CurveLine, plot: Plot) -> Iterator[Markup]:
-    segments_of_line = list(segments(line.points))
-    path = "".join(
-        "M" + "L".join(f"{plot.x_position(step)} {plot.y_position(value)}" for step, value in segment)
-        for segment in segments_of_line
-    )
-    yield element("path", {"class": f"line {line.kind}", "d": path})
+    pieces = list(segments(line.points))
+    yield element("path", {"class": f"line {line.kind}", "d": "".join(map(plot.path, pieces))})
     # A value without neighbours has no line; held-out values, where they are few, are marked anyway.
     mark_all = line.kind == "held-out" and len(line.points) <= _MAX_DOTS
-    for step, value in (
-        point for segment in segments_of_line if mark_all or len(segment) == 1 for point in segment
-    ):
+    for step, value in (point for piece in pieces if mark_all or len(piece) == 1 for point in piece):
         position = {"cx": str(plot.x_position(step)), "cy": str(plot.y_position(value))}
         yield element("circle", {"class": f"dot {line.kind}", **position, "r": "2.4"})
     for step, value in line.points:
         if math.isnan(value):
-            yield element("path", {"class": "gap", "d": f"M{plot.x_position(step)} {_CURVE_BOTTOM}v-9"})
+            yield element("path", {"class": "gap", "d": f"M{plot.x_position(step)} {plot.bottom}v-9"})
 
 
 def _tooltip_strips(lines: list[CurveLine], plot: Plot) -> Iterator[Markup]:
@@ -460,11 +348,11 @@ def _tooltip_strips(lines: list[CurveLine], plot: Plot) -> Iterator[Markup]:
         if not values_text:
             continue
         where = f"step {start:,}" if end - start == 1 else f"steps {start:,} to {end - 1:,}"
-        left = max(_CURVE_LEFT, plot.x_position(start - 0.5))
-        width = min(_CURVE_RIGHT, plot.x_position(end - 0.5)) - left
-        strip = {"class": "strip", "x": f"{left:.1f}", "y": _CURVE_TOP, "width": f"{width:.1f}"}
+        left = max(plot.left, plot.x_position(start - 0.5))
+        width = min(plot.right, plot.x_position(end - 0.5)) - left
+        strip = {"class": "strip", "x": f"{left:.1f}", "y": f"{plot.top}", "width": f"{width:.1f}"}
         title = element("title", {}, f"{where}: {', '.join(values_text)}")
-        yield element("rect", {**strip, "height": _CURVE_BOTTOM - _CURVE_TOP}, title)
+        yield element("rect", {**strip, "height": f"{plot.bottom - plot.top}"}, title)
 
 
 def _values_between(line: CurveLine, start: int, end: int) -> str:

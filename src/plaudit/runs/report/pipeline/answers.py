@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from plaudit.evaluation.policies.result import PolicyAnswer, PolicyEvaluation, PromptAnswers
+from plaudit.runs.report.parts import Answer, Exchange, Samples, Section, Text
+from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import counted, number_text, percent, short_name, shortened
 
 MAX_PROMPTS = 20
@@ -21,56 +23,34 @@ MAX_TEXT_LENGTH = 1000
 """Letters of a prompt or an answer that have room."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledAnswer:
-    """What a policy said to a prompt, beside what the reference said."""
-
-    name: str
-    kind: str
-    """``before`` for the reference, ``now`` for any other."""
-    change: str
-    """Whether it is worth more than the reference's, or the judge prefers it: ``better``, ``worse``, or empty
-    where neither is, or nobody knows.
-    """
-    text: str
-    is_same: bool
-    pieces: tuple[tuple[str, bool], ...]
-    """The answer in pieces, each with whether only it says so; empty where nothing is compared."""
-    scores: str
-    """Its worth, reward and length."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
-    """The prompts that are shown, and how they were chosen."""
-
-    sentence: str
-    """How many differ, and which stand here."""
-    rows: list[tuple[PromptAnswers, list[SampledAnswer]]]
-
-
-def sampled_answers(evaluation: PolicyEvaluation) -> Samples | None:
+def samples_section(evaluation: PolicyEvaluation) -> Iterator[Section]:
     """The prompts on which policies differ most from the reference, with everybody's answers."""
     rows = evaluation.all_answers or evaluation.shown
     if not rows:
-        return None
-    reference = reference_name(evaluation)
+        return
+    reference = evaluation.reference or evaluation.policies[0].name
     changes = {place: change for place, row in enumerate(rows) if (change := _change(row, reference)) > 0}
     # Alike in size, they stay in the order of the prompts: sorted is stable.
-    chosen = sorted(changes, key=lambda place: -changes[place])[:MAX_PROMPTS]
-    scale = (
-        "worth"
-        if any(answer.gold is not None for row in rows for answer in row.answers)
-        else "score or words"
+    chosen = [rows[at] for at in sorted(changes, key=lambda place: -changes[place])[:MAX_PROMPTS]]
+    has_worth = any(answer.gold is not None for row in rows for answer in row.answers)
+    sentence = say(
+        "answers.samples",
+        differing=len(changes),
+        rows=len(rows),
+        reference=reference,
+        scale="worth" if has_worth else "score or words",
     )
-    sentence = (
-        f"On {len(changes):,} of {counted(len(rows), 'prompt')} some policy's answer differs from that of "
-        f"{short_name(reference)} in {scale}; here are those that differ most, for better or for worse, so "
-        "they say what changes and not how often."
-    )
-    return Samples(
-        sentence=sentence, rows=[(rows[at], [*_sampled_answers(rows[at], reference)]) for at in chosen]
-    )
+    exchanges = [
+        _exchange(row, reference, title=f"Prompt {number}") for number, row in enumerate(chosen, start=1)
+    ]
+    brief = say("answers.brief", count=len(chosen))
+    yield Section("Samples", "samples", [Text(sentence), Samples(exchanges, "answers")], brief)
+
+
+def _exchange(row: PromptAnswers, reference: str, *, title: str = "") -> Exchange:
+    detail = short_name(row.category) if row.category else ""
+    answers = [*_compared_answers(row, reference)]
+    return Exchange(prompt=row.prompt, answers=answers, title=title, detail=detail)
 
 
 def _change(row: PromptAnswers, reference: str) -> float:
@@ -85,17 +65,14 @@ def _change(row: PromptAnswers, reference: str) -> float:
     return float(any(answer.text != base.text for answer in others))
 
 
-def reference_name(evaluation: PolicyEvaluation) -> str:
-    return evaluation.reference or evaluation.policies[0].name
-
-
-def _sampled_answers(row: PromptAnswers, reference: str) -> Iterator[SampledAnswer]:
+def _compared_answers(row: PromptAnswers, reference: str) -> Iterator[Answer]:
+    """What each policy said, beside what the reference said: ``before``; the others are ``now``."""
     base = next((answer for answer in row.answers if answer.policy == reference), None)
     for answer in row.answers:
         compared = base is not None and answer.policy != reference and bool(answer.text.strip())
         is_same = compared and base is not None and answer.text == base.text
-        yield SampledAnswer(
-            name=short_name(answer.policy),
+        yield Answer(
+            label=short_name(answer.policy),
             kind="before" if answer.policy == reference else "now",
             change=_change_name(answer, base),
             text=answer.text,
@@ -172,21 +149,25 @@ def _join_pieces(diff: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
 
 MAX_QUESTIONS = 4
 """Prompts that stand at the beginning of the page."""
-FOLDED_LENGTH = 320
-"""Letters of a text from which on the rest of it is folded there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """A few prompts with the answers of two policies, and the rule by which they were drawn.
-
-    Example: ``drawn_questions(evaluation, before="sft", after="ppo").sentence``
-    """
+    """A few prompts with the answers of two policies, and the rule by which they were drawn."""
 
     sentence: str
     """How many differ and how, and the rule."""
-    rows: list[tuple[PromptAnswers, list[SampledAnswer]]]
+    rows: list[PromptAnswers]
     """Each prompt with both answers, the earlier policy's first."""
+
+
+def questions_section(evaluation: PolicyEvaluation, *, before: str, after: str) -> Iterator[Section]:
+    questions = drawn_questions(evaluation, before=before, after=after)
+    if questions is not None:
+        title = "Four questions" if len(questions.rows) == 4 else "Questions"
+        exchanges = [_exchange(row, before) for row in questions.rows]
+        parts = [Text(questions.sentence, "quiet"), Samples(exchanges, "questions")]
+        yield Section(title, "questions", parts)
 
 
 def drawn_questions(evaluation: PolicyEvaluation, *, before: str, after: str) -> Questions | None:
@@ -207,21 +188,21 @@ def drawn_questions(evaluation: PolicyEvaluation, *, before: str, after: str) ->
         others = {row.category for row in drawn[:-1]}
         drawn = [*drawn[:-1], next((row for row in losses if row.category not in others), losses[0])]
     known = any(_preference(row.answers[1], row.answers[0]) is not None for row in ordered)
-    outcomes = _outcomes_text(short_name(after), Counter(changes.values())) if known else ""
-    sentence = (
-        f"On {len(differing):,} of {counted(len(pairs), 'prompt')} {short_name(after)} and "
-        f"{short_name(before)} say different things{outcomes}. Here: {counted(len(drawn), 'prompt')} of "
-        "these, drawn by a hash of their words and spread over categories"
-        f"{', with a loss among them' if losses else ''}."
+    counts = Counter(changes.values())
+    outcomes = say(
+        "answers.outcomes", name=after, better=counts["better"], worse=counts["worse"], equal=counts[""]
     )
-    return Questions(sentence=sentence, rows=[(row, [*_sampled_answers(row, before)]) for row in drawn])
-
-
-def _outcomes_text(name: str, outcomes: Counter[str]) -> str:
-    return (
-        f": {name}'s answer is better on {outcomes['better']:,}, worse on {outcomes['worse']:,} and as good "
-        f"on {outcomes['']:,}"
+    sentence = say(
+        "answers.questions",
+        differing=len(differing),
+        pairs=len(pairs),
+        after=after,
+        before=before,
+        outcomes=outcomes if known else "",
+        drawn=len(drawn),
+        loss=say("answers.loss") if losses else "",
     )
+    return Questions(sentence=sentence, rows=drawn)
 
 
 def _first_pairs(rows: Sequence[PromptAnswers], before: str, after: str) -> Iterator[PromptAnswers]:

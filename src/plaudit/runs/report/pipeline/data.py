@@ -30,7 +30,7 @@ from plaudit.files import exact_json
 from plaudit.files.exact_json import restore
 from plaudit.runs.pipeline.kinds import StageFindings, read_findings, section_files
 from plaudit.runs.pipeline.store import WAIT_FILE
-from plaudit.runs.report.run.data import RunData, read_run_data
+from plaudit.runs.report.run.data import RunData, foreign_content_refused, read_run_data
 
 StageState = Literal["done", "begun", "people", "waiting"]
 """Whether a stage has ended, has left something and not ended, waits for people, or has left nothing."""
@@ -38,11 +38,7 @@ StageState = Literal["done", "begun", "people", "waiting"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOutcome:
-    """The outcome of one preflight check of a stage.
-
-    Example: ``CheckOutcome(name="end-of-turn", verdict="pass", finding="the end of the turn is trained",
-        remedy="")``
-    """
+    """The outcome of one preflight check of a stage."""
 
     name: str
     verdict: str
@@ -82,7 +78,6 @@ class StageData:
 
     name: str
     number: int
-    """Its place, from 1."""
     kind: str
     """Its kind: world-rows, sft, ppo, evaluate …"""
     state: StageState
@@ -90,7 +85,6 @@ class StageData:
     needs: tuple[str, ...] = ()
     settings: Mapping[str, object] = field(default_factory=dict[str, object])
     inputs: tuple[StageInput, ...] = ()
-    """The results of other stages that it used."""
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Each file or folder that came out, with its sha256."""
     key: str = ""
@@ -129,10 +123,7 @@ class StageData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedPrompts:
-    """What the training stages of a pipeline learnt from.
-
-    Example: ``read_pipeline_folder(Path("runs/valley")).trained_prompts.complete``
-    """
+    """What the training stages of a pipeline learnt from."""
 
     prompts: frozenset[str]
     """The words of all prompts, as far as their files are still there."""
@@ -142,13 +133,9 @@ class TrainedPrompts:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineData:
-    """All that was read from a pipeline's folder.
-
-    Example: ``read_pipeline_folder(Path("runs/valley")).evaluation``
-    """
+    """All that was read from a pipeline's folder."""
 
     path: Path
-    """The folder, as the caller named it."""
     name: str
     config: str
     """The text of pipeline.yaml; empty where it is missing."""
@@ -210,13 +197,8 @@ _SNAPSHOT_ENDING = ".snapshot.json"
 """What the snapshot of a file of rows of labels is called, behind the file's name."""
 _ROW_INPUTS = frozenset({"data", "prompts"})
 """Inputs of training stages that hold rows."""
-CONFIG_FILE, STAGES_FOLDER, STAGE_FILE, POLICY_RESULTS_FILE, REWARD_RESULTS_FILE = (
-    "pipeline.yaml",
-    "stages",
-    "stage.json",
-    "policies.json",
-    "summary.json",
-)
+CONFIG_FILE, STAGES_FOLDER, STAGE_FILE = "pipeline.yaml", "stages", "stage.json"
+POLICY_RESULTS_FILE, REWARD_RESULTS_FILE = "policies.json", "summary.json"
 _FILES_READ = (POLICY_RESULTS_FILE, REWARD_RESULTS_FILE, JUDGES_FILE, f"run/{METRICS_FILE}")
 _RESTORE_HINT = "Restore it, or delete it and give the pipeline's command again."
 
@@ -278,15 +260,10 @@ def _planned_stages(path: Path) -> dict[str, dict[str, Any]]:
     """Name and settings of every stage in the order of the config."""
     if not path.is_file():
         return {}
-    try:
-        config = yaml.safe_load(_read_text(path))
-        return {str(name): dict(settings) for entry in config["stages"] for name, settings in entry.items()}
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path}: not a pipeline's config ({_first_line(error)}). {_RESTORE_HINT}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    text = _read_text(path)
+    with foreign_content_refused(f"{path}: not a pipeline's config ({{}}). {_RESTORE_HINT}"):
+        entries = yaml.safe_load(text)["stages"]
+        return {str(name): dict(settings) for entry in entries for name, settings in entry.items()}
 
 
 def _read_stage(pipeline_folder: Path, number: int, name: str, planned: Mapping[str, Any]) -> StageData:
@@ -300,12 +277,9 @@ def _read_stage(pipeline_folder: Path, number: int, name: str, planned: Mapping[
     if not (folder / STAGE_FILE).is_file():
         return _unfinished_stage(folder, number, name, planned)
     record = read_json(folder / STAGE_FILE)
-    try:
+    not_ours = f"{folder / STAGE_FILE}: not a stage that plaudit wrote ({{}}). {_RESTORE_HINT}"
+    with foreign_content_refused(not_ours):
         return _finished_stage(folder, number, record)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{folder / STAGE_FILE}: not a stage that plaudit wrote ({_first_line(error)}). {_RESTORE_HINT}"
-        ) from error
 
 
 def _finished_stage(folder: Path, number: int, record: Mapping[str, Any]) -> StageData:
@@ -363,10 +337,8 @@ def _missing_labels(folder: Path) -> str:
     path = folder / WAIT_FILE
     if not path.is_file():
         return ""
-    try:
+    with foreign_content_refused(f"{path}: not what plaudit wrote ({{}}). {_RESTORE_HINT}"):
         return "; ".join(str(wait["sentence"]) for wait in read_json(path))
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{path}: not what plaudit wrote ({_first_line(error)}). {_RESTORE_HINT}") from error
 
 
 def _label_snapshots(folder: Path, outputs: Mapping[str, str]) -> Iterator[LabelSnapshot]:
@@ -430,16 +402,10 @@ def _training_run(folder: Path) -> RunData | None:
     """
     # By length first, so that round 10 comes behind round 9.
     round_policies = sorted(folder.glob("rounds/*/policy"), key=lambda path: (len(path.parent.name), path))
-    candidates = (folder, *sorted(folder.glob("members/*")), *reversed(round_policies))
-    chosen = next(
-        (
-            candidate
-            for candidate in candidates
-            if (candidate / METRICS_FILE).is_file() and (candidate / "config.yaml").is_file()
-        ),
-        None,
-    )
-    return None if chosen is None else read_run_data(chosen)
+    for candidate in (folder, *sorted(folder.glob("members/*")), *reversed(round_policies)):
+        if (candidate / METRICS_FILE).is_file() and (candidate / "config.yaml").is_file():
+            return read_run_data(candidate)
+    return None
 
 
 def _read_policy_evaluation(folder: Path) -> PolicyEvaluation | None:
@@ -451,12 +417,8 @@ def _read_reward_evaluations(folder: Path) -> tuple[RewardEvaluation, ...]:
     path = folder / REWARD_RESULTS_FILE
     if not path.is_file() or not (folder / "scores.jsonl").is_file():
         return ()
-    try:
+    with foreign_content_refused(f"{path}: not what plaudit eval reward wrote ({{}}). {_RESTORE_HINT}"):
         return tuple(restore(RewardEvaluation, record) for record in read_json(path)["evaluations"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{path}: not what plaudit eval reward wrote ({_first_line(error)}). {_RESTORE_HINT}"
-        ) from error
 
 
 def _is_changed(path: Path, digest: str | None) -> bool:

@@ -15,10 +15,11 @@ from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.stats import Estimate
 from plaudit.runs.report.charts.bars import AmountBar, amount_bar_chart
-from plaudit.runs.report.figures import estimate_span
+from plaudit.runs.report.parts import estimate_span
 from plaudit.runs.report.pipeline.data import PipelineData, StageData
 from plaudit.runs.report.pipeline.findings import interval_verdict
 from plaudit.runs.report.pipeline.labels import label_kinds
+from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import (
     Number,
     counted,
@@ -30,23 +31,17 @@ from plaudit.runs.report.words import (
 )
 
 _WORLD = "gold"
-"""What the embedded world's own truth is called."""
 _NEAR_HALF = 0.01
 """A share of wins that is nearer to one half is written with a decimal: rounded it might cross it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The policy that is told of beside what it is compared with.
-
-    Example: ``evaluation_outcome(evaluation).after.name``
-    """
+    """The policy that is told of beside what it is compared with."""
 
     evaluation: PolicyEvaluation
     after: PolicyFigures
-    """The last policy that the evaluation names."""
     before: PolicyFigures | None = None
-    """The reference; None where there is no other policy."""
     start: PolicyFigures | None = None
     """The first policy that the evaluation names: the reference, or what that was made from."""
     judge: str = ""
@@ -98,18 +93,16 @@ def opening_sentence(pipeline: PipelineData) -> str:
     if pipeline.evaluation is None:
         return ""
     outcome = evaluation_outcome(pipeline.evaluation)
-    if outcome.win_rate is None and outcome.after.gold is None:
-        return ""
-    training = _training_text(pipeline, outcome)
-    prompts = "unseen prompt" if is_unseen(pipeline) else "prompt"
-    clauses = [*_win_rate_clause(outcome, prompts), *_worth_clause(outcome, prompts)]
+    unseen = "unseen_" if is_unseen(pipeline) else ""
+    clauses = [*_win_rate_clause(outcome, unseen), *_worth_clause(outcome, unseen)]
     sentence = ", and ".join(clauses)
-    return f"{training}, {sentence}." if training else f"{_capital(sentence)}."
-
-
-def _capital(sentence: str) -> str:
-    """A sentence that begins with a word of ours in a capital; a policy's name stays as it is."""
-    return f"W{sentence[1:]}" if sentence.startswith("whether ") else sentence
+    if not sentence:
+        return ""
+    counts = _training_counts(pipeline, outcome)
+    if counts is not None:
+        return say(f"opening.after_training{'_with' if counts else ''}", counts=counts, sentence=sentence)
+    # A sentence that begins with a word of ours has a capital; a policy's name stays as it is.
+    return f"W{sentence[1:]}." if sentence.startswith("whether ") else f"{sentence}."
 
 
 def is_unseen(pipeline: PipelineData) -> bool:
@@ -122,21 +115,20 @@ def is_unseen(pipeline: PipelineData) -> bool:
     return trained.complete and not prompts & trained.prompts
 
 
-def _training_text(pipeline: PipelineData, outcome: Outcome) -> str:
-    """What lies between the two policies, where stages of the pipeline made the later one."""
+def _training_counts(pipeline: PipelineData, outcome: Outcome) -> str | None:
+    """What the stages between the two policies learnt from, where it is known; None where there are none."""
     stages = {stage.name: stage for stage in pipeline.stages}
     if outcome.after.name not in stages:
-        return ""
+        return None
     before = outcome.before.name if outcome.before else ""
     between = _above(stages, outcome.after.name) - _above(stages, before)
     trained = [stages[name] for name in between if stages[name].training_run is not None]
     # A file that no stage made has not been counted.
     entries = (entry for stage in trained for entry in stage.inputs)
     if any(entry.name.startswith("data") and not entry.from_stage for entry in entries):
-        return "After training"
+        return ""
     kinds = label_kinds(stage for stage in pipeline.stages if stage.name in between)
-    counts = names_text(counted(count, short_name(kind)) for kind, count in kinds.items()) if kinds else ""
-    return f"After training with {counts}" if counts else "After training"
+    return names_text(counted(count, short_name(kind)) for kind, count in kinds.items()) if kinds else ""
 
 
 def _above(stages: dict[str, StageData], name: str) -> set[str]:
@@ -149,52 +141,39 @@ def _above(stages: dict[str, StageData], name: str) -> set[str]:
     return found
 
 
-def _win_rate_clause(outcome: Outcome, prompts: str) -> Iterator[str]:
-    share = outcome.win_rate
-    if share is None or outcome.before is None:
-        return
-    after, before = short_name(outcome.after.name), short_name(outcome.before.name)
-    claim = {
-        "better": f"{after} answers better than {before}",
-        "worse": f"{after} answers worse than {before}",
-        "open": f"whether {after} answers better than {before} is not decided",
-        "unknown": f"whether {after} answers better than {before} is not decided by so little",
-    }[interval_verdict(share)]
-    yield (
-        f"{claim}: its win rate {_judge_text(outcome)} is {_share_text(share)} on "
-        f"{counted(share.prompts, prompts)}{_interval_text(share)}, a tie counting half"
-    )
+def _win_rate_clause(outcome: Outcome, unseen: str) -> Iterator[str]:
+    share, before = outcome.win_rate, outcome.before
+    if share is not None and before is not None:
+        yield say(
+            "opening.win_rate",
+            claim=say(f"opening.{interval_verdict(share)}", after=outcome.after.name, before=before.name),
+            judge=_judge_text(outcome),
+            share=_share_text(share),
+            prompts=say(f"opening.{unseen}prompts", count=share.prompts),
+            ends=_interval_text(share),
+        )
 
 
 def _judge_text(outcome: Outcome) -> str:
-    if outcome.judge == outcome.evaluation.gold:
-        return "by true worth"
-    if outcome.judge == outcome.evaluation.reward:
-        return f"by the learnt reward “{short_name(outcome.judge)}”"
-    return f"by the judge “{short_name(outcome.judge)}”"
+    evaluation, judge = outcome.evaluation, outcome.judge
+    who = "worth" if judge == evaluation.gold else "reward" if judge == evaluation.reward else "judge"
+    return say(f"opening.by_{who}", judge=judge)
 
 
-def _worth_clause(outcome: Outcome, prompts: str) -> Iterator[str]:
+def _worth_clause(outcome: Outcome, unseen: str) -> Iterator[str]:
     after, start = outcome.after.gold, outcome.start
     if after is None:
         return
-    name, worth = short_name(outcome.after.name), _worth_text(after.value)
+    prompts = say(f"opening.{unseen}prompts", count=after.prompts)
+    whose, ends = say("opening.answers_to", name=outcome.after.name, prompts=prompts), _worth_interval(after)
     if outcome.win_rate is not None:
-        whose, ends = "its answers", ""
-    else:
-        whose, ends = f"{name}'s answers to {counted(after.prompts, prompts)}", _worth_interval(after)
-    if start is None or start.gold is None:
-        rest = "; no other policy was evaluated beside it" if start is None else ""
-        yield f"{whose} are worth {worth}{ends}{rest}"
-        return
-    earlier = f"those of {short_name(start.name)}"
-    if _overlap(after, start.gold):
-        yield (
-            f"{whose} are worth {worth}{ends} and {earlier} {_worth_text(start.gold.value)}, with intervals "
-            "that overlap"
-        )
-    else:
-        yield f"{whose} are worth {worth}{ends} where {earlier} were worth {_worth_text(start.gold.value)}"
+        whose, ends = say("opening.its_answers"), ""
+    name, earlier = "worth_alone" if start is None else "worth", ""
+    if start is not None and start.gold is not None:
+        name = "worth_overlaps" if _overlap(after, start.gold) else "worth_rose"
+        earlier = _worth_text(start.gold.value)
+    worth = _worth_text(after.value)
+    yield say(f"opening.{name}", whose=whose, worth=worth, ends=ends, start=start, earlier=earlier)
 
 
 def _overlap(estimate: Estimate, other: Estimate) -> bool:
@@ -205,19 +184,19 @@ def _overlap(estimate: Estimate, other: Estimate) -> bool:
 
 
 def _share_text(share: Estimate) -> str:
-    return percent(share.value) if _is_near_half(share) else f"{100 * share.value:.0f} %"
+    return f"{100 * share.value:.{_places(share)}f} %"
 
 
 def _interval_text(share: Estimate) -> str:
     if share.low is None or share.high is None:
         return ""
-    places = 1 if _is_near_half(share) else 0
+    places = _places(share)
     return f" (95 %: {100 * share.low:.{places}f} to {100 * share.high:.{places}f} %)"
 
 
-def _is_near_half(share: Estimate) -> bool:
+def _places(share: Estimate) -> int:
     numbers = (share.value, share.low, share.high)
-    return any(number is not None and abs(number - 0.5) < _NEAR_HALF for number in numbers)
+    return int(any(number is not None and abs(number - 0.5) < _NEAR_HALF for number in numbers))
 
 
 def _worth_interval(worth: Estimate) -> str:
@@ -241,16 +220,11 @@ def opening_note(pipeline: PipelineData) -> str:
 def _notes(outcome: Outcome, *, unseen: bool) -> Iterator[str]:
     gold = outcome.evaluation.gold
     if outcome.before is not None:
-        yield (
-            f"{short_name(outcome.after.name)} is shown because the evaluation names it last, and not for "
-            "what came out; all policies stand below."
-        )
+        yield say("opening.why_this", name=outcome.after.name)
     if outcome.after.gold is not None and gold is not None:
-        whose = "the world's own program" if gold == _WORLD else short_name(gold)
-        reach = ", from 0 to 1" if gold == _WORLD else ""
-        yield f"True worth: what {whose} says an answer is worth{reach}."
+        yield say("opening.worth_of_world" if gold == _WORLD else "opening.worth_by", gold=gold)
     if unseen:
-        yield "Unseen: in none of the rows that a stage was trained on."
+        yield say("opening.unseen")
 
 
 def opening_picture(evaluation: PolicyEvaluation) -> Markup | None:
@@ -278,21 +252,18 @@ def _worth_picture(outcome: Outcome) -> Markup:
         for policy, place in places
         if policy is not None and policy.gold is not None
     }
-    note = f"Means over {counted(outcome.evaluation.prompts, 'prompt')}, with their 95 % intervals"
+    note = say("opening.worth_note", prompts=outcome.evaluation.prompts)
     title = "True worth of an answer"
     return amount_bar_chart(title, "before and after", [*bars.values()], _worth_text, note=note)
 
 
 def _win_rate_picture(outcome: Outcome, share: Estimate) -> Markup:
     assert outcome.before is not None
+    before, after = short_name(outcome.before.name), short_name(outcome.after.name)
     bars = [
-        AmountBar(
-            label=f"{short_name(outcome.before.name)}, before",
-            span=estimate_span(_from_other_side(share)),
-            is_plain=True,
-        ),
-        AmountBar(label=f"{short_name(outcome.after.name)}, after", span=estimate_span(share)),
+        AmountBar(label=f"{before}, before", span=estimate_span(_from_other_side(share)), is_plain=True),
+        AmountBar(label=f"{after}, after", span=estimate_span(share)),
     ]
     half = (0.5, "as often as not")
-    note = f"Of {counted(share.prompts, 'prompt')}, with 95 % intervals; a tie counts half to each"
+    note = say("opening.win_rate_note", prompts=share.prompts)
     return amount_bar_chart("Win rate", _judge_text(outcome), bars, percent, guide=half, note=note)

@@ -10,12 +10,12 @@ from typing import Any
 
 from plaudit.errors import UserError
 from plaudit.files import exact_json
-from plaudit.runs.report.figures import NO_VALUE, Cell, Table
+from plaudit.runs.report.parts import NO_VALUE, Cell, Section, Table, Text
 from plaudit.runs.report.pipeline.data import PipelineData, StageData
-from plaudit.runs.report.words import counted, percent, short_name
+from plaudit.runs.report.sentences import say
+from plaudit.runs.report.words import percent, short_name
 
 FIGURES_FILE = "figures.json"
-"""What a stage that revises writes beside its rows."""
 _AI = "ai"
 _ROWS_FILE = "rows.jsonl"
 _BY_MODELS, _BY_OTHERS, _UNNAMED = "by models", "by people, or simulated", "without a name"
@@ -23,49 +23,34 @@ _GIVERS = (_BY_MODELS, _BY_OTHERS, _UNNAMED)
 _MAX_NAMES = 3
 
 
-def labels_table(pipeline: PipelineData) -> Table | None:
-    """Who gave the labels of each stage's rows; None where no stage made any."""
-    rows = [(stage, _givers(stage)) for stage in _label_stages(pipeline)]
-    found = [
-        (
-            short_name(stage.name),
-            [
-                *(Cell(text=f"{sum(givers[name].values()):,}") for name in _GIVERS),
-                Cell(text=_names(givers), kind="long"),
-            ],
-        )
-        for stage, givers in rows
-        if any(givers.values())
-    ]
-    if not found:
-        return None
-    return Table(caption="Rows by who labelled them", columns=(*_GIVERS, "who"), rows=found)
-
-
-def labels_sentence(pipeline: PipelineData) -> str:
-    """The shares of all labels, in words; empty where there are none."""
+def labels_section(pipeline: PipelineData) -> Iterator[Section]:
+    """Who gave the labels of each stage's rows, and what revisions changed of them."""
+    found = [(stage, _givers(stage)) for stage in pipeline.stages if _has_rows(stage)]
+    rows = [(short_name(stage.name), _giver_cells(givers)) for stage, givers in found if any(givers.values())]
+    if not rows:
+        return
+    table = Table(caption="Rows by who labelled them", columns=(*_GIVERS, "who"), rows=rows)
     totals = Counter[str]()
-    for stage in _label_stages(pipeline):
-        totals.update({name: sum(who.values()) for name, who in _givers(stage).items()})
+    for _, givers in found:
+        totals.update({name: sum(who.values()) for name, who in givers.items()})
     whole = sum(totals.values())
-    if not whole:
-        return ""
     shares = ", ".join(f"{percent(totals[name] / whole)} {name}" for name in _GIVERS if totals[name])
-    return f"Of {counted(whole, 'label')}: {shares}."
+    revisions = [*_revisions_tables(pipeline)]
+    texts = [Text(say("pipeline.revisions"))] if revisions else []
+    brief = say("pipeline.labels", labels=whole, shares=shares)
+    yield Section("Labels", "labels", [table, *texts, *revisions], brief)
 
 
-def revisions_tables(pipeline: PipelineData) -> list[Table]:
+def _giver_cells(givers: Mapping[str, Counter[str]]) -> list[Cell]:
+    counts = (Cell(text=f"{sum(givers[name].values()):,}") for name in _GIVERS)
+    return [*counts, Cell(text=_names(givers), kind="long")]
+
+
+def _revisions_tables(pipeline: PipelineData) -> Iterator[Table]:
     """What each stage that revises changed: length, refusals, evasions, sameness."""
-    return [
-        _revisions_table(stage, figures)
-        for stage in pipeline.stages
-        if stage.kind == "revise" and (figures := _figures(stage.folder / FIGURES_FILE))
-    ]
-
-
-def _label_stages(pipeline: PipelineData) -> Iterator[StageData]:
-    """The stages that made rows with labels; rows that are imported keep the names that they came with."""
-    return (stage for stage in pipeline.stages if _has_rows(stage))
+    for stage in pipeline.stages:
+        if stage.kind == "revise" and (figures := _figures(stage.folder / FIGURES_FILE)):
+            yield _revisions_table(stage, figures)
 
 
 def _has_rows(stage: StageData) -> bool:
@@ -114,16 +99,11 @@ def _revisions_table(stage: StageData, figures: Mapping[str, Any]) -> Table:
         (str(name), [Cell(text=percent(share)), Cell(text=percent(after["marks"][name]))])
         for name, share in before["marks"].items()
     ]
-    rows.append(
-        ("begin alike", [Cell(text=percent(look["opening_share"])) for look in (before, after)]),
-    )
+    rows.append(("begin alike", [Cell(text=percent(look["opening_share"])) for look in (before, after)]))
     rows.append(("distinct-2", [_number(look["distinct_2"], 2) for look in (before, after)]))
-    counted_outcomes = ", ".join(f"{count} {name}" for name, count in figures["outcomes"].items())
-    return Table(
-        caption=f"{short_name(stage.name)}: {counted_outcomes} by {short_name(figures['by'])}",
-        columns=("before", "after"),
-        rows=rows,
-    )
+    outcomes = ", ".join(f"{count} {name}" for name, count in figures["outcomes"].items())
+    caption = say("pipeline.revised", stage=stage.name, outcomes=outcomes, by=figures["by"])
+    return Table(caption=caption, columns=("before", "after"), rows=rows)
 
 
 def _number(value: float | None, places: int = 1) -> Cell:

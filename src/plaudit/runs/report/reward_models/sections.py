@@ -1,16 +1,14 @@
-"""What the page of reward models shows: charts, tables and sentences, from what the evaluations found."""
+"""The sections of the page of reward models, from what the evaluations found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import sqrt
 
 from markupsafe import Markup
 
 from plaudit.evaluation.reward_models.result import (
     BestOfNCurve,
-    Calibration,
     Margins,
     Odds,
     Probe,
@@ -28,141 +26,43 @@ from plaudit.runs.report.charts.intervals import (
     share_chart,
 )
 from plaudit.runs.report.charts.lines import BandChart, BandLine, band_chart
-from plaudit.runs.report.figures import (
-    NO_VALUE,
+from plaudit.runs.report.parts import (
+    Answer,
+    Box,
     Cell,
+    Charts,
+    Exchange,
+    Folded,
+    Heading,
+    Note,
+    Notes,
+    Part,
+    Samples,
+    Section,
     Table,
+    Text,
     estimate_cell,
     estimate_span,
-    reliability_bin,
+    interval_row,
     value_cell,
 )
 from plaudit.runs.report.reward_models.summary import (
     MAX_NAME_LENGTH,
     ReportedModel,
+    calibration_cell,
     ceiling_range,
     chart_groups,
     models_table,
 )
+from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import counted, number_text, percent, shortened
 
 _NEGLIGIBLE_DIFFERENCE = 0.02
 """A difference between claim and outcome that nobody acts on."""
-_RELIABILITY_NOTE = "upright lines: 95 % intervals as if no two pairs shared a prompt"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationBlock:
-    """How sure one model may be."""
-
-    sentences: tuple[str, ...]
-    charts: tuple[Markup, ...]
-    """A reliability diagram and a histogram of margins, as far as there are such."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbesBlock:
-    """What one model likes beyond what it should.
-
-    Example: ``ProbesBlock(heading="", chart=None, sentence="Nothing was probed.", features=())``
-    """
-
-    heading: str
-    """Whose it is, where there is no chart that says so and several models are on the page."""
-    chart: Markup | None
-    """The odds of being preferred."""
-    sentence: str
-    features: tuple[tuple[str, str, str], ...]
-    """The name of each feature, its unit, and what was found."""
-
-
-def calibration_blocks(models: Sequence[ReportedModel]) -> list[CalibrationBlock]:
-    is_single = len(models) == 1
-    return [
-        CalibrationBlock(
-            sentences=tuple(_calibration_sentences(model, is_single=is_single)),
-            charts=tuple(_calibration_charts(model, is_single=is_single)),
-        )
-        for model in models
-        if model.evaluation.calibration is not None or model.evaluation.margins is not None
-    ]
-
-
-def _calibration_charts(model: ReportedModel, *, is_single: bool) -> Iterator[Markup]:
-    evaluation, model_prefix = model.evaluation, "" if is_single else f"{model.name}: "
-    if evaluation.calibration is not None:
-        bins = [reliability_bin(calibration_bin) for calibration_bin in evaluation.calibration.by_width]
-        yield reliability_diagram(
-            f"{model_prefix}Reliability",
-            bins,
-            unit="share right over how sure the model was",
-            note=_RELIABILITY_NOTE,
-        )
-    if evaluation.margins is not None:
-        yield histogram(
-            f"{model_prefix}Margins",
-            _histogram_bars(evaluation.margins),
-            unit="pairs by reward of the preferred answer less the other's",
-            zero="right from here",
-            note="The outermost bars also hold all that lies beyond.",
-        )
-
-
-def _calibration_sentences(model: ReportedModel, *, is_single: bool) -> Iterator[str]:
-    evaluation = model.evaluation
-    name = "The model" if is_single else model.name
-    if evaluation.calibration is not None:
-        yield _confidence_sentence(name, evaluation.calibration)
-    if evaluation.ties is not None:
-        elsewhere = evaluation.ties.gap_elsewhere
-        compared = "" if elsewhere is None else f", against {number_text(elsewhere)} on the other pairs"
-        pairs = counted(evaluation.ties.pairs, "pair")
-        who = "the model" if is_single else model.name
-        gap = f"a gap of {number_text(evaluation.ties.gap)} on average{compared}"
-        yield f"On the {pairs} that annotators call equal, {who} sees {gap}."
-
-
-def _confidence_sentence(name: str, calibration: Calibration) -> str:
-    # Bins only regroup the pairs: summed by their sizes they give the means over all pairs.
-    overconfidence = (
-        sum(part.pairs * (part.confidence - part.right) for part in calibration.by_mass) / calibration.pairs
-    )
-    mean_confidence = sum(part.pairs * part.confidence for part in calibration.by_mass) / calibration.pairs
-    verdict = "about as sure as it may be"
-    if abs(overconfidence) >= _NEGLIGIBLE_DIFFERENCE:
-        verdict = "surer than it may be" if overconfidence > 0 else "less sure than it might be"
-    claim = f"by its rewards it would be right in {percent(mean_confidence)} of the pairs"
-    return f"{name} is {verdict}: {claim}, and it is right in {percent(mean_confidence - overconfidence)}."
-
-
-def _histogram_bars(margins: Margins) -> list[HistogramBin]:
-    return [
-        HistogramBin(low=low, high=high, count=count)
-        for low, high, count in zip(margins.edges, margins.edges[1:], margins.counts, strict=False)
-    ]
-
-
-def calibration_table(models: Sequence[ReportedModel]) -> Table:
-    """The proper scores of every model, and its margins."""
-
-    def score(write: Callable[[Calibration], str]) -> Callable[[RewardEvaluation], Cell]:
-        return lambda found: Cell(text=NO_VALUE if found.calibration is None else write(found.calibration))
-
-    def margin(part: Callable[[Margins], float]) -> Callable[[RewardEvaluation], Cell]:
-        return lambda found: value_cell(None if found.margins is None else part(found.margins))
-
-    rows = {
-        "log-loss (0.69 knows nothing)": score(lambda found: number_text(found.log_loss)),
-        "Brier score (0.25 knows nothing)": score(lambda found: number_text(found.brier)),
-        "calibration error, bins of equal size": score(lambda found: percent(found.ece_mass)),
-        "calibration error, bins of equal width": score(lambda found: percent(found.ece_width)),
-        "mean margin": margin(lambda margins: margins.mean),
-        "median margin": margin(lambda margins: margins.median),
-    }
-    return models_table("Scores of σ(r₁ − r₂) as the chance that the first answer is preferred", models, rows)
-
-
 _MAX_ROWS = 24
+_MAX_MISTAKES = 12
+_MAX_TEXT_LENGTH = 1000
+_MAX_FACT_LENGTH = 120
 _SlicesOf = Callable[[RewardEvaluation], tuple[Slice, ...]]
 _DIVISIONS: tuple[tuple[str, bool, _SlicesOf], ...] = (
     ("By category", True, lambda found: found.categories),
@@ -174,59 +74,59 @@ _DIVISIONS: tuple[tuple[str, bool, _SlicesOf], ...] = (
 """Ways to divide the pairs, and whether the worst part comes first."""
 
 
-def accuracy_charts(models: Sequence[ReportedModel]) -> list[Markup]:
-    """A chart for each way to divide the pairs; none where the pairs name nothing to divide them by."""
+def reward_sections(models: Sequence[ReportedModel]) -> list[Section]:
     return [
-        chart
-        for title, worst_first, slices_of in _DIVISIONS
-        for group in chart_groups(models)
-        for chart in _accuracy_chart(title, group, slices_of, worst_first=worst_first)
+        _accuracy_section(models),
+        calibration_section(models),
+        probes_section(models),
+        _best_of_n_section(models),
+        *_benchmark_sections(models),
+        _mistakes_section(models),
+        _left_out_section(models),
+        Section("How it was made", "made", [_provenance_table(models)]),
     ]
 
 
-def accuracy_tables(models: Sequence[ReportedModel]) -> list[Table]:
-    return [
-        _accuracy_table(title, models, slices_of, worst_first=worst_first)
-        for title, worst_first, slices_of in _DIVISIONS
-        if any(slices_of(model.evaluation) for model in models)
-    ]
+def _accuracy_section(models: Sequence[ReportedModel]) -> Section:
+    """A chart for each way to divide the pairs, as far as the pairs name something to divide them by."""
+    charts: list[Markup] = []
+    tables: list[Table] = []
+    for title, worst_first, slices_of in _DIVISIONS:
+        for group in chart_groups(models):
+            names = _slice_names(group, slices_of, worst_first=worst_first)
+            unit = "worst first" if worst_first else "faint first"
+            charts += [_accuracy_chart(title, unit, group, slices_of, names)] if names else []
+        names = _slice_names(models, slices_of, worst_first=worst_first)
+        tables += [_accuracy_table(title, models, slices_of, names)] if names else []
+    parts = [Charts(charts, say("reward.accuracy_guide")), Folded(say("tables"), tables)]
+    return Section("Where it is right", "parts", parts if charts else [Text(say("reward.undivided"))])
 
 
 def _slice_names(models: Sequence[ReportedModel], slices_of: _SlicesOf, *, worst_first: bool) -> list[str]:
     """Every part that one of the models has; the worst for any of them first, or as they come."""
-    lowest_accuracy: dict[str, float] = {}
+    lowest: dict[str, float] = {}
     for model in models:
         for part in slices_of(model.evaluation):
-            lowest_accuracy[part.name] = min(part.accuracy.value, lowest_accuracy.get(part.name, 1.0))
-    return (
-        sorted(lowest_accuracy, key=lambda name: lowest_accuracy[name])
-        if worst_first
-        else list(lowest_accuracy)
-    )
+            lowest[part.name] = min(part.accuracy.value, lowest.get(part.name, 1.0))
+    return sorted(lowest, key=lambda name: lowest[name]) if worst_first else list(lowest)
 
 
 def _accuracy_chart(
-    title: str, models: Sequence[ReportedModel], slices_of: _SlicesOf, *, worst_first: bool
-) -> Iterator[Markup]:
-    names = _slice_names(models, slices_of, worst_first=worst_first)
-    if not names:
-        return
+    title: str, unit: str, models: Sequence[ReportedModel], slices_of: _SlicesOf, names: Sequence[str]
+) -> Markup:
     rows = [
         _accuracy_row(name, [_slice_named(model.evaluation, slices_of, name) for model in models])
         for name in names[:_MAX_ROWS]
     ]
     limit_note = f", {_MAX_ROWS} of {len(names)}" if len(names) > _MAX_ROWS else ""
-    unit = f"worst first{limit_note}" if worst_first else f"faint first{limit_note}"
-    rows_data = IntervalRows(rows=rows, series=[model.name for model in models], guide=_ceiling_guide(models))
-    yield share_chart(title, unit, rows_data)
+    data = IntervalRows(rows=rows, series=[model.name for model in models], guide=_ceiling_guide(models))
+    return share_chart(title, f"{unit}{limit_note}", data)
 
 
 def _accuracy_row(name: str, slices: Sequence[Slice | None]) -> IntervalRow:
     pairs = max(part.accuracy.n for part in slices if part is not None)
-    return IntervalRow(
-        label=f"{shortened(name, MAX_NAME_LENGTH) if name else '(empty)'} · {counted(pairs, 'pair')}",
-        spans=tuple(estimate_span(part and part.accuracy) for part in slices),
-    )
+    label = f"{shortened(name, MAX_NAME_LENGTH) if name else '(empty)'} · {counted(pairs, 'pair')}"
+    return interval_row(label, *(part and part.accuracy for part in slices))
 
 
 def _slice_named(evaluation: RewardEvaluation, slices_of: _SlicesOf, name: str) -> Slice | None:
@@ -242,7 +142,7 @@ def _ceiling_guide(models: Sequence[ReportedModel]) -> GuideLine | None:
 
 
 def _accuracy_table(
-    title: str, models: Sequence[ReportedModel], slices_of: _SlicesOf, *, worst_first: bool
+    title: str, models: Sequence[ReportedModel], slices_of: _SlicesOf, names: Sequence[str]
 ) -> Table:
     def accuracy(name: str) -> Callable[[RewardEvaluation], Cell]:
         def write(found: RewardEvaluation) -> Cell:
@@ -251,43 +151,101 @@ def _accuracy_table(
 
         return write
 
-    names = _slice_names(models, slices_of, worst_first=worst_first)
     return models_table(title, models, {shortened(name, MAX_NAME_LENGTH): accuracy(name) for name in names})
 
 
-def probes_blocks(models: Sequence[ReportedModel]) -> list[ProbesBlock]:
-    """For each model a forest plot of odds beside a sentence on each feature."""
-    return [_probes_block(model, is_single=len(models) == 1) for model in models]
+def calibration_section(models: Sequence[ReportedModel]) -> Section:
+    """How sure each model may be: sentences, a reliability diagram and a histogram of margins."""
+    parts: list[Part] = [
+        Charts([*_calibration_charts(model)], texts=[*_calibration_sentences(model)])
+        for model in models
+        if model.evaluation.calibration is not None or model.evaluation.margins is not None
+    ]
+    parts = [*parts, _calibration_table(models)] if parts else [Text(say("reward.no_pair"))]
+    return Section("Calibration of the reward", "calibration", parts)
 
 
-def _probes_block(model: ReportedModel, *, is_single: bool) -> ProbesBlock:
+def _calibration_charts(model: ReportedModel) -> Iterator[Markup]:
+    calibration, margins = model.evaluation.calibration, model.evaluation.margins
+    if calibration is not None:
+        yield reliability_diagram(
+            model.title("Reliability"),
+            calibration.by_width,
+            unit="share right over how sure the model was",
+            note=say("reward.reliability_note"),
+        )
+    if margins is not None:
+        ends = zip(margins.edges, margins.edges[1:], margins.counts, strict=False)
+        yield histogram(
+            model.title("Margins"),
+            [HistogramBin(low=low, high=high, count=count) for low, high, count in ends],
+            unit="pairs by reward of the preferred answer less the other's",
+            zero="right from here",
+            note=say("reward.margins_note"),
+        )
+
+
+def _calibration_sentences(model: ReportedModel) -> Iterator[str]:
+    calibration, ties = model.evaluation.calibration, model.evaluation.ties
+    if calibration is not None:
+        # Bins only regroup the pairs: summed by their sizes they give the means over all pairs.
+        claimed = sum(part.pairs * part.confidence for part in calibration.by_mass) / calibration.pairs
+        right = sum(part.pairs * part.right for part in calibration.by_mass) / calibration.pairs
+        off = abs(claimed - right) >= _NEGLIGIBLE_DIFFERENCE
+        verdict = say(f"reward.verdicts.{('over' if claimed > right else 'under') if off else 'fair'}")
+        name = "The model" if model.is_single else model.name
+        yield say("reward.sure", name=name, verdict=verdict, claimed=claimed, right=right)
+    if ties is not None:
+        compared = "" if ties.gap_elsewhere is None else "_compared"
+        yield say(f"reward.ties{compared}", name=model.subject, ties=ties)
+
+
+def _calibration_table(models: Sequence[ReportedModel]) -> Table:
+
+    def margin(part: Callable[[Margins], float]) -> Callable[[RewardEvaluation], Cell]:
+        return lambda found: value_cell(None if found.margins is None else part(found.margins))
+
+    rows = {
+        "log-loss (0.69 knows nothing)": calibration_cell(number_text, lambda found: found.log_loss),
+        "Brier score (0.25 knows nothing)": calibration_cell(number_text, lambda found: found.brier),
+        "calibration error, bins of equal size": calibration_cell(percent, lambda found: found.ece_mass),
+        "calibration error, bins of equal width": calibration_cell(percent, lambda found: found.ece_width),
+        "mean margin": margin(lambda margins: margins.mean),
+        "median margin": margin(lambda margins: margins.median),
+    }
+    return models_table(say("reward.proper_scores"), models, rows)
+
+
+def probes_section(models: Sequence[ReportedModel]) -> Section:
+    """What each model likes beyond what annotators like: odds beside a sentence on each feature."""
+    return Section("Biases of the reward", "probes", [_probes_part(model) for model in models])
+
+
+def _probes_part(model: ReportedModel) -> Part:
     probes = model.evaluation.probes
     rows = [_odds_row(probe) for probe in probes.features if probe.model or probe.annotators]
-    title = "Odds of being preferred" if is_single else f"{model.name}: odds of being preferred"
-    chart_data = IntervalRows(rows=rows, series=("the model", "annotators"))
-    return ProbesBlock(
-        heading="" if rows or is_single else model.name,
-        chart=forest_plot(title, "with the feature, others held fixed", chart_data) if rows else None,
-        sentence=_probes_sentence(probes),
-        features=tuple(
-            (f"{probe.name[:1].upper()}{probe.name[1:]}", probe.unit, _with_full_stop(probe.words))
-            for probe in probes.features
-        ),
-    )
+    features = [
+        Note(f": {_with_full_stop(probe.words)}", f"{probe.name[:1].upper()}{probe.name[1:]}", probe.unit)
+        for probe in probes.features
+    ]
+    texts = Box("", [Text(" ".join(_probes_sentences(probes))), Notes(features)])
+    if not rows:
+        return Box("", [texts] if model.is_single else [Heading(model.name, kind=""), texts])
+    title = model.title("Odds of being preferred", "odds of being preferred")
+    data = IntervalRows(rows=rows, series=("the model", "annotators"))
+    return Box("pair", [forest_plot(title, "with the feature, others held fixed", data), texts])
 
 
-def _probes_sentence(probes: Probes) -> str:
-    flat = "" if probes.flat_errors is None else f" The model {_with_full_stop(probes.flat_errors.words)}"
-    return f"{_regression_sentence(probes)}{flat}"
-
-
-def _regression_sentence(probes: Probes) -> str:
+def _probes_sentences(probes: Probes) -> Iterator[str]:
     if not probes.features:
-        return _as_sentence(probes.words or "Nothing was probed")
-    held_fixed = ", the true utility of both answers held fixed" if probes.at_equal_worth else ""
-    basis = f"One regression on {counted(probes.pairs, 'pair')}{held_fixed}."
-    what = "Right of 1 the feature helps an answer, left of 1 it harms it."
-    return f"{basis} {what} {_as_sentence(probes.words)}" if probes.words else f"{basis} {what}"
+        yield _as_sentence(probes.words or say("reward.unprobed"))
+    else:
+        yield say(f"reward.regression{'_at_equal_worth' if probes.at_equal_worth else ''}", probes=probes)
+        yield say("reward.odds")
+        if probes.words:
+            yield _as_sentence(probes.words)
+    if probes.flat_errors is not None:
+        yield say("reward.flat_errors", words=_with_full_stop(probes.flat_errors.words))
 
 
 def _as_sentence(words: str) -> str:
@@ -299,125 +257,137 @@ def _with_full_stop(words: str) -> str:
 
 
 def _odds_row(probe: Probe) -> IntervalRow:
-    return IntervalRow(
-        label=f"{probe.what} · {counted(probe.pairs, 'pair')}",
-        spans=(_odds_span(probe.model), _odds_span(probe.annotators)),
-    )
+    label = f"{probe.what} · {counted(probe.pairs, 'pair')}"
+    return IntervalRow(label=label, spans=(_odds_span(probe.model), _odds_span(probe.annotators)))
 
 
 def _odds_span(odds: Odds | None) -> Span | None:
     return None if odds is None else Span(value=odds.ratio, low=odds.low, high=odds.high)
 
 
-_KL_BOUND_NOTE = "√KL is an upper bound where answers share a reward."
+def _best_of_n_section(models: Sequence[ReportedModel]) -> Section:
+    """What choosing by each model would give: truth and proxy over the distance from the sampled policy."""
+    found = [(model, curve) for model in models if (curve := model.evaluation.best_of) is not None]
+    parts: list[Part] = [Text(_best_of_n_sentence(model, curve)) for model, curve in found]
+    if found:
+        groups = chart_groups([model for model, _ in found])
+        truths = [_truth_chart([pair for pair in found if pair[0] in group]) for group in groups]
+        parts.append(Charts([*truths, *(_proxy_chart(model, curve) for model, curve in found)]))
+    return Section("What a policy would make of it", "best-of", parts or [Text(say("reward.no_best_of_n"))])
 
 
-def best_of_n_sentences(models: Sequence[ReportedModel]) -> list[str]:
-    """What choosing by each model would give; nothing where no truth is known."""
-    is_single = len(models) == 1
-    return [
-        _best_of_n_sentence(model, is_single=is_single)
-        for model in models
-        if model.evaluation.best_of is not None
-    ]
-
-
-def best_of_n_charts(models: Sequence[ReportedModel]) -> list[Markup]:
-    """Truth and proxy over the distance from the sampled policy; none where no truth is known."""
-    with_curve = [model for model in models if model.evaluation.best_of is not None]
-    truths = [_truth_chart(group) for group in chart_groups(with_curve)]
-    return truths + [_proxy_chart(model, is_single=len(models) == 1) for model in with_curve]
-
-
-def benchmark_scores(models: Sequence[ReportedModel]) -> list[tuple[str, Table, list[str]]]:
-    """The scores on each benchmark that a file was, by its own rules, and what must be known to read them."""
-    found = [(model, model.evaluation.benchmark) for model in models]
-    names = dict.fromkeys(benchmark.name for _, benchmark in found if benchmark)
-    return [
-        _benchmark_scores(name, [model for model, benchmark in found if benchmark and benchmark.name == name])
-        for name in names
-    ]
-
-
-def _best_of_n_curve(model: ReportedModel) -> BestOfNCurve:
-    curve = model.evaluation.best_of
-    assert curve is not None
-    return curve
-
-
-def _truth_chart(models: Sequence[ReportedModel]) -> Markup:
+def _truth_chart(found: Sequence[tuple[ReportedModel, BestOfNCurve]]) -> Markup:
     lines = [
         BandLine(
-            label=model.name if len(models) > 1 else "chosen by the model",
-            points=tuple((sqrt(at.kl), estimate_span(at.truth)) for at in _best_of_n_curve(model).points),
+            label=model.name if len(found) > 1 else "chosen by the model",
+            points=tuple((sqrt(at.kl), estimate_span(at.truth)) for at in curve.points),
         )
-        for model in models
+        for model, curve in found
     ]
-    longest = max((_best_of_n_curve(model) for model in models), key=lambda curve: len(curve.points))
+    longest = max((curve for _, curve in found), key=lambda curve: len(curve.points))
     possible = tuple((sqrt(at.kl), Span(value=at.possible)) for at in longest.points)
-    chart_data = BandChart(
+    data = BandChart(
         lines=lines,
         comparison_line=BandLine(label="chosen by the truth", points=possible),
         named_positions=_n_labels(longest),
         names_title="n",
     )
-    return band_chart(
-        "True utility of the best of n", "over √KL, with its 95 % interval", chart_data, note=_KL_BOUND_NOTE
-    )
+    title, unit = "True utility of the best of n", "over √KL, with its 95 % interval"
+    return band_chart(title, unit, data, note=say("reward.kl_bound"))
 
 
-def _proxy_chart(model: ReportedModel, *, is_single: bool) -> Markup:
-    curve = _best_of_n_curve(model)
+def _proxy_chart(model: ReportedModel, curve: BestOfNCurve) -> Markup:
     points = tuple((sqrt(at.kl), Span(value=at.proxy)) for at in curve.points)
-    title = "The model's own reward" if is_single else f"{model.name}: its own reward"
-    chart_data = BandChart(
-        lines=[BandLine(label="reward", points=points)], named_positions=_n_labels(curve), names_title="n"
-    )
-    return band_chart(title, "of the same answers, over √KL", chart_data)
+    lines = [BandLine(label="reward", points=points)]
+    data = BandChart(lines=lines, named_positions=_n_labels(curve), names_title="n")
+    title = model.title("The model's own reward", "its own reward")
+    return band_chart(title, "of the same answers, over √KL", data)
 
 
 def _n_labels(curve: BestOfNCurve) -> list[tuple[float, str]]:
     return [(sqrt(at.kl), str(at.n)) for at in curve.points]
 
 
-def _best_of_n_sentence(model: ReportedModel, *, is_single: bool) -> str:
-    curve = _best_of_n_curve(model)
+def _best_of_n_sentence(model: ReportedModel, curve: BestOfNCurve) -> str:
     first, last = curve.points[0], curve.points[-1]
     best = max(curve.points, key=lambda at: at.truth.value)
-    name = "the model" if is_single else model.name
-    sentence = (
-        f"Choosing the best of {last.n} by {name} takes the true utility from "
-        f"{number_text(first.truth.value)} to "
-        f"{number_text(last.truth.value)}; the truth itself would reach {number_text(last.possible)}"
-    )
+    low, high = best.truth.low, last.truth.high
     # Only where the intervals are apart: of few prompts any curve has a peak.
-    if best.n < last.n and _is_above(best.truth.low, last.truth.high):
-        sentence += (
-            f". It is highest at n = {best.n}, {number_text(best.truth.value)}: beyond, the model "
-            "is overdriven"
+    overdriven = best.n < last.n and low is not None and high is not None and low > high
+    name = f"reward.best_of_n{'_overdriven' if overdriven else ''}"
+    return say(name, name=model.subject, curve=curve, first=first, last=last, best=best)
+
+
+def _benchmark_sections(models: Sequence[ReportedModel]) -> Iterator[Section]:
+    """The scores on each benchmark that a file was, by its own rules, and what must be known to read them."""
+    found = [(model, benchmark) for model in models if (benchmark := model.evaluation.benchmark)]
+    for number, name in enumerate(dict.fromkeys(benchmark.name for _, benchmark in found), start=1):
+        own = [benchmark for _, benchmark in found if benchmark.name == name]
+        scored = [model for model, benchmark in found if benchmark.name == name]
+        names = dict.fromkeys(section.name for benchmark in own for section in benchmark.sections)
+        rows = {"overall": _overall_cell, **{part: _score_cell(part) for part in names}}
+        notes = dict.fromkeys(note for benchmark in own for note in benchmark.notes)
+        table = models_table(say("reward.own_rules", name=name), scored, rows)
+        yield Section(name, f"benchmark-{number}", [table, *([Notes([*map(Note, notes)])] if notes else [])])
+
+
+def _overall_cell(found: RewardEvaluation) -> Cell:
+    return value_cell(found.benchmark and found.benchmark.overall, percent)
+
+
+def _score_cell(part: str) -> Callable[[RewardEvaluation], Cell]:
+    def write(found: RewardEvaluation) -> Cell:
+        sections = found.benchmark.sections if found.benchmark else ()
+        return estimate_cell(
+            next((section.score for section in sections if section.name == part), None), percent
         )
-    return f"{sentence} ({counted(curve.prompts, 'prompt')} of {curve.answers:,} answers each)."
+
+    return write
 
 
-def _is_above(low: float | None, high: float | None) -> bool:
-    return low is not None and high is not None and low > high
+def _mistakes_section(models: Sequence[ReportedModel]) -> Section:
+    """The pairs that each model is surest about and wrong."""
+    max_per_model = max(3, _MAX_MISTAKES // len(models))
+    exchanges: list[Exchange] = []
+    for model in models:
+        for number, mistake in enumerate(model.evaluation.mistakes[:max_per_model], start=1):
+            facts = (mistake.category, f"margin {number_text(mistake.margin)}", mistake.origin)
+            answers = [
+                Answer(label="Annotators prefer", kind="now", text=mistake.preferred),
+                Answer(label="The model prefers", kind="before", text=mistake.other),
+            ]
+            title = model.title(f"Mistake {number}", f"mistake {number}")
+            detail = " · ".join(shortened(fact, _MAX_FACT_LENGTH) for fact in facts if fact)
+            exchanges.append(Exchange(prompt=mistake.prompt, answers=answers, title=title, detail=detail))
+    parts = [Samples(exchanges) if exchanges else Text(say("reward.no_mistake"))]
+    return Section("Where it is sure and wrong", "mistakes", parts)
 
 
-def _benchmark_scores(name: str, models: Sequence[ReportedModel]) -> tuple[str, Table, list[str]]:
-    def overall(found: RewardEvaluation) -> Cell:
-        return value_cell(found.benchmark and found.benchmark.overall, percent)
+def _left_out_section(models: Sequence[ReportedModel]) -> Section:
+    lines = dict.fromkeys(model.title(line) for model in models for line in _left_out_lines(model.evaluation))
+    notes = Notes([Note(shortened(line, _MAX_TEXT_LENGTH)) for line in lines])
+    return Section(
+        "What was left out", "left-out", [notes if lines else Text(say("reward.nothing_left_out"))]
+    )
 
-    def score(part: str) -> Callable[[RewardEvaluation], Cell]:
-        def write(found: RewardEvaluation) -> Cell:
-            sections = found.benchmark.sections if found.benchmark else ()
-            return estimate_cell(
-                next((section.score for section in sections if section.name == part), None), percent
-            )
 
-        return write
+def _left_out_lines(evaluation: RewardEvaluation) -> Iterator[str]:
+    if evaluation.ties is not None:
+        yield say("reward.ties_left_out", ties=evaluation.ties)
+    if evaluation.equal:
+        yield say("reward.equal_left_out", equal=evaluation.equal)
+    if evaluation.best_of is not None and evaluation.best_of.left_out:
+        yield say("reward.prompts_left_out", prompts=evaluation.best_of.left_out)
+    yield from evaluation.notes
 
-    benchmarks = [model.evaluation.benchmark for model in models if model.evaluation.benchmark]
-    parts = dict.fromkeys(section.name for benchmark in benchmarks for section in benchmark.sections)
-    rows = {"overall": overall, **{part: score(part) for part in parts}}
-    notes = dict.fromkeys(note for benchmark in benchmarks for note in benchmark.notes)
-    return name, models_table(f"{name}, scored by its own rules", models, rows), [*notes]
+
+def _provenance_table(models: Sequence[ReportedModel]) -> Table:
+    rows = {
+        "model": lambda found: Cell(text=shortened(found.model, _MAX_FACT_LENGTH), kind="long"),
+        "preferences": lambda found: Cell(text=shortened(found.data, _MAX_FACT_LENGTH), kind="long"),
+        "pairs": lambda found: Cell(text=f"{found.pairs:,}"),
+        "prompts": lambda found: Cell(text=f"{found.prompts:,}"),
+        "draws of the bootstrap, by prompt": lambda found: Cell(text=f"{found.bootstrap:,}"),
+        "seed of the bootstrap": lambda found: Cell(text=str(found.seed)),
+    }
+    return models_table(say("reward.provenance"), models, rows)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from plaudit.evaluation.reward_models.result import Calibration, Ceiling, RewardEvaluation, Slice, short_names
 from plaudit.evaluation.stats import Estimate
 from plaudit.runs.report.charts.axes import SERIES_CLASSES
-from plaudit.runs.report.figures import NO_VALUE, Card, Cell, Table, estimate_cell, interval_text
-from plaudit.runs.report.words import counted, number_text, percent, shortened
+from plaudit.runs.report.parts import NO_VALUE, Card, Cell, Table, estimate_cell, interval_text
+from plaudit.runs.report.sentences import say
+from plaudit.runs.report.words import number_text, percent, shortened
 
 MAX_NAME_LENGTH = 60
 """Letters of a model's name, or a category's, that have room in a sentence or a table."""
@@ -17,13 +18,20 @@ MAX_NAME_LENGTH = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedModel:
-    """A reward model's evaluation, and the unique name that the page gives it.
-
-    Example: ``ReportedModel(name="mean-head", evaluation=evaluation)``
-    """
+    """A reward model's evaluation, and the unique name that the page gives it."""
 
     name: str
     evaluation: RewardEvaluation
+    is_single: bool = True
+    """Whether the page is of this model alone, and need not name it again and again."""
+
+    @property
+    def subject(self) -> str:
+        return "the model" if self.is_single else self.name
+
+    def title(self, text: str, owned: str = "") -> str:
+        """A title, with whose it is where there are several; ``owned`` is how it goes on there."""
+        return text if self.is_single else f"{self.name}: {owned or text}"
 
 
 def reported_models(evaluations: Sequence[RewardEvaluation]) -> tuple[ReportedModel, ...]:
@@ -33,7 +41,7 @@ def reported_models(evaluations: Sequence[RewardEvaluation]) -> tuple[ReportedMo
     names = [shortened(name, MAX_NAME_LENGTH) for name in short_names(evaluations)]
     names = _disambiguated(_disambiguated(names, files), numbers)
     return tuple(
-        ReportedModel(name=name, evaluation=evaluation)
+        ReportedModel(name=name, evaluation=evaluation, is_single=len(names) == 1)
         for name, evaluation in zip(names, evaluations, strict=True)
     )
 
@@ -66,14 +74,13 @@ def models_table(
 def subtitle(models: Sequence[ReportedModel]) -> str:
     files = dict.fromkeys(model.evaluation.data for model in models)
     names = ", ".join(shortened(file, MAX_NAME_LENGTH) for file in files)
-    evaluation = models[0].evaluation
-    size = f": {counted(evaluation.pairs, 'pair')} on {counted(evaluation.prompts, 'prompt')}"
-    return f"Compared with the preferences in {names}{size if len(files) == 1 else ''}"
+    one_file = "_one_file" if len(files) == 1 else ""
+    return say(f"reward.subtitle{one_file}", files=names, found=models[0].evaluation)
 
 
 def finding(models: Sequence[ReportedModel]) -> str:
     """How often the best of the models is right, and how right it could be."""
-    return " ".join([accuracy_sentence(models), *map(ceiling_sentence, ceilings(models))])
+    return " ".join([accuracy_sentence(models), *map(_ceiling_sentence, ceilings(models))])
 
 
 def ceilings(models: Sequence[ReportedModel]) -> list[Ceiling]:
@@ -81,16 +88,16 @@ def ceilings(models: Sequence[ReportedModel]) -> list[Ceiling]:
     return list(dict.fromkeys(model.evaluation.ceiling for model in models))
 
 
-def ceiling_sentence(ceiling: Ceiling) -> str:
-    """How right the best of models could be, in a sentence."""
+def _ceiling_sentence(ceiling: Ceiling) -> str:
     ends = ceiling_range(ceiling)
     if ends is None:
-        return "How right a model could be at most is not known."
-    low, high = (percent(end) for end in ends)
-    highest = low if low == high else f"between {low} and {high}"
+        return say("reward.no_ceiling")
+    low, high = ends
+    highest = percent(low) if percent(low) == percent(high) else say("reward.between", low=low, high=high)
     # A ceiling that was seen on a handful of pairs is not to be taken for more than that.
-    basis = "" if ceiling.accuracy is None else f", going by {counted(ceiling.accuracy.n, 'pair')}"
-    return f"As annotators agree with each other, the most that a model could reach is {highest}{basis}."
+    if ceiling.accuracy is not None:
+        return say("reward.ceiling_of_pairs", highest=highest, pairs=ceiling.accuracy.n)
+    return say("reward.ceiling", highest=highest)
 
 
 def ceiling_range(ceiling: Ceiling) -> tuple[float, float] | None:
@@ -99,41 +106,27 @@ def ceiling_range(ceiling: Ceiling) -> tuple[float, float] | None:
     return (min(ends), max(ends)) if ends else None
 
 
+def ceiling_source(ceiling: Ceiling) -> str:
+    unknown = "no_" if ceiling_range(ceiling) is None else ""
+    return say(f"reward.{unknown}ceiling_source", ceiling=ceiling)
+
+
 def accuracy_sentence(models: Sequence[ReportedModel]) -> str:
     """A sentence that says how often the best of the models is right, and how certain that is."""
-    accuracies = [
-        (model, model.evaluation.accuracy) for model in models if model.evaluation.accuracy is not None
-    ]
-    if not accuracies:
-        return "No pair has both a preference and two rewards, so there is no accuracy."
-    best, accuracy = max(accuracies, key=lambda pair: pair[1].value)
-    interval_words = f"95 % interval {interval_text(accuracy, share=True)}"
-    how_often = f"{percent(accuracy.value)} of {counted(accuracy.n, 'pair')} ({interval_words})"
-    preference = f"the answer that annotators prefer in {how_often}"
+    found = [(model, model.evaluation.accuracy) for model in models if model.evaluation.accuracy is not None]
+    if not found:
+        return say("reward.no_accuracy")
+    best, accuracy = max(found, key=lambda pair: pair[1].value)
     if len(models) == 1:
-        return f"The model prefers {preference}."
-    return f"{best.name} is right most often: it prefers {preference}.{_overlap_sentence(best, accuracies)}"
+        return say("reward.accuracy", accuracy=accuracy)
+    overlapping = [name.name for name, other in found if name is not best and _reaches(other, accuracy.low)]
+    overlap = f" {say('reward.overlap', names=', '.join(overlapping))}" if overlapping else ""
+    return say("reward.best", name=best.name, accuracy=accuracy) + overlap
 
 
-def _overlap_sentence(best: ReportedModel, accuracies: Sequence[tuple[ReportedModel, Estimate]]) -> str:
-    lowest = next(accuracy.low for model, accuracy in accuracies if model is best)
-    overlapping = [
-        model.name
-        for model, accuracy in accuracies
-        if model is not best and (lowest is None or accuracy.high is None or accuracy.high >= lowest)
-    ]
-    if not overlapping:
-        return ""
-    return (
-        f" Its interval overlaps with that of {', '.join(overlapping)}: do not take their order for certain."
-    )
-
-
-def ceiling_source(ceiling: Ceiling) -> str:
-    """Where the ceiling comes from, or why there is none."""
-    if ceiling_range(ceiling) is None:
-        return f"No ceiling: {ceiling.words}."
-    return f"The ceiling is that of {ceiling.source}: {ceiling.words}."
+def _reaches(estimate: Estimate, low: float | None) -> bool:
+    """Whether an interval reaches up to there, as far as one knows."""
+    return low is None or estimate.high is None or estimate.high >= low
 
 
 def _ceiling_text(evaluation: RewardEvaluation) -> str:
@@ -145,7 +138,6 @@ def _ceiling_text(evaluation: RewardEvaluation) -> str:
 
 
 def headline_cards(evaluation: RewardEvaluation) -> Iterator[Card]:
-    """The figures of a lone model that matter most."""
     accuracy, calibration = evaluation.accuracy, evaluation.calibration
     if accuracy is not None:
         ends = interval_text(accuracy, share=True)
@@ -157,7 +149,7 @@ def headline_cards(evaluation: RewardEvaluation) -> Iterator[Card]:
         category = shortened(worst.name, MAX_NAME_LENGTH)
         yield Card(label="Worst category", value=percent(worst.accuracy.value), more=category)
     if calibration is not None:
-        loss = f"log-loss {number_text(calibration.log_loss)}; 0.69 knows nothing"
+        loss = say("reward.log_loss", calibration=calibration)
         yield Card(label="Calibration error", value=percent(calibration.ece_mass), more=loss)
 
 
@@ -165,8 +157,14 @@ def _worst_slice(evaluation: RewardEvaluation) -> Slice | None:
     return next((part for part in evaluation.categories if part.name == evaluation.worst), None)
 
 
+def calibration_cell(
+    write: Callable[[float], str], part: Callable[[Calibration], float]
+) -> Callable[[RewardEvaluation], Cell]:
+    """A figure of how sure each model is, for a row of a table."""
+    return lambda found: Cell(text=NO_VALUE if found.calibration is None else write(part(found.calibration)))
+
+
 def comparison_table(models: Sequence[ReportedModel]) -> Table:
-    """The figures of several models that matter most."""
 
     def worst(found: RewardEvaluation) -> Cell:
         part = _worst_slice(found)
@@ -174,18 +172,12 @@ def comparison_table(models: Sequence[ReportedModel]) -> Table:
             return Cell(text=NO_VALUE)
         return Cell(text=percent(part.accuracy.value), interval=shortened(part.name, MAX_NAME_LENGTH))
 
-    def calibrated(write: Callable[[Calibration], str]) -> Callable[[RewardEvaluation], Cell]:
-        return lambda found: Cell(text=NO_VALUE if found.calibration is None else write(found.calibration))
-
-    return models_table(
-        "The models beside each other; intervals are of 95 %",
-        models,
-        {
-            "accuracy": lambda found: estimate_cell(found.accuracy, percent),
-            "ceiling": lambda found: Cell(text=_ceiling_text(found)),
-            "worst category": worst,
-            "calibration error": calibrated(lambda found: percent(found.ece_mass)),
-            "log-loss (0.69 knows nothing)": calibrated(lambda found: number_text(found.log_loss)),
-            "pairs": lambda found: Cell(text=f"{found.pairs:,}"),
-        },
-    )
+    rows = {
+        "accuracy": lambda found: estimate_cell(found.accuracy, percent),
+        "ceiling": lambda found: Cell(text=_ceiling_text(found)),
+        "worst category": worst,
+        "calibration error": calibration_cell(percent, lambda found: found.ece_mass),
+        "log-loss (0.69 knows nothing)": calibration_cell(number_text, lambda found: found.log_loss),
+        "pairs": lambda found: Cell(text=f"{found.pairs:,}"),
+    }
+    return models_table(say("reward.comparison"), models, rows)

@@ -16,11 +16,11 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures, read_policy_evaluation
 from plaudit.files import exact_json, hub
 from plaudit.models.load import is_reward_folder
-from plaudit.runs.report.figures import interval_text
 from plaudit.runs.report.pipeline.findings import policy_warnings
 from plaudit.runs.report.run.data import RunData, read_run_data
 from plaudit.runs.report.run.page import run_sentence
-from plaudit.runs.report.words import number_text, percent
+from plaudit.runs.report.sentences import say
+from plaudit.runs.report.words import number_text
 
 _OF_THIS_MACHINE = ("out", "device", "sinks", "reference.cache")
 _SHOWN_FIGURES = ("loss", "accuracy", "margin", "reward", "judge", "kl")
@@ -65,9 +65,8 @@ def _method(data: RunData) -> str:
 
 
 def _opening(data: RunData, settings: Mapping[str, Any]) -> str:
-    base = _name(settings.get("model"))
-    sentence = run_sentence(data.history, finished=data.finished)
-    return f"Trained from {base} by `plaudit train {_method(data)}`: {sentence}"
+    base, sentence = _name(settings.get("model")), run_sentence(data.history, finished=data.finished)
+    return say("card.opening", base=base, method=_method(data), sentence=sentence)
 
 
 def _name(value: object) -> str:
@@ -94,14 +93,13 @@ def _measured(run: Path, evaluation: Path | None) -> Iterator[str]:
     found = read_policy_evaluation(evaluation)
     policy = _policy_of(run, found, evaluation)
     rows = [
-        f"| {contest.against} | {contest.judge} | {percent(contest.raw.value)} | "
-        f"{interval_text(contest.raw, share=True)} | {contest.raw.prompts:,} |"
+        say("card.win_rate", contest=contest)
         for contest in found.contests
         if contest.policy == policy.name and contest.raw is not None
     ]
     head = "| against | judge | preferred | 95 % interval, % | prompts |\n|---|---|---|---|---|"
     yield _section("Win rates", rows, head)
-    yield f"{found.sampling}; an answer has {number_text(policy.length.value)} tokens on average."
+    yield say("card.length", found=found, policy=policy)
 
 
 def _policy_of(run: Path, found: PolicyEvaluation, evaluation: Path) -> PolicyFigures:
@@ -116,10 +114,7 @@ def _policy_of(run: Path, found: PolicyEvaluation, evaluation: Path) -> PolicyFi
 def _doubts(run: Path, data: RunData, evaluation: Path | None) -> Iterator[str]:
     """Remarks of the run after its first step, checks that failed, warnings of the evaluation."""
     if evaluation is None:
-        yield (
-            "- Nobody has compared its answers with those of the model that it began as: the figures above "
-            "are the run's own, without intervals. `plaudit eval policy` gives them."
-        )
+        yield f"- {say('card.not_compared')}"
     for note in data.notes:
         if note.step != 0:
             yield f"- {note.text}{f' ({note.details})' if note.details else ''}"
@@ -130,7 +125,7 @@ def _doubts(run: Path, data: RunData, evaluation: Path | None) -> Iterator[str]:
 
 def _failed_checks(path: Path) -> Iterator[str]:
     if not path.is_file():
-        yield "- Nothing was checked before the first step."
+        yield f"- {say('card.unchecked')}"
         return
     for check in exact_json.loads(path.read_bytes())["checks"]:
         if check["verdict"] not in ("pass", "not applicable"):

@@ -10,10 +10,13 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+
+import yaml
 
 from plaudit.engine import run_folder
 from plaudit.engine.metric_docs import lower_is_better
@@ -22,6 +25,7 @@ from plaudit.engine.sinks.files import METRICS_FILE, NOTES_FILE, SAMPLES_FILE, S
 from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 from plaudit.files import exact_json
+from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import Number
 
 # Near the end of the floats the difference of two values is no float any more.
@@ -31,10 +35,7 @@ _REPORT_KEYS = ("step", "steps", "epoch", "timing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricColumn:
-    """One figure over the run.
-
-    Example: ``MetricColumn(name="loss", steps=array("q", [1, 2]), values=array("d", [2.1, 1.9]))``
-    """
+    """One figure over the run."""
 
     name: str
     steps: array[int] = field(default_factory=lambda: array("q"))
@@ -43,7 +44,6 @@ class MetricColumn:
 
     @property
     def last(self) -> float:
-        """The metric's value at the last step that reported it."""
         return self.values[-1]
 
     @property
@@ -56,12 +56,10 @@ class MetricColumn:
 
     @property
     def lowest(self) -> float | None:
-        """The lowest value; None where none is a number."""
         return min(self.numbers, default=None)
 
     @property
     def highest(self) -> float | None:
-        """The highest value; None where none is a number."""
         return max(self.numbers, default=None)
 
     @property
@@ -83,9 +81,7 @@ class MetricHistory:
     step: int = 0
     steps: int = 0
     epoch: Number = 0
-    """How often the data had been gone through after it."""
     columns: dict[str, MetricColumn] = field(default_factory=dict[str, MetricColumn])
-    """The figures by name, those of the clock under ``timing/``."""
 
     def add(self, line: dict[str, Any]) -> None:
         self.step, self.steps, self.epoch = line["step"], line["steps"], line["epoch"]
@@ -151,10 +147,7 @@ ModelKind = Literal["none", "model", "adapter"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """A prompt with the first and the last completion that was sampled.
-
-    Example: ``Exchange(prompt="Name a fruit.", first=(10, "A"), last=(90, "A pear."), expected="A pear.")``
-    """
+    """A prompt with the first and the last completion that was sampled."""
 
     prompt: str
     first: tuple[int, str]
@@ -165,10 +158,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A remark that was made during the run.
-
-    Example: ``Note(step=12, text="tensorboard failed and is switched off", times=1)``
-    """
+    """A remark that was made during the run."""
 
     step: int | None
     """The step after which it was first made; None where its text says which."""
@@ -188,7 +178,6 @@ class RunData:
     """The data of one run folder."""
 
     path: Path
-    """The folder, as the caller named it."""
     name: str
     config: str
     lineage: Lineage | None
@@ -203,14 +192,13 @@ class RunData:
     notes: tuple[Note, ...]
     """Remarks in the order in which they were first made."""
     model_kind: ModelKind
-    """What lies in ``model/``."""
 
 
 def read_run_data(run: Path) -> RunData:
     """The facts of a run folder; files that a run has not come to yet may be missing."""
     history = read_history(run / METRICS_FILE)
     finished = _is_finished(run / SUMMARY_FILE, history)
-    origin = run / "lineage.json"
+    origin, last_file = run / "lineage.json", run / (SUMMARY_FILE if finished else METRICS_FILE)
     return RunData(
         path=run,
         name=run.resolve().name,
@@ -218,13 +206,25 @@ def read_run_data(run: Path) -> RunData:
         lineage=run_folder.read_lineage(origin) if origin.exists() else None,
         history=history,
         finished=finished,
-        last_change=_modified_at(run / SUMMARY_FILE if finished else run / METRICS_FILE)
+        last_change=datetime.fromtimestamp(last_file.stat().st_mtime, UTC)
         if history.step or finished
         else None,
         exchanges=_read_exchanges(run / SAMPLES_FILE),
         notes=(*_read_notes(run / NOTES_FILE), *_non_finite_notes(history)),
         model_kind=_model_kind(run / "model"),
     )
+
+
+@contextmanager
+def foreign_content_refused(message: str) -> Iterator[None]:
+    """Names, where a file holds what plaudit did not write, the file and what to do; ``{}`` is the fault."""
+    try:
+        yield
+    except UserError:
+        raise  # It names its file itself.
+    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        fault = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(message.replace("{}", fault)) from error
 
 
 def _read_config(path: Path) -> str:
@@ -241,18 +241,11 @@ def _read_config(path: Path) -> str:
 def _is_finished(path: Path, history: MetricHistory) -> bool:
     if not path.exists():
         return False
-    try:
+    remedy = "Delete it and write the report again."
+    with foreign_content_refused(f"{path}: not a summary that plaudit wrote. {remedy}"):
         step = exact_json.loads(path.read_bytes())["step"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: not a summary that plaudit wrote. Delete it and write the report again."
-        ) from error
     # A run that was taken up again after its last word is not finished until it has had another.
     return step == history.step
-
-
-def _modified_at(path: Path) -> datetime:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def _read_exchanges(path: Path) -> tuple[Exchange, ...]:
@@ -260,11 +253,9 @@ def _read_exchanges(path: Path) -> tuple[Exchange, ...]:
     times_sampled: Counter[tuple[int, str]] = Counter()
     current_step = 0
     for number, line in complete_lines(path):
-        try:
+        with foreign_content_refused(f"{path}:{number}: not a sample that plaudit wrote. Delete that line."):
             step, prompt, completion = int(line["step"]), str(line["prompt"]), str(line["completion"])
             expected = str(line["expected"]) if "expected" in line else None
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}:{number}: not a sample that plaudit wrote. Delete that line.") from error
         if step != current_step:
             times_sampled.clear()
             current_step = step
@@ -283,27 +274,21 @@ def _read_exchanges(path: Path) -> tuple[Exchange, ...]:
 def _read_notes(path: Path) -> tuple[Note, ...]:
     notes: dict[str, Note] = {}
     for number, line in complete_lines(path):
-        try:
+        with foreign_content_refused(f"{path}:{number}: not a note that plaudit wrote. Delete that line."):
             note = Note(step=int(line["step"]), text=str(line["note"]), times=1)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}:{number}: not a note that plaudit wrote. Delete that line.") from error
         previous = notes.get(note.text)
         notes[note.text] = note if previous is None else replace(previous, times=previous.times + 1)
     return tuple(notes.values())
 
 
-def _non_finite_notes(history: MetricHistory) -> tuple[Note, ...]:
+def _non_finite_notes(history: MetricHistory) -> Iterator[Note]:
     """A note for each figure that was not a number somewhere: the gap in its curve is easily missed."""
-    notes: list[Note] = []
     for column in history.columns.values():
-        if len(column.numbers) == len(column.values):
-            continue
-        steps = [s for s, value in zip(column.steps, column.values, strict=True) if math.isnan(value)]
-        others_text = f" and {len(steps) - 5:,} others" if len(steps) > 5 else ""
-        where = ", ".join(f"{step:,}" for step in steps[:5]) + others_text
-        text = f"{column.name} was not a finite number at step {where}"
-        notes.append(Note(step=None, text=text, times=1))
-    return tuple(notes)
+        if len(column.numbers) < len(column.values):
+            steps = [s for s, value in zip(column.steps, column.values, strict=True) if math.isnan(value)]
+            others = f" and {len(steps) - 5:,} others" if len(steps) > 5 else ""
+            where = ", ".join(f"{step:,}" for step in steps[:5]) + others
+            yield Note(step=None, text=say("run.not_finite", name=column.name, where=where), times=1)
 
 
 def _model_kind(folder: Path) -> ModelKind:

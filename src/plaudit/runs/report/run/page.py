@@ -18,13 +18,40 @@ from markupsafe import Markup
 
 from plaudit.engine.metric_docs import metric_docs
 from plaudit.engine.run_folder import Lineage
-from plaudit.files import atomic
+from plaudit.runs.report import parts
 from plaudit.runs.report.charts.axes import Span
 from plaudit.runs.report.charts.lines import BandChart, BandLine, band_chart, curve_figures
-from plaudit.runs.report.figures import NO_VALUE, Card
-from plaudit.runs.report.page import render
-from plaudit.runs.report.run.data import Exchange, MetricColumn, MetricHistory, RunData, read_run_data
-from plaudit.runs.report.words import Number, counted, duration, number_text, percent
+from plaudit.runs.report.page import render, write_page
+from plaudit.runs.report.parts import (
+    NO_VALUE,
+    Answer,
+    Card,
+    Cards,
+    Charts,
+    Code,
+    Command,
+    Folded,
+    Note,
+    Notes,
+    Origin,
+    Origins,
+    Page,
+    Part,
+    Samples,
+    Section,
+    State,
+    Text,
+)
+from plaudit.runs.report.run.data import (
+    Exchange,
+    MetricColumn,
+    MetricHistory,
+    Note as RunNote,
+    RunData,
+    read_run_data,
+)
+from plaudit.runs.report.sentences import say
+from plaudit.runs.report.words import Number, counted, duration, number_text, percent, shortened
 
 _MAX_EXCHANGES = 12
 _MAX_CHARACTERS = 1000
@@ -33,133 +60,170 @@ _MAX_NOTES = 100
 _SCORED_LINE = re.compile(r"([+-]\d+\.\d\d|\d+(?:\.\d+)?\.)  (.*)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledText:
-    """One of the texts under a prompt.
-
-    Example: ``SampledText(label="At step 90", kind="now", text="A pear.")``
-    """
-
-    label: str
-    """What the text is: prompt, first answer, last answer."""
-    kind: str
-    """How it stands there: ``before``, ``now`` or ``expected``."""
-    text: str
-
-    @property
-    def scored(self) -> list[tuple[str, str]]:
-        """Judgements and answers, where every line is one of each; nothing otherwise.
-
-        >>> SampledText(label="", kind="now", text="+1.34  Yes.\\n-0.20  No.").scored
-        [('+1.34', 'Yes.'), ('-0.20', 'No.')]
-        """
-        matches = [_SCORED_LINE.fullmatch(line) for line in self.text.split("\n")]
-        return [(match[1], match[2]) for match in matches if match] if all(matches) else []
-
-
 def write_report(run: Path, *, command: str = "plaudit train sft") -> Path:
     """Writes ``report.html`` from what lies in the run folder, finished or not; returns where it is.
 
     ``command`` is what the run was started with; the page shows it with the run's own config.
     """
-    run_data = read_run_data(run)
-    path = run / "report.html"
-    atomic.write_text(path, report_html(run_data, command))
-    return path
+    return write_page(report_html(read_run_data(run), command), run / "report.html")
 
 
 def report_html(run_data: RunData, command: str) -> str:
-    history, exchanges = run_data.history, run_data.exchanges
-    shown_exchanges = [(row.prompt, _sampled_texts(row)) for row in exchanges[:_MAX_EXCHANGES]]
-    notes = run_data.notes[-_MAX_NOTES:]
+    history, notes = run_data.history, run_data.notes
+    links = [("#notes", counted(len(notes), "note"))] if notes else []
+    word, text = ("Finished", " on ") if run_data.finished else ("Not finished", " · last figures of ")
+    if run_data.last_change is None:
+        text = ""
+    head: list[Part] = [
+        State(word, run_data.finished, text, run_data.last_change, links),
+        Text(run_sentence(history, finished=run_data.finished), "lede"),
+        *([Cards([*_metric_cards(history)])] if history.columns else []),
+    ]
+    sections = [
+        Section("Curves", "curves", _curves_parts(history)),
+        _samples_section(run_data.exchanges),
+        Section("Notes", "notes", [*_notes_parts(notes)]),
+        Section("Lineage", "origins", [_lineage_part(run_data.lineage)]),
+        Section("Settings", "settings", [Folded(say("run.config"), [Code(run_data.config)])]),
+        Section("Going on", "going-on", [*_commands(run_data, command), Text(say("again.paths"), "quiet")]),
+    ]
     return render(
-        "run",
-        run=run_data,
-        sentence=run_sentence(history, finished=run_data.finished),
-        cards=[*_metric_cards(history)],
-        charts=[curve_figures(history), *reward_against_kl(history)],
-        metrics=[_metric_row(column) for column in history.columns.values()],
-        is_scored=bool(exchanges) and all(_last_text(exchange).scored for exchange in exchanges),
-        exchanges=shown_exchanges,
-        hidden_exchanges=len(exchanges) - len(shown_exchanges),
-        notes=notes,
-        hidden_notes=len(run_data.notes) - len(notes),
-        lineage=[] if run_data.lineage is None else [*_lineage_rows(run_data.lineage)],
-        commands=[*_commands(run_data, command)],
-        max_characters=_MAX_CHARACTERS,
+        Page(
+            title=run_data.name,
+            heading=run_data.name,
+            head=head,
+            sections=sections,
+            styles=("charts", "run"),
+        )
     )
 
 
 def curves_page(run: Path) -> tuple[str, int]:
     """A page with the curves of a run alone, and how many there are: what notebooks show."""
-    run_data = read_run_data(run)
-    sentence = run_sentence(run_data.history, finished=run_data.finished)
-    charts = [curve_figures(run_data.history), *reward_against_kl(run_data.history)]
-    page = render("curves", title=run_data.name, sentence=sentence, charts=charts)
+    data = read_run_data(run)
+    sentence = f": {run_sentence(data.history, finished=data.finished)}"
+    head = [Text(sentence, about=data.name), Charts(_charts(data.history))]
+    page = render(Page(title=data.name, heading="", head=head, sections=[], styles=("charts", "run")))
     return page, page.count("<figure")
 
 
-def _sampled_texts(exchange: Exchange) -> list[SampledText]:
-    """The first completion, the last one and the one in the data, as far as there are such."""
-    (first, first_text), (last, _) = exchange.first, exchange.last
-    texts = [SampledText(label=f"At step {first:,}", kind="before", text=first_text)] if first != last else []
-    texts.append(_last_text(exchange))
+def _charts(history: MetricHistory) -> list[Markup]:
+    return [curve_figures(history), *reward_against_kl(history)]
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The part of a page that has every figure of a run, with what it means and its values."""
+
+    rows: Sequence[tuple[str, str, Sequence[str]]]
+
+
+def _curves_parts(history: MetricHistory) -> list[Part]:
+    if not history.columns:
+        return [Text(say("run.nothing_to_draw"))]
+    numbers = Metrics([_metric_row(column) for column in history.columns.values()])
+    return [Charts(_charts(history), say("run.curves_guide")), Folded(say("run.numbers"), [numbers])]
+
+
+def _metric_row(column: MetricColumn) -> tuple[str, str, list[str]]:
+    """The name of a figure, what it means, and its first, last, lowest and highest value."""
+    values = (column.values[0], column.last, column.lowest, column.highest)
+    write = "{:,.0f}".format if all(map(float.is_integer, column.values)) else number_text
+    texts = [NO_VALUE if value is None else write(value) for value in values]
+    doc = metric_docs().get(column.name)
+    return column.name, doc.what if doc else "", texts
+
+
+def _samples_section(exchanges: Sequence[Exchange]) -> Section:
+    """Of each prompt the first completion, the last one and the one in the data, as far as there are such."""
+    samples = [
+        parts.Exchange(prompt=row.prompt, answers=[*_answers(row)], title=f"Prompt {number}")
+        for number, row in enumerate(exchanges[:_MAX_EXCHANGES], start=1)
+    ]
+    hidden = len(exchanges) - len(samples)
+    shown = [Samples(samples) if samples else Text(say("run.unasked"))]
+    more = [Text(say("run.more_prompts", count=hidden), "quiet")] if hidden else []
+    is_scored = bool(exchanges) and all(_judged(exchange.last[1]) for exchange in exchanges)
+    title = "How the model scored" if is_scored else "What the model said"
+    return Section(title, "samples", [*shown, *more])
+
+
+def _answers(exchange: Exchange) -> Iterator[Answer]:
+    (first, first_text), (last, last_text) = exchange.first, exchange.last
+    if first != last:
+        yield _answer(f"At step {first:,}", "before", first_text)
+    yield _answer(f"At step {last:,}", "now", last_text)
     if exchange.expected is not None:
-        texts.append(SampledText(label="In the data", kind="expected", text=exchange.expected))
-    return texts
+        yield _answer("In the data", "expected", exchange.expected)
 
 
-def _last_text(exchange: Exchange) -> SampledText:
-    step, text = exchange.last
-    return SampledText(label=f"At step {step:,}", kind="now", text=text)
+def _answer(label: str, kind: str, text: str) -> Answer:
+    return Answer(label=label, kind=kind, text=text, judged=_judged(text))
 
 
-def _commands(run_data: RunData, command: str) -> Iterator[tuple[str, str]]:
+def _judged(text: str) -> list[tuple[str, str]]:
+    """Judgements and answers, where every line is one of each; nothing otherwise.
+
+    >>> _judged("+1.34  Yes.\\n-0.20  No."), _judged("Yes.")
+    ([('+1.34', 'Yes.'), ('-0.20', 'No.')], [])
+    """
+    matches = [_SCORED_LINE.fullmatch(line) for line in text.split("\n")]
+    return [(match[1], match[2]) for match in matches if match] if all(matches) else []
+
+
+def _notes_parts(notes: Sequence[RunNote]) -> Iterator[Part]:
+    shown = notes[-_MAX_NOTES:]
+    if len(notes) > len(shown):
+        yield Text(say("run.earlier_notes", count=len(notes) - len(shown)), "quiet")
+    yield Notes([*map(_note, shown)]) if shown else Text(say("run.no_notes"))
+
+
+def _note(note: RunNote) -> Note:
+    return Note(shortened(note.text, _MAX_CHARACTERS), quiet=f"({note.details})" if note.details else "")
+
+
+def _commands(run_data: RunData, command: str) -> Iterator[Command]:
     """How to go on with the run, and how to use what it has made."""
     config = shlex.quote(str(run_data.path / "config.yaml"))
     if run_data.finished:
         new_folder = shlex.quote(f"{run_data.path}-again")
-        yield "To run it again in another folder:", f"{command} --config {config} --out {new_folder}"
+        yield Command(say("run.again"), f"{command} --config {config} --out {new_folder}")
     else:
-        yield "To go on where it stopped:", f"{command} --config {config}"
+        yield Command(say("run.go_on"), f"{command} --config {config}")
     if run_data.model_kind != "none":
-        yield "To use the model in Python:", _loading_code(run_data)
+        library, kind = ("peft", "AutoPeftModelForCausalLM")
+        if run_data.model_kind == "model":
+            library, kind = ("transformers", "AutoModelForCausalLM")
+        folder = repr(str(run_data.path / "model"))
+        code = say("run.loading", library=library, kind=kind, folder=folder)
+        yield Command(say("run.in_python"), code)
 
 
-def _loading_code(run_data: RunData) -> str:
-    library, kind = ("peft", "AutoPeftModelForCausalLM")
-    if run_data.model_kind == "model":
-        library, kind = ("transformers", "AutoModelForCausalLM")
-    folder = repr(str(run_data.path / "model"))
-    return (
-        f"from {library} import {kind}\n"
-        "from transformers import AutoTokenizer\n\n"
-        f"model = {kind}.from_pretrained({folder})\n"
-        f"tokenizer = AutoTokenizer.from_pretrained({folder})"
-    )
+def _lineage_part(lineage: Lineage | None) -> Part:
+    if lineage is None:
+        return Text(say("run.no_lineage"))
+    return Origins([*_origins(lineage)], say("run.hashes"))
 
 
-def _lineage_rows(origin: Lineage) -> Iterator[tuple[str, str, str]]:
+def _origins(lineage: Lineage) -> Iterator[Origin]:
     """What went in by name: in words, or else by its hash."""
-    for name, digest in origin.data.items():
-        yield f"data: {name}", "", digest
+    for name, digest in lineage.data.items():
+        yield Origin(f"data: {name}", digest=digest)
     for name in ("model", "template", "tokenizer"):
-        digest = getattr(origin, name)
+        digest = getattr(lineage, name)
         if digest is not None:
-            yield {"model": "base model"}.get(name, name), "", digest
-    yield "seed", str(origin.seed), ""
-    yield "plaudit", version_text(origin.code), ""
-    yield "libraries", ", ".join(f"{name} {version}" for name, version in origin.libraries.items()), ""
-    yield "machine", ", ".join(f"{name} {value}" for name, value in origin.machine.items()), ""
+            yield Origin("base model" if name == "model" else name, digest=digest)
+    yield Origin("seed", str(lineage.seed))
+    yield Origin("plaudit", version_text(lineage.code))
+    for name in ("libraries", "machine"):
+        yield Origin(name, ", ".join(f"{key} {value}" for key, value in getattr(lineage, name).items()))
 
 
 def version_text(code: Mapping[str, object]) -> str:
     """The version of plaudit that was used, with its commit where that is known."""
     commit = code.get("commit")
-    if not commit:
-        return f"version {code.get('plaudit')}"
-    changed = ", with files that differed from it" if code.get("changed") else ""
-    return f"version {code.get('plaudit')}, commit {str(commit)[:12]}{changed}"
+    name = "version" if not commit else "changed_commit" if code.get("changed") else "commit"
+    return say(f"run.{name}", version=code.get("plaudit"), commit=str(commit)[:12])
 
 
 _SCORE_LABELS = {
@@ -204,26 +268,16 @@ def _kl_points(root_kl: MetricColumn, scores: MetricColumn) -> tuple[tuple[float
     return tuple((root, Span(value=value)) for root, value in points)
 
 
-_OUTCOME_METRICS = {
-    "held_out/judge": "the judge's score of held-out answers",
-    "held_out/reward": "held-out reward",
-    "held_out/loss": "held-out loss",
-}
-"""What a run is judged by: the first of these that it has."""
-
-
 def run_sentence(history: MetricHistory, *, finished: bool) -> str:
     if not history.step:
-        return "No step has been taken."
-    taken = counted(history.step, "step")
-    if not finished and history.step < history.steps:
-        taken = f"{history.step:,} of {counted(history.steps, 'step')} so far,"
-    return f"{taken} over {_epochs_text(history)}{_rows_text(history)}{_outcome_text(history)}."
-
-
-def _epochs_text(history: MetricHistory) -> str:
-    count_text = f"{history.epoch:.1f}" if history.epoch >= 0.1 else f"{history.epoch:.2g}"
-    return f"{count_text} {'epoch' if count_text == '1.0' else 'epochs'}"
+        return say("run.no_step")
+    so_far = "_so_far" if not finished and history.step < history.steps else ""
+    taken = say(f"run.taken{so_far}", step=history.step, steps=history.steps)
+    epochs = f"{history.epoch:.1f}" if history.epoch >= 0.1 else f"{history.epoch:.2g}"
+    epochs = f"{epochs} {'epoch' if epochs == '1.0' else 'epochs'}"
+    return say(
+        "run.whole", taken=taken, epochs=epochs, rows=_rows_text(history), outcome=_outcome_text(history)
+    )
 
 
 def _rows_text(history: MetricHistory) -> str:
@@ -234,72 +288,69 @@ def _rows_text(history: MetricHistory) -> str:
     rows_per_epoch = rows_trained / history.epoch if history.epoch else 0.0
     # Steps that were left out, or taken up half-way, make the quotient something else than a count of rows.
     if rows_per_epoch >= 1 and abs(rows_per_epoch - round(rows_per_epoch)) < 1e-6 * rows_per_epoch:
-        return f" of {counted(round(rows_per_epoch), 'row')}"
-    return f", {counted(rows_trained, 'row')} in all"
+        return say("run.rows", rows=round(rows_per_epoch))
+    return say("run.rows_in_all", rows=rows_trained)
+
+
+_OUTCOME_METRICS = ("held_out/judge", "held_out/reward", "held_out/loss")
+"""What a run is judged by: the first of these that it has."""
 
 
 def _outcome_text(history: MetricHistory) -> str:
-    for name, label in _OUTCOME_METRICS.items():
-        column = history.columns.get(name)
-        if column is not None:
-            return f"; {label} {_held_out_text(column)}"
+    for name in _OUTCOME_METRICS:
+        if name in history.columns:
+            change = _held_out_text(history.columns[name])
+            return say("run.outcome", label=say(f"run.outcomes.{name}"), change=change)
     column = history.columns.get("loss")
     if column is None:
         return ""
     if len(column.values) == 1:
-        return f"; its loss was {number_text(column.last)}"
+        return say("run.only_loss", loss=column.last)
     # Means over some steps at either end: two single steps are too noisy to compare.
     count = max(1, min(50, len(column.values) // 10))
     change = _change_text(_mean(column.values[:count]), _mean(column.values[-count:]))
-    ends = "first and last step" if count == 1 else f"means of the first and the last {count} steps"
-    return f"; training loss {change} ({ends})"
+    ends = say("run.first_and_last") if count == 1 else say("run.means", count=count)
+    return say("run.loss", change=change, ends=ends)
 
 
 def _held_out_text(column: MetricColumn) -> str:
     if len(column.values) == 1:
-        return f"was {number_text(column.last)} at step {column.steps[0]:,}"
+        return say("run.was", value=column.last, step=column.steps[0])
     change = _change_text(column.values[0], column.last)
     best = column.best
     if best is None or number_text(best[1]) == number_text(column.last):
         return change
-    return f"{change}, with its best, {number_text(best[1])}, at step {best[0]:,}"
+    return say("run.with_best", change=change, best=best[1], step=best[0])
 
 
 def _change_text(before: Number, after: Number) -> str:
     if math.isnan(before) or math.isnan(after):
-        return f"went from {number_text(before)} to {number_text(after)}"
+        return say("run.went", before=before, after=after)
     if number_text(before) == number_text(after):
-        return f"stayed at {number_text(after)}"
-    return f"{'fell' if after < before else 'rose'} from {number_text(before)} to {number_text(after)}"
+        return say("run.stayed", value=after)
+    return say("run.fell" if after < before else "run.rose", before=before, after=after)
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-_HEADLINE_METRICS: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
-    ("held_out/judge", "Held-out judge", number_text),
-    ("held_out/reward", "Held-out reward", number_text),
-    ("held_out/kl", "KL from the reference", number_text),
-    ("held_out/loss", "Held-out loss", number_text),
-    ("held_out/accuracy", "Held-out accuracy", percent),
-    ("held_out/mae", "Held-out error", number_text),
-    ("held_out/perplexity", "Held-out perplexity", number_text),
-    ("held_out/token_accuracy", "Held-out token accuracy", percent),
-    ("loss", "Training loss", number_text),
-    ("token_accuracy", "Training token accuracy", percent),
-    ("accuracy", "Training accuracy", percent),
+_HEADLINE_METRICS = (
+    *(f"held_out/{name}" for name in ("judge", "reward", "kl", "loss", "accuracy", "mae", "perplexity")),
+    *("held_out/token_accuracy", "loss", "token_accuracy", "accuracy"),
 )
 
 
 def _metric_cards(history: MetricHistory) -> Iterator[Card]:
     columns = history.columns
-    for name, label, write in _HEADLINE_METRICS:
+    for name in _HEADLINE_METRICS:
         if name in columns:
-            yield Card(label=label, value=write(columns[name].last), more=_best_note(columns[name], write))
+            write = percent if name.endswith("accuracy") else number_text
+            last, more = write(columns[name].last), _best_note(columns[name], write)
+            yield Card(label=say(f"run.cards.{name}"), value=last, more=more)
     seconds, tokens = history.total("timing/seconds"), history.total("tokens")
     if seconds:
-        speed = f"{number_text(tokens / seconds)} tokens per second" if tokens else ""
+        speed = say("run.speed", speed=tokens / seconds) if tokens else ""
         yield Card(label="Time in steps", value=duration(seconds), more=speed)
     if tokens:
         rows = history.total("rows")
@@ -313,14 +364,5 @@ def _best_note(column: MetricColumn, write: Callable[[Number], str]) -> str:
         return ""
     step, value = column.best
     if write(value) == write(column.last):
-        return "its best"
-    return f"best {write(value)} at step {step:,}"
-
-
-def _metric_row(column: MetricColumn) -> tuple[str, str, list[str]]:
-    """The name of a figure, what it means, and its first, last, lowest and highest value."""
-    values = (column.values[0], column.last, column.lowest, column.highest)
-    write = "{:,.0f}".format if all(map(float.is_integer, column.values)) else number_text
-    texts = [NO_VALUE if value is None else write(value) for value in values]
-    doc = metric_docs().get(column.name)
-    return column.name, doc.what if doc else "", texts
+        return say("run.best")
+    return say("run.best_at", value=write(value), step=step)
