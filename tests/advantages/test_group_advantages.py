@@ -10,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 
 from plaudit.advantages.baseline import greedy_baseline, running_mean_baseline, updated_running_mean
 from plaudit.advantages.group import centred, leave_one_out, nonzero_std_groups, pass_rate, z_score
-from tests.advantages import plain
 from tests.advantages.plain import draw, grouped, same
 
 EACH = {"z": z_score, "centred": centred, "rloo": leave_one_out}
@@ -28,22 +27,6 @@ def test_by_hand():
     same(z_score(reward_N, group_N, epsilon=1)[3:], [-5 / (math.sqrt(50) + 1), 5 / (math.sqrt(50) + 1)])
     assert centred(reward_N, group_N).tolist() == [-2, -1, 3, -5, 5]
     same(leave_one_out(reward_N, group_N), [-3, -1.5, 4.5, -10, 10])
-
-
-@pytest.mark.slow
-@settings(max_examples=80, deadline=None)
-@given(rows=st.integers(1, 30), seed=st.integers(0, 2**16), scale=st.sampled_from([1e-3, 1.0, 1e4]))
-def test_plain_python_agrees(rows, seed, scale):
-    reward_N, group_N = draw(seed, rows) * scale, grouped(seed, rows)
-    told = reward_N.tolist(), group_N.tolist()
-    for epsilon in (0.0, 1e-4):
-        found_N = z_score(reward_N, group_N, epsilon=epsilon)
-        torch.testing.assert_close(found_N, numbers(*plain.z_score(*told, epsilon)), rtol=1e-11, atol=1e-12)
-    for found_N, wanted in (
-        (centred(reward_N, group_N), plain.centred(*told)),
-        (leave_one_out(reward_N, group_N), plain.leave_one_out(*told)),
-    ):
-        torch.testing.assert_close(found_N / scale, numbers(*wanted) / scale, rtol=1e-12, atol=1e-12)
 
 
 @each

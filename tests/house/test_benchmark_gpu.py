@@ -16,7 +16,6 @@ from benchmarks import gpu
 from benchmarks.gpu_peers import (
     CALLS,
     FIGURES,
-    HEADS,
     MEASURED,
     NOT_MEASURED,
     PUBLISHED,
@@ -30,7 +29,6 @@ from benchmarks.table import RESULTS
 from benchmarks.turns import PEER
 from benchmarks.work import GPU_SHAPES, REFERENCE, TINY_LOADS, model_of, write_gpu_work
 from plaudit.config import Setting
-from plaudit.errors import UserError
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 Run = Callable[..., dict[str, Figure]]
@@ -77,31 +75,6 @@ def test_the_machine_has_ceilings(run: Run, device: str):
     assert number(figures["memory read and written"]) > 1e-4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_new_lengths_are_timed_beside_the_same_rows(run: Run, device: str):
-    figures = run("cliff", device=device)
-    assert number(figures["attention of a new length, plain, cuDNN off"]) > 0
-    assert number(figures["attention of a new length, masked, cuDNN off"]) > 0
-    assert min(number(figures["a step on new rows"]), number(figures["the same rows again"])) > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_each_method_takes_steps_on_its_real_path(run: Run, device: str):
-    figures = run("train", device=device)
-    for method in ("sft", "dpo", "grpo"):
-        assert number(figures[f"{method}, ready to learn after"]) > 0
-        assert number(figures[f"{method}, first step"]) > 0
-        assert number(figures[f"{method}, trained"]) > 0
-        assert 0 < number(figures[f"{method}, MFU"]) < 2
-        assert number(figures[f"{method}, kernel plans after step 1"]) == 0
-        assert number(figures[f"{method}, launches"]) > 10
-    typical, drawing = figures["grpo, typical step"], figures["grpo, of it drawing"]
-    assert 0 < number(drawing) < number(typical)
-    assert ("sft, synchronisations" in figures) == (device != "cpu")
-
-
 def test_what_is_known_is_reported_before_the_clock_of_a_caller_ends_the_part(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -114,52 +87,6 @@ def test_what_is_known_is_reported_before_the_clock_of_a_caller_ends_the_part(
     lines = (tmp_path / "train.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(lines[0])["name"] == "tiny, sft, ready to learn after"
     assert json.loads(lines[-1])["name"] == "tiny, sft, first step"
-
-
-@pytest.mark.slow
-def test_further_settings_reach_the_run(run: Run):
-    with pytest.raises(UserError, match="unknown option --no-such-setting"):
-        run("train", "--more", "--no-such-setting", "1")
-    run("train", "--methods", "sft", "--more", "--memory.checkpointing", "--optimizer.state", "bfloat16")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_answers_are_drawn_by_every_side(run: Run, device: str):
-    figures = run("decode", device=device)
-    for side in ("as a folder", "in a run", "generate, dynamic cache", "generate, static cache"):
-        assert number(figures[f"{side}, 4 rows"]) > 0
-        assert number(figures[f"{side}, 4 rows, share of the bandwidth floor"]) > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_heads_are_timed_with_their_digits(run: Run, device: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("benchmarks.gpu_peers.PEER", Path("missing"))
-    figures = run("head", device=device)
-    assert number(figures["the three products"]) > 0
-    for name in ("plaudit", "plaudit, tokens that count the same", "torch, all logits"):
-        assert number(figures[f"{name}, forward and backward"]) > 0
-        assert number(figures[f"{name}, error of the gradient"]) < (1e-5 if device == "cpu" else 0.02)
-    assert all(any(figure.startswith(name) for figure in figures) for name in HEADS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_runs_end_with_the_same_bits_and_so_does_one_that_was_killed(run: Run, device: str):
-    figures = run("bits", "--methods", "sft", "--seconds", "60", "--kills", "1", device=device)
-    assert figures["deterministic, two runs end alike"].value == "True"
-    assert figures["killed after step 1, ends alike"].value == "True"
-    assert number(figures["deterministic, typical step"]) > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_plans_stand_beside_runs(run: Run, device: str):
-    figures = run("plan", "--methods", "sft", device=device)
-    assert number(figures["sft, peak said"]) > 0
-    assert number(figures["sft, peak taken"]) > 0
-    assert number(figures["sft, time taken"]) > 0
 
 
 def test_where_the_peer_is_missing_it_is_said(run: Run, monkeypatch: pytest.MonkeyPatch):

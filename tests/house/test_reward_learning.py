@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks import reward_learning, studies
+from benchmarks import reward_learning
 from benchmarks.lab import Lab
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Estimate
@@ -120,32 +119,3 @@ TINY = {
     "reward-judged.best-of": 2,
 }
 """A hundredth of everything."""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_small_study_makes_both_tables_and_a_second_call_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shipped = read_pipeline(DEFAULT_CONFIG).stage("comparisons").config({}).n
-    monkeypatch.setattr(reward_learning, "SIZES", (24, shipped))
-    variants = {name: reward_learning.ABLATION[name] for name in ("one-member", "half-way")}
-    monkeypatch.setattr(reward_learning, "ABLATION", variants)
-    changes = ("jobs=1", *(f"{name}={value}" for name, value in TINY.items()))
-    monkeypatch.setattr(reward_learning, "CHANGES", changes)
-    words = ["reward_learning", "--out", str(tmp_path), "--seeds", "1", "--device", "cpu"]
-    monkeypatch.setattr(sys, "argv", words)
-    studies.run_studies(reward_learning.__doc__, reward_learning.STUDIES)
-    tables = [(tmp_path / f"{name}.md").read_text("utf-8") for name in reward_learning.STUDIES]
-    curve, ablation = ([line.strip("| ").split(" | ") for line in text.splitlines()] for text in tables)
-    assert [row[0] for row in curve[2:]] == ["24", f"{shipped:,}"]
-    assert [row[0] for row in ablation[3:]] == [variant.what for variant in variants.values()]
-    # It is the same runs: of the reward that ships both tables say the same.
-    assert curve[3][1:4] == ablation[2][1:4]
-    assert "nan" not in "".join(tables)
-    run = reward_learning.seed_run(Lab(folder=tmp_path), 0)
-    assert 0.5 < reward_learning.ceiling(run) < 1
-    assert {found.pairs for found in run.values()} == {SMALL["fresh.n"]}
-    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("stage.json")}
-    studies.run_studies(reward_learning.__doc__, reward_learning.STUDIES)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("stage.json")} == made

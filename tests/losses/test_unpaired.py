@@ -106,14 +106,6 @@ def test_weights_are_of_their_own_kind_only(loss):
 
 
 @both
-def test_finite_differences_agree(loss):
-    label_B = drawn(5, 6).sigmoid()
-    assert torch.autograd.gradcheck(
-        lambda shift_B: loss(said(shift_B), label_B, **OWN), drawn(6, 6).requires_grad_()
-    )
-
-
-@both
 @pytest.mark.parametrize("label", [0.0, 0.5, 1.0])
 def test_huge_figures_stay_numbers(loss, label):
     shift_B = torch.tensor([-1e4, -90.0, 0.0, 90.0, 1e4]).requires_grad_()

@@ -18,7 +18,7 @@ from plaudit.tensors.masked import (
     moments,
     whiten,
 )
-from tests.advantages.plain import draw, holes, same, whiten as plain_whiten
+from tests.advantages.plain import draw, holes
 
 
 def test_means_by_hand_and_of_nothing():
@@ -38,14 +38,6 @@ def test_spreading_and_last_places():
         [0, 0, 0, 3],
     ]
     assert last_token_mask(mask_NT).int().tolist() == [[0, 0, 1, 0], [0] * 4, [0, 0, 0, 1]]
-
-
-@pytest.mark.parametrize("shift", [True, False])
-@pytest.mark.parametrize("epsilon", [1e-8, 0.5])
-def test_whitening_is_plain_pythons(shift, epsilon):
-    value_NT, mask_NT = draw(1, 5, 8) * 3 + 2, holes(1, 5, 8)
-    found_NT = whiten(value_NT, mask_NT, shift=shift, epsilon=epsilon)
-    same(found_NT, plain_whiten(value_NT.tolist(), mask_NT.tolist(), epsilon, shift))
 
 
 def test_what_is_white_has_mean_0_and_variance_1_or_keeps_its_mean():

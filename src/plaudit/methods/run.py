@@ -44,7 +44,6 @@ from plaudit.preflight.check import (
     run_checks,
 )
 from plaudit.preflight.checks import CHECKS
-from plaudit.preflight.memory import estimate_memory_use
 from plaudit.preflight.report import as_dict
 from plaudit.releases import untried_releases, untried_releases_named
 from plaudit.tokens.batch import Example, batch_of
@@ -239,7 +238,8 @@ def start_run(
     if config.check and not finished:
         # A plan makes models of its own: the run's random numbers stay as they were seeded.
         with torch.random.fork_rng(devices=[]):
-            memory = estimate_memory_use(method, config, ranks)
+            estimate = offered_if_any("memory_fit")
+            memory = None if estimate is None else estimate(method, config, ranks)
     run = Run(
         config=config,
         method=method,

@@ -14,7 +14,7 @@ import yaml
 
 import plaudit.runs.report
 from plaudit.evaluation.stats import Estimate
-from plaudit.runs.report.sentences import say
+from plaudit.runs.report.parts import say
 
 FOLDER = Path(next(iter(plaudit.runs.report.__path__)))
 

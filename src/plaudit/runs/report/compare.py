@@ -35,6 +35,7 @@ from plaudit.runs.report.parts import (
     Text,
     estimate_cell,
     interval_row,
+    say,
     value_cell,
 )
 from plaudit.runs.report.pipeline.data import (
@@ -47,7 +48,6 @@ from plaudit.runs.report.pipeline.data import (
 from plaudit.runs.report.pipeline.findings import best_policy_summary, contest_against_reference
 from plaudit.runs.report.pipeline.sections import split_curves
 from plaudit.runs.report.run.data import MetricColumn, read_run_data
-from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import number_text, percent, short_name, shortened
 
 

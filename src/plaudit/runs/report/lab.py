@@ -38,10 +38,10 @@ from plaudit.runs.report.parts import (
     Section,
     State,
     Text,
+    say,
 )
 from plaudit.runs.report.pipeline.data import CONFIG_FILE, PipelineData
 from plaudit.runs.report.pipeline.progress import origins_section, progress_text, stages_section
-from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import Number, counted, number_text, shortened, unbroken
 
 _VERDICTS = {True: "holds", False: "does not hold", None: "not decided"}

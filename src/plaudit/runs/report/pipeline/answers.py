@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from plaudit.evaluation.policies.result import PolicyAnswer, PolicyEvaluation, PromptAnswers
-from plaudit.runs.report.parts import Answer, Exchange, Samples, Section, Text
-from plaudit.runs.report.sentences import say
+from plaudit.runs.report.parts import Answer, Exchange, Samples, Section, Text, say
 from plaudit.runs.report.words import counted, number_text, percent, short_name, shortened
 
 MAX_PROMPTS = 20
@@ -187,7 +186,7 @@ def drawn_questions(evaluation: PolicyEvaluation, *, before: str, after: str) ->
     if losses and not any(changes[row.prompt] == "worse" for row in drawn):
         others = {row.category for row in drawn[:-1]}
         drawn = [*drawn[:-1], next((row for row in losses if row.category not in others), losses[0])]
-    known = any(_preference(row.answers[1], row.answers[0]) is not None for row in ordered)
+    compared = any(_preference(row.answers[1], row.answers[0]) is not None for row in ordered)
     counts = Counter(changes.values())
     outcomes = say(
         "answers.outcomes", name=after, better=counts["better"], worse=counts["worse"], equal=counts[""]
@@ -198,7 +197,7 @@ def drawn_questions(evaluation: PolicyEvaluation, *, before: str, after: str) ->
         pairs=len(pairs),
         after=after,
         before=before,
-        outcomes=outcomes if known else "",
+        outcomes=outcomes if compared else "",
         drawn=len(drawn),
         loss=say("answers.loss") if losses else "",
     )

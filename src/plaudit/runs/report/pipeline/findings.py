@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.stats import Estimate
 from plaudit.runs.pipeline.kinds import ReportWarning
+from plaudit.runs.report.parts import say, say_each
 from plaudit.runs.report.pipeline.data import PipelineData
-from plaudit.runs.report.sentences import say, say_each
 from plaudit.runs.report.words import short_name, shortened
 
 LENGTH_FACTOR = 1.25
@@ -103,11 +103,12 @@ def _leaders(evaluation: PolicyEvaluation) -> Sequence[PolicyFigures]:
         contest = contest_against_reference(evaluation, policy.name)
         return policy.gold if by_gold else contest and contest.raw
 
-    known = {policy.name: estimate for policy in others if (estimate := figure(policy)) is not None}
-    if not known:
+    estimates = {policy.name: estimate for policy in others if (estimate := figure(policy)) is not None}
+    if not estimates:
         return ()
     best = max(
-        (policy for policy in others if policy.name in known), key=lambda policy: known[policy.name].value
+        (policy for policy in others if policy.name in estimates),
+        key=lambda policy: estimates[policy.name].value,
     )
     verdict = _verdict(evaluation, best)
     # As far as intervals of each alone can tell.
@@ -115,7 +116,7 @@ def _leaders(evaluation: PolicyEvaluation) -> Sequence[PolicyFigures]:
         policy
         for policy in others
         if policy is not best
-        and _may_reach(known.get(policy.name), known[best.name])
+        and _may_reach(estimates.get(policy.name), estimates[best.name])
         and _verdict(evaluation, policy) == verdict
     )
     return (best, *as_good)

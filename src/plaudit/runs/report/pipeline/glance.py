@@ -15,11 +15,10 @@ from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.stats import Estimate
 from plaudit.runs.report.charts.bars import AmountBar, amount_bar_chart
-from plaudit.runs.report.parts import estimate_span
+from plaudit.runs.report.parts import estimate_span, say
 from plaudit.runs.report.pipeline.data import PipelineData, StageData
 from plaudit.runs.report.pipeline.findings import interval_verdict
-from plaudit.runs.report.pipeline.labels import label_kinds
-from plaudit.runs.report.sentences import say
+from plaudit.runs.report.pipeline.sections import label_kinds
 from plaudit.runs.report.words import (
     Number,
     counted,

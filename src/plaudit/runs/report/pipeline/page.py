@@ -21,8 +21,20 @@ from plaudit.evaluation.stats import Estimate
 from plaudit.files import atomic
 from plaudit.runs.pipeline.kinds import ReportWarning, StageFindings, page_sections
 from plaudit.runs.report.page import render, write_page
-from plaudit.runs.report.parts import Charts, Folded, Heading, Note, Notes, Page, Part, Section, State, Text
-from plaudit.runs.report.pipeline import answers, findings, glance, labels, progress, sections
+from plaudit.runs.report.parts import (
+    Charts,
+    Folded,
+    Heading,
+    Note,
+    Notes,
+    Page,
+    Part,
+    Section,
+    State,
+    Text,
+    say,
+)
+from plaudit.runs.report.pipeline import answers, findings, glance, progress, sections
 from plaudit.runs.report.pipeline.data import (
     PipelineData,
     StageData,
@@ -32,7 +44,6 @@ from plaudit.runs.report.pipeline.data import (
 )
 from plaudit.runs.report.run.data import read_run_data
 from plaudit.runs.report.run.page import report_html as page_of_training
-from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import counted, short_name, shortened
 
 if TYPE_CHECKING:
@@ -134,7 +145,7 @@ def _sections(
     yield _warnings_section(pipeline, warnings)
     yield from sections.wins_section(pipeline)
     yield from from_wings
-    yield from labels.labels_section(pipeline)
+    yield from sections.labels_section(pipeline)
     if evaluation:
         yield from sections.categories_section(evaluation)
         yield from answers.samples_section(evaluation)

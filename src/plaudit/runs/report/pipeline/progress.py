@@ -7,12 +7,23 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from plaudit.runs.report.charts.flow import FlowBox, flow_chart
-from plaudit.runs.report.parts import Box, Code, Command, Folded, Note, Origin, Origins, Part, Section, Text
+from plaudit.runs.report.parts import (
+    Box,
+    Code,
+    Command,
+    Folded,
+    Note,
+    Origin,
+    Origins,
+    Part,
+    Section,
+    Text,
+    say,
+)
 from plaudit.runs.report.pipeline.data import CONFIG_FILE, CheckOutcome, PipelineData, StageData
 from plaudit.runs.report.pipeline.findings import MAX_NOTE_LENGTH
 from plaudit.runs.report.reward_models.summary import accuracy_sentence, reported_models
 from plaudit.runs.report.run.page import version_text
-from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import counted, duration, short_name, shortened, time_text
 
 _MAX_SENTENCE_LENGTH, _MAX_PATH_LENGTH, _MAX_OUTPUTS, _MAX_COMMAND_LENGTH = 280, 160, 6, 2000

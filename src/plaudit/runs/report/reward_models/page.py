@@ -3,40 +3,88 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from math import sqrt
 from pathlib import Path
+
+from markupsafe import Markup
 
 from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.evaluate import EvaluatedReward
 from plaudit.evaluation.reward_models.pairs import ScoredPair
-from plaudit.evaluation.reward_models.result import RewardEvaluation
+from plaudit.evaluation.reward_models.result import (
+    BestOfNCurve,
+    Margins,
+    Odds,
+    Probe,
+    Probes,
+    RewardEvaluation,
+    Slice,
+)
 from plaudit.files.atomic import AtomicFile, make_output_folder
+from plaudit.runs.report.charts.axes import Span
+from plaudit.runs.report.charts.bars import HistogramBin, histogram, reliability_diagram
+from plaudit.runs.report.charts.intervals import (
+    GuideLine,
+    IntervalRow,
+    IntervalRows,
+    forest_plot,
+    share_chart,
+)
+from plaudit.runs.report.charts.lines import BandChart, BandLine, band_chart
 from plaudit.runs.report.page import render, write_page
-from plaudit.runs.report.parts import Cards, Page, Text
-from plaudit.runs.report.reward_models.sections import reward_sections
+from plaudit.runs.report.parts import (
+    Answer,
+    Box,
+    Cards,
+    Cell,
+    Charts,
+    Exchange,
+    Folded,
+    Heading,
+    Note,
+    Notes,
+    Page,
+    Part,
+    Samples,
+    Section,
+    Table,
+    Text,
+    estimate_cell,
+    estimate_span,
+    interval_row,
+    say,
+    value_cell,
+)
 from plaudit.runs.report.reward_models.summary import (
+    MAX_NAME_LENGTH,
+    ReportedModel,
+    calibration_cell,
+    ceiling_range,
     ceiling_source,
     ceilings,
+    chart_groups,
     comparison_table,
     finding,
     headline_cards,
+    models_table,
     reported_models,
     subtitle,
 )
-from plaudit.runs.report.sentences import say
+from plaudit.runs.report.words import counted, number_text, percent, shortened
 
 
 def write_reward_evaluations(evaluated: Sequence[EvaluatedReward], out: Path) -> tuple[Path, ...]:
     """Several models on the same evidence, into one folder; each file appears whole or not at all."""
     make_output_folder(out)
-    evaluations = [found.evaluation for found in evaluated]
-    summary = {"evaluations": [found.as_json() for found in evaluations]}
+    evaluations = [reward.evaluation for reward in evaluated]
+    summary = {"evaluations": [reward.as_json() for reward in evaluations]}
     with AtomicFile(out / "summary.json") as file:
         file.stream.write(json.dumps(summary, ensure_ascii=False, indent=2, allow_nan=False).encode() + b"\n")
-    names = [found.model for found in evaluations]
+    names = [reward.model for reward in evaluations]
     with AtomicFile(out / "scores.jsonl") as file:
-        for pair_by_model in zip(*(found.pairs for found in evaluated), strict=True):
+        for pair_by_model in zip(*(reward.pairs for reward in evaluated), strict=True):
             row = json.dumps(_score_row(names, pair_by_model), ensure_ascii=False, allow_nan=False)
             file.stream.write(row.encode() + b"\n")
     page = write_reward_page(evaluations, out / "report.html")
@@ -90,3 +138,339 @@ def reward_page(evaluations: Sequence[RewardEvaluation]) -> str:
             styles=("charts",),
         )
     )
+
+
+_NEGLIGIBLE_DIFFERENCE = 0.02
+"""A difference between claim and outcome that nobody acts on."""
+_MAX_ROWS = 24
+_MAX_MISTAKES = 12
+_MAX_TEXT_LENGTH = 1000
+_MAX_FACT_LENGTH = 120
+_SlicesOf = Callable[[RewardEvaluation], tuple[Slice, ...]]
+_DIVISIONS: tuple[tuple[str, bool, _SlicesOf], ...] = (
+    ("By category", True, lambda evaluation: evaluation.categories),
+    ("By strength of the preference", False, lambda evaluation: evaluation.strengths),
+    ("By annotator", True, lambda evaluation: evaluation.annotators),
+    ("By whose labels", False, lambda evaluation: evaluation.held_out.parts if evaluation.held_out else ()),
+    ("By group of annotators", True, lambda evaluation: evaluation.groups),
+)
+"""Ways to divide the pairs, and whether the worst part comes first."""
+
+
+def reward_sections(models: Sequence[ReportedModel]) -> list[Section]:
+    return [
+        _accuracy_section(models),
+        calibration_section(models),
+        probes_section(models),
+        _best_of_n_section(models),
+        *_benchmark_sections(models),
+        _mistakes_section(models),
+        _left_out_section(models),
+        Section("How it was made", "made", [_provenance_table(models)]),
+    ]
+
+
+def _accuracy_section(models: Sequence[ReportedModel]) -> Section:
+    """A chart for each way to divide the pairs, as far as the pairs name something to divide them by."""
+    charts: list[Markup] = []
+    tables: list[Table] = []
+    for title, worst_first, slices_of in _DIVISIONS:
+        for group in chart_groups(models):
+            names = _slice_names(group, slices_of, worst_first=worst_first)
+            unit = "worst first" if worst_first else "faint first"
+            charts += [_accuracy_chart(title, unit, group, slices_of, names)] if names else []
+        names = _slice_names(models, slices_of, worst_first=worst_first)
+        tables += [_accuracy_table(title, models, slices_of, names)] if names else []
+    parts = [Charts(charts, say("reward.accuracy_guide")), Folded(say("tables"), tables)]
+    return Section("Where it is right", "parts", parts if charts else [Text(say("reward.undivided"))])
+
+
+def _slice_names(models: Sequence[ReportedModel], slices_of: _SlicesOf, *, worst_first: bool) -> list[str]:
+    """Every part that one of the models has; the worst for any of them first, or as they come."""
+    lowest: dict[str, float] = {}
+    for model in models:
+        for part in slices_of(model.evaluation):
+            lowest[part.name] = min(part.accuracy.value, lowest.get(part.name, 1.0))
+    return sorted(lowest, key=lambda name: lowest[name]) if worst_first else list(lowest)
+
+
+def _accuracy_chart(
+    title: str, unit: str, models: Sequence[ReportedModel], slices_of: _SlicesOf, names: Sequence[str]
+) -> Markup:
+    rows = [
+        _accuracy_row(name, [_slice_named(model.evaluation, slices_of, name) for model in models])
+        for name in names[:_MAX_ROWS]
+    ]
+    limit_note = f", {_MAX_ROWS} of {len(names)}" if len(names) > _MAX_ROWS else ""
+    data = IntervalRows(rows=rows, series=[model.name for model in models], guide=_ceiling_guide(models))
+    return share_chart(title, f"{unit}{limit_note}", data)
+
+
+def _accuracy_row(name: str, slices: Sequence[Slice | None]) -> IntervalRow:
+    pairs = max(part.accuracy.n for part in slices if part is not None)
+    label = f"{shortened(name, MAX_NAME_LENGTH) if name else '(empty)'} · {counted(pairs, 'pair')}"
+    return interval_row(label, *(part and part.accuracy for part in slices))
+
+
+def _slice_named(evaluation: RewardEvaluation, slices_of: _SlicesOf, name: str) -> Slice | None:
+    return next((part for part in slices_of(evaluation) if part.name == name), None)
+
+
+def _ceiling_guide(models: Sequence[ReportedModel]) -> GuideLine | None:
+    ends = {ceiling_range(model.evaluation.ceiling) for model in models}
+    (first, *others) = ends
+    if first is None or others:
+        return None
+    return GuideLine(low=first[0], high=first[1], label="ceiling")
+
+
+def _accuracy_table(
+    title: str, models: Sequence[ReportedModel], slices_of: _SlicesOf, names: Sequence[str]
+) -> Table:
+    def accuracy(name: str) -> Callable[[RewardEvaluation], Cell]:
+        def write(evaluation: RewardEvaluation) -> Cell:
+            part = _slice_named(evaluation, slices_of, name)
+            return estimate_cell(part and part.accuracy, percent)
+
+        return write
+
+    return models_table(title, models, {shortened(name, MAX_NAME_LENGTH): accuracy(name) for name in names})
+
+
+def calibration_section(models: Sequence[ReportedModel]) -> Section:
+    """How sure each model may be: sentences, a reliability diagram and a histogram of margins."""
+    parts: list[Part] = [
+        Charts([*_calibration_charts(model)], texts=[*_calibration_sentences(model)])
+        for model in models
+        if model.evaluation.calibration is not None or model.evaluation.margins is not None
+    ]
+    parts = [*parts, _calibration_table(models)] if parts else [Text(say("reward.no_pair"))]
+    return Section("Calibration of the reward", "calibration", parts)
+
+
+def _calibration_charts(model: ReportedModel) -> Iterator[Markup]:
+    calibration, margins = model.evaluation.calibration, model.evaluation.margins
+    if calibration is not None:
+        yield reliability_diagram(
+            model.title("Reliability"),
+            calibration.by_width,
+            unit="share right over how sure the model was",
+            note=say("reward.reliability_note"),
+        )
+    if margins is not None:
+        ends = zip(margins.edges, margins.edges[1:], margins.counts, strict=False)
+        yield histogram(
+            model.title("Margins"),
+            [HistogramBin(low=low, high=high, count=count) for low, high, count in ends],
+            unit="pairs by reward of the preferred answer less the other's",
+            zero="right from here",
+            note=say("reward.margins_note"),
+        )
+
+
+def _calibration_sentences(model: ReportedModel) -> Iterator[str]:
+    calibration, ties = model.evaluation.calibration, model.evaluation.ties
+    if calibration is not None:
+        # Bins only regroup the pairs: summed by their sizes they give the means over all pairs.
+        claimed = sum(part.pairs * part.confidence for part in calibration.by_mass) / calibration.pairs
+        right = sum(part.pairs * part.right for part in calibration.by_mass) / calibration.pairs
+        off = abs(claimed - right) >= _NEGLIGIBLE_DIFFERENCE
+        verdict = say(f"reward.verdicts.{('over' if claimed > right else 'under') if off else 'fair'}")
+        name = "The model" if model.is_single else model.name
+        yield say("reward.sure", name=name, verdict=verdict, claimed=claimed, right=right)
+    if ties is not None:
+        compared = "" if ties.gap_elsewhere is None else "_compared"
+        yield say(f"reward.ties{compared}", name=model.subject, ties=ties)
+
+
+def _calibration_table(models: Sequence[ReportedModel]) -> Table:
+
+    def margin(part: Callable[[Margins], float]) -> Callable[[RewardEvaluation], Cell]:
+        return lambda judged: value_cell(None if judged.margins is None else part(judged.margins))
+
+    rows = {
+        "log-loss (0.69 knows nothing)": calibration_cell(number_text, lambda judged: judged.log_loss),
+        "Brier score (0.25 knows nothing)": calibration_cell(number_text, lambda judged: judged.brier),
+        "calibration error, bins of equal size": calibration_cell(percent, lambda judged: judged.ece_mass),
+        "calibration error, bins of equal width": calibration_cell(percent, lambda judged: judged.ece_width),
+        "mean margin": margin(lambda margins: margins.mean),
+        "median margin": margin(lambda margins: margins.median),
+    }
+    return models_table(say("reward.proper_scores"), models, rows)
+
+
+def probes_section(models: Sequence[ReportedModel]) -> Section:
+    """What each model likes beyond what annotators like: odds beside a sentence on each feature."""
+    return Section("Biases of the reward", "probes", [_probes_part(model) for model in models])
+
+
+def _probes_part(model: ReportedModel) -> Part:
+    probes = model.evaluation.probes
+    rows = [_odds_row(probe) for probe in probes.features if probe.model or probe.annotators]
+    features = [
+        Note(f": {_with_full_stop(probe.words)}", f"{probe.name[:1].upper()}{probe.name[1:]}", probe.unit)
+        for probe in probes.features
+    ]
+    texts = Box("", [Text(" ".join(_probes_sentences(probes))), Notes(features)])
+    if not rows:
+        return Box("", [texts] if model.is_single else [Heading(model.name, kind=""), texts])
+    title = model.title("Odds of being preferred", "odds of being preferred")
+    data = IntervalRows(rows=rows, series=("the model", "annotators"))
+    return Box("pair", [forest_plot(title, "with the feature, others held fixed", data), texts])
+
+
+def _probes_sentences(probes: Probes) -> Iterator[str]:
+    if not probes.features:
+        yield _as_sentence(probes.words or say("reward.unprobed"))
+    else:
+        yield say(f"reward.regression{'_at_equal_worth' if probes.at_equal_worth else ''}", probes=probes)
+        yield say("reward.odds")
+        if probes.words:
+            yield _as_sentence(probes.words)
+    if probes.flat_errors is not None:
+        yield say("reward.flat_errors", words=_with_full_stop(probes.flat_errors.words))
+
+
+def _as_sentence(words: str) -> str:
+    return _with_full_stop(f"{words[:1].upper()}{words[1:]}")
+
+
+def _with_full_stop(words: str) -> str:
+    return words if words.endswith(".") else f"{words}."
+
+
+def _odds_row(probe: Probe) -> IntervalRow:
+    label = f"{probe.what} · {counted(probe.pairs, 'pair')}"
+    return IntervalRow(label=label, spans=(_odds_span(probe.model), _odds_span(probe.annotators)))
+
+
+def _odds_span(odds: Odds | None) -> Span | None:
+    return None if odds is None else Span(value=odds.ratio, low=odds.low, high=odds.high)
+
+
+def _best_of_n_section(models: Sequence[ReportedModel]) -> Section:
+    """What choosing by each model would give: truth and proxy over the distance from the sampled policy."""
+    curves = [(model, curve) for model in models if (curve := model.evaluation.best_of) is not None]
+    parts: list[Part] = [Text(_best_of_n_sentence(model, curve)) for model, curve in curves]
+    if curves:
+        groups = chart_groups([model for model, _ in curves])
+        truths = [_truth_chart([pair for pair in curves if pair[0] in group]) for group in groups]
+        parts.append(Charts([*truths, *(_proxy_chart(model, curve) for model, curve in curves)]))
+    return Section("What a policy would make of it", "best-of", parts or [Text(say("reward.no_best_of_n"))])
+
+
+def _truth_chart(curves: Sequence[tuple[ReportedModel, BestOfNCurve]]) -> Markup:
+    lines = [
+        BandLine(
+            label=model.name if len(curves) > 1 else "chosen by the model",
+            points=tuple((sqrt(at.kl), estimate_span(at.truth)) for at in curve.points),
+        )
+        for model, curve in curves
+    ]
+    longest = max((curve for _, curve in curves), key=lambda curve: len(curve.points))
+    possible = tuple((sqrt(at.kl), Span(value=at.possible)) for at in longest.points)
+    data = BandChart(
+        lines=lines,
+        comparison_line=BandLine(label="chosen by the truth", points=possible),
+        named_positions=_n_labels(longest),
+        names_title="n",
+    )
+    title, unit = "True utility of the best of n", "over √KL, with its 95 % interval"
+    return band_chart(title, unit, data, note=say("reward.kl_bound"))
+
+
+def _proxy_chart(model: ReportedModel, curve: BestOfNCurve) -> Markup:
+    points = tuple((sqrt(at.kl), Span(value=at.proxy)) for at in curve.points)
+    lines = [BandLine(label="reward", points=points)]
+    data = BandChart(lines=lines, named_positions=_n_labels(curve), names_title="n")
+    title = model.title("The model's own reward", "its own reward")
+    return band_chart(title, "of the same answers, over √KL", data)
+
+
+def _n_labels(curve: BestOfNCurve) -> list[tuple[float, str]]:
+    return [(sqrt(at.kl), str(at.n)) for at in curve.points]
+
+
+def _best_of_n_sentence(model: ReportedModel, curve: BestOfNCurve) -> str:
+    first, last = curve.points[0], curve.points[-1]
+    best = max(curve.points, key=lambda at: at.truth.value)
+    low, high = best.truth.low, last.truth.high
+    # Only where the intervals are apart: of few prompts any curve has a peak.
+    overdriven = best.n < last.n and low is not None and high is not None and low > high
+    name = f"reward.best_of_n{'_overdriven' if overdriven else ''}"
+    return say(name, name=model.subject, curve=curve, first=first, last=last, best=best)
+
+
+def _benchmark_sections(models: Sequence[ReportedModel]) -> Iterator[Section]:
+    """The scores on each benchmark that a file was, by its own rules, and what must be known to read them."""
+    benchmarks = [(model, benchmark) for model in models if (benchmark := model.evaluation.benchmark)]
+    for number, name in enumerate(dict.fromkeys(benchmark.name for _, benchmark in benchmarks), start=1):
+        results = [benchmark for _, benchmark in benchmarks if benchmark.name == name]
+        scored = [model for model, benchmark in benchmarks if benchmark.name == name]
+        names = dict.fromkeys(section.name for benchmark in results for section in benchmark.sections)
+        rows = {"overall": _overall_cell, **{part: _score_cell(part) for part in names}}
+        notes = dict.fromkeys(note for benchmark in results for note in benchmark.notes)
+        table = models_table(say("reward.own_rules", name=name), scored, rows)
+        yield Section(name, f"benchmark-{number}", [table, *([Notes([*map(Note, notes)])] if notes else [])])
+
+
+def _overall_cell(evaluation: RewardEvaluation) -> Cell:
+    return value_cell(evaluation.benchmark and evaluation.benchmark.overall, percent)
+
+
+def _score_cell(part: str) -> Callable[[RewardEvaluation], Cell]:
+    def write(evaluation: RewardEvaluation) -> Cell:
+        sections = evaluation.benchmark.sections if evaluation.benchmark else ()
+        return estimate_cell(
+            next((section.score for section in sections if section.name == part), None), percent
+        )
+
+    return write
+
+
+def _mistakes_section(models: Sequence[ReportedModel]) -> Section:
+    """The pairs that each model is surest about and wrong."""
+    max_per_model = max(3, _MAX_MISTAKES // len(models))
+    exchanges: list[Exchange] = []
+    for model in models:
+        for number, mistake in enumerate(model.evaluation.mistakes[:max_per_model], start=1):
+            facts = (mistake.category, f"margin {number_text(mistake.margin)}", mistake.origin)
+            answers = [
+                Answer(label="Annotators prefer", kind="now", text=mistake.preferred),
+                Answer(label="The model prefers", kind="before", text=mistake.other),
+            ]
+            title = model.title(f"Mistake {number}", f"mistake {number}")
+            detail = " · ".join(shortened(fact, _MAX_FACT_LENGTH) for fact in facts if fact)
+            exchanges.append(Exchange(prompt=mistake.prompt, answers=answers, title=title, detail=detail))
+    parts = [Samples(exchanges) if exchanges else Text(say("reward.no_mistake"))]
+    return Section("Where it is sure and wrong", "mistakes", parts)
+
+
+def _left_out_section(models: Sequence[ReportedModel]) -> Section:
+    lines = dict.fromkeys(model.title(line) for model in models for line in _left_out_lines(model.evaluation))
+    notes = Notes([Note(shortened(line, _MAX_TEXT_LENGTH)) for line in lines])
+    return Section(
+        "What was left out", "left-out", [notes if lines else Text(say("reward.nothing_left_out"))]
+    )
+
+
+def _left_out_lines(evaluation: RewardEvaluation) -> Iterator[str]:
+    if evaluation.ties is not None:
+        yield say("reward.ties_left_out", ties=evaluation.ties)
+    if evaluation.equal:
+        yield say("reward.equal_left_out", equal=evaluation.equal)
+    if evaluation.best_of is not None and evaluation.best_of.left_out:
+        yield say("reward.prompts_left_out", prompts=evaluation.best_of.left_out)
+    yield from evaluation.notes
+
+
+def _provenance_table(models: Sequence[ReportedModel]) -> Table:
+    rows = {
+        "model": lambda judged: Cell(text=shortened(judged.model, _MAX_FACT_LENGTH), kind="long"),
+        "preferences": lambda judged: Cell(text=shortened(judged.data, _MAX_FACT_LENGTH), kind="long"),
+        "pairs": lambda judged: Cell(text=f"{judged.pairs:,}"),
+        "prompts": lambda judged: Cell(text=f"{judged.prompts:,}"),
+        "draws of the bootstrap, by prompt": lambda judged: Cell(text=f"{judged.bootstrap:,}"),
+        "seed of the bootstrap": lambda judged: Cell(text=str(judged.seed)),
+    }
+    return models_table(say("reward.provenance"), models, rows)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from plaudit.evaluation.reward_models.result import Calibration, Ceiling, RewardEvaluation, Slice, short_names
 from plaudit.evaluation.stats import Estimate
 from plaudit.runs.report.charts.axes import SERIES_CLASSES
-from plaudit.runs.report.parts import NO_VALUE, Card, Cell, Table, estimate_cell, interval_text
-from plaudit.runs.report.sentences import say
+from plaudit.runs.report.parts import NO_VALUE, Card, Cell, Table, estimate_cell, interval_text, say
 from plaudit.runs.report.words import number_text, percent, shortened
 
 MAX_NAME_LENGTH = 60

@@ -16,10 +16,10 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures, read_policy_evaluation
 from plaudit.files import exact_json, hub
 from plaudit.models.load import is_reward_folder
+from plaudit.runs.report.parts import say
 from plaudit.runs.report.pipeline.findings import policy_warnings
 from plaudit.runs.report.run.data import RunData, read_run_data
 from plaudit.runs.report.run.page import run_sentence
-from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import number_text
 
 _OF_THIS_MACHINE = ("out", "device", "sinks", "reference.cache")

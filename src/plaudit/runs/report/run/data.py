@@ -25,7 +25,7 @@ from plaudit.engine.sinks.files import METRICS_FILE, NOTES_FILE, SAMPLES_FILE, S
 from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 from plaudit.files import exact_json
-from plaudit.runs.report.sentences import say
+from plaudit.runs.report.parts import say
 from plaudit.runs.report.words import Number
 
 # Near the end of the floats the difference of two values is no float any more.

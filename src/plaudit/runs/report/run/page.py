@@ -41,6 +41,7 @@ from plaudit.runs.report.parts import (
     Section,
     State,
     Text,
+    say,
 )
 from plaudit.runs.report.run.data import (
     Exchange,
@@ -50,7 +51,6 @@ from plaudit.runs.report.run.data import (
     RunData,
     read_run_data,
 )
-from plaudit.runs.report.sentences import say
 from plaudit.runs.report.words import Number, counted, duration, number_text, percent, shortened
 
 _MAX_EXCHANGES = 12
@@ -141,11 +141,11 @@ def _samples_section(exchanges: Sequence[Exchange]) -> Section:
         for number, row in enumerate(exchanges[:_MAX_EXCHANGES], start=1)
     ]
     hidden = len(exchanges) - len(samples)
-    shown = [Samples(samples) if samples else Text(say("run.unasked"))]
+    first = [Samples(samples) if samples else Text(say("run.unasked"))]
     more = [Text(say("run.more_prompts", count=hidden), "quiet")] if hidden else []
     is_scored = bool(exchanges) and all(_judged(exchange.last[1]) for exchange in exchanges)
     title = "How the model scored" if is_scored else "What the model said"
-    return Section(title, "samples", [*shown, *more])
+    return Section(title, "samples", [*first, *more])
 
 
 def _answers(exchange: Exchange) -> Iterator[Answer]:
@@ -172,10 +172,10 @@ def _judged(text: str) -> list[tuple[str, str]]:
 
 
 def _notes_parts(notes: Sequence[RunNote]) -> Iterator[Part]:
-    shown = notes[-_MAX_NOTES:]
-    if len(notes) > len(shown):
-        yield Text(say("run.earlier_notes", count=len(notes) - len(shown)), "quiet")
-    yield Notes([*map(_note, shown)]) if shown else Text(say("run.no_notes"))
+    latest = notes[-_MAX_NOTES:]
+    if len(notes) > len(latest):
+        yield Text(say("run.earlier_notes", count=len(notes) - len(latest)), "quiet")
+    yield Notes([*map(_note, latest)]) if latest else Text(say("run.no_notes"))
 
 
 def _note(note: RunNote) -> Note:
