@@ -71,11 +71,11 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
     yield Figure(name="files of the core", value=len(core), target=270, bound=280)
-    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=69_502)
+    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=69_505)
     yield Figure(name="files", value=len(house), target=470, bound=519)
-    yield Figure(name="lines", value=line_count(house), target=108_000, bound=120_481)
+    yield Figure(name="lines", value=line_count(house), target=108_000, bound=120_484)
     docstrings = sum(docstring_lines(source.tree) for source in house)
-    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=17_191)
+    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=17_192)
     comments = sum(comment_lines(source.text) for source in house)
     code = sum(code_lines(source.text) for source in house)
     share = round(100 * comments / max(code, 1), 2)
@@ -318,10 +318,10 @@ def run_figures(root: Path) -> Iterator[Figure]:
         yield Figure(name="modules loaded by methods.supervised", value=modules, target=120, bound=141)
         lines, files = methods["dpo"].result()
         yield Figure(name="files run to DPO's gradient", value=files, target=55, bound=75)
-        yield Figure(name="lines of these files", value=lines, target=15_000, bound=24_248)
+        yield Figure(name="lines of these files", value=lines, target=15_000, bound=24_251)
         lines, files = methods["grpo"].result()
         yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=95)
-        yield Figure(name="lines of those files", value=lines, target=19_000, bound=30_210)
+        yield Figure(name="lines of those files", value=lines, target=19_000, bound=30_213)
 
 
 def main(root: Path) -> int:

@@ -160,11 +160,7 @@ class Run:
         config, ranks = self.config, self.ranks
         _refuse_unmeasured_best_metric(config, job)
         schedule = _schedule(config, job, _peak_flops(self.precision, ranks))
-        if schedule.keep.use_best and config.keep.use_best is None:
-            look = f"{schedule.keep.best_is} {schedule.keep.best}, every {schedule.evaluate_every} steps"
-            self.note(
-                f"the model of the best look is kept ({look}) unless the last one is as good within noise"
-            )
+        self.note(*_best_look_notes(config, schedule))
 
         # Called by the loop, which alone knows how many steps a checkpoint has behind it.
         def open_sinks(done: int, marks: Mapping[str, str]) -> FanOutSink:
@@ -333,6 +329,13 @@ def _schedule(config: RunConfig, job: TrainingJob[Any], peak_flops: float) -> Sc
         keep=config.settled_keep(evaluates=job.evaluate is not None),
         peak_flops=peak_flops,
     )
+
+
+def _best_look_notes(config: RunConfig, schedule: Schedule) -> Iterator[str]:
+    """What a run that may keep its best look says of it before its first step, where nobody asked for it."""
+    if schedule.keep.use_best and config.keep.use_best is None:
+        look = f"{schedule.keep.best_is} {schedule.keep.best}, every {schedule.evaluate_every} steps"
+        yield f"the model of the best look is kept ({look}) unless the last one is as good within noise"
 
 
 def total_steps(config: RunConfig, order: BatchOrder, inner: int) -> int:
