@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,24 +14,26 @@ QUIETLY = "import contextlib\nfrom plaudit.cli.main import main\nwith contextlib
 PLAUDIT = str(Path(sys.executable).parent / "plaudit")
 
 
+LIBRARY = (sys.executable, "-c", "import argparse, asyncio, dataclasses, importlib.metadata, json, typing")
+
+
 def seconds(*command: str) -> float:
-    """The best of five, since a shared machine only ever makes a start slower."""
-    best = float("inf")
+    """The least computing of five starts, since a shared machine only ever makes a start slower."""
+    taken: list[float] = []
     for _ in range(5):
-        started = time.perf_counter()
+        before = sum(os.times()[2:4])
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        best = min(best, time.perf_counter() - started)
-    return best
+        taken.append(sum(os.times()[2:4]) - before)
+    return min(taken)
 
 
 @pytest.mark.parametrize(
     ("command", "limit"),
-    [((sys.executable, "-c", "import plaudit"), 0.1), ((PLAUDIT, "--help"), 0.3)],
+    [((sys.executable, "-c", "import plaudit"), 1), ((PLAUDIT, "--help"), 2)],
     ids=["import plaudit", "plaudit --help"],
 )
 def test_the_start_is_quick(command, limit):
-    bare = seconds(sys.executable, "-c", "pass")
-    assert seconds(*command) - bare < limit
+    assert seconds(*command) < limit * seconds(*LIBRARY)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +61,6 @@ def test_nothing_heavy_is_imported(statement):
     ],
 )
 def test_what_only_lists_and_reads_needs_no_torch(modules):
-    script = (
-        f"import {modules}\nimport sys\nprint([n for n in ('torch', 'transformers') if n in sys.modules])"
-    )
+    script = f"import {modules}\nimport sys\nprint([n for n in {HEAVY[:2]} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
