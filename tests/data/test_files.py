@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 from contextlib import suppress
+from functools import partial
 
 import datasets
 import pyarrow
@@ -22,6 +23,8 @@ from tests.data.rows import CORK, STONE, USER, write
 
 PAIR = {"prompt": "What sinks?", "chosen": "A stone.", "rejected": "A cork.", "margin": 0.5}
 TALK = {"prompt": [USER], "chosen": STONE, "rejected": CORK}
+
+zipped = partial(gzip.compress, mtime=0)
 
 
 def pair(origin):
@@ -178,15 +181,11 @@ UNREADABLE = [
     ("pairs.jsonl", b"\n\n", "no row in it"),
     ("pairs.jsonl", b"nonsense\n", "none of the first 1 rows can be read. The first: pairs.jsonl:1"),
     ("pairs.jsonl", '{"prompt": "a"}'.encode("utf-16"), "is in UTF-16"),
-    ("pairs.jsonl.gz", gzip.compress(b'{"prompt": "a"}\n' * 9, mtime=0)[:-9], "compressed file is damaged"),
+    ("pairs.jsonl.gz", zipped(b'{"prompt": "a"}\n' * 9)[:-9], "compressed file is damaged"),
     ("pairs.jsonl.gz", b'{"prompt": "a"}\n', "compressed file is damaged"),
-    (
-        "pairs.jsonl.gz",
-        gzip.compress(b"x" * 60_000_000),
-        "unzips to more than 16 MiB, 200 times its own size",
-    ),
-    ("pairs.jsonl.gz", gzip.compress(b"\n" * 60_000_000), "1,000,000 blank lines in a row"),
-    ("pairs.json.gz", gzip.compress(b" " * 60_000_000), "unzips to more than 16 MiB, 200 times its own size"),
+    ("pairs.jsonl.gz", zipped(b"x" * 60_000_000), "unzips to more than 16 MiB, 200 times its own size"),
+    ("pairs.jsonl.gz", zipped(b"\n" * 60_000_000), "1,000,000 blank lines in a row"),
+    ("pairs.json.gz", zipped(b" " * 60_000_000), "unzips to more than 16 MiB, 200 times its own size"),
     ("pairs.jsonl", b'[{"prompt": "a"}, {"prompt": "b"}]', r"holds a JSON list .* call it pairs\.json$"),
     ("pairs.jsonl", b'[\n {"prompt": "a"}\n]', r"holds a JSON list .* call it pairs\.json$"),
     ("pairs.json", b"[" * 100_000, "thousands of brackets in each other"),
