@@ -35,19 +35,15 @@ class Bound:
 
 
 Positive = Annotated[float, Bound("a number above 0", lambda value: 0 < value < math.inf)]
-"""A setting above 0."""
 FromZero = Annotated[float, Bound("a number from 0 on", lambda value: 0 <= value < math.inf)]
-"""A setting that may be 0."""
+NotNegative = Annotated[float, Bound("at least 0", lambda value: value >= 0)]
+"""A limit, which may be infinite: no limit at all."""
 Share = Annotated[float, Bound("from 0 to 1", lambda value: 0 <= value <= 1)]
-"""A setting from 0 to 1."""
 BelowHalf = Annotated[float, Bound("from 0 to below 0.5", lambda value: 0 <= value < 0.5)]
 """The share of labels believed to be wrong: at a half they would say nothing."""
 BelowOne = Annotated[float, Bound("from 0 to below 1", lambda value: 0 <= value < 1)]
-"""A share that leaves something over."""
 PositiveShare = Annotated[float, Bound("above 0 and at most 1", lambda value: 0 < value <= 1)]
-"""A share that is not nothing."""
 Finite = Annotated[float, Bound("a number", math.isfinite)]
-"""Any number."""
 FromOne = Annotated[int, Bound("at least 1", lambda value: value >= 1)]
 """A setting that counts things, of which there is one at least."""
 FromTwo = Annotated[int, Bound("at least 2", lambda value: value >= 2)]
@@ -82,7 +78,11 @@ def refuse_unless(bound: Bound, name: str, number: float | None) -> None:
 
 
 def bound_in(hint: Any) -> Bound | None:
-    """The bound that an annotation says; the outermost one counts."""
+    """The bound that an annotation says; the outermost one counts.
+
+    >>> [bound_in(hint).holds(math.inf) for hint in (NotNegative, FromZero)]
+    [True, False]
+    """
     return next(_bounds_in(hint), None)
 
 

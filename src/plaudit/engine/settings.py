@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from plaudit.bounds import BelowOne, Count, FromOne, FromZero, Share, check_bounds
+from plaudit.bounds import BelowOne, Count, FromOne, FromZero, NotNegative, Share, check_bounds
 from plaudit.errors import UserError
 
 
@@ -34,7 +34,7 @@ class OptimizerSettings:
     """AdamW's epsilon."""
     state: Literal["float32", "bfloat16", "float8"] = "float32"
     """Numbers of AdamW's two moments, rounded by chance; bfloat16 is half of the memory, float8 a quarter."""
-    clip: FromZero = 1.0
+    clip: NotNegative = 1.0
     """The gradient is scaled down to this norm; 0 leaves it alone."""
 
     def __post_init__(self) -> None:
