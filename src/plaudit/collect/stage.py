@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from plaudit.bounds import FromOne, check_bounds
 from plaudit.collect.project import Project, read_project
 from plaudit.collect.verbs.plan import LabellingRequest, labelling_cost, labelling_sentences
 from plaudit.collect.waiting import Wait, refuse_without_database
@@ -62,7 +63,7 @@ class CollectSettings:
     """What fields of the rows are called here: prompt=question system=system."""
     leave_out: tuple[str, ...] = ()
     """Fields of the rows that are left unread on purpose."""
-    n: int | None = None
+    n: FromOne | None = None
     """How many tasks; none: as many as there are prompts, or rows."""
     ask: JudgedKind | None = None
     """What is asked: pair, rank or rate; none: as the project has it, and pair without one."""
@@ -96,8 +97,7 @@ class CollectSettings:
         known = (PEOPLE, *_pools())
         if len(self.judges) != 1 or self.judges[0] not in known:
             raise UserError(f"judges {', '.join(self.judges)}: give one word of {', '.join(known)}")
-        if self.n is not None and self.n < 1:
-            raise UserError(f"n must be at least 1, not {self.n}")
+        check_bounds(self)
         if self.data is not None and self.answers is not None:
             raise UserError("answers are how many are drawn, and data has its own; leave one of them out")
         if self.ask is not None:

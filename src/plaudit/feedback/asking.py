@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from plaudit.bounds import FromOne, check_bounds
 from plaudit.errors import UserError
 from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import Purse, parse_prices
@@ -51,7 +52,7 @@ class AskingSettings:
     """What fields of the rows are called here: prompt=question system=system."""
     leave_out: tuple[str, ...] = ()
     """Fields of the rows that are left unread on purpose."""
-    n: int | None = None
+    n: FromOne | None = None
     """At most so many prompts, pairs or answers, drawn by chance; none: all."""
     max_tokens: int = 64
     """An answer of a policy that has not ended after so many tokens is cut."""
@@ -74,8 +75,7 @@ class AskingSettings:
 
     def __post_init__(self) -> None:
         """Refuse prices, caps and numbers that are none, before anything is loaded or asked."""
-        if self.n is not None and self.n < 1:
-            raise UserError(f"n must be at least 1, not {self.n}")
+        check_bounds(self)
         _ = self.ask
         Purse(self.most_money)
 

@@ -20,11 +20,7 @@ WING = Wing(
             module="plaudit.lab.verbs.world", purpose="the embedded world: rows, annotators, gold, base model"
         ),
     },
-    stages={
-        "world-rows": "plaudit.lab.stages:WORLD_ROWS",
-        "evaluate": "plaudit.lab.stages:EVALUATE",
-        "judge-reward": "plaudit.lab.stages:JUDGE_REWARD",
-    },
+    stages={"world-rows": "plaudit.lab.stages:WORLD_ROWS"},
     offers={
         "annotate": "plaudit.lab.world.online:annotate",
         "annotator_pools": "plaudit.lab.world.annotators:POOLS",

@@ -20,6 +20,8 @@ WING = Wing(
     stages={
         "rows": "plaudit.runs.pipeline.stages:IMPORT_ROWS",
         "combine": "plaudit.runs.pipeline.stages:COMBINE",
+        "evaluate": "plaudit.runs.pipeline.stages:EVALUATE",
+        "judge-reward": "plaudit.runs.pipeline.stages:JUDGE_REWARDS",
     },
     offers={
         "curves_page": "plaudit.runs.report.run.page:curves_page",

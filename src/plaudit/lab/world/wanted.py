@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from plaudit.bounds import FromOne, check_bounds
 from plaudit.data.files import file_ending
 from plaudit.data.records import Demonstration, Record
 from plaudit.data.write import check_output_path, write_records
@@ -57,7 +58,7 @@ class RowRequest:
 
     make: RowKind
     """The kind of rows."""
-    n: int | None = None
+    n: FromOne | None = None
     """How many; none: 1000, and of prompts all that there are."""
     annotators: str | None = None
     """The pool that judges (plaudit world annotators); none: crowd."""
@@ -84,8 +85,7 @@ class RowRequest:
         for setting, kinds in _KINDS_OF_SETTING.items():
             if getattr(self, setting) not in (None, ()) and self.make not in kinds:
                 raise UserError(f"--{setting} says nothing to {self.make}; it goes with {', '.join(kinds)}")
-        if self.n is not None and self.n < 1:
-            raise UserError(f"n must be at least 1, not {self.n}")
+        check_bounds(self)
         if self.annotators is not None and self.annotators not in POOLS:
             raise UserError(f"there is no pool {self.annotators!r}; choose from {', '.join(POOLS)}")
         if self.demonstrators is not None:

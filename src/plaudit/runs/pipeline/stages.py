@@ -1,8 +1,9 @@
-"""The kinds of stages: those that wings register, and every method of training; rows and combined rewards."""
+"""The kinds of stages: what wings register, and every method of training; rows, rewards and evaluations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from plaudit.config import all_settings
 from plaudit.data.write import RowsSettings, convert_rows
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import WRITTEN, PolicyWord
+from plaudit.evaluation.settings import EvaluateSettings, JudgeRewardSettings
 from plaudit.files import exact_json
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types, preflight_methods, run_method
 from plaudit.rewards.combine.request import CombineSettings, write_combination, write_implicit
@@ -172,6 +175,74 @@ def _combine(settings: CombineSettings, out: Path, stage: Stage, context: Pipeli
     return StageResult(sentences=(sentence,), command=command)
 
 
+def _evaluate(settings: EvaluateSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
+    from plaudit.evaluation.policies.generate import Contestant, prompted_policy
+    from plaudit.evaluation.policies.result import write_policy_evaluation
+    from plaudit.evaluation.run import evaluate_requested_policies
+
+    names = map(context.display_name, stage.inputs.get("policies", ()))
+    folders = (None if word == WRITTEN else Path(word) for word in settings.policies)
+    models = {name: Contestant(folder=folder) for name, folder in zip(names, folders, strict=True)} | dict(
+        map(prompted_policy, settings.policy)
+    )
+    evaluation = evaluate_requested_policies(settings, models, on_progress=print)
+    write_policy_evaluation(evaluation, out)
+    each = "an answer" if evaluation.answers == 1 else f"{evaluation.answers} answers"
+    overview = f"{evaluation.prompts} prompts, {each} of every policy to each; {evaluation.sampling}"
+    win_rates = (
+        f"win rate of {contest.policy} against {contest.against} by {contest.judge}: {contest.raw.value:.1%} "
+        f"({contest.raw.low:.1%} to {contest.raw.high:.1%})"
+        for contest in evaluation.contests
+        if contest.raw is not None
+    )
+    is_world = settings.prompts is None
+    options = options_of(settings, "policies", "gold", *(() if is_world else ("split",)))
+    command = command_line("plaudit eval policy", *settings.policies, world=is_world, **options, out=out)
+    return StageResult(sentences=(overview, *win_rates, *evaluation.notes), command=command)
+
+
+def _check_evaluation(settings: EvaluateSettings) -> None:
+    from plaudit.evaluation.policies.generate import prompted_context
+    from plaudit.evaluation.policies.judge import check_judge
+
+    for word in settings.judge:
+        if not word.startswith("$"):
+            check_judge(word, has_gold=settings.true_worth is not None)
+    for policy in map(PolicyWord.parse, settings.policy):
+        is_above = (policy.shots or "").startswith("$")
+        prompted_context(replace(policy, shots=None) if is_above else policy)
+
+
+def _judge_rewards(
+    settings: JudgeRewardSettings, out: Path, stage: Stage, context: PipelineContext
+) -> StageResult:
+    from plaudit.evaluation.policies.result import write_agreements
+    from plaudit.evaluation.run import evaluate_requested_rewards
+    from plaudit.runs.report.reward_models.page import write_reward_evaluations
+
+    names = [context.display_name(word) for word in stage.inputs["models"]]
+    found = evaluate_requested_rewards(settings, names)
+    if found.rewards:
+        write_reward_evaluations(found.rewards, out)
+    if found.judges:
+        write_agreements(found.judges, out)
+    evaluations = [item.evaluation for item in found.rewards]
+    accuracies = ", ".join(
+        f"{evaluation.model}: {evaluation.accuracy.value:.1%} right"
+        for evaluation in evaluations
+        if evaluation.accuracy is not None
+    )
+    agreements = ", ".join(
+        f"{contest.judge}: agrees with people in {contest.raw.value:.1%}"
+        for contest, _ in found.judges
+        if contest.raw is not None
+    )
+    figures = "; ".join(filter(None, (accuracies, agreements)))
+    options = options_of(settings, "models")
+    command = command_line("plaudit eval reward", *settings.models, **options, out=out)
+    return StageResult(sentences=(figures or "no verdict on any pair", *found.notes), command=command)
+
+
 IMPORT_ROWS = StageKind(
     name="rows", produces="rows", settings=RowsSettings, accepts={"data": ROWS}, run=_import_rows, weight=2
 )
@@ -182,4 +253,26 @@ COMBINE = StageKind(
     accepts={"policy": MODEL, "reference": MODEL, "members": REWARD, "normalise": ROWS},
     run=_combine,
     weight=1,
+)
+EVALUATE = StageKind(
+    name="evaluate",
+    produces="evaluation",
+    settings=EvaluateSettings,
+    accepts={
+        **dict.fromkeys(("policies", "against"), ("model",)),
+        **dict.fromkeys(("judge", "reward"), ("reward",)),
+        **{"prompts": ("rows",), "choices": (), "right": ()},
+    },
+    run=_evaluate,
+    weight=20,
+    check=_check_evaluation,
+    words={"policies": (WRITTEN,), "against": (WRITTEN,)},
+    prompted=True,
+)
+JUDGE_REWARDS = StageKind(
+    name="judge-reward",
+    produces="evaluation",
+    settings=JudgeRewardSettings,
+    accepts={"models": ("reward",), "data": ("rows",)},
+    run=_judge_rewards,
 )
