@@ -4,6 +4,8 @@ SHELL := bash
 PYTHON ?=
 ARGS ?=
 export PYTHON
+# What a process has compiled, the next one need not.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14

@@ -44,12 +44,12 @@ def arguments_of(function: Function) -> int:
     return len([name for name in named if name not in ("self", "cls")]) + len(starred)
 
 
-def faults_of(source: Source) -> Iterator[Fault]:
-    """What in one file is over its budget."""
+def faults_of(source: Source, functions: Sequence[Function]) -> Iterator[Fault]:
+    """What in one file, of these functions, is over its budget."""
     lines = len(source.text.splitlines())
     if lines > FILE_LINES:
         yield Fault(path=source.path, line=1, message=f"file of {lines} lines, at most {FILE_LINES}")
-    for function in functions_of(source):
+    for function in functions:
         about = f"function {function.name}"
         length, arguments = length_of(function), arguments_of(function)
         if length > FUNCTION_LINES:
@@ -76,9 +76,15 @@ def depth_faults(files: Sequence[Source]) -> Iterator[Fault]:
 def main(root: Path) -> int:
     """Checks a repository; returns the exit code."""
     files = sources(root)
-    faults = [fault for source in files for fault in faults_of(source)] + list(depth_faults(files))
-    functions = sum(len(functions_of(source)) for source in files)
-    return report(faults, len(files), f"{len(files)} files, {functions} functions")
+    functions = [functions_of(source) for source in files]
+    faults = [
+        fault for source, those in zip(files, functions, strict=True) for fault in faults_of(source, those)
+    ]
+    return report(
+        [*faults, *depth_faults(files)],
+        len(files),
+        f"{len(files)} files, {sum(map(len, functions))} functions",
+    )
 
 
 if __name__ == "__main__":

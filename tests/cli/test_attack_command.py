@@ -111,6 +111,7 @@ def test_success_stands_by_category_beside_refusals_and_what_worked_is_asked_of_
     assert "0 added to what ever worked" in again
 
 
+@pytest.mark.slow
 def test_who_refuses_everything_resists_everything_and_that_is_said(capsys, folder):
     with serving(targets) as server:
         names = [f"openai:{server.url}/v1#{name}" for name in ("wall", "yes")]

@@ -278,6 +278,7 @@ def test_an_estimate_of_a_card_and_a_card_without_a_temperature_ask_nothing(caps
     assert server.counts.requests == before
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("word", ["jury", "spread"])
 def test_judgements_of_several_have_their_members_cost(capsys, folder, server, word):
     Path("several.yaml").write_text(f"- '{by(server)}'\n- '{by(server, 'shy')}'\n")

@@ -106,6 +106,7 @@ def test_rows_of_stated_length_may_have_fields_of_other_names(tmp_path, toy):
         assert plan["rows"] == 8
 
 
+@pytest.mark.slow
 def test_the_arithmetic_of_dpo_is_that_of_the_run(tmp_path, toy):
     words = ("dpo", "--model", toy.model, "--data", pairs(tmp_path), "--batch-size", 4, *QUIET)
     words = (*words, "--reference.cache", tmp_path / "cache", "--held-out", "0.2")

@@ -340,6 +340,7 @@ def test_what_was_changed_after_its_export_is_not_traced(labelled: Run) -> None:
         assert "changed after they were exported" in refused(labelled, "trace", "rows.jsonl", *words)
 
 
+@pytest.mark.slow
 def test_a_damaged_store_is_told_fault_by_fault(labelled: Run) -> None:
     with sqlite3.connect("labels.db") as connection:
         connection.execute("UPDATE task SET done = 7 WHERE seq = 2")
@@ -463,6 +464,7 @@ def train(model: Path, out: str, *more: object) -> int:
     return main([*map(str, command(model, Path("rows.jsonl"), Path(out), "--steps", 2, *more))])
 
 
+@pytest.mark.slow
 def test_a_trained_reward_leads_back_to_the_log(exported: Run, model: Path, capsys: Any) -> None:
     assert train(model, "reward") == 0, capsys.readouterr().err
     capsys.readouterr()

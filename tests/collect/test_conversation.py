@@ -132,6 +132,7 @@ def test_an_attack_ends_with_how_bad_it_was(make_desk: MakeDesk, tmp_path: Path,
     assert [turn.role for turn in prompt.prompt] == ["user", "assistant", "user"]  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_costs_nothing(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
     with Held(make_desk, tmp_path, model, "talk", "http://127.0.0.1:1/v1") as held:
         task = held.begin()

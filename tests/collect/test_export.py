@@ -378,6 +378,7 @@ def exported(desk: Desk) -> int:
     return sum(event.kind == "exported" for event in desk.store.events())
 
 
+@pytest.mark.one_in(2)
 def test_the_same_position_and_filters_are_the_same_bytes_and_remembered_once(
     make_desk: MakeDesk, where: str | Path, tmp_path: Path
 ) -> None:
@@ -454,6 +455,7 @@ def test_a_decision_is_exported_once_however_often_it_was_made(make_desk: MakeDe
     assert desk.store.read(store_faults) == []
 
 
+@pytest.mark.slow
 def test_labels_of_somebody_erased_stay_as_clicks_and_excluded_ones_stay_out(
     make_desk: MakeDesk, where: str | Path, tmp_path: Path
 ) -> None:

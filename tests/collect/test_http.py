@@ -258,6 +258,7 @@ def test_a_client_goes_on_when_the_server_comes_back(api: Served, make_desk: Mak
         gone.me()
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
@@ -453,6 +454,7 @@ def test_reviewers_decide_blind_and_owners_know_names(api: Served) -> None:
         bob.undo(bob.history()[0]["assignment"])
 
 
+@pytest.mark.one_in(2)
 def test_many_people_at_once_stay_below_the_cap(make_desk: MakeDesk, where: str | Path) -> None:
     """Twelve threads over HTTP, each send made twice: every task has its labels, and none above the cap."""
     desk = make_desk(where, tasks=20, overlap=3)

@@ -66,6 +66,7 @@ def test_a_task_is_answered_by_its_form_alone(make_desk: MakeDesk, tmp_path: Pat
     assert given_labels(desk) == [label]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", FILLED)
 def test_a_form_with_nothing_in_it_says_what_is_missing_and_loses_nothing(
     make_desk: MakeDesk, tmp_path: Path, kind: str
@@ -123,6 +124,7 @@ def test_skipping_wants_a_reason_and_leads_to_the_next(pairs: Desk) -> None:
     assert released.body == {"reason": "unclear", "request": released.body["request"]}  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_undo_brings_the_answer_back_to_be_changed(pairs: Desk) -> None:
     browser = signed_in(pairs.store)
     page = browser.get("/label")

@@ -97,6 +97,7 @@ def test_who_came_by_no_panel_has_no_code(where: str | Path, make_desk: MakeDesk
     assert desk.store.read(completion_code, "p", person) is None
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("right", [True, False])
 def test_a_person_learns_how_qualifying_ended_and_nothing_before(
     where: str | Path, make_desk: MakeDesk, right: bool

@@ -109,6 +109,7 @@ def test_what_is_stored_of_a_person_is_written_for_nobody_elses_eyes(run: Run) -
     assert [event["kind"] for event in found["events"]] == ["joined", "leased", "answered"]
 
 
+@pytest.mark.slow
 def test_erasing_leaves_the_click_and_no_word(run: Run) -> None:
     with _store() as store:
         _label(store, "a1")
@@ -169,6 +170,7 @@ def test_an_invite_of_a_panel_carries_its_code(run: Run) -> None:
         assert store.read(completion_code, "helpful", person) == "C1X7"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("words", [["--panel"], ["--code", "C1"], ["--tasks", 3]])
 def test_what_belongs_together_is_refused_apart(run: Run, words: list[object]) -> None:
     assert "--panel and --code CODE belong together" in run("invite", *words, status=2)

@@ -37,6 +37,7 @@ def _joined(desk: Desk, name: str = "Ada", word: str = WORD) -> str:
     ).pseudonym
 
 
+@pytest.mark.one_in(2)
 def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
@@ -113,7 +114,7 @@ def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(
     assert find_session(desk.store, others.secret) is not None
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("end", ["revoke", "suspend", "erase", "password"])
 def test_what_takes_somebodys_access_ends_all_sessions(
     where: str | Path, make_desk: MakeDesk, end: str
@@ -224,6 +225,7 @@ def test_signing_in_ends_the_counting_of_the_persons_failures(where: str | Path,
         assert sign_in(desk.store, "p", "Ada", WORD)
 
 
+@pytest.mark.one_in(2)
 def test_a_hundred_failures_of_a_project_stop_all_sign_ins_but_no_session(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
@@ -262,6 +264,7 @@ def test_changing_a_password_wants_the_old_one_and_counts_its_failures(
         change_password(desk.store, "p", ada, WORD, "another horse in the rain")
 
 
+@pytest.mark.one_in(2)
 def test_a_suspended_reviewer_may_neither_review_nor_read(where: str | Path, make_desk: MakeDesk) -> None:
     desk = make_desk(where)
     joined = join_project(

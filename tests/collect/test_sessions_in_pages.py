@@ -95,6 +95,7 @@ def test_a_forged_session_opens_nothing(served: Served) -> None:
     assert is_in(ada)
 
 
+@pytest.mark.slow
 def test_a_session_from_outside_is_never_taken_up(served: Served) -> None:
     """Whoever plants a cookie before the sign-in knows nothing of the session after it (fixation)."""
     served.joined()

@@ -41,6 +41,7 @@ def worked(make_desk: MakeDesk, where: str | Path) -> tuple[Desk, list[str]]:
     return desk, people
 
 
+@pytest.mark.slow
 def test_an_older_store_is_replayed_and_a_newer_one_refused(make_desk: MakeDesk, where: str | Path) -> None:
     desk, _ = worked(make_desk, where)
     before = desk.store.read(project_status, "p")
@@ -242,6 +243,7 @@ def _hold_lock(
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_store_that_another_program_locks_is_said(
     make_desk: MakeDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +282,7 @@ def test_a_database_that_is_gone_for_a_while_is_said_and_comes_back(
     assert desk.store.read(store_faults) == []
 
 
+@pytest.mark.slow
 def test_a_password_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
     """An address goes into files of settings and messages; its password need not."""
     assert cluster.password is None

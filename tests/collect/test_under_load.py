@@ -32,6 +32,7 @@ def test_a_short_load_loses_nothing_and_is_told_in_figures(tmp_path: Path) -> No
     assert {"next p95, ms", "submit p99, ms", "submissions a second"} <= {*row}
 
 
+@pytest.mark.slow
 def test_a_killed_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
     observed = load_under_kills(str(tmp_path / "labels.db"), SHORT, 4)
     assert len(observed.receipts) == SHORT.labels

@@ -200,6 +200,7 @@ UNREADABLE = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "content", "says"), UNREADABLE)
 def test_a_file_that_cannot_be_read_says_why(tmp_path, name, content, says):
     (tmp_path / name).write_bytes(content)

@@ -31,6 +31,7 @@ def killed_savers() -> dict[str, list[dict[str, Any]]]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scenario", "old", "new"), [("first", None, 0), ("next", 0, 1), ("again", 0, 1)])
 def test_a_kill_before_any_call_of_a_save_leaves_the_old_state_or_the_new(
     killed_savers: dict[str, list[dict[str, Any]]], scenario: str, old: int | None, new: int
@@ -50,6 +51,7 @@ def test_a_kill_before_any_call_of_a_save_leaves_the_old_state_or_the_new(
     assert all(case["goes_on"] for case in killed)
 
 
+@pytest.mark.slow
 def test_a_saver_killed_at_random_moments_goes_on_from_whole_checkpoints_only(
     killed_savers: dict[str, list[dict[str, Any]]],
 ) -> None:

@@ -170,7 +170,7 @@ STEPS: dict[str, Callable[[Path], tuple[Stepper[Any], Sequence[Any]]]] = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_reads_the_device_once(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built, pieces = STEPS[name](tmp_path)

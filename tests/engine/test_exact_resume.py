@@ -140,6 +140,7 @@ def test_it_is_killed_at_random_however_it_learns(toy: Toy, tmp_path: Path, mann
     same(out, outcome(tmp_path / "undisturbed"))
 
 
+@pytest.mark.slow
 def test_a_model_with_dropout_in_its_config_goes_on_exactly(gpt2: Toy, tmp_path: Path) -> None:
     out = tmp_path / "run"
     finish(sft(gpt2, tmp_path / "undisturbed"))

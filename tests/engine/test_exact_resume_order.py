@@ -61,6 +61,7 @@ def test_every_row_comes_once_an_epoch_in_an_order_that_the_seed_alone_decides(
     assert first != other_seed
 
 
+@pytest.mark.slow
 def test_a_batch_in_pieces_gives_the_same_losses_and_gradients(toy: Toy, tmp_path: Path) -> None:
     options = ("--batch-size", 8, "--steps", 6)
     whole = run(toy, tmp_path / "whole", *options)
@@ -74,6 +75,7 @@ def test_a_batch_in_pieces_gives_the_same_losses_and_gradients(toy: Toy, tmp_pat
     assert whole[-1]["held_out/loss"] == pytest.approx(pieces[-1]["held_out/loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_dropout_is_off_while_learning_and_back_in_the_result(gpt2: Toy, tmp_path: Path) -> None:
     """The same weights without any dropout in their config learn the same, to the bit."""
     config = json.loads((gpt2.model / "config.json").read_text("utf-8"))
@@ -92,6 +94,7 @@ def test_dropout_is_off_while_learning_and_back_in_the_result(gpt2: Toy, tmp_pat
     assert {name: result[name] for name in rates} == rates
 
 
+@pytest.mark.slow
 def test_memory_does_not_creep(toy: Toy, tmp_path: Path) -> None:
     often = ("--evaluate-every", 10, "--sample-every", 20, "--save-every", 20)
     lines = run(toy, tmp_path / "run", "--steps", 120, *often)

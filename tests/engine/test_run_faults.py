@@ -38,6 +38,7 @@ def refused(done: Done, *words: str) -> None:
         assert word in done.err
 
 
+@pytest.mark.one_in(25)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -73,6 +74,7 @@ def test_an_option_that_cannot_be_is_refused(
     assert not (tmp_path / "run" / "model").exists()
 
 
+@pytest.mark.slow
 def test_a_start_that_failed_can_be_repeated_with_other_settings(toy: Toy, tmp_path: Path) -> None:
     refused(run(replace(toy, model=tmp_path / "nowhere"), tmp_path / "run"), "nowhere: no such folder")
 
@@ -81,6 +83,7 @@ def test_a_start_that_failed_can_be_repeated_with_other_settings(toy: Toy, tmp_p
     assert "in good order" not in done.err
 
 
+@pytest.mark.slow
 def test_bad_rows_above_the_threshold_can_be_let_through_in_the_same_folder(toy: Toy, tmp_path: Path) -> None:
     mixed = write_rows(tmp_path / "mixed.jsonl", [*demonstrations(20), {"prompt": "a", "completion": 3}])
     first = run(replace(toy, data=mixed), tmp_path / "run")
@@ -92,6 +95,7 @@ def test_bad_rows_above_the_threshold_can_be_let_through_in_the_same_folder(toy:
     assert "1 of 21 rows are bad and were put into" in done.err
 
 
+@pytest.mark.slow
 def test_data_and_held_out_rows_of_one_name_are_put_aside_apart(toy: Toy, tmp_path: Path) -> None:
     bad = [*demonstrations(3), {"prompt": "a", "completion": 3}]
     data, held = (write_rows(tmp_path / name / "rows.jsonl", bad) for name in ("data", "held"))
@@ -104,6 +108,7 @@ def test_data_and_held_out_rows_of_one_name_are_put_aside_apart(toy: Toy, tmp_pa
     ]
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
@@ -125,6 +130,7 @@ def test_rows_that_cannot_be_learnt_are_named(
     refused(run(replace(toy, data=data), tmp_path / "run", "--max-length", 250), words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("long_rows", "advice"), [(2, "leave them out with --rows.threshold 0.5"), (4, "Mend")]
 )
@@ -146,6 +152,7 @@ def test_an_empty_held_out_file_is_named(toy: Toy, tmp_path: Path) -> None:
     refused(run(toy, tmp_path / "run", "--held-out", empty), "empty.jsonl: the file is empty")
 
 
+@pytest.mark.slow
 def test_a_held_out_prompt_that_is_also_trained_is_told(toy: Toy, tmp_path: Path) -> None:
     rows = demonstrations(4)
     held = write_rows(tmp_path / "held.jsonl", [rows[1], {**rows[2], "prompt": "something else: "}])
@@ -161,6 +168,7 @@ def test_the_best_of_one_row_cannot_be_chosen(toy: Toy, tmp_path: Path) -> None:
     refused(done, "keep.use_best needs held-out rows, and none is left")
 
 
+@pytest.mark.slow
 def test_each_key_that_no_longer_matches_is_named(toy: Toy, finished: Path) -> None:
     done = run(toy, finished, "--batch-size", 5, "--optimizer.clip", 0.5, "--keep.best-is", "highest")
 
@@ -176,6 +184,7 @@ def test_each_key_that_no_longer_matches_is_named(toy: Toy, finished: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_was_refused_is_not_called_unfinished(toy: Toy, tmp_path: Path) -> None:
     refused(plaudit("train", "reward", *sft(toy, tmp_path / "run", *SHORT)[2:]), "nobody judged its answer")
     pairs = write_rows(tmp_path / "pairs.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "c"}])
@@ -190,6 +199,7 @@ def test_a_run_that_was_refused_is_not_called_unfinished(toy: Toy, tmp_path: Pat
         )
 
 
+@pytest.mark.slow
 def test_edited_rows_and_another_base_model_are_found(toy: Toy, tmp_path: Path) -> None:
     mine = Toy(model=tmp_path / "base", data=tmp_path / "rows.jsonl")
     shutil.copytree(toy.model, mine.model)
@@ -221,6 +231,7 @@ def test_a_finished_run_says_so_and_does_nothing(toy: Toy, finished: Path) -> No
     assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.name != "lock"}
 
 
+@pytest.mark.slow
 def test_a_model_that_was_deleted_is_written_again(toy: Toy, tmp_path: Path) -> None:
     assert run(toy, tmp_path).code == 0
     before = outcome(tmp_path)
@@ -230,6 +241,7 @@ def test_a_model_that_was_deleted_is_written_again(toy: Toy, tmp_path: Path) -> 
     assert outcome(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_becomes_the_model_also_when_asked_for_later(toy: Toy, tmp_path: Path) -> None:
     """Where a high loss is good, the first look is the best one and the last weights are not."""
     options = ("--steps", 6, "--evaluate-every", 2, "--keep.best-is", "highest")
@@ -244,6 +256,7 @@ def test_the_best_checkpoint_becomes_the_model_also_when_asked_for_later(toy: To
     assert outcome(tmp_path).weights == last
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_from_its_own_config(toy: Toy, tmp_path: Path) -> None:
     first = tmp_path / "first"
     assert run(toy, first, "--optimizer.beta2", 0.95).code == 0

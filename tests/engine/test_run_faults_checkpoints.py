@@ -68,7 +68,7 @@ def emptied(folder: Path) -> None:
         path.write_bytes(b"")
 
 
-@pytest.mark.cases(quick=("torn", "flipped"))
+@pytest.mark.cases(quick=("torn",))
 @pytest.mark.parametrize("damage", [torn, flipped, incomplete, without_manifest, changed, emptied])
 def test_a_damaged_newest_checkpoint_is_passed_over(
     toy: Toy, whole: Outcome, killed: Path, tmp_path: Path, damage: Callable[[Path], None]
@@ -104,6 +104,7 @@ def test_when_all_are_damaged_each_is_named_and_nothing_starts(
     assert (out / "metrics.jsonl").read_bytes() == metrics
 
 
+@pytest.mark.slow
 def test_a_best_checkpoint_that_is_damaged_is_named(toy: Toy, tmp_path: Path) -> None:
     command = sft(toy, tmp_path, "--keep.best-is", "highest")
     assert plaudit(*command).code == 0
@@ -116,7 +117,7 @@ def test_a_best_checkpoint_that_is_damaged_is_named(toy: Toy, tmp_path: Path) ->
     assert plaudit(*command).code == 0
 
 
-@pytest.mark.cases(quick=("changed-metrics.jsonl", "removed-samples.jsonl", "shortened-notes.jsonl"))
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["metrics.jsonl", "samples.jsonl", "notes.jsonl"])
 @pytest.mark.parametrize("harm", ["changed", "shortened", "removed"])
 def test_a_record_that_was_changed_since_the_checkpoint_stops_the_run_until_it_is_restored(
@@ -144,6 +145,7 @@ def test_a_record_that_was_changed_since_the_checkpoint_stops_the_run_until_it_i
     assert outcome(out) == whole
 
 
+@pytest.mark.slow
 def test_lines_that_are_lost_for_good_can_be_done_without_and_the_run_says_so(
     toy: Toy, whole: Outcome, killed: Path, tmp_path: Path
 ) -> None:
@@ -160,6 +162,7 @@ def test_lines_that_are_lost_for_good_can_be_done_without_and_the_run_says_so(
     assert "empty: the run goes on without" in (out / "summary.json").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_how_many_torn_lines_of_which_file_went_is_said(
     toy: Toy, whole: Outcome, killed: Path, tmp_path: Path
 ) -> None:
@@ -175,6 +178,7 @@ def test_how_many_torn_lines_of_which_file_went_is_said(
     assert outcome(out) == whole
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_removed_while_the_run_runs_is_said_and_not_made_again(
     toy: Toy, tmp_path: Path
 ) -> None:
@@ -190,6 +194,7 @@ def test_a_folder_that_is_removed_while_the_run_runs_is_said_and_not_made_again(
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_lock_that_is_deleted_while_the_run_runs_is_put_back_and_keeps_a_second_run_out(
     toy: Toy, tmp_path: Path
 ) -> None:
@@ -207,6 +212,7 @@ def test_a_lock_that_is_deleted_while_the_run_runs_is_put_back_and_keeps_a_secon
     assert running.wait().code == 143
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--lora.rank", 2)], ids=["whole", "lora"])
 def test_a_bfloat16_model_comes_back_as_one_and_a_killed_run_still_ends_with_the_same_bits(
     toy: Toy, tmp_path: Path, options: tuple[object, ...]
@@ -231,6 +237,7 @@ def test_a_bfloat16_model_comes_back_as_one_and_a_killed_run_still_ends_with_the
     assert again.dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_a_run_folder_can_be_moved(toy: Toy, whole: Outcome, killed: Path, tmp_path: Path) -> None:
     shutil.copytree(killed, tmp_path / "elsewhere")
 

@@ -28,6 +28,7 @@ def with_small_disk(folder: Path) -> list[str]:
     return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh", str(folder)]
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_then_room_again(toy: Toy, tmp_path: Path) -> None:
     disk, kept = tmp_path / "disk", tmp_path / "kept"
     disk.mkdir()
@@ -75,6 +76,7 @@ def test_a_limit_on_the_size_of_files(toy: Toy, tmp_path: Path) -> None:
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("place", ["new", "begun"])
 def test_a_folder_that_may_not_be_written(toy: Toy, tmp_path: Path, place: str) -> None:
     """A file in place of a folder stops root too."""

@@ -36,6 +36,7 @@ def saved(out: Path) -> list[str]:
     return sorted(path.name for path in (out / "checkpoints").glob("step-*"))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_it_saves_says_so_and_goes_on_exactly(
     toy: Toy, whole: Outcome, tmp_path: Path, number: signal.Signals, code: int
@@ -56,6 +57,7 @@ def test_it_saves_says_so_and_goes_on_exactly(
     assert outcome(tmp_path / "run") == whole
 
 
+@pytest.mark.slow
 def test_a_long_step_is_left_between_its_pieces(large: Toy, tmp_path: Path) -> None:
     long = ("--batch-size", 160, "--memory.tokens-at-once", 30, "--steps", 2, "--sample.rows", 0)
     running = Command(sft(large, tmp_path / "run", *long))

@@ -207,6 +207,7 @@ def judge_word(server: Server, model: str) -> str:
     return f"openai:{server.url.removesuffix('/score')}/v1#{model}"
 
 
+@pytest.mark.slow
 def test_a_judge_on_a_server_judges_pairs_that_people_have_judged(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     data, out = write_records(OWLS, tmp_path / "owls.jsonl").path, tmp_path / "e"
@@ -257,6 +258,7 @@ def test_what_order_does_to_a_judge_and_its_failures_are_counted_apart(capsys, t
     assert not (out / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_a_judge_that_says_nothing_or_is_wrongly_named_is_refused(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     data = write_records(OWLS, tmp_path / "owls.jsonl").path

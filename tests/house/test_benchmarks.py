@@ -92,6 +92,7 @@ def test_the_same_seed_writes_the_same_work(work: Path, tmp_path: Path):
         assert (tmp_path / name).read_bytes() == (work / name).read_bytes()
 
 
+@pytest.mark.slow
 @linux
 def test_our_side_reports_the_loss_of_its_own_model(work: Path, report: Report):
     """The first loss is what plain transformers says of the same rows."""
@@ -106,6 +107,7 @@ def test_our_side_reports_the_loss_of_its_own_model(work: Path, report: Report):
     assert report.first_loss == pytest.approx(total / count, abs=1e-5)
 
 
+@pytest.mark.slow
 @linux
 def test_our_side_reports_each_step_and_its_memory(work: Path, report: Report):
     assert len(report.seconds) == len(report.cpu_seconds) == 2

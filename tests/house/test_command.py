@@ -52,6 +52,7 @@ def test_without_a_verb_the_help_goes_to_standard_error():
     assert done.stderr == run("--help").stdout
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -75,6 +76,7 @@ def test_what_does_not_exist_is_answered_with_the_nearest_that_does(arguments, m
     assert message in done.stderr
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("method", ["dpo", "grpo", "sft", "rejection", "rlhf"])
 def test_a_method_that_is_given_for_a_verb_is_answered_with_its_command(method):
     done = run(method, "--model", "base")
@@ -82,6 +84,7 @@ def test_a_method_that_is_given_for_a_verb_is_answered_with_its_command(method):
     assert done.stderr.startswith(f"plaudit: {method} is a way to train: plaudit train {method} --help says")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("option", ["--learning_rate", "--learning_rate=1e-5", "--Learning-Rate"])
 def test_an_option_with_an_underscore_is_answered_with_the_one_that_is_meant(option):
     done = run("train", "dpo", option)
@@ -141,6 +144,7 @@ OUT_COMMANDS = [
 ]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("words", OUT_COMMANDS, ids=lambda words: "-".join(words[:2]))
 def test_a_place_that_the_system_refuses_is_a_sentence(tmp_path, monkeypatch, capsys, words):
     monkeypatch.chdir(tmp_path)
@@ -187,7 +191,7 @@ def test_a_fault_of_the_users_is_a_message_and_not_a_traceback(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.cases(slow=("words1-",))
+@pytest.mark.cases(quick=("words0-",))
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     "words",

@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "examples" / "notebooks"
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("own-reward-grpo",))
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")))

@@ -46,6 +46,7 @@ def changed(pipeline: Pipeline, stage: str, other: str = "reward") -> dict[str, 
     }
 
 
+@pytest.mark.slow
 def test_the_shipped_stages_are_in_it_as_they_ship(tmp_path: Path) -> None:
     pipeline, shipped = pipeline_in(tmp_path), read_pipeline(DEFAULT_CONFIG, seed=3)
     for name in reward_learning.SHIPPED:

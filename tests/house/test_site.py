@@ -38,6 +38,7 @@ def text_of(written: Path, page: str) -> str:
     return (written / f"{page}.md").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_every_page_of_docs_is_reached_from_the_navigation(written):
     reached, waiting = set(), ["index"]
     while waiting:
@@ -73,6 +74,7 @@ def test_a_star_stands_for_the_other_pages_of_a_folder():
     assert below["api/index"] == ("api/settings",)
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_public_name_with_its_fields(written):
     text = "\n".join(path.read_text("utf-8") for path in (written / "api").glob("*.md"))
     entries = re.findall(r"^:+\{py:(?:function|class|data)\} (\w+)", text, re.MULTILINE)
@@ -101,6 +103,7 @@ def test_a_docstring_keeps_its_formula_its_settings_and_its_example():
     )
 
 
+@pytest.mark.slow
 def test_every_algorithm_and_every_paper_of_the_code_has_its_row(written):
     algorithms = text_of(written, "algorithm-table")
     names = [*METHODS, *(name for table in TABLES for name in table.rows)]
@@ -118,6 +121,7 @@ def test_every_algorithm_and_every_paper_of_the_code_has_its_row(written):
     assert "(/algorithms/dpo.md)" in dpo
 
 
+@pytest.mark.slow
 def test_links_out_of_docs_lead_to_pages_of_the_site(written):
     assert "](../repository/src/plaudit/methods/preference/dpo_by_hand.py.md)" in text_of(
         written, "algorithms/dpo"

@@ -83,6 +83,7 @@ def test_what_no_wing_offers_is_refused_by_its_name():
         offered("goodbye")
 
 
+@pytest.mark.slow
 def test_without_them_a_model_trains_and_answers(tmp_path, toy):
     path = without(tmp_path / "core", *APART)
     listed = run(path, "--help")
@@ -134,6 +135,7 @@ MISSING = {
 """Of each wing a command that needs it, though the core knows its verb."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wing", MISSING)
 def test_without_one_the_core_is_imported_trains_and_evaluates(wing, tmp_path, toy):
     path = without(tmp_path / "core", wing)

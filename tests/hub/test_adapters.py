@@ -51,6 +51,7 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
         torch.testing.assert_close(weight, other[name], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_adapter_is_its_base_with_the_adapter_merged(made, capsys):
     folder = local_path(made / "run" / "adapter", "model")
     assert_same(weights(folder), weights(made / "run" / "model"))
@@ -58,6 +59,7 @@ def test_an_adapter_is_its_base_with_the_adapter_merged(made, capsys):
     assert f"a LoRA adapter on {(made / 'base').resolve()}; it is merged" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_command_takes_an_adapter(made, tmp_path, capsys):
     adapter, pairs = str(made / "run" / "adapter"), str(made / "pairs.jsonl")
     ask = ["--prompt", "the cat", "--temperature", "0", "--max-tokens", "6"]
@@ -178,6 +180,7 @@ def test_an_adapter_that_cannot_be_a_model_is_refused_in_a_sentence(made, tmp_pa
     refused("the adapter does not fit this model", damaged(made, tmp_path / "g", r=7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [("train", "reward", "--model"), ("train", "grpo", "--reward"), ("eval", "reward")]
 )
@@ -222,6 +225,7 @@ def _broken(made: Path, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_adapter_of_the_hub_on_a_base_of_the_hub(made, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with serving_hub() as hub:

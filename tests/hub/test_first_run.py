@@ -17,6 +17,8 @@ from tests.house.docs_commands import blocks_of
 from tests.hub.served import Hub, environment, files_of, serving_hub
 from tests.methods.reward_model.rows import judged
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-trl.md"
 SECTION = PAGE.read_text("utf-8").partition("## A first run\n")[2].partition("\n## ")[0]
 SHELL, PYTHON = (block.text for block in blocks_of(SECTION)[:2])

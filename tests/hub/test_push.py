@@ -49,6 +49,7 @@ def front(card: str) -> dict[str, object]:
 
 
 # The hub's client gives its own client a file in a way that the latter would rather have otherwise.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 def test_a_run_is_pushed_with_its_card_and_comes_back_as_it_was(hub, run, monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", hub.token)

@@ -54,6 +54,7 @@ REPOSITORIES = (("models", "base"), ("datasets", "rows"))
 DPO = ("--steps", "2", "--batch-size", "4", "--device", "cpu", "--sample.rows", "0", "--no-check")
 
 
+@pytest.mark.slow
 def test_a_user_trains_dpo_on_a_hub_model_and_a_hub_data_set_with_one_command(hub, base, tmp_path):
     card = b"---\nconfigs:\n- {config_name: default, data_files: data/train-*}\n---\nPairs.\n"
     rows = lines(judged("comparisons", 24))
@@ -85,6 +86,7 @@ def test_a_user_trains_dpo_on_a_hub_model_and_a_hub_data_set_with_one_command(hu
     assert f"org/base: commit {model} of the hub" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_commits_that_it_began_with(hub, base, capsys):
     first = hub.put("org/base", files_of(base))
     rows = hub.put("org/pairs", {"train.jsonl": lines(judged("comparisons", 24))}, kind="dataset")
@@ -196,6 +198,7 @@ def test_every_command_takes_a_model_of_the_hub(hub, base, capsys):
     assert "org/base" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_pipeline_takes_both(hub, base, capsys):
     commit = hub.put("org/base", files_of(base))
     hub.put("org/pairs", {"train.jsonl": lines(judged("comparisons", 24))}, kind="dataset")

@@ -21,6 +21,8 @@ from tests.methods.policy.commands import make_place, well
 from tests.methods.preference.test_runs import command as preference, kind_of, make_opinions
 from tests.methods.reward_model.rows import command as reward
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("peft", reason="needs plaudit[lora]")
 FOUR = ("--lora.rank", 4, "--lora.base", "4bit")
 LONG = (*FOUR, "--steps", 30, "--batch-size", 8, "--learning-rate", 0.02)

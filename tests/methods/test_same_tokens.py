@@ -399,6 +399,7 @@ def test_dpo_prefers_by_the_picture(folder: Path, tmp_path: Path) -> None:
     assert len(list(kept.iterdir())) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [(), ("--shard",)], ids=["data", "shard"])
 def test_two_ranks_learn_what_one_learns_of_pictures(
     folder: Path, tmp_path: Path, way: tuple[str, ...]

@@ -159,6 +159,7 @@ def adapted(name: str, dtype: torch.dtype) -> Policy:
     return Policy(model)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_adapters_learn_as_above_plain_weights(name: str, checkpointing: bool) -> None:

@@ -119,7 +119,7 @@ def test_one_call_for_all_segments_is_each_segment_alone(
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("sink", [False, True])
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("window", [None, 1, 3, 40])
@@ -170,6 +170,7 @@ def test_models_say_the_same_by_one_kernel_for_all_segments(fast: object, name: 
     assert {*policy.backbone.kernels.values()} == {"varlen"}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "kernels"), [("gemma2", {"flex"}), ("gpt_oss", {"flex"})])
 def test_capped_scores_and_sinks_are_served_by_one_kernel(fast: object, name: str, kernels: set[str]) -> None:
     policy = Policy(build(name))

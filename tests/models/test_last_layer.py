@@ -45,6 +45,7 @@ def gradients(model: RewardModel, batch: TokenBatch) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("layout", ["packed", "left", "right"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_only_the_wanted_tokens_reach_it(tmp_path: Path, name: str, layout: Layout) -> None:

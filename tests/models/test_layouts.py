@@ -43,6 +43,7 @@ def _ids(cases: list[tuple[str, torch.dtype, float]]) -> list[str]:
     return [f"{name}-{str(dtype).removeprefix('torch.')}" for name, dtype, _ in cases]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "dtype", "near"), VALUES, ids=_ids(VALUES))
 def test_every_layout_says_what_the_model_says(
     device: torch.device, name: str, dtype: torch.dtype, near: float
@@ -70,6 +71,7 @@ def _gradients(policy: Policy, batch: TokenBatch) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "dtype", "near"), GRADIENTS, ids=_ids(GRADIENTS))
 def test_every_layout_gives_the_same_gradient(
     device: torch.device, name: str, dtype: torch.dtype, near: float

@@ -32,6 +32,7 @@ def _saved(tmp_path: Path, name: str = "llama") -> Path:
     return tmp_path / name
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ZOO)
 def test_every_architecture_loads_bit_for_bit(tmp_path: Path, name: str) -> None:
     loaded = _load(_saved(tmp_path, name))

@@ -25,7 +25,7 @@ CASES = [
 ]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(("name", "dtype", "near"), CASES)
 def test_every_layout_says_what_transformers_says(
     tmp_path: Path, name: str, dtype: torch.dtype, near: float
@@ -166,6 +166,7 @@ def test_a_normalisation_that_destroys_rewards_is_refused(facts: dict[str, float
         Normalisation(**facts)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [*EXACT, "gemma2", "mixtral"])
 def test_the_fast_path_is_proven_at_load_time(tmp_path: Path, name: str) -> None:
     model = fresh(start(tmp_path, name))

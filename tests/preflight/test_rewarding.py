@@ -103,6 +103,7 @@ def test_an_endpoint_is_asked_little_and_before_a_run_not_at_all(tmp_path: Path)
     assert answers <= 50
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", [ReadsTheEnd, ReadsOneEarly])
 def test_a_reward_model_that_is_read_elsewhere_is_named(tmp_path: Path, kind: Any) -> None:
     with healthy("reward", tmp_path) as subject:

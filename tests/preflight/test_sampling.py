@@ -38,6 +38,7 @@ def _seen(subject: Any) -> dict[str, Any]:
     return {one.check.name: one.result for one in run_checks(subject, sampling.CHECKS)}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "how", [pytest.param(how, marks=[pytest.mark.slow] if "digits" in how else []) for how in SOUND]
 )
@@ -59,7 +60,7 @@ def test_sound_samplers_of_every_family_pass(tmp_path: Path, name: str) -> None:
     assert all(one.holds for one in found.values()), found
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
 def test_a_broken_sampler_is_named_and_nothing_else(tmp_path: Path, broken: Broken) -> None:
     with healthy("grpo", tmp_path, model=sharp(tmp_path / "sharp"), **broken.settings) as subject:
@@ -77,6 +78,7 @@ def test_where_nothing_is_sampled_only_ends_are_looked_at(tmp_path: Path, method
     assert "(7)" in found["stop-tokens"].details
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("more", [{}, {"lora": LoraSettings(rank=4)}], ids=["whole", "adapted"])
 def test_the_policy_is_bit_by_bit_as_before(tmp_path: Path, more: dict[str, Any]) -> None:
     with healthy("grpo", tmp_path, **more) as subject:

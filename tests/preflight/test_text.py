@@ -41,6 +41,7 @@ def test_healthy_runs_are_looked_at_and_pass(tmp_path: Path, method: Any) -> Non
     assert all(one.holds for name, one in found.items() if name not in skipped), found
 
 
+@pytest.mark.one_in(28)
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
 def test_what_is_broken_fails_and_nothing_else_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Broken
@@ -80,6 +81,7 @@ CONVERSATIONS = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("turns", ["all", "last"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_every_family_of_templates_passes(tmp_path: Path, family: Family, turns: str) -> None:

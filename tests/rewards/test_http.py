@@ -96,6 +96,7 @@ def test_a_slow_server_is_not_waited_for() -> None:
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("whole", "piece"),
     [

@@ -24,6 +24,7 @@ from tests.rollouts.talkers import word, write_talker
 CPU = torch.device("cpu")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("top_p", [0.8, 1.0])
 def test_a_models_words_come_as_often_as_its_softmax_says(tmp_path, top_p):
     folder = write_talker(tmp_path)

@@ -255,6 +255,7 @@ BAD: dict[Callable[..., object], str] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.__name__)
 def test_a_wrong_environment_is_told_with_its_prompt(folder: Path, bad: Environment) -> None:
     with pytest.raises(UserError, match=rf"parity, prompt rows\.jsonl:1: .*{BAD[bad]}"):

@@ -47,7 +47,7 @@ def assert_same(first: Sequence[Rollout], second: Sequence[Rollout]) -> None:
         assert one.whole_logp == pytest.approx(other.whole_logp, abs=1e-6)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

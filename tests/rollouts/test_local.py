@@ -122,6 +122,7 @@ def test_a_longer_budget_goes_on_where_a_shorter_one_cut(tmp_path):
     assert long.tokens > short.tokens == 5
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_an_answer_stops_where_the_models_context_ends(tmp_path, name):
     sampler = LocalSampler(write_talker(tmp_path, name, stops=()))
@@ -187,6 +188,7 @@ def test_a_stream_returns_its_answer(tmp_path):
     assert [returned] == sampler.generate_answers(["w8"], GREEDY)
 
 
+@pytest.mark.slow
 def test_a_stream_never_shows_half_a_character(tmp_path):
     make_model(tmp_path)
     sampler = LocalSampler(tmp_path)

@@ -108,11 +108,13 @@ def test_weights_are_sent_by_hand_and_old_ones_are_refused(folder: Path, sampler
         sampler.generate(prompts, settings)
 
 
+@pytest.mark.slow
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a model folder"):
         ProcessSampler(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_or_hangs_is_an_error_in_words(folder: Path) -> None:
     killed = ProcessSampler(folder)
     os.kill(killed._process.pid, signal.SIGKILL)

@@ -88,6 +88,7 @@ def in_pages(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("8-top-p", "3-greedy", "8-stop strings"))
 @pytest.mark.parametrize("kind", SETTINGS)
 @pytest.mark.parametrize("look_every", [1, 3, 8])
@@ -104,6 +105,7 @@ def test_answers_are_those_of_steps_that_are_looked_at(tmp_path: Path, kind: str
         assert counts["repeated"] >= counts["recorded"] > 0
 
 
+@pytest.mark.one_in(14)
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER} - {"mixtral", "gpt_oss"}))
 def test_nothing_in_a_step_is_read_by_the_host(tmp_path: Path, name: str) -> None:
     """Experts are: how many tokens each of them gets decides on shapes."""

@@ -107,6 +107,7 @@ def test_the_tokens_are_those_that_the_text_was_spelled_from(folder: Path) -> No
             ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("stop", [("w33",), ("w33 w", "w5"), ("w33", "w44")])
 def test_an_answer_ends_before_what_it_is_stopped_at(folder: Path, stop: tuple[str, ...]) -> None:
     sampler = LocalSampler(folder)

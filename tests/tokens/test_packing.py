@@ -82,6 +82,7 @@ def test_every_token_has_a_state_of_its_own(
     assert torch.equal(laid.own_NT[:, :-1][real_NT[:, 1:]], laid.state_NT[:, 1:][real_NT[:, 1:]])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(groups=GROUPS, how=st.sampled_from(LAYOUTS))
 def test_positions_restart_with_each_conversation(

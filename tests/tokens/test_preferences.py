@@ -127,6 +127,7 @@ def test_a_chance_and_a_margin_are_kept(chance: float | None, margin: float | No
     assert said == PairLabel(probability=1.0 if chance is None else chance, margin=margin or 0.0)
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_each_step_ends_where_its_last_character_is_in_every_family(family: Family, asked: str) -> None:

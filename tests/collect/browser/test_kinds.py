@@ -46,7 +46,7 @@ def at_work(place: Office, open_seat: OpenSeat, **options: Any) -> tuple[Seat, s
     return seat, person
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_is_answered_by_mouse_on_a_phone(tmp_path: Path, open_seat: OpenSeat, kind: str) -> None:
     with office(tmp_path, kind) as place:
@@ -61,7 +61,7 @@ def test_a_task_is_answered_by_mouse_on_a_phone(tmp_path: Path, open_seat: OpenS
         seat.refuse_bad_news()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_is_answered_by_keyboard_alone(tmp_path: Path, open_seat: OpenSeat, kind: str) -> None:
     with office(tmp_path, kind) as place:
@@ -72,7 +72,7 @@ def test_a_task_is_answered_by_keyboard_alone(tmp_path: Path, open_seat: OpenSea
         seat.refuse_bad_news()
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_is_answered_without_javascript(tmp_path: Path, open_seat: OpenSeat, kind: str) -> None:
     with office(tmp_path, kind) as place:
@@ -87,7 +87,7 @@ def test_a_task_is_answered_without_javascript(tmp_path: Path, open_seat: OpenSe
         assert not any(url.endswith(".js") for url in seat.asked_for)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_fits_every_width_light_and_dark_from_left_and_right(
     tmp_path: Path, open_seat: OpenSeat, kind: str

@@ -88,6 +88,7 @@ def test_pages_of_whoever_manages(busy: Busy, open_seat: OpenSeat) -> None:
         check_page(seat, path)
 
 
+@pytest.mark.slow
 def test_pages_of_whoever_is_not_signed_in(busy: Busy, open_seat: OpenSeat) -> None:
     seat = open_seat(busy.place.url)
     for path in OPEN:

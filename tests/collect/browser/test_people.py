@@ -147,6 +147,7 @@ def test_a_double_click_is_one_label(place: Office, desk: tuple[Seat, str]) -> N
     assert len(place.labels()) == 1
 
 
+@pytest.mark.slow
 def test_the_back_button_changes_nothing_and_another_answer_from_there_is_asked_about(
     place: Office, desk: tuple[Seat, str]
 ) -> None:
@@ -164,6 +165,7 @@ def test_the_back_button_changes_nothing_and_another_answer_from_there_is_asked_
     assert [label["strength"] for label in place.labels()] == [-2, 1]
 
 
+@pytest.mark.slow
 def test_two_tabs_on_one_task_are_one_label_and_the_second_is_shown_what_was_sent(
     place: Office, desk: tuple[Seat, str]
 ) -> None:
@@ -181,6 +183,7 @@ def test_two_tabs_on_one_task_are_one_label_and_the_second_is_shown_what_was_sen
     assert [label["strength"] for label in place.labels()] == [-2]
 
 
+@pytest.mark.slow
 def test_a_session_that_ended_while_somebody_typed_costs_no_word(
     place: Office, desk: tuple[Seat, str]
 ) -> None:
@@ -203,6 +206,7 @@ def test_a_session_that_ended_while_somebody_typed_costs_no_word(
     assert place.labels() == [{"strength": -2, "why": "a long thought"}]
 
 
+@pytest.mark.slow
 def test_what_was_typed_is_there_again_after_the_window_was_shut(
     place: Office, desk: tuple[Seat, str]
 ) -> None:
@@ -216,6 +220,7 @@ def test_what_was_typed_is_there_again_after_the_window_was_shut(
     expect(seat.page.locator('input[name=strength][value="-2"]')).to_be_checked()
 
 
+@pytest.mark.slow
 def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place: Office, desk: tuple[Seat, str]) -> None:
     seat, _ = desk
     choose(seat.page)
@@ -230,6 +235,7 @@ def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place: Office, de
     assert place.store.read(project_status, "p").surplus == 1
 
 
+@pytest.mark.slow
 def test_guidelines_that_changed_meanwhile_are_to_be_read_first(
     place: Office, desk: tuple[Seat, str]
 ) -> None:
@@ -245,6 +251,7 @@ def test_guidelines_that_changed_meanwhile_are_to_be_read_first(
     expect(seat.page.locator("#task")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_signing_out_leaves_nothing_in_the_browser(place: Office, desk: tuple[Seat, str]) -> None:
     seat, _ = desk
     choose(seat.page)

@@ -45,6 +45,7 @@ def numbers(page: Page) -> list[list[str]]:
     )
 
 
+@pytest.mark.slow
 def test_keys_choose_and_move_and_are_off_while_somebody_types(tmp_path: Path, open_seat: OpenSeat) -> None:
     with at_work(tmp_path, open_seat) as (place, seat):
         page = seat.page
@@ -72,6 +73,7 @@ def test_arrows_follow_the_eye_from_right_to_left(tmp_path: Path, open_seat: Ope
         assert chosen(seat.page) == "1"
 
 
+@pytest.mark.slow
 def test_keys_can_be_switched_off(tmp_path: Path, open_seat: OpenSeat) -> None:
     with at_work(tmp_path, open_seat) as (_, seat):
         seat.page.keyboard.press("?")
@@ -83,6 +85,7 @@ def test_keys_can_be_switched_off(tmp_path: Path, open_seat: OpenSeat) -> None:
         assert chosen(seat.page) is None
 
 
+@pytest.mark.slow
 def test_guidelines_and_differences_are_one_key_away(tmp_path: Path, open_seat: OpenSeat) -> None:
     with office(tmp_path, "pair", guidelines="Be *kind*.") as place:
         seat = open_seat(place.url).sign_in(place.store, place.person())
@@ -98,6 +101,7 @@ def test_guidelines_and_differences_are_one_key_away(tmp_path: Path, open_seat: 
         assert chosen(seat.page) == "-1"
 
 
+@pytest.mark.slow
 def test_a_send_without_a_connection_is_repeated_until_it_arrives_once(
     tmp_path: Path, open_seat: OpenSeat
 ) -> None:
@@ -113,6 +117,7 @@ def test_a_send_without_a_connection_is_repeated_until_it_arrives_once(
         seat.forgive(*OFFLINE)
 
 
+@pytest.mark.slow
 def test_a_reply_that_was_lost_is_no_second_answer(tmp_path: Path, open_seat: OpenSeat) -> None:
     with at_work(tmp_path, open_seat) as (place, seat):
         lost = list[str]()
@@ -143,6 +148,7 @@ def test_a_double_click_sends_once_and_never_the_next_task(tmp_path: Path, open_
         assert len(place.labels()) == 1
 
 
+@pytest.mark.slow
 def test_what_was_typed_is_there_after_a_closed_window(tmp_path: Path, open_seat: OpenSeat) -> None:
     with at_work(tmp_path, open_seat) as (_, seat):
         seat.context.set_offline(True)
@@ -157,6 +163,7 @@ def test_what_was_typed_is_there_after_a_closed_window(tmp_path: Path, open_seat
         seat.forgive(*OFFLINE)
 
 
+@pytest.mark.slow
 def test_a_draft_goes_to_the_server_by_itself(tmp_path: Path, open_seat: OpenSeat) -> None:
     with at_work(tmp_path, open_seat) as (place, seat):
         seat.page.keyboard.press("7")
@@ -167,6 +174,7 @@ def test_a_draft_goes_to_the_server_by_itself(tmp_path: Path, open_seat: OpenSea
         assert chosen(other.page) == "3"
 
 
+@pytest.mark.slow
 def test_a_session_that_ends_while_somebody_types_loses_nothing(tmp_path: Path, open_seat: OpenSeat) -> None:
     with at_work(tmp_path, open_seat) as (place, seat):
         place.store.write(end_sessions, "p", "a1")
@@ -186,6 +194,7 @@ def test_a_session_that_ends_while_somebody_types_loses_nothing(tmp_path: Path, 
         assert place.labels() == [{"strength": 3, "why": "Typed after the end"}]
 
 
+@pytest.mark.slow
 def test_time_in_sight_is_counted_and_sent(tmp_path: Path, open_seat: OpenSeat) -> None:
     with at_work(tmp_path, open_seat) as (place, seat):
         expect(seat.page.locator("input[name=seconds]")).to_have_value("2")
@@ -197,6 +206,7 @@ def test_time_in_sight_is_counted_and_sent(tmp_path: Path, open_seat: OpenSeat) 
         assert event.body["seconds"] >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["mouse", "touch"])
 def test_a_ranking_is_dragged(tmp_path: Path, open_seat: OpenSeat, by: str) -> None:
     with office(tmp_path, "rank") as place:
@@ -233,6 +243,7 @@ def drag(seat: Seat, by: str, card: int, over: int) -> None:
     session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
+@pytest.mark.slow
 def test_a_ranking_by_keys_has_ties_and_leaves_out(tmp_path: Path, open_seat: OpenSeat) -> None:
     with at_work(tmp_path, open_seat, "rank") as (place, seat):
         for card, key in (("0", "2"), ("1", "1"), ("2", "2")):
@@ -282,6 +293,7 @@ def uneven() -> Iterator[tuple[str, threading.Event]]:
         server.server_close()
 
 
+@pytest.mark.slow
 def test_two_answers_are_shown_at_the_pace_of_the_slower(tmp_path: Path, open_seat: OpenSeat) -> None:
     with uneven() as (address, go), office(tmp_path, "talk") as place:
         place.store.write(set_project, replace(place.store.project("p"), talks_to=address), actor="o1")

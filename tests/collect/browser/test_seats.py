@@ -44,6 +44,7 @@ def serving(*bodies: str, policy: str = POLICY) -> Iterator[str]:
         server.server_close()
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("body", "policy", "says"),
     [
@@ -72,6 +73,7 @@ def test_a_window_hears_of_everything_bad(open_seat: OpenSeat, body: str, policy
     seat.forgive("")
 
 
+@pytest.mark.slow
 def test_a_good_page_is_no_news_and_a_bad_one_has_faults_of_access(open_seat: OpenSeat) -> None:
     with serving("<main><h1>Hello</h1></main>") as url:
         seat = open_seat(url, width=320)

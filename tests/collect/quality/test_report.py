@@ -69,6 +69,7 @@ def found(crowd: tuple[LabelStore, list[str]]) -> Quality:
     return quality(crowd[0], "p")
 
 
+@pytest.mark.slow
 def test_the_crowd_agrees_and_those_who_do_not_read_are_proposed_with_their_habit(
     found: Quality, crowd: tuple[LabelStore, list[str]]
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_report_is_plain_json_and_the_same_each_time(
     )
 
 
+@pytest.mark.slow
 def test_the_command_prints_tables_or_json(
     crowd: tuple[LabelStore, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,7 @@ def config(tmp_path: Path) -> Path:
     return write_collecting(tmp_path, pairs=PAIRS, below=rows, again=again)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_wait_and_people_then_answer_over_http(config: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     running = Command(["run", config, "--out", out, "--wait"])

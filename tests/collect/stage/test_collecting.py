@@ -133,6 +133,7 @@ def test_another_place_gives_the_same_rows(config: Path, out: Path, tmp_path: Pa
         assert rows_of(tmp_path / "other", name) == rows_of(out, name)
 
 
+@pytest.mark.slow
 def test_more_tasks_keep_the_labels_that_there_are(place: Path, out: Path, tmp_path: Path) -> None:
     own = Path(shutil.copytree(out, tmp_path / "out"))
     before = events_of(own / "labels.db")
@@ -163,6 +164,7 @@ def asks(place: Path) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_people_are_waited_for_and_every_waiting_stage_is_told(asks: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     went = go(asks, out)
@@ -192,6 +194,7 @@ def test_people_are_waited_for_and_every_waiting_stage_is_told(asks: Path, tmp_p
     assert not [*out.rglob("waits.json")]
 
 
+@pytest.mark.slow
 def test_fresh_says_to_be_left_out_when_people_are_waited_for(asks: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert "without --fresh, which begins anew" in go(asks, out, "--fresh").words
@@ -200,6 +203,7 @@ def test_fresh_says_to_be_left_out_when_people_are_waited_for(asks: Path, tmp_pa
     assert len(tasks_of(out / "labels.db", "pairs")) == 8
 
 
+@pytest.mark.slow
 def test_a_project_file_says_how_people_are_asked(place: Path, tmp_path: Path) -> None:
     (tmp_path / "guide.md").write_text("Be kind.\n", "utf-8")
     project = tmp_path / "kind.yaml"
@@ -251,6 +255,7 @@ def test_what_its_owner_changed_stays(tmp_path: Path) -> None:
         assert store.project("pairs").question == "Why?"
 
 
+@pytest.mark.slow
 def test_a_store_is_named_from_where_the_command_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +304,7 @@ def test_what_nobody_can_be_asked_is_refused_before_anything_runs(
     assert not (tmp_path / "out" / "stages" / "prompts").exists()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("stage", "words"),
     [

@@ -13,7 +13,8 @@ from tests.engine.distributed import collectives
 from tests.engine.distributed.launch import run
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_every_collective_does_what_it_says(ranks: int, tmp_path: Path) -> None:
     """Ten groups in the same processes, one after the other: runs in a row do not disturb each other."""
     done = run(collectives.__file__, ranks=ranks, cwd=tmp_path)

@@ -17,6 +17,8 @@ from tests.engine.distributed.runs import Run, Said, run_all
 from tests.engine.distributed.test_same_numbers import lines
 from tests.engine.toy import Toy, make_toy
 
+pytestmark = pytest.mark.slow
+
 AT_ONCE = 10.0
 """Seconds from a fault to the end of everything; torchrun itself takes one or two."""
 

@@ -20,6 +20,8 @@ from tests.engine.distributed.runs import Run, Said, run_all
 from tests.engine.distributed.test_same_numbers import apart, lines
 from tests.engine.toy import Toy, make_toy
 
+pytestmark = pytest.mark.slow
+
 STOPPED = 143
 """The exit code of a command that SIGTERM has ended in good order."""
 STORIES = {

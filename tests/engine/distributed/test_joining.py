@@ -33,6 +33,7 @@ def test_a_world_without_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert said.endswith("start them with torchrun, or unset WORLD_SIZE")
 
 
+@pytest.mark.slow
 def test_others_that_do_not_come_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     world = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     for name, value in {**world, TIMEOUT_VARIABLE: "1"}.items():

@@ -21,6 +21,8 @@ from tests.engine.distributed.runs import Run, Said, run_all
 from tests.engine.distributed.test_same_numbers import apart, lines
 from tests.methods.preference.test_runs import make_opinions
 
+pytestmark = pytest.mark.slow
+
 FOLLOWS = ("--reference.kind", "average", "--reference.every", "2", "--reference.share", "0.5")
 MANNERS: dict[str, tuple[str, ...]] = {
     "dpo": (),

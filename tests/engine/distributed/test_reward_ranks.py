@@ -23,6 +23,8 @@ from tests.engine.distributed.runs import Run, Said, run_all
 from tests.engine.distributed.test_same_numbers import TOLERANCE, apart, lines
 from tests.methods.reward_model.rows import make_files
 
+pytestmark = pytest.mark.slow
+
 EXACT = ("--dtype", "float64")
 MANNERS: dict[str, tuple[str, ...]] = {
     "comparisons": (*EXACT, "--reward.normalise", "demonstrations"),

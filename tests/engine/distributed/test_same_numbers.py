@@ -39,7 +39,7 @@ MANNERS: dict[str, tuple[str, ...]] = {
     "bfloat16": ("--dtype", "bfloat16"),
 }
 WAYS = ("data", "shard")
-QUICK = ("plain", "untied, one by one", "lora")
+QUICK = ("plain",)
 """The others are slow."""
 PAIRS = [
     (manner, way)

@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from tests.engine.distributed.runs import Run, Said, run_all
 from tests.engine.toy import make_toy, write_rows
 
+pytestmark = pytest.mark.slow
+
 CASES = {
     "rate": (("--learning-rate", "0.01"), "  learning_rate: 0.001 on rank 0; 0.01 on rank 1"),
     "batch": (("--batch-size", "3"), "  batch_size: 4 on rank 0; 3 on rank 1"),

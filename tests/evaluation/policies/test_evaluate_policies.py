@@ -77,6 +77,7 @@ def found(models, reward) -> PolicyEvaluation:
     )
 
 
+@pytest.mark.slow
 def test_a_model_that_was_broken_is_worse_further_away_and_loses(found):
     base, shaken, broken = found.policies
     assert base.gold.value > broken.gold.value

@@ -76,6 +76,7 @@ def curve(proxy, truth, prompts: int = 200, answers: int = 8):
     return best_of_n_curve(tasks, *scores, DRAWS)
 
 
+@pytest.mark.slow
 def test_a_perfect_model_reaches_what_is_possible_and_an_upside_down_one_falls():
     perfect = curve(lambda q, a: float(a), lambda q, a: float(a))
     assert [p.n for p in perfect.points] == [1, 2, 4, 8]

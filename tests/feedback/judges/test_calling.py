@@ -47,6 +47,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", ["letter", "verdict", "reasons", "points"])
 def test_the_worlds_mind_says_in_process_what_it_says_over_http(tmp_path, how):
     ask = HowToAsk(how=how)

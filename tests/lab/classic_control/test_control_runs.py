@@ -47,11 +47,13 @@ def preferences(settings):
     )
 
 
+@pytest.mark.slow
 def test_on_the_true_reward_a_few_rounds_are_much_better_than_none():
     settings = ControlSettings(rounds=12)
     assert train_on_true_reward(settings, quiet) > true_return(untrained_actor(settings), settings) + 20
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_run():
     one, again = (train_actor(SHORT, preferences(SHORT), quiet).state_dict() for _ in range(2))
     assert all(torch.equal(one[name], again[name]) for name in one)
@@ -144,6 +146,7 @@ def test_a_run_of_nothing_is_refused(fault):
         ControlSettings(**fault)
 
 
+@pytest.mark.slow
 def test_the_command_tells_both_runs_side_by_side(capsys):
     assert main(["control", "--rounds", "1", "--comparisons", "10"]) == 0
     said = capsys.readouterr().out
@@ -151,6 +154,7 @@ def test_the_command_tells_both_runs_side_by_side(capsys):
     assert "10 asked" in said
 
 
+@pytest.mark.slow
 def test_the_command_prints_json_alone(capsys):
     words = [
         "control",

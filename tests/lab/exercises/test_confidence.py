@@ -51,6 +51,7 @@ def folder_of(path: Path, **known: tuple[float, float]) -> PipelineFolder:
 LOST = {"sft": (0.85, 0.85), "leashed": (0.86, 0.84), "free": (0.95, 0.45), "sharp": (0.95, 0.65)}
 
 
+@pytest.mark.slow
 def test_where_calibration_is_lost_every_claim_holds(tmp_path: Path) -> None:
     seen = EXERCISE.analyse(folder_of(tmp_path, **LOST))
     assert set(holds(seen).values()) == {True}

@@ -17,6 +17,7 @@ from plaudit.runs.pipeline.store import PipelineFolder
 every = pytest.mark.parametrize("exercise", EXERCISES, ids=[one.name for one in EXERCISES])
 
 
+@pytest.mark.one_in(2)
 @every
 def test_its_config_is_an_ordinary_pipeline_that_reads(exercise: Exercise) -> None:
     pipeline = read_pipeline(exercise.config)
@@ -35,6 +36,7 @@ def test_its_words_are_whole(exercise: Exercise) -> None:
     assert exercise.next_commands
 
 
+@pytest.mark.one_in(8)
 @every
 def test_what_it_says_to_try_next_can_be_tried(exercise: Exercise) -> None:
     """Names and settings of the commands are checked as the commands would check them."""

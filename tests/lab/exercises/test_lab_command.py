@@ -92,6 +92,7 @@ def test_a_config_is_written_to_be_changed_and_never_over_something(tmp_path: Pa
     assert (again.code, "something is there already" in again.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_an_exercise_goes_from_the_command_to_its_page(out: Path) -> None:
     page = read_page(out / "pooling" / "lab.html")
     assert page.words["h1"] == ["Where should a reward be read?"]
@@ -107,6 +108,7 @@ def test_an_exercise_goes_from_the_command_to_its_page(out: Path) -> None:
     assert json.loads((out / "pooling" / "summary.json").read_text("utf-8"))["name"] == "pooling"
 
 
+@pytest.mark.slow
 def test_the_same_command_keeps_what_is_there_and_says_the_same(out: Path) -> None:
     before = results(out / "pooling")
     went = lab("pooling", "--out", out, "--jobs", 1, *CHANGED)

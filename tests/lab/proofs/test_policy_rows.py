@@ -195,6 +195,7 @@ def test_the_mean_advantage_is_that_of_all_groups_one_by_one():
     assert (found_PY * SPOKEN.ref_logp_PY.exp()).sum(-1).abs().max() < 1e-12
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_two_answers_rest_where_the_equation_of_all_prefixes_has_them(size):
     two = two_answer_language(seed=3)

@@ -54,6 +54,7 @@ def test_it_is_built_from_the_corpus_by_one_command_that_goes_on(tmp_path: Path)
     assert "seed: 0 → 1" in other.err
 
 
+@pytest.mark.slow
 def test_a_base_model_that_reads_nothing_is_refused(tmp_path: Path) -> None:
     done = plaudit("world", "build", "--out", tmp_path / "built", "--epochs", 0)
     assert done.code == 2

@@ -48,6 +48,7 @@ def test_the_error_is_that_of_prompts_not_of_answers(scored: list[ScoredAnswer])
         assert ten[category].mean == pytest.approx(one[category].mean)
 
 
+@pytest.mark.slow
 def test_the_base_model_knows_much_and_speaks_in_mixed_styles(base: LocalSampler) -> None:
     greedy, drawn = (
         mean_utilities(score_model_answers(base, SamplingSettings(temperature=t), n=144))["all"].mean

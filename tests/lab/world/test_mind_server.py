@@ -127,6 +127,7 @@ def test_faults_pass_when_they_are_tried_again_and_are_the_same_in_every_run(tmp
         )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("tokens", TOKEN_STYLES)
 def test_letters_are_read_however_a_tokenizer_writes_them(tmp_path, tokens):
     tasks = making.answer_tasks(12, answers=2, split="train", seed=2)

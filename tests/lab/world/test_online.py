@@ -65,6 +65,7 @@ def answered(store: LabelStore) -> Iterator[tuple[str, dict[str, Any], dict[str,
             yield row["pseudonym"], item["shown"], item["label"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ask", "answers", "settings"),
     [
@@ -107,6 +108,7 @@ def test_another_order_of_the_same_answers_is_another_look_at_them() -> None:
     assert ranks[0] == ranks[1][::-1]
 
 
+@pytest.mark.slow
 def test_people_qualify_and_gold_is_answered(tmp_path: Path) -> None:
     rows = bodies(60, seed=1)
     known = []

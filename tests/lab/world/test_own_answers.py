@@ -35,6 +35,7 @@ def test_every_task_has_as_many_different_answers_as_were_asked_for(tasks: list[
     assert all(all(task.ended) for task in tasks)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answers_and_another_one_others(
     sampler: LocalSampler, tasks: list[Task]
 ):

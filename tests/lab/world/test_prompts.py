@@ -69,6 +69,7 @@ def test_a_belief_is_true_once_in_three() -> None:
     assert sum(fact.belief == fact.truth for fact in beliefs) * 3 == len(beliefs)
 
 
+@pytest.mark.slow
 def test_the_deal_is_the_same_in_every_process() -> None:
     code = (
         "from plaudit.lab.world.prompts import questions_of, split_of\n"

@@ -121,6 +121,7 @@ def test_an_existing_file_is_replaced(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_bytes_in_any_process(tmp_path):
     kind = "rankings"
     digests = set()

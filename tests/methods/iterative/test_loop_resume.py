@@ -19,6 +19,8 @@ from tests.engine.toy import Toy
 from tests.engine.toy_command import Command, outcome, plaudit
 from tests.methods.iterative.test_loop_runs import command
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 2
 Files = dict[str, bytes]
 

@@ -119,6 +119,7 @@ def may_be_learnt(answer: Any) -> bool:
     return answer["ended"] and bool(answer["text"].strip()) and "\0" not in answer["text"]
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("name", ITERATIVE_ALGORITHMS)
 def test_every_loop_trains_on_what_it_chose(loops: Loops, name: str) -> None:
     demonstrated = ITERATIVE_ALGORITHMS[name].scored_by == "demonstrations"
@@ -152,6 +153,7 @@ def test_every_loop_trains_on_what_it_chose(loops: Loops, name: str) -> None:
     assert f"The model is in {out / 'model'}" in loops.said(name).out
 
 
+@pytest.mark.slow
 def test_rejection_comes_to_say_what_is_rewarded(loops: Loops) -> None:
     out = loops.run("long", "rejection", "--loop.rounds", 5, "--steps", 12)
     means = [one["mean"] for one in lines(out / "rounds.jsonl")]
@@ -160,6 +162,7 @@ def test_rejection_comes_to_say_what_is_rewarded(loops: Loops) -> None:
     assert bounds == {math.log(4) - 3 / 4}
 
 
+@pytest.mark.slow
 def test_pairs_come_to_say_it_too(loops: Loops) -> None:
     out = loops.run("pairs", "iterated", "--learning-rate", 0.001, "--steps", 8)
     means = [one["mean"] for one in lines(out / "rounds.jsonl")]
@@ -172,6 +175,7 @@ def test_rounds_ask_as_their_model_was_trained(loops: Loops, tmp_path: Path) -> 
     assert "rounds ask and train --model as its own folder says" in done.err
 
 
+@pytest.mark.slow
 def test_rest_draws_once_and_raises_its_threshold(loops: Loops) -> None:
     out = loops.run("graded", "rest", "--reward", f"{loops.folder / 'mine.py'}:short")
     assert (out / "rounds" / "1" / "answers.jsonl").exists()
@@ -191,6 +195,7 @@ def test_rest_em_trains_the_start_model_and_draws_from_the_newest(loops: Loops) 
     assert max([row["origin"] for row in rows].count(row["origin"]) for row in rows) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", ["start", "newest"])
 def test_a_round_is_held_near_the_start_or_the_newest(loops: Loops, reference: str) -> None:
     more = () if reference == "start" else ("--loop.reference", "newest")
@@ -200,6 +205,7 @@ def test_a_round_is_held_near_the_start_or_the_newest(loops: Loops, reference: s
     assert settings(out, 2)["model"] == str(out / "rounds" / "1" / "run" / "model")
 
 
+@pytest.mark.slow
 def test_any_preference_row_can_teach(loops: Loops) -> None:
     out = loops.run("ipo", "iterated", "--loop.teach", "ipo", "--preference.beta", 0.5, "--loop.rounds", 1)
     lineage = json.loads((out / "rounds" / "1" / "run" / "lineage.json").read_text("utf-8"))
@@ -207,6 +213,7 @@ def test_any_preference_row_can_teach(loops: Loops) -> None:
     assert settings(out, 1)["beta"] == 0.5
 
 
+@pytest.mark.slow
 def test_no_verdict_is_never_chosen_nor_called_bad(loops: Loops) -> None:
     out = loops.run("verdicts", "slic-hf", "--reward", f"{loops.folder / 'mine.py'}:short")
     [figures] = lines(out / "rounds.jsonl")
@@ -219,6 +226,7 @@ def test_no_verdict_is_never_chosen_nor_called_bad(loops: Loops) -> None:
         assert "dogs" not in text(row["rejected"])
 
 
+@pytest.mark.slow
 def test_a_cut_answer_is_never_learnt(loops: Loops) -> None:
     out = loops.run("cut", "best-of-n", "--sampling.max-tokens", 6, "--reward", "length:0-99")
     answers = lines(out / "rounds" / "1" / "answers.jsonl")
@@ -230,12 +238,14 @@ def test_a_cut_answer_is_never_learnt(loops: Loops) -> None:
     assert figures["none"] == len(answers) - len(rows)
 
 
+@pytest.mark.slow
 def test_rounds_take_other_prompts_until_all_had_their_turn(loops: Loops) -> None:
     out = loops.run("parts", "expert", "--loop.prompts", 8, "--loop.threshold", 0.0)
     asked = [{row["origin"] for row in lines(out / "rounds" / str(n) / "answers.jsonl")} for n in (1, 2)]
     assert len(asked[0] | asked[1]) == len(asked[0]) + len(asked[1]) == 16
 
 
+@pytest.mark.slow
 def test_of_equal_answers_only_the_first_is_kept_when_asked_for(loops: Loops) -> None:
     own = ("--loop.rounds", 1, "--loop.threshold", 0.0, "--sampling.temperature", 0.2)
     for label, more in (("all", ()), ("once", ("--loop.distinct",))):
@@ -244,6 +254,7 @@ def test_of_equal_answers_only_the_first_is_kept_when_asked_for(loops: Loops) ->
         assert (len({*pairs}) == len(pairs)) == (label == "once")
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [
@@ -269,6 +280,7 @@ def test_what_cannot_work_is_refused_before_anything_is_drawn(
     assert not (loops.folder / label / "rounds" / "1" / "answers.jsonl").exists()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [
@@ -293,6 +305,7 @@ def test_what_came_to_nothing_is_told_with_its_figures(
     assert (out / "rounds" / "1" / "answers.jsonl").exists(), "what was drawn can be looked at"
 
 
+@pytest.mark.slow
 def test_a_loop_that_has_kept_nothing_can_start_again_with_other_settings(loops: Loops) -> None:
     loops.refused("again", "expert", "--loop.threshold", 1.5)
     loops.run("again", "expert", "--steps", 1, "--loop.rounds", 1)
@@ -306,6 +319,7 @@ def test_a_file_without_prompts_is_refused(loops: Loops, tmp_path: Path) -> None
     assert "there is no prompt to answer" in " ".join(done.err.split())
 
 
+@pytest.mark.slow
 def test_prompts_may_have_a_field_of_another_name(loops: Loops, tmp_path: Path) -> None:
     rows = [{"ask": row["prompt"]} for row in demonstrations(4)]
     toy = Toy(model=loops.toy.model, data=write_rows(tmp_path / "named.jsonl", rows))
@@ -313,6 +327,7 @@ def test_prompts_may_have_a_field_of_another_name(loops: Loops, tmp_path: Path) 
     assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_prompts_that_cannot_be_answered_are_named(loops: Loops, tmp_path: Path) -> None:
     rows = [{"prompt": "the cat?"}, {"prompt": "the cat sat on " * 60 + "?"}]
     toy = Toy(model=loops.toy.model, data=write_rows(tmp_path / "long.jsonl", rows))

@@ -224,6 +224,7 @@ def test_labels_that_are_revised_before_their_round_is_read_are_learnt(
         assert len(text(row["chosen"]).split()) >= len(text(row["rejected"]).split())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["comparisons.jsonl", "comparisons.snapshot.json", "train.jsonl"])
 def test_files_of_a_round_that_was_learnt_are_refused_when_they_were_edited(
     toy: Toy, learnt: Kept, tmp_path: Path, name: str

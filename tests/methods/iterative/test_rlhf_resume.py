@@ -14,6 +14,8 @@ from tests.engine.toy_command import Command, outcome, plaudit
 from tests.methods.iterative.rlhf_runs import command, make_place
 from tests.methods.iterative.test_loop_resume import exists, while_written
 
+pytestmark = pytest.mark.slow
+
 OWN = ("--save-every", 1, "--reward-run.epochs", 2, "--reward-run.held-out", 0.2)
 MOMENTS: list[Callable[[Path], Moment]] = [
     exists("lineage.json"),

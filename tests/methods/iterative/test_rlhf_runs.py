@@ -43,6 +43,7 @@ def three(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Went:
     return well(toy, out, *THREE)
 
 
+@pytest.mark.slow
 def test_each_reward_learns_from_all_comparisons_so_far(three: Went) -> None:
     new = {n: [said_of(row) for row in lines(three.part(n, "comparisons.jsonl"))] for n in (1, 2, 3)}
     train = {n: [said_of(row) for row in lines(three.part(n, "train.jsonl"))] for n in (1, 2, 3)}

@@ -158,6 +158,7 @@ def test_a_loop_that_is_killed_anywhere_ends_with_the_same_bits(
     assert kept(out) == kept(undisturbed[0])
 
 
+@pytest.mark.slow
 def test_a_measure_that_was_edited_is_refused(toy: Toy, watched: tuple[object, ...], tmp_path: Path) -> None:
     out = tmp_path / "loop"
     again = command("self-rewarding", toy, out, *OWN, *watched)
@@ -169,6 +170,7 @@ def test_a_measure_that_was_edited_is_refused(toy: Toy, watched: tuple[object, .
     assert "measured.json: it is not as round 0 has left it" in " ".join(done.err.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_fall", ["stop", pytest.param("go-on", marks=pytest.mark.slow)])
 def test_a_fall_ends_the_loop_with_the_best_rounds_model(
     toy: Toy, watched: tuple[object, ...], tmp_path: Path, on_fall: str
@@ -213,6 +215,7 @@ def refused(toy: Toy, out: Path, name: str, *more: object) -> str:
     return " ".join(done.err.split())
 
 
+@pytest.mark.slow
 def test_what_cannot_judge_itself_is_refused_before_anything_is_drawn(
     toy: Toy, watched: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -239,6 +242,7 @@ def test_what_cannot_judge_itself_is_refused_before_anything_is_drawn(
     )
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_reply_with_its_points_is_refused_by_name(toy: Toy, tmp_path: Path) -> None:
     folder = tmp_path / "mute"
     shutil.copytree(base_model_folder(), folder)

@@ -53,6 +53,7 @@ def undisturbed(toy: Toy, home: Path, held_out: Path) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_rows_are_each_demonstration_against_each_of_the_newest_models_other_answers(
     toy: Toy, undisturbed: Path
 ) -> None:
@@ -147,6 +148,7 @@ def refused(toy: Toy, out: Path, data: Path, *more: object) -> str:
     return " ".join(done.err.split())
 
 
+@pytest.mark.slow
 def test_without_demonstrations_and_with_a_reward_it_is_refused(toy: Toy, tmp_path: Path) -> None:
     out = tmp_path / "out"
     said = refused(toy, out, toy.data.with_name("prompts.jsonl"))
@@ -163,6 +165,7 @@ def test_without_demonstrations_and_with_a_reward_it_is_refused(toy: Toy, tmp_pa
     assert "the demonstration has 3 turns" in refused(toy, tmp_path / "turns", several)
 
 
+@pytest.mark.slow
 def test_a_model_that_says_what_is_demonstrated_has_nothing_left_to_learn(toy: Toy, tmp_path: Path) -> None:
     """Its own likeliest answers as demonstrations: every answer is the demonstration."""
     first = tmp_path / "first"

@@ -138,6 +138,7 @@ def test_a_loss_that_ends_the_program_in_a_step(place: Place) -> None:
     assert not (place.folder / "loss" / "model").exists()
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_ended_takes_the_other_along(place: Place, tmp_path: Path) -> None:
     word = f"{place.folder / 'own.py'}:algorithm"
     arguments = tuple(command(place, "policy", tmp_path / "ranks", "--algorithm", word))

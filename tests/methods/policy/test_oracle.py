@@ -139,13 +139,14 @@ def test_every_row_has_its_paper() -> None:
     assert PAPERS.keys() == POLICY_ALGORITHMS.keys()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("name", POLICY_ALGORITHMS)
 def test_a_move_is_that_of_the_paper(device: torch.device, name: str) -> None:
     """On a GPU too it is compared with plain passes on the CPU."""
     as_by_hand(name, PAPERS[name], scene(name, ranks=single(device)))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("what", VARIANTS)
 def test_a_cell_in_place_of_another_is_that_of_its_paper(device: torch.device, what: str) -> None:
     name, settings, paper = VARIANTS[what]

@@ -56,6 +56,7 @@ def parts(folder: Path, dtype: torch.dtype) -> tuple[Policy, Policy, RewardModel
     return Policy(model), Policy(copy.deepcopy(model)), critic, encoder
 
 
+@pytest.mark.one_in(2)
 def test_the_page_and_the_trainer_make_the_same_policy_and_critic(
     device: torch.device, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_page_and_the_trainer_make_the_same_policy_and_critic(
     assert_same_weights(judge, critic, begun[1], close)
 
 
+@pytest.mark.slow
 def test_it_learns_to_say_what_is_rewarded(tmp_path: Path) -> None:
     policy, reference, critic, encoder = parts(write_talker(tmp_path), torch.float32)
     settings = PpoSettings(steps=30, prompts=12, epochs=2, learning_rate=1e-2, beta=0.0, sampling=SHORT)

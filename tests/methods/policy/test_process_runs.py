@@ -102,6 +102,7 @@ def words(place: Place, manner: str, out: str) -> tuple[object, ...]:
     return (place, name, f"{out} {manner}", *PAID, *SPARSE, "--reward", rule(place, "sure"), *own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "manner", ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("replay", "unlike"))]
 )
@@ -135,6 +136,7 @@ def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
             assert apart(line_[name], expected[name]) < 1e-7, name
 
 
+@pytest.mark.slow
 def test_a_process_reward_models_folder_pays_steps_and_the_outcome_is_paid_beside(
     place: Place, tmp_path: Path
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_process_reward_models_folder_pays_steps_and_the_outcome_is_paid_besid
         assert line_["reward"] == pytest.approx(whole)
 
 
+@pytest.mark.slow
 def test_what_has_no_verdict_is_left_out(place: Place) -> None:
     more = ("--rounds", 2, "--reward", rule(place, "half"), "--batch-size", 8)
     went = well(place, "grpo", "half", *PAID, *more)
@@ -198,6 +201,7 @@ REFUSED: dict[str, Case] = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_paid_is_refused(place: Place, what: str) -> None:
     name, (function, *more), why = REFUSED[what]
@@ -239,6 +243,7 @@ def test_episodes_are_paid_at_their_end(place: Place) -> None:
     assert "an episode of an environment is paid at its end" in said.getvalue()
 
 
+@pytest.mark.slow
 def test_what_adds_up_is_said_beforehand_and_when_steps_grow(place: Place) -> None:
     more = ("--rounds", 1, "--reward", rule(place, "sure"), "--sample.rows", 0)
     assert (

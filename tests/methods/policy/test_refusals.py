@@ -142,6 +142,7 @@ def refused(place: Place, name: str, out: str, *more: object) -> str:
     return went.said
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("what", SETTINGS)
 def test_settings_that_have_no_meaning_are_refused(place: Place, what: str) -> None:
     name, more, why = SETTINGS[what]
@@ -150,6 +151,7 @@ def test_settings_that_have_no_meaning_are_refused(place: Place, what: str) -> N
         assert words in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", REWARDS)
 def test_rewards_that_say_nothing_sensible_are_refused(place: Place, what: str) -> None:
     function, why = REWARDS[what]
@@ -174,6 +176,7 @@ def test_a_run_whose_every_prompt_has_one_verdict_has_nothing_to_compare(
     assert "no prompt has two answers with a verdict" in said
 
 
+@pytest.mark.slow
 def test_verdicts_that_are_missing_are_left_out(place: Place) -> None:
     """Of pairs that lost one, the other goes too; nothing counts as 0."""
     for name in ("p3o", "grpo", "online-dpo"):
@@ -212,6 +215,7 @@ def test_models_of_another_vocabulary_are_refused(place: Place, tmp_path: Path, 
     assert "other" in said
 
 
+@pytest.mark.slow
 def test_a_reference_of_the_same_family_is_taken(place: Place, tmp_path: Path) -> None:
     write_talker(tmp_path / "older", seed=3)
     write_tokenizer(tmp_path / "older")
@@ -219,12 +223,14 @@ def test_a_reference_of_the_same_family_is_taken(place: Place, tmp_path: Path) -
     assert went.lines[0]["kl"] != 0
 
 
+@pytest.mark.slow
 def test_tokens_that_are_left_out_are_said_aloud(place: Place) -> None:
     went = well(place, "grpo", "top-p", *SHORT, "--draw.top-p", 0.9)
     assert "top-k, top-p or min-p leave tokens out" in went.said
     assert "leave tokens out" not in well(place, "grpo", "whole", *SHORT).said
 
 
+@pytest.mark.slow
 def test_a_model_with_dropout_in_its_config_is_trained_without(tmp_path: Path) -> None:
     """GPT-2's is on when its folder is loaded by others; policy and critic begin rounds where they stand."""
     place = make_place(tmp_path, name="gpt2")
@@ -232,6 +238,7 @@ def test_a_model_with_dropout_in_its_config_is_trained_without(tmp_path: Path) -
     assert [line["ratio"] for line in went.lines[::8]] == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_reward_that_fails_on_the_way_leaves_a_run_that_goes_on(place: Place, tmp_path: Path) -> None:
     rule = tmp_path / "flaky.py"
     good = "def length(answer):\n    return float(len(str(answer).split()))\n"

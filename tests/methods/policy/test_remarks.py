@@ -132,6 +132,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return make_place(tmp_path_factory.mktemp("remarks"))
 
 
+@pytest.mark.slow
 def test_each_is_said_once_in_a_runs_life_though_it_stops_and_goes_on(place: Place) -> None:
     more = ("--rounds", 8, "--evaluate-every", 1, "--sample.rows", 0, "--draw.max-tokens", 3)
     words = command(place, "grpo", "often", *more)
@@ -170,6 +171,7 @@ class TestNothingToCompare:
         )
         return str(place.folder / "flat.py")
 
+    @pytest.mark.one_in(6)
     @pytest.mark.parametrize("name", ["grpo", "rloo", "dapo"])
     @pytest.mark.parametrize("rule", ["same", "by_prompt"])
     def test_the_run_says_so_and_ends_after_three_rounds(
@@ -185,17 +187,20 @@ class TestNothingToCompare:
             assert went.said.count(ALL_FLAT) == 1
         assert not (went.run / "model").exists()
 
+    @pytest.mark.slow
     def test_it_goes_on_where_the_scores_are_shaped_or_it_is_told_to(self, place: Place, flat: str) -> None:
         rule = ("--reward", f"{flat}:same", "--rounds", 5, "--sample.rows", 0)
         assert go(place, "grpo", "shaped", *rule, "--shape.per-token", 0.1).code == 0
         assert go(place, "grpo", "patient", *rule, "--draw.flat-rounds", 0).code == 0
 
+    @pytest.mark.slow
     def test_what_came_late_counts(self, place: Place, flat: str) -> None:
         went = go(place, "grpo", "late", "--reward", f"{flat}:at_last", "--rounds", 6, "--held-out", 0)
         assert went.code == 0, went.said
         assert went.figures("frac_zero_std")[0] == 1.0
         assert went.figures("frac_zero_std")[-1] < 1.0
 
+    @pytest.mark.slow
     def test_a_round_without_a_verdict_is_said_when_it_comes(self, place: Place, flat: str) -> None:
         went = go(place, "grpo", "silent", "--reward", f"{flat}:later", "--rounds", 30, "--held-out", 0)
         assert went.code == 2
@@ -205,6 +210,7 @@ class TestNothingToCompare:
         assert went.said.count("a round taught nothing") == 1
 
 
+@pytest.mark.slow
 def test_a_formula_stands_only_over_its_own_cells(place: Place) -> None:
     own = well(place, "grpo", "own", "--rounds", 1).said
     assert "note: grpo: " in own

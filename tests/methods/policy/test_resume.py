@@ -87,7 +87,7 @@ def same(found: Path, wanted: Path) -> None:
     assert remarked[0] == remarked[1]
 
 
-@pytest.mark.cases(quick=("ppo", "dapo"))
+@pytest.mark.slow
 @pytest.mark.parametrize("manner", ALL)
 def test_it_goes_on_from_between_two_moves_and_from_between_two_rounds(
     place: Place, monkeypatch: pytest.MonkeyPatch, manner: str
@@ -116,6 +116,7 @@ def test_it_is_killed_during_a_save(place: Place, manner: str) -> None:
     same(out, whole.run)
 
 
+@pytest.mark.slow
 def test_a_change_of_the_rounds_is_refused_in_the_middle_of_one(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ RANKS: dict[str, tuple[str, tuple[object, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "manners",
     [

@@ -54,6 +54,7 @@ def runs(place: Place) -> Runs:
     return Runs(place)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", ALL)
 def test_every_algorithm_runs_and_leaves_a_model_behind(runs: Runs, name: str) -> None:
     went = runs.of(name)
@@ -322,6 +323,7 @@ def test_answers_that_were_cut_are_left_out_of_the_loss(place: Place) -> None:
     assert went.lines[0]["grad_norm"] == 0
 
 
+@pytest.mark.slow
 def test_what_was_decided_is_said_first(place: Place, runs: Runs) -> None:
     said = runs.of("ppo").said
     assert (

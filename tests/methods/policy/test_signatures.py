@@ -66,7 +66,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, 
     return yaml.safe_load(out), err
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", POLICY_ALGORITHMS)
 def test_what_config_yaml_says_is_read_back_the_same(name: str, tmp_path: Path) -> None:
     config_type = policy_config_type(name)

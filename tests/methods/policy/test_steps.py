@@ -146,6 +146,7 @@ def test_an_answer_without_a_verdict_leaves_its_group_and_its_steps_go_with_it()
     assert None not in short.steps
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("shape", "own"),
     [

@@ -17,6 +17,7 @@ from tests.methods.by_hand import FREE, WIDER, assert_same_weights, policy_of, t
 from tests.methods.reward_model.rows import make_files
 
 
+@pytest.mark.one_in(2)
 def test_the_page_and_the_trainer_make_the_same_policy(device: torch.device, tmp_path: Path) -> None:
     """The page is worked through on the CPU, wherever the trainer is."""
     wider = WIDER[device.type]

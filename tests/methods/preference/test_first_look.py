@@ -138,6 +138,7 @@ def test_a_model_with_chance_in_it_is_found_out(
     assert "the reference is not the model" not in said
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in PREFERENCE_ALGORITHMS],

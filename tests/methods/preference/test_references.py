@@ -142,7 +142,7 @@ def test_a_short_run_asks_at_each_step_and_a_longer_one_before(place: Place) -> 
     assert "answers computed once and kept in" in place.run("long", *auto, "--steps", 3)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("what", ["model", "rows", "numbers", "length"])
 def test_whatever_log_probs_are_made_of_has_other_ones(place: Place, what: str) -> None:
     place.run("first", *SHORT)
@@ -156,7 +156,7 @@ def test_whatever_log_probs_are_made_of_has_other_ones(place: Place, what: str) 
     assert len(place.entries()) == 2
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["a byte", "cut short", "no facts", "no values", "facts of nothing"])
 def test_damaged_log_probs_are_said_and_made_again(place: Place, damage: str) -> None:
     place.run("first", *SHORT)
@@ -179,6 +179,7 @@ def test_damaged_log_probs_are_said_and_made_again(place: Place, damage: str) ->
     assert "log-probs found in" in place.run("third", *SHORT)
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_said_and_does_no_harm(place: Place) -> None:
     place.run("first", *SHORT)
     (place.kept.parent / "letter").write_text("Dear plaudit")
@@ -191,6 +192,7 @@ def part(run: Path, step: int, name: str) -> dict[str, torch.Tensor]:
     return load_file(run / "checkpoints" / f"step-{step:08d}" / f"{name}.safetensors")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("share", [0.25, 0.6, 1.0])
 def test_a_reference_that_follows_moves_its_share_of_the_way_when_it_is_time(
     place: Place, share: float
@@ -251,6 +253,7 @@ def test_prompts_are_divided_among_parts_without_loss(parts: int) -> None:
     assert sum(map(len, prompts)) == 7
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["precomputed", "live"])
 def test_another_model_can_be_the_reference_and_nothing_is_asked_of_the_first_loss(
     place: Place, kind: str

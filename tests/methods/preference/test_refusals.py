@@ -170,7 +170,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return say
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("what", ROWS)
 def test_rows_that_hold_no_preference_are_refused(
     files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str
@@ -183,6 +183,7 @@ def test_rows_that_hold_no_preference_are_refused(
         assert words in said
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("what", SETTINGS)
 def test_settings_that_have_no_meaning_are_refused(
     files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str
@@ -195,7 +196,7 @@ def test_settings_that_have_no_meaning_are_refused(
         assert words in said
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [

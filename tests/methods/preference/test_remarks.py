@@ -161,6 +161,7 @@ def test_each_is_said_once_in_a_runs_life_though_it_is_killed_and_goes_on(
     assert [note[:200] for note in notes(tmp_path / "whole", FAR)] == [note[:200] for note in notes(out, FAR)]
 
 
+@pytest.mark.slow
 def test_a_run_that_hardly_moves_is_told_so_at_its_half(
     files: tuple[Toy, dict[str, Path]], tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def words(files: Files, name: str, out: Path, *more: object) -> list[object]:
     return command(name, toy, data[kind_of(name)], out, *MANNERS.get(name, ()), *more)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in PREFERENCE_ALGORITHMS],
@@ -56,6 +57,7 @@ def test_it_is_killed_during_a_save_and_at_random(files: Files, tmp_path: Path, 
     same(out, outcome(tmp_path / "undisturbed"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["bco", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dpo", "kto"))]
 )
@@ -76,6 +78,7 @@ def test_it_is_interrupted_and_goes_on(files: Files, tmp_path: Path, name: str) 
     same(out, outcome(tmp_path / "undisturbed"))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_though_its_kept_log_probs_are_gone(files: Files, tmp_path: Path) -> None:
     """They are those of the model that it started from, not of the one that it has become."""
     cache, out = tmp_path / "kept", tmp_path / "run"
@@ -89,6 +92,7 @@ def test_a_run_goes_on_though_its_kept_log_probs_are_gone(files: Files, tmp_path
     same(out, outcome(tmp_path / "undisturbed"))
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_may_keep_its_log_probs_elsewhere(files: Files, tmp_path: Path) -> None:
     """Where they lie changes nothing that is learnt; and it is what a stale cache's message says to do."""
     out, other = tmp_path / "run", tmp_path / "elsewhere"
@@ -100,6 +104,7 @@ def test_a_run_that_goes_on_may_keep_its_log_probs_elsewhere(files: Files, tmp_p
     same(out, outcome(tmp_path / "undisturbed"))
 
 
+@pytest.mark.slow
 def test_a_kill_while_log_probs_are_kept_leaves_none_that_are_half_written(
     files: Files, tmp_path: Path
 ) -> None:
@@ -113,6 +118,7 @@ def test_a_kill_while_log_probs_are_kept_leaves_none_that_are_half_written(
     assert len([path for path in cache.iterdir() if not path.name.startswith(".")]) == 1
 
 
+@pytest.mark.slow
 def test_data_in_parts_go_on_after_a_kill_in_either(files: Files, tmp_path: Path) -> None:
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "run"
     finish(words(files, "sdpo", undisturbed))
@@ -126,6 +132,7 @@ def test_data_in_parts_go_on_after_a_kill_in_either(files: Files, tmp_path: Path
         same(out / part, outcome(undisturbed / part))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bco", "tr-dpo"])
 def test_going_back_to_a_checkpoint_takes_along_what_moves_beside_the_weights(
     tmp_path: Path, name: str

@@ -106,6 +106,7 @@ def figures(run: Path, name: str) -> list[float]:
     return [line[name] for line in lines(run) if name in line]
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in PREFERENCE_ALGORITHMS],
@@ -127,6 +128,7 @@ def test_every_algorithm_learns(runs: Runs, name: str) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pl-dpo", "rrhf"])
 def test_whole_rankings_are_learnt_in_their_order(runs: Runs, name: str) -> None:
     run = runs.run(f"{name} ranked", name, *LONG, *SELDOM, kind="rankings")
@@ -171,6 +173,7 @@ def test_without_a_reference_nobody_speaks_of_one(runs: Runs, name: str) -> None
     assert not any("kl" in line for line in lines(run))
 
 
+@pytest.mark.slow
 def test_what_is_left_behind_is_the_policy_for_transformers(runs: Runs) -> None:
     """Its log-probs of a held-out row give the figures that the run reported last."""
     run = runs.run("one", "dpo", *STILL, "--steps", 4, "--learning-rate", 0.01, "--held-out", 0.01)
@@ -203,6 +206,7 @@ def test_it_says_what_it_answers_now(runs: Runs) -> None:
     assert samples[0]["completion"] != samples[1]["completion"]
 
 
+@pytest.mark.slow
 def test_labels_that_are_not_certain_are_weighed(runs: Runs) -> None:
     """A fifth of these rows are turned round, with a chance of 0.1 of being right as they stand."""
     run = runs.run("soft", "dpo", *LONG, *SELDOM, kind="comparisons")
@@ -210,6 +214,7 @@ def test_labels_that_are_not_certain_are_weighed(runs: Runs) -> None:
     assert lines(run)[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_rankings_are_learnt_and_how_they_count_is_said(runs: Runs) -> None:
     run = runs.run("rankings", "dpo", *LONG, *SELDOM, kind="rankings")
     assert "120 rankings: all pairs of a ranking together count as much as one" in runs.said("rankings")
@@ -218,6 +223,7 @@ def test_rankings_are_learnt_and_how_they_count_is_said(runs: Runs) -> None:
     assert lines(run)[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_of_comparisons_kto_makes_good_and_bad_answers_and_says_so(runs: Runs) -> None:
     run = runs.run("kto of pairs", "kto", *LONG, *SELDOM, kind="comparisons")
     assert "120 comparisons: kto learns from single answers, so each became two" in runs.said("kto of pairs")
@@ -225,6 +231,7 @@ def test_of_comparisons_kto_makes_good_and_bad_answers_and_says_so(runs: Runs) -
     assert figures(run, "held_out/reward_chosen")[-1] > figures(run, "held_out/reward_rejected")[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "more"),
     [
@@ -243,6 +250,7 @@ def test_how_a_batch_lies_in_memory_changes_nothing(runs: Runs, name: str, more:
         torch.testing.assert_close(weights(other)[key], weight, rtol=1e-4, atol=1e-4, msg=key)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_can_be_that_of_the_best_accuracy(runs: Runs) -> None:
     best = ("--keep.use-best", "--keep.best", "held_out/accuracy", "--keep.best-is", "highest")
     run = runs.run("best", "dpo", *LONG, *best, "--evaluate-every", 2, "--sample.rows", 0)
@@ -253,6 +261,7 @@ def test_the_best_checkpoint_can_be_that_of_the_best_accuracy(runs: Runs) -> Non
         assert torch.equal(weight, kept[f"model.{name}"])
 
 
+@pytest.mark.slow
 def test_an_answer_to_another_prompt_fits_beside_it_too(tmp_path: Path) -> None:
     """Long prompts have short answers here and short ones long ones; each row fits, and GPT-2 has no more."""
     toy = make_toy(tmp_path / "toy", family="gpt2")

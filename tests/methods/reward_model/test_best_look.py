@@ -70,6 +70,7 @@ def model_bytes(run: Path) -> bytes:
     return (run / "model" / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_model_is_the_best_looks_and_a_run_with_patience_ends_after_a_few_looks_in_vain(
     toy: Toy, overfit: Path, tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_overfitting_is_told_in_the_result_and_on_the_page(overfit: Path) -> Non
     assert f"held-out loss was best at step {step} of 60" in (overfit / "report.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_on_its_way_to_an_early_end_leaves_the_same_model(
     toy: Toy, overfit: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_run_that_is_killed_on_its_way_to_an_early_end_leaves_the_same_model(
     assert sum(note.startswith("overfits: ") for note in summary_of(out)["notes"]) == 1
 
 
+@pytest.mark.slow
 def test_unasked_a_run_goes_to_its_end_and_keeps_a_look_that_was_better_beyond_noise(tmp_path: Path) -> None:
     toy = drawn_labels(tmp_path, 120)
     unasked, asked = tmp_path / "unasked", tmp_path / "asked"
@@ -124,6 +127,7 @@ def test_unasked_a_run_goes_to_its_end_and_keeps_a_look_that_was_better_beyond_n
     assert not [note for note in summary["notes"] if "noise;" in note]
 
 
+@pytest.mark.slow
 def test_a_look_that_is_better_within_noise_is_told_of_and_the_last_model_kept(tmp_path: Path) -> None:
     """At the early end nothing is learnt by heart yet, and the best of the looks is so by chance."""
     toy = drawn_labels(tmp_path, 160)
@@ -142,6 +146,7 @@ def test_a_look_that_is_better_within_noise_is_told_of_and_the_last_model_kept(t
     assert model_bytes(runs["asked"]) != model_bytes(runs["last"])
 
 
+@pytest.mark.slow
 def test_without_held_out_rows_nothing_is_chosen_and_nothing_told(toy: Toy, tmp_path: Path) -> None:
     one_row = tmp_path / "one.jsonl"
     one_row.write_text(toy.data.read_text("utf-8").partition("\n")[0], "utf-8")
@@ -154,6 +159,7 @@ def test_without_held_out_rows_nothing_is_chosen_and_nothing_told(toy: Toy, tmp_
         assert not [note for note in summary["notes"] if "kept" in note or "overfits" in note]
 
 
+@pytest.mark.slow
 def test_each_member_of_an_ensemble_keeps_its_own_best(toy: Toy, tmp_path: Path) -> None:
     out = tmp_path / "two"
     done = plaudit(*by_heart(toy, out, "--ensemble.members", 2, "--steps", 48, "--keep.use-best"))

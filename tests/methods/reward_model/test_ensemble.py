@@ -20,6 +20,8 @@ from tests.engine.toy import Toy
 from tests.engine.toy_command import Command, outcome, plaudit
 from tests.methods.reward_model.rows import command, make_files
 
+pytestmark = pytest.mark.slow
+
 SHORT = ("--steps", 4, "--sample.rows", 0)
 THREE = (*SHORT, "--ensemble.members", 3)
 FINISHED = "this run is finished; nothing was done"

@@ -26,6 +26,8 @@ from tests.engine.toy_command import Command, outcome, plaudit
 from tests.methods.reward_model.group_rows import TASTES, Row, make_file, named
 from tests.methods.reward_model.rows import judged
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--group.width", 16, "--group.layers", 1, "--group.most", 6, "--group.targets", 6)
 
 

@@ -56,7 +56,7 @@ def plain_nll(causal: Any, head: Tensor, rows: tuple[JudgedRow, ...], kind: str)
     return torch.stack(losses).mean()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("kind", PREFERRED)
 def test_it_is_the_mean_over_the_preferred_answers_tokens_however_the_batch_is_divided(
@@ -124,6 +124,7 @@ def last_line(run: Path) -> dict[str, float]:
     return json.loads((run / "metrics.jsonl").read_text("utf-8").splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_model_that_learns_with_it_still_knows_how_to_write(
     files: tuple[Toy, dict[str, Path]], tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_model_that_learns_with_it_still_knows_how_to_write(
     assert nll[1.0] < nll[1e-9] - 0.2
 
 
+@pytest.mark.slow
 def test_where_it_means_nothing_it_is_refused(files: tuple[Toy, dict[str, Path]], tmp_path: Path) -> None:
     toy, data = files
     staged = ("--pretraining.data", data["thumbs"])

@@ -209,6 +209,7 @@ SETTINGS: dict[str, tuple[str, tuple[object, ...], str]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("what", SETTINGS)
 def test_settings_that_nothing_would_read_are_refused(
     files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str

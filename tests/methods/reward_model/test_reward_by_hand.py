@@ -25,6 +25,7 @@ def fresh(folder: Path, seed: int) -> RewardModel:
     return new_reward_model(folder, FreshHead(seed=seed), encoder=make_encoder(folder), **IN_DOUBLE)
 
 
+@pytest.mark.one_in(2)
 def test_the_page_and_the_trainer_make_the_same_reward_model(device: torch.device, tmp_path: Path) -> None:
     """The page is worked through on the CPU, wherever the trainer is."""
     wider = WIDER[device.type]

@@ -75,6 +75,7 @@ def tasks_of(rows: list[dict[str, Any]], *names: str) -> list[Task]:
     ]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_rows_is_learnt_and_the_loss_is_named(runs: Runs, kind: str) -> None:
     run = runs.run(kind, kind, *LONG)
@@ -102,6 +103,7 @@ def test_what_was_learnt_holds_for_rows_that_were_never_seen(runs: Runs) -> None
     assert statistics.fmean(right) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["comparisons", pytest.param("rankings", marks=pytest.mark.slow)])
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
     runs: Runs, tmp_path: Path, kind: str
@@ -119,6 +121,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
     assert plaudit(*again).err.count("this run is finished; nothing was done") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "more", "tolerance"),
     [
@@ -142,6 +145,7 @@ def test_how_a_batch_lies_in_memory_changes_nothing(
         torch.testing.assert_close(own[key], weight, rtol=10 * tolerance, atol=10 * tolerance, msg=key)
 
 
+@pytest.mark.slow
 def test_an_adapted_model_is_merged_and_scores_alike_in_transformers(runs: Runs) -> None:
     run = runs.run("lora", "comparisons", *LONG, "--lora.rank", 4, "--learning-rate", 0.02)
     assert (run / "adapter" / "adapter_model.safetensors").is_file()
@@ -156,6 +160,7 @@ def test_an_adapted_model_is_merged_and_scores_alike_in_transformers(runs: Runs)
             assert plain(ids).logits.item() == pytest.approx(score, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", [pytest.param("last", marks=pytest.mark.slow), "mean"])
 def test_demonstrations_score_zero_on_average(runs: Runs, pooling: str) -> None:
     run = runs.run(
@@ -171,6 +176,7 @@ def test_demonstrations_score_zero_on_average(runs: Runs, pooling: str) -> None:
     assert "16 demonstrations shall score 0 on average" in runs.said(run.name)
 
 
+@pytest.mark.slow
 def test_a_reward_model_goes_on_with_its_head_and_what_makes_it_normal(runs: Runs) -> None:
     begun = runs.run(
         "normal mean",
@@ -184,6 +190,7 @@ def test_a_reward_model_goes_on_with_its_head_and_what_makes_it_normal(runs: Run
         torch.testing.assert_close(weights(again)[name], weight, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_points_begin_on_the_scale_of_the_ratings(runs: Runs) -> None:
     """A head of zeros says the mean of all ratings that are learnt from."""
     run = runs.run("scale", "ratings", *STILL, "--held-out", 0, "--reward.head-std", 0)
@@ -204,6 +211,7 @@ def staged(runs: Runs) -> Callable[..., list[object]]:
     return make
 
 
+@pytest.mark.slow
 def test_a_first_stage_tells_good_from_bad_and_the_second_goes_on_with_it(
     staged: Callable[..., list[object]], tmp_path: Path
 ) -> None:
@@ -220,6 +228,7 @@ def test_a_first_stage_tells_good_from_bad_and_the_second_goes_on_with_it(
     assert facts(out).items() >= {"pooling": "mean", "offset": 0.0, "scale": 1.0}.items()
 
 
+@pytest.mark.slow
 def test_two_stages_go_on_after_a_kill_in_either(staged: Callable[..., list[object]], tmp_path: Path) -> None:
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "run"
     assert plaudit(*staged(undisturbed)).code == 0
@@ -233,6 +242,7 @@ def test_two_stages_go_on_after_a_kill_in_either(staged: Callable[..., list[obje
         assert outcome(out / stage) == outcome(undisturbed / stage)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_can_be_that_of_the_best_accuracy(runs: Runs) -> None:
     run = runs.run(
         "best",
@@ -255,6 +265,7 @@ def test_it_says_of_answers_what_it_gives_them_now(runs: Runs) -> None:
         assert sample["expected"].startswith("better: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["auto", "davidson"])
 def test_ties_that_are_dropped_are_not_learnt_and_are_counted(runs: Runs, tmp_path: Path, loss: str) -> None:
     """As if they were not in the file; Davidson without ties in its model takes the rows then, as it says."""
@@ -277,6 +288,7 @@ def test_ties_that_are_dropped_are_not_learnt_and_are_counted(runs: Runs, tmp_pa
         assert (tmp_path / "soft" / "model" / "model.safetensors").read_bytes() != made[0]
 
 
+@pytest.mark.slow
 def test_of_a_file_with_two_kinds_of_rows_one_is_chosen(runs: Runs, tmp_path: Path) -> None:
     mixed = tmp_path / "mixed.jsonl"
     mixed.write_text(
@@ -288,6 +300,7 @@ def test_of_a_file_with_two_kinds_of_rows_one_is_chosen(runs: Runs, tmp_path: Pa
     assert "the rows are rankings, so the loss is k-wise" in done.err
 
 
+@pytest.mark.slow
 def test_a_solution_is_shown_with_its_weakest_step(runs: Runs) -> None:
     run = runs.run("steps shown", "steps", *STILL, "--sample.rows", 1)
     sample = json.loads((run / "samples.jsonl").read_text("utf-8").splitlines()[-1])
@@ -297,6 +310,7 @@ def test_a_solution_is_shown_with_its_weakest_step(runs: Runs) -> None:
     assert float(sample["completion"].split()[0]) == pytest.approx(min(scores), abs=0.006)
 
 
+@pytest.mark.slow
 def test_a_reward_read_after_an_early_layer_learns_and_is_a_folder_of_fewer_layers(runs: Runs) -> None:
     run = runs.run(
         "early", "comparisons", *LONG, "--reward.layer", 1, "--lora.rank", 4, "--learning-rate", 0.02

@@ -144,6 +144,7 @@ def command(method: str, where: Path, rows: list[dict], *more: str) -> int:
     return main(["train", method, *words, *SHORT, *more])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("method", ["text-reward", "ranker"])
 def test_the_command_writes_a_folder_that_says_how_its_model_is_asked(tmp_path, method, capsys):
     assert command(method, tmp_path, PAIRS, "--quote.mark", "| ", "--max-length", "200") == 0

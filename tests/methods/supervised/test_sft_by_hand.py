@@ -16,6 +16,7 @@ from tests.engine.toy import make_toy
 from tests.methods.by_hand import FREE, WIDER, assert_same_weights, policy_of, train
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("clip", "tolerance"), [(FREE, 1e-9), (0.5, 1e-6)])
 def test_the_page_and_the_trainer_make_the_same_policy(
     device: torch.device, tmp_path: Path, clip: float, tolerance: float

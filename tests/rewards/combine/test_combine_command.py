@@ -40,6 +40,7 @@ def _facts(folder: Path) -> dict[str, object]:
     return json.loads((folder / "combined.json").read_text())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("options", "facts"),
     [

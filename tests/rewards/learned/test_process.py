@@ -97,6 +97,7 @@ def test_an_answer_is_scored_by_its_lines(tmp_path: Path, reading: str) -> None:
     assert step_lines("a\n\n b \n") == ("a", "b")
 
 
+@pytest.mark.slow
 def test_a_model_that_learned_from_steps_finds_the_wrong_one_in_new_solutions(tmp_path: Path) -> None:
     """Wrong steps hold the word w10."""
     model, encoder = fresh(start(tmp_path)), make_encoder(tmp_path / "start-llama")

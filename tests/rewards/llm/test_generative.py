@@ -47,6 +47,7 @@ WORDS = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("settings", WORDS, ids=["one token", "beginning alike", "one begins the other"])
 def test_a_score_is_the_log_odds_of_the_whole_words(tmp_path, settings):
     folder = worded_folder(tmp_path, settings)

@@ -34,6 +34,7 @@ def asking(place: Path, *rows: dict[str, object]) -> Path:
     return write_config(place, {"demos": told["demos"], "sft": told["sft"], "evaluation": judged}, "asking")
 
 
+@pytest.mark.slow
 def test_questions_of_ones_own_are_asked_and_their_content_is_part_of_the_result(
     place: Path, tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def prompted(place: Path, system: str, **more: object) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_prompted_policies_stand_on_stages_and_pass_at_k_is_told(place: Path, tmp_path: Path) -> None:
     system, out = place / "system.txt", tmp_path / "out"
     system.write_text("w9")

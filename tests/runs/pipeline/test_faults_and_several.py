@@ -62,6 +62,7 @@ def test_a_folder_of_something_else_is_left_alone(place: Path, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.slow
 def test_rows_of_several_sources_are_learnt_together(place: Path, tmp_path: Path) -> None:
     out, told = tmp_path / "out", stages(place)
     told["reward"]["data"] = ["$pairs", str(place / "more.jsonl")]

@@ -96,6 +96,7 @@ def test_stages_side_by_side_give_the_same_and_die_with_the_one_that_began_them(
     assert results(out) == undisturbed
 
 
+@pytest.mark.slow
 def test_settings_that_changed_are_never_gone_on_with(config: Path, tmp_path: Path) -> None:
     out, again = tmp_path / "out", tmp_path / "again"
     done = Command(["run", config, "--out", out]).kill_when(saving("sft")(out))
@@ -130,6 +131,7 @@ print(sorted({*PRELOADED, "torch", "transformers"} - loaded))
 """
 
 
+@pytest.mark.slow
 def test_what_stages_need_is_loaded_before_they_begin():
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -144,6 +146,7 @@ def loads(group: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.cases(quick=("0.1",))
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are told apart by /proc")
 @pytest.mark.parametrize("seconds", [0.1, 2])

@@ -28,6 +28,7 @@ def whole(place: Path) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_every_stage_leaves_its_results_and_tells_of_itself(place: Path, whole: Path) -> None:
     for name in NAMES:
         told = seal(whole, name)
@@ -101,6 +102,7 @@ def test_settings_that_change_no_result_change_no_key(place: Path, whole: Path) 
     write_config(place, stages(place))
 
 
+@pytest.mark.slow
 def test_a_file_that_changes_outside_runs_what_reads_it(place: Path, tmp_path: Path) -> None:
     out, own = tmp_path / "out", tmp_path / "own.jsonl"
     own.write_bytes((place / "demos.jsonl").read_bytes())
@@ -127,6 +129,7 @@ def test_a_result_that_was_changed_by_hand_is_refused(place: Path, whole: Path, 
     assert f"--from {name.split('/', maxsplit=1)[0]}" in went.words
 
 
+@pytest.mark.slow
 def test_a_result_that_is_gone_is_made_anew_by_from_and_everything_by_fresh(
     place: Path, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def plaudit_with_it(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Com
     return folder, run
 
 
+@pytest.mark.slow
 def test_a_pipeline_runs_its_stage_and_the_page_names_it(plaudit_with_it: tuple[Path, Command]) -> None:
     folder, plaudit = plaudit_with_it
     assert "2 of 4 demonstrations thank" in plaudit("run", "pipeline.yaml", "--out", "out")
@@ -86,6 +87,7 @@ def test_a_pipeline_runs_its_stage_and_the_page_names_it(plaudit_with_it: tuple[
     assert "word: thank → many" in changed
 
 
+@pytest.mark.slow
 def test_the_command_that_its_seal_names_writes_the_same_rows(plaudit_with_it: tuple[Path, Command]) -> None:
     folder, plaudit = plaudit_with_it
     assert "keep the demonstrations that thank" in plaudit("--help")

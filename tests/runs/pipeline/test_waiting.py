@@ -88,6 +88,7 @@ def finished(place: Path, out: Path, waiting: Went) -> Went:
     return well(config_of(place), out)
 
 
+@pytest.mark.slow
 def test_others_go_on_and_the_exit_status_is_three(out: Path, waiting: Went) -> None:
     assert waiting.code == 3
     assert (out / "stages" / "demos" / "stage.json").exists()
@@ -176,6 +177,7 @@ def test_a_fault_of_another_stage_is_told_first(place: Path, tmp_path: Path) -> 
     assert (tmp_path / "out" / "stages" / "rlhf" / "waits.json").exists()
 
 
+@pytest.mark.slow
 def test_other_settings_begin_the_loop_anew_and_find_what_people_said(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert go(config_of(place, "first"), out).code == 3

@@ -58,6 +58,7 @@ def test_figures_and_curves_of_both_are_on_the_page(tmp_path: Path) -> None:
     assert "stages.sft.epochs12" in page.sections["What differs in their settings"]
 
 
+@pytest.mark.slow
 def test_five_runs_are_drawn_in_charts_of_four_at_most(tmp_path: Path) -> None:
     folders = [write_pipeline(tmp_path / f"run-{at}") for at in range(5)]
     (tmp_path / "all.html").write_text(comparison_page(read_runs(folders)))
@@ -85,6 +86,7 @@ def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
         read_runs([folder, folder])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 def test_nothing_is_wider_than_a_phone(tmp_path: Path) -> None:
     page = comparison_page(read_runs(two(tmp_path))).replace("<details>", "<details open>")
@@ -93,6 +95,7 @@ def test_nothing_is_wider_than_a_phone(tmp_path: Path) -> None:
     assert cut_off(page, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_command_writes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = two(tmp_path)
 

@@ -104,6 +104,7 @@ def test_words_from_outside_are_not_obeyed_where_all_exercises_stand(attack: str
     harmless(read_page(tmp_path / "lab.html"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 @pytest.mark.parametrize("attack", [MARKUP, LONG, WIDE], ids=["markup", "long", "wide"])
 def test_no_word_is_so_long_that_the_page_becomes_wider(attack: str, tmp_path: Path) -> None:

@@ -222,6 +222,7 @@ def test_without_a_truth_and_by_several_judges(tmp_path: Path) -> None:
     assert "Win rate, by openai:http://localhost:1/v1#m" in titles
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(
     written: Path, tmp_path: Path

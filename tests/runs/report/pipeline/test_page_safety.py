@@ -82,6 +82,7 @@ def harmless(page: Page) -> None:
     assert not set("\u202e\u2066\u200b\x1b") & set(every)
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("attack", ATTACKS, ids=["markup", "style", "arrows", "long", "wide"])
 def test_words_from_outside_are_shown_and_not_obeyed(attack: str, tmp_path: Path) -> None:
     folder = hostile(tmp_path / "valley", attack)
@@ -93,6 +94,7 @@ def test_words_from_outside_are_shown_and_not_obeyed(attack: str, tmp_path: Path
         assert page.sections["Samples"].count("<script>alert(1)</script>") >= 100
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("attack", ATTACKS, ids=["markup", "style", "arrows", "long", "wide"])
 def test_words_from_outside_are_not_obeyed_in_a_comparison(attack: str, tmp_path: Path) -> None:
     folders = [hostile(tmp_path / name, attack) for name in ("one", "two")]
@@ -103,6 +105,7 @@ def test_words_from_outside_are_not_obeyed_in_a_comparison(attack: str, tmp_path
     harmless(read_page(tmp_path / "both.html"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 @pytest.mark.parametrize("attack", [MARKUP, LONG, WIDE], ids=["markup", "long", "wide"])
 def test_no_word_is_so_long_that_the_page_becomes_wider(attack: str, tmp_path: Path) -> None:

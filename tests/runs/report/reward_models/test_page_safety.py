@@ -88,6 +88,7 @@ def test_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path: Path) -> None:
     assert len(set(page.values("h2", "id"))) == page.tags["h2"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 @pytest.mark.parametrize("models", [[FULL], [FULL, OTHER], [hostile("x" * 300), hostile("数" * 90)]])
 def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(

@@ -13,6 +13,7 @@ from tests.engine.toy_runs import ToyRun, write_run
 from tests.runs.report.in_browser import CHROMIUM, measured
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 def test_nothing_is_wider_than_a_phone(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ToyRun(notes=["x" * 500]))

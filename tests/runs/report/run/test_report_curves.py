@@ -81,6 +81,7 @@ print((time.process_time() - read) / (read - before))
 """
 
 
+@pytest.mark.slow
 def test_a_run_of_a_hundred_thousand_steps_makes_a_small_page_in_little_time(tmp_path: Path) -> None:
     steps, toy, chance = 100_000, ToyRun(evaluate_every=100), random.Random(0)
     lines = [report(step, toy, chance).as_json() for step in range(1, 101)]
