@@ -26,6 +26,7 @@ LONG = {
             ),
             *(
                 "evaluating-policies",
+                "from-openrlhf",
                 "first-model",
                 "judging-rewards",
                 "lab",
@@ -54,6 +55,7 @@ def test_the_commands_of_a_page_run_as_shown(page, tmp_path):
     assert run_page(text, ROOT / "examples", tmp_path) == len(commands)
 
 
+@pytest.mark.slow
 def test_the_first_commands_of_the_readme_run_as_shown(tmp_path):
     """From a base model and rows to a fine-tuned model that answers; the whole page is slow."""
     assert run_page((ROOT / "README.md").read_text("utf-8"), ROOT / "examples", tmp_path, most=1) == 1

@@ -100,6 +100,7 @@ def test_every_command_takes_an_adapter(made, tmp_path, capsys):
     assert str((made / "run" / "adapter").resolve()) in (tmp_path / "run" / "config.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_a_kept_adapter_is_trained_on_and_the_reference_is_what_the_run_began_with(made, tmp_path, capsys):
     adapter, pairs = made / "run" / "adapter", made / "pairs.jsonl"
     still = (

@@ -87,6 +87,7 @@ def test_a_run_is_pushed_with_its_card_and_comes_back_as_it_was(hub, run, monkey
     assert main(["report", str(run)]) == 0
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_card_and_files_and_asks_the_hub_nothing(hub, run, capsys):
     assert main(["push", str(run), "org/mine", "--licence", "mit", "--dry-run"]) == 0
     shown = capsys.readouterr().out

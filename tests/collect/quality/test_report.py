@@ -92,6 +92,7 @@ def test_the_crowd_agrees_and_those_who_do_not_read_are_proposed_with_their_habi
     }
 
 
+@pytest.mark.slow
 def test_a_report_is_plain_json_and_the_same_each_time(
     found: Quality, crowd: tuple[LabelStore, list[str]]
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_model_that_was_broken_is_worse_further_away_and_loses(found):
     assert sum(rated.values()) == pytest.approx(3000)
 
 
+@pytest.mark.slow
 def test_every_figure_is_that_of_the_answers_that_are_kept(found):
     assert len(found.all_answers) == 48
     said = [one for shown in found.all_answers for one in shown.answers if one.policy == "shaken"]

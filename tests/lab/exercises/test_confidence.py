@@ -66,6 +66,7 @@ def test_where_calibration_is_lost_every_claim_holds(tmp_path: Path) -> None:
     assert [one.title for one in seen.charts] == ["Sure and right", "Reliability on sums"]
 
 
+@pytest.mark.slow
 def test_calibration_that_is_kept_is_not_said_to_be_lost(tmp_path: Path) -> None:
     found = holds(
         EXERCISE.analyse(folder_of(tmp_path, **{**LOST, "free": (0.7, 0.95), "sharp": (0.85, 0.85)}))

@@ -112,7 +112,7 @@ def test_nca_with_twice_its_beta_is_caught():
     assert not measure_claim(first, place).holds
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kto", "apo-zero-unpaired"])
 def test_labels_turned_round_are_caught(name):
     place = proof_setup(seed=0, beta=0.5, rows=swapped)

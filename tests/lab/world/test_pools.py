@@ -115,6 +115,7 @@ def test_whoever_knows_a_pool_is_right_as_often_as_its_ceiling_and_gold_as_often
         assert abs(counts[part] / counts[whole] - share) <= 4 * error
 
 
+@pytest.mark.slow
 def test_length_lovers_prefer_padded_answers_and_experts_do_not():
     chance = random.Random(0)
     padded = [

@@ -186,6 +186,7 @@ def test_rest_draws_once_and_raises_its_threshold(loops: Loops) -> None:
     assert settings(out, 2)["model"] == str(out / "rounds" / "1" / "run" / "model")
 
 
+@pytest.mark.slow
 def test_rest_em_trains_the_start_model_and_draws_from_the_newest(loops: Loops) -> None:
     out = loops.run("rest-em", "rest-em")
     assert settings(out, 2)["model"] == str(loops.toy.model)

@@ -59,6 +59,7 @@ def test_each_reward_learns_from_all_comparisons_so_far(three: Went) -> None:
     assert not {row[0] for row in train[3]} & {row[0] for row in held[3]}, "a prompt is trained or never"
 
 
+@pytest.mark.slow
 def test_the_newest_policy_answers_is_improved_and_is_held_near_the_start(toy: Toy, three: Went) -> None:
     for n in (1, 2, 3):
         newest = str(three.part(n - 1, "policy") / "model") if n > 1 else str(toy.model)

@@ -87,6 +87,7 @@ def own_points(folder: Path, prompt: str, answer: str) -> float:
     return float(sum(n * share for n, share in enumerate(shares, 1)))
 
 
+@pytest.mark.slow
 def test_each_round_is_scored_by_the_newest_model_and_pairs_are_its_best_against_its_worst(
     toy: Toy, undisturbed: tuple[Path, str]
 ) -> None:

@@ -95,6 +95,7 @@ def answer_logp(folder: Path, prompt: str, answer: str) -> float:
     return sum(float(logp[n - 1, tokens[n]]) for n in range(first, len(tokens)))
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_papers(undisturbed: Path, held_out: Path) -> None:
     """E log(1 + exp(−(λ log π(y|x)/π_t(y|x) − λ log π(y'|x)/π_t(y'|x)))), π_t of the round before."""
     rounds = undisturbed / "rounds"

@@ -71,6 +71,7 @@ def rule(place: Place, name: str) -> str:
     return f"{place.folder / 'steps.py'}:{name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pay"),
     [("grpo", "score"), pytest.param("ppo", "min", marks=pytest.mark.slow)],

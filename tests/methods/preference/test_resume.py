@@ -26,7 +26,6 @@ MANNERS: dict[str, tuple[object, ...]] = {
     "orpo": ("--lora.rank", 2),
 }
 """What makes a run worth killing; every other algorithm runs as it is."""
-QUICK = ("dpo", "kto")
 Files = tuple[Toy, dict[str, Path]]
 
 
@@ -41,10 +40,9 @@ def words(files: Files, name: str, out: Path, *more: object) -> list[object]:
     return command(name, toy, data[kind_of(name)], out, *MANNERS.get(name, ()), *more)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in PREFERENCE_ALGORITHMS],
+    [pytest.param(name, marks=[] if name == "dpo" else [pytest.mark.slow]) for name in PREFERENCE_ALGORITHMS],
 )
 def test_it_is_killed_during_a_save_and_at_random(files: Files, tmp_path: Path, name: str) -> None:
     chance, out = random.Random(name), tmp_path / "run"

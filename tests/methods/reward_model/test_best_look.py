@@ -88,6 +88,7 @@ def test_the_model_is_the_best_looks_and_a_run_with_patience_ends_after_a_few_lo
     assert any(note.endswith("the last model is kept") for note in summary_of(last)["notes"])
 
 
+@pytest.mark.slow
 def test_overfitting_is_told_in_the_result_and_on_the_page(overfit: Path) -> None:
     [note] = [note for note in summary_of(overfit)["notes"] if note.startswith("overfits: ")]
     step = summary_of(overfit)["selected"]["step"]

@@ -120,6 +120,7 @@ def test_a_dry_run_and_the_page_say_who_is_waited_for(
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_to_the_end(place: Path, out: Path, finished: Went) -> None:
     ran = {"rlhf": "ran", "below": "ran", "demos": "kept", "beside": "kept"}
     assert states(finished) == ran
