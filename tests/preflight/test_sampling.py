@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from plaudit.methods.policy.config import DrawSettings
 from plaudit.models.settings import LoraSettings
@@ -54,7 +56,7 @@ def test_sound_samplers_pass(tmp_path: Path, how: str) -> None:
     ["qwen2", "gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gemma2", "cohere", "phi"))],
 )
 def test_sound_samplers_of_every_family_pass(tmp_path: Path, name: str) -> None:
-    folder = write_talker(tmp_path / "model", name, stops=(2, 11))
+    folder = write_talker(tmp_path / "model", name, stops=(2, 3))
     with healthy("grpo", tmp_path, model=folder, draw=DrawSettings(max_tokens=8)) as subject:
         found = _seen(subject)
     assert all(one.holds for one in found.values()), found
@@ -75,7 +77,21 @@ def test_where_nothing_is_sampled_only_ends_are_looked_at(tmp_path: Path, method
         found = _seen(subject)
     assert {name for name, one in found.items() if one.holds} == {"stop-tokens"}
     assert {name for name, one in found.items() if one.holds is None} == EVERY - {"stop-tokens"}
-    assert "(7)" in found["stop-tokens"].details
+    assert "(1)" in found["stop-tokens"].details
+
+
+@pytest.mark.parametrize("method", ["sft", "grpo"])
+def test_a_word_that_ends_answers_is_named(tmp_path: Path, method: Any) -> None:
+    """A second end, of a letter, which stands in the middle of trained answers and is no special token."""
+    folder = sharp(tmp_path / "sharp")
+    letter = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("e")
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": [2, letter]}))
+    with healthy(method, tmp_path, model=folder) as subject:
+        found = _seen(subject)["stop-tokens"]
+    assert found.holds is False
+    assert found.details.startswith(f"'e' ({letter}) is declared as an end, and ")
+    assert ("in the middle of an answer of sft.jsonl:" in found.details) == (method == "sft")
 
 
 @pytest.mark.one_in(2)

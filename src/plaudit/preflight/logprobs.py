@@ -5,6 +5,7 @@ Tokens are scored in two ways, by plaudit and by transformers' own pass, and the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +21,15 @@ from plaudit.models.attention import PackingError
 from plaudit.models.backbone import without_head
 from plaudit.models.policy import Policy, log_ratio_tolerance
 from plaudit.models.reward_model import RewardModel
-from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed
+from plaudit.preflight.check import (
+    Check,
+    PreflightSubject,
+    Result,
+    failed,
+    not_applicable,
+    passed,
+    warned,
+)
 from plaudit.preflight.samples import shortest_examples
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import Layout, layout_batch
@@ -167,6 +176,65 @@ def check_reference_agrees(subject: PreflightSubject) -> Result:
         if difference.largest <= log_ratio_tolerance(policy)
         else failed(f"{difference.origin}: {details}")
     )
+
+
+BASE_ROWS, FEWEST_BASE_ROWS = 32, 12
+"""Rows whose answers the untouched model reads, and how many with prompts of their own say something."""
+NOISE, KNOWLEDGE = 1.0, 0.1
+"""Nats: how far above ln V random weights of a wide model may be, and how far below it knowledge begins."""
+
+
+def check_base_loss(subject: PreflightSubject) -> Result:
+    """The untouched model reads the answers of up to 32 short rows.
+
+    More than ln V nats a token, which a model has that finds all V tokens alike, is worse than knowing
+    nothing. Then it reads each answer behind the prompt of another row: where its own prompt makes it no
+    likelier, beyond twice the standard error of the difference, answers and prompts do not belong together.
+    """
+    policy = subject.policy
+    if policy is None or not subject.trained:
+        return not_applicable("no given answers are learnt by a language model")
+    examples = [example.select([0]) for example in shortest_examples(subject, BASE_ROWS)]
+    policy.eval()
+    nats_N = _nats_a_token(policy, examples)
+    whole, blind = float(nats_N.mean()), math.log(len(subject.encoder.info.tokenizer))
+    details = f"{whole:.2f} nats a token over the answers of {len(examples)} rows; ln V is {blind:.2f}"
+    if not whole <= blind + NOISE:
+        return failed(f"{details}: the model does worse than one that knows nothing")
+    if whole > blind - KNOWLEDGE:
+        near = whole <= blind + KNOWLEDGE
+        return (passed if near else warned)(f"{details}: the model knows nothing of such text yet")
+    swapped = _behind_other_prompts(examples)
+    if len(swapped) < FEWEST_BASE_ROWS:
+        return passed(details)
+    kept_N = nats_N[[number for number, _ in swapped]]
+    gained_N = _nats_a_token(policy, [example for _, example in swapped]) - kept_N
+    gained, error = float(gained_N.mean()), float(gained_N.std()) / math.sqrt(len(swapped))
+    details += f"; behind the prompt of another row {gained:+.2f} ± {error:.2f}"
+    if gained > 2 * error:
+        return passed(details)
+    return warned(f"{details}: an answer's own prompt makes it no likelier")
+
+
+def _nats_a_token(policy: Policy, examples: Sequence[Example]) -> Tensor:
+    """−log π of the trained tokens of each row, the mean of the row, ``[N]``."""
+    batch = _device_batch(policy, examples)
+    with torch.no_grad():
+        logp_NT = policy.score(batch).logp_NT.double().cpu()
+    mask_NT = batch.mask_NT.cpu()
+    return -logp_NT.where(mask_NT, 0.0).sum(-1) / mask_NT.sum(-1)
+
+
+def _behind_other_prompts(examples: Sequence[Example]) -> list[tuple[int, Example]]:
+    """Each answer with its number, behind the next row's prompt that is another one; rows of words alone."""
+    words = [(number, example) for number, example in enumerate(examples) if not example.extras]
+    swapped: list[tuple[int, Example]] = []
+    for at, (number, example) in enumerate(words):
+        others = (other.prompt for _, other in (*words[at + 1 :], *words[:at]))
+        prompt = next((prompt for prompt in others if prompt != example.prompt), None)
+        if prompt is not None and example.prompt:
+            swapped.append((number, replace(example, prompt=prompt)))
+    return swapped
 
 
 def check_padding_sides(subject: PreflightSubject) -> Result:
@@ -321,6 +389,20 @@ CHECKS = (
         mend="Set the dropout of the layers that are named to 0. If none is named, the model draws inside "
         "its attention or in code of its own: look for dropout or noise there.",
         run=check_dropout,
+        at_start=True,
+    ),
+    Check(
+        name="base-loss",
+        proves="The model finds the rows' answers likelier than chance would, and likelier behind their own "
+        "prompts than behind those of other rows.",
+        matters="A tokenizer of another model, layers that were loaded wrongly or answers that were shuffled "
+        "make no error: the loss falls from wherever it begins, and what comes out has forgotten what the "
+        "model knew. LLaVA#256 began at 10.4 where 1 was right, Chinese-Vicuna#32 far above it as well.",
+        mend="Above ln V, ask the model something (plaudit sample): where it answers nonsense, tokenizer and "
+        "weights are not of one model, or a layer was not loaded. Otherwise look at a few rows (plaudit data "
+        "inspect): answers may be in other rows than their questions, question and answer exchanged, or in a "
+        "language that the model has never read, which --allow base-loss lets it learn.",
+        run=check_base_loss,
         at_start=True,
     ),
     Check(

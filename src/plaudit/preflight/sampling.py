@@ -31,7 +31,13 @@ from plaudit.preflight.exact_sampling import (
     sampling_probabilities,
     transformers_logits,
 )
-from plaudit.preflight.samples import SamplePrompt, describe_origins, shortest_prompts, special_token_ids
+from plaudit.preflight.samples import (
+    MAX_SCANNED_ROWS,
+    SamplePrompt,
+    describe_origins,
+    shortest_prompts,
+    special_token_ids,
+)
 from plaudit.rollouts import local
 from plaudit.rollouts.build import sampler_of_policy
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
@@ -47,8 +53,9 @@ def check_stops(subject: PreflightSubject) -> Result:
     """Every token that ends an answer is made certain for a moment, by a bias on the model's head.
 
     The answer must end right there and count as ended. The tokens are those that the model's own files and
-    its tokenizer name, and the one that trained answers end with. An ordinary token is made certain first:
-    at it an answer must go on.
+    its tokenizer name, and the one that trained answers end with: each a token of its own, no word of the
+    vocabulary, and none that stands in the middle of an answer of the first rows. An ordinary token is made
+    certain first: at it an answer must go on.
     """
     policy, rows = subject.policy, shortest_prompts(subject, 1, MAX_FORCED_TOKENS)
     if policy is None or is_sharded(policy) or not rows:
@@ -64,9 +71,27 @@ def check_stops(subject: PreflightSubject) -> Result:
         return not_applicable("the sampler has a head of its own, in which no token can be made certain")
     if rollout.answer.ended:
         return failed(f"answers end at {_token_name(subject, ordinary)}, which is no end of anything")
-    fault = next(filter(None, (_stop_fault(subject, sampler, rows[0], end) for end in ends)), None)
+    faults = (_misplaced_end(subject, end) or _stop_fault(subject, sampler, rows[0], end) for end in ends)
+    fault = next(filter(None, faults), None)
     named = ", ".join(_token_name(subject, end) for end in ends)
     return passed(f"answers end at {named}, and at no other token") if fault is None else failed(fault)
+
+
+def _misplaced_end(subject: PreflightSubject, end: int) -> str | None:
+    """What is wrong with an end that stands within answers, or that is a word; None where nothing is."""
+    for example in subject.trained[:MAX_SCANNED_ROWS]:
+        for answer in example.completions:
+            inside = zip(answer.ids, answer.mask, answer.mask[1:], strict=False)
+            if any(token == end and learnt and goes_on for token, learnt, goes_on in inside):
+                return (
+                    f"{_token_name(subject, end)} is declared as an end and stands in the middle of an "
+                    f"answer of {example.origin}: what is drawn would be cut there and count as ended"
+                )
+    tokenizer = subject.encoder.info.tokenizer
+    trained = subject.encoder.stop_ids[:1] if subject.encoder.chat_format is not None else ()
+    if end in (*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder, *trained):
+        return None
+    return f"{_token_name(subject, end)} is declared as an end, and it is an ordinary token of the vocabulary"
 
 
 def _stop_fault(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, end: int) -> str | None:
@@ -415,7 +440,8 @@ CHECKS = (
         "an end, counts as ended there, and ends at no ordinary token.",
         matters="Chat models often have several ends. Where one is missing, finished answers run on to the "
         "limit and count as cut: TRL#7039 saw 97 % of them cut, and masked, in Phi-3.5 and Gemma 3.",
-        mend="Write every end into eos_token_id of generation_config.json in the model's folder, as a list.",
+        mend="Write every end, and nothing else, into eos_token_id of generation_config.json in the model's "
+        "folder, as a list.",
         run=check_stops,
     ),
     Check(

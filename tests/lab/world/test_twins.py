@@ -35,6 +35,7 @@ def test_a_twin_tempts_nobody_and_is_of_the_split_and_category_of_its_tempting_p
     assert len(harms) == len(questions(split, "harmful"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_mirrored_pair_says_the_same_of_two_people(split):
     _, mirrored = parted(twins(split=split))

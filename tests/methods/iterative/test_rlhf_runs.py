@@ -77,6 +77,7 @@ def test_the_newest_policy_answers_is_improved_and_is_held_near_the_start(toy: T
     assert f"The model is in {three.out / 'model'}" in three.said
 
 
+@pytest.mark.slow
 def test_what_is_compared_are_whole_answers_that_differ_and_the_function_decides(three: Went) -> None:
     for n in (1, 2, 3):
         drawn = {row["origin"]: row["answers"] for row in lines(three.part(n, "answers.jsonl"))}
@@ -99,6 +100,7 @@ def length(model: Path, toy: Toy) -> float:
     return sum(counts) / len(counts)
 
 
+@pytest.mark.slow
 def test_the_policy_comes_to_say_what_is_preferred(toy: Toy, three: Went) -> None:
     assert length(three.out / "model", toy) > length(toy.model, toy) + 2
 
@@ -230,6 +232,7 @@ def test_a_reward_compares_with_noise_and_chance_is_that_of_the_seed(toy: Toy, t
     assert noisy != other
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_done_again_and_not_with_other_settings(toy: Toy, three: Went) -> None:
     again = well(toy, three.out, *THREE)
     assert "this loop is finished; nothing was done" in again.words

@@ -109,6 +109,7 @@ def test_each_round_is_scored_by_the_newest_model_and_pairs_are_its_best_against
         assert found
 
 
+@pytest.mark.slow
 def test_every_round_says_what_its_model_is_worth_as_a_judge_and_by_a_held_out_judge(
     undisturbed: tuple[Path, str],
 ) -> None:

@@ -129,6 +129,7 @@ def test_the_same_command_goes_on_to_the_end(place: Path, out: Path, finished: W
     assert set(states(well(config_of(place), out)).values()) == {"kept"}
 
 
+@pytest.mark.slow
 def test_labels_that_are_revised_later_leave_a_finished_stage_as_it_is(
     place: Path, out: Path, finished: Went
 ) -> None:
@@ -139,6 +140,7 @@ def test_labels_that_are_revised_later_leave_a_finished_stage_as_it_is(
     assert results(out) == before
 
 
+@pytest.mark.slow
 def test_a_trace_leads_to_the_snapshot_and_the_position_of_the_log(
     place: Path, out: Path, finished: Went
 ) -> None:
