@@ -260,9 +260,7 @@ class Setting:
     """
 
     path: SettingPath
-    """The names that lead to it."""
     value_type: Any
-    """Its type."""
     default: Any
     """Its default; ``dataclasses.MISSING`` when it has none."""
     doc: str
@@ -478,10 +476,8 @@ def to_plain_data(value: Any) -> Any:
 
 
 ConfigT = TypeVar("ConfigT")
-"""The class of a config."""
 
 SettingValues = Mapping[SettingPath, object]
-"""What is set, by the names that lead to it."""
 
 
 def resolve(config_type: type[ConfigT], file_values: SettingValues, command_line: SettingValues) -> ConfigT:

@@ -98,7 +98,6 @@ class GenerativeRewardSettings:
     """Which aspect's thumbs count, where rows rate several."""
 
     def __post_init__(self) -> None:
-        """Refuse words that say nothing."""
         _refuse_alike("words.good and words.bad", (self.good, self.bad))
         _refuse_no_question("words.ask", self.ask)
 
@@ -137,7 +136,6 @@ class PairwiseRankerSettings:
     """What scores several answers: mean chance to win, share of the beaten, or rounds won in a tournament."""
 
     def __post_init__(self) -> None:
-        """Refuse labels that say nothing."""
         _refuse_alike("words.first and words.second", (self.first, self.second))
         _refuse_no_question("words.ask", self.ask)
         if self.order not in ("random", "both"):
@@ -200,12 +198,10 @@ class CritiqueSettings:
 
     @property
     def question(self) -> str:
-        """The question for points, with the scale filled in."""
         return self.ask_points.replace("{points}", str(self.points))
 
 
 LanguageJudgeSettings = GenerativeRewardSettings | PairwiseRankerSettings | CritiqueSettings
-"""The settings of any of the three language-model judges."""
 
 
 def _refuse_alike(names: str, pair: tuple[str, str]) -> None:
@@ -363,11 +359,8 @@ def _turns_text(messages: tuple[Message, ...]) -> str:
 
 
 SINGLE_ANSWER = "one answer alone is not a pair"
-"""Why a thumb is left out where pairs are wanted."""
 NO_CRITIQUE = "nobody wrote a critique of the answer"
-"""Why a row without a critique is left out where critiques are learnt."""
 POINTS_OFF_SCALE = "the score is not a whole number of points from 1 to {points}"
-"""Why a row is left out whose score is no point on the critic's scale."""
 
 
 def generative_reward_rows(

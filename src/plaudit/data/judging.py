@@ -70,7 +70,6 @@ LOGPROBS_REFUSED = "log-probs"
 PASSING = (UNREACHABLE, REJECTED, LOGPROBS_REFUSED)
 """Reasons that may be gone when the same is asked again."""
 NO_VERDICT = "no verdict"
-"""The reason of a judge that gives none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +217,6 @@ def verdicts_only(found: Sequence[Verdict | NoVerdict]) -> list[Verdict | None]:
 
 
 PairOutcome = Literal["first", "second", "tie"]
-"""The outcomes of comparing two answers."""
 
 
 def pair_verdict(

@@ -74,8 +74,6 @@ DETECTION_ROWS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """A layout and why."""
-
     row_format: RowFormat
     sentence: str
 
@@ -239,11 +237,8 @@ class ParsedRow:
     """What became of one row: records, or a problem, or a reason to leave it out."""
 
     raw: RawRow
-    """The row itself."""
     records: tuple[Record, ...] = ()
-    """The records that the row holds."""
     problem: Problem | None = None
-    """Why it is bad."""
     left_out: str | None = None
     """Why it is sound and yet holds no record (a tie, when ties are dropped)."""
 
@@ -279,7 +274,6 @@ class ReadResult:
     left_out: Mapping[str, int]
     """How many sound rows held no record, by reason."""
     quarantine: Path | None
-    """The file with the bad rows, when there is one."""
 
 
 def open_rows(

@@ -163,7 +163,6 @@ def _prompt_rows(prompt: Prompt) -> OutputRows:
 
 
 OUTPUT_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
-"""The files that can be written."""
 
 OUTPUT_FORMATS: Mapping[str, Callable[[Record, int], OutputRows]] = {
     "plaudit": lambda record, number: OutputRows(rows=(record_to_dict(record),)),

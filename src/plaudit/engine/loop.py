@@ -415,7 +415,6 @@ class TrainingLoop(Generic[MicrobatchT]):
         return False
 
     def _patience_exhausted(self) -> bool:
-        """Whether no evaluation since the best one has improved on it for ``patience`` evaluations."""
         keep, best = self._schedule.keep, self._progress.best_step
         if not keep.patience or best is None or self._progress.learnt is not None:
             return False

@@ -258,7 +258,6 @@ OPTIMIZERS: Mapping[str, Callable[[list[ParamGroup], float, OptimizerSettings], 
     "adamw": _adamw,
     "sgd": _sgd,
 }
-"""The optimisers known by name."""
 
 
 def _parameter_groups(module: nn.Module, weight_decay: float, rates: Mapping[str, float]) -> list[ParamGroup]:
@@ -284,7 +283,6 @@ def _parameter_groups(module: nn.Module, weight_decay: float, rates: Mapping[str
 
 
 def _part_of(name: str, rates: Mapping[str, float]) -> str | None:
-    """The part with a rate of its own that a parameter belongs to."""
     first = name.partition(".")[0]
     return first if first in rates else None
 

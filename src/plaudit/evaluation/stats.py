@@ -183,12 +183,10 @@ def wilson_interval(share: int | float, n: int) -> tuple[float, float]:
 
 NEVER_DIFFERS = "no two answers differ in it"
 DECIDED_BY_OTHERS = "wherever two answers differ in it, they also differ in what decides alone"
-"""The fault of one that says something only where another has decided already."""
 COLLINEAR = "it always comes along with other features, and cannot be told apart from them"
 ALWAYS_PREFERRED = "always for"
 NEVER_PREFERRED = "always against"
 PERFECTLY_SEPARATED = "the features together foretell every preference, so that no odds can be given"
-"""The fault of features that decide together, none of them alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,9 +386,7 @@ MAX_STANDARD_ERROR = 10.0
 MAX_UNDECIDED_DRAWS = 0.05
 """The share of undecided draws beyond which there is no interval."""
 CONSTANT_DIFFERENCE = "one policy's answers differ from the other's by the same in every pair"
-"""Said where the features make up the intercept."""
 FULLY_PREDICTED = "how the answers look foretells every verdict, and nothing is left to tell worth by"
-"""Said where they decide all by themselves."""
 _DAMPING = 1e-10
 
 

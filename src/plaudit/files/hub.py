@@ -27,7 +27,6 @@ from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, card_front, joined, so
 from plaudit.files.stored import cache_folder
 
 Kind = Literal["model", "dataset"]
-"""What a repository of the hub holds."""
 PREFIX = "hub:"
 """Before a word it says that the hub is meant, whatever lies here under that name."""
 
@@ -362,7 +361,6 @@ def _reward_adapter(adapter: Path, whole: Path | None) -> UserError:
 
 @cache
 def _fetched(word: HubWord, root: Path) -> Path:
-    """The folder of links, made where it is not there yet."""
     if _COMMIT.fullmatch(word.revision) and (place := _known_place(word, word.revision, root)) is not None:
         return place
     with _faults_in_words(word):
@@ -445,7 +443,6 @@ def _names(api: Any, word: HubWord, commit: str) -> tuple[Sequence[str], str]:
 
 
 MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors")
-"""The files of a model folder: data alone."""
 _OTHER_WEIGHTS = re.compile(r"consolidated.*|.*\.(fp16|bf16|fp32)(-\d+-of-\d+)?\.safetensors")
 
 

@@ -21,7 +21,6 @@ from plaudit.errors import UserError
 from plaudit.files import atomic
 
 LOCK_NAME = "lock"
-"""The lock's file in a run folder."""
 _CANNOT_LOCK = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 

@@ -253,7 +253,6 @@ def table(*functions: Callable[..., Any]) -> dict[str, Algorithm]:
 
 
 ModuleT = TypeVar("ModuleT")
-"""The type of a module that is imported when it is needed."""
 
 
 class LazyModule(Generic[ModuleT]):

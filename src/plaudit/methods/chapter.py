@@ -16,7 +16,6 @@ from plaudit.errors import UserError
 from plaudit.methods.algorithm import Algorithm, Parameter, RecordT
 
 ConfigT = TypeVar("ConfigT")
-"""The config of a chapter's runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,6 @@ from plaudit.tensors.logprobs import wide_product
 from plaudit.tokens.batch import move_together
 
 PromptIds = Sequence[Sequence[int]]
-"""The token ids of each prompt."""
 Items = Mapping[str, Tensor]
 """What prompts show beside tokens, one behind the other, by the name of the model's argument."""
 _CACHE_NAMES = ("past_key_values", "cache")

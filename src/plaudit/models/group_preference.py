@@ -27,7 +27,6 @@ from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import TokenBatch
 
 CONFIG_FILE, WEIGHTS_FILE = "plaudit_group.json", "model.safetensors"
-"""The two files of a saved module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

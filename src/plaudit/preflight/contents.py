@@ -282,4 +282,3 @@ CHECKS = (
         at_start=True,
     ),
 )
-"""Checks of what rows say, and of what is saved."""

@@ -98,7 +98,6 @@ def check_reward_position(subject: PreflightSubject) -> Result:
 
 
 def _plainly_scored_rows(part: LearnedReward, rows: Sequence[tuple[str, Task]]) -> list[PlainlyScoredRow]:
-    """The rows that the model can be shown whole."""
     max_positions = getattr(part.model.base.config.get_text_config(), "max_position_embeddings", None)
     rows_read: list[PlainlyScoredRow] = []
     for origin, task in rows:
@@ -207,7 +206,6 @@ def _score_tolerance(model: RewardModel, scored_rows: Sequence[PlainlyScoredRow]
 
 
 RENDERED_ROWS = 4
-"""Prompts that are rendered."""
 
 
 def check_reward_template(subject: PreflightSubject) -> Result:
@@ -264,7 +262,6 @@ def _reward_template_fault(policy: Encoder, reader: Encoder, task: Task) -> str 
 
 
 def _encoded_for_policy(policy: Encoder, task: Task) -> Example | None:
-    """The same as the policy would be trained on it; None where it cannot be."""
     try:
         return policy.encode(task.prompt, task.answers)
     except UserError:
@@ -533,4 +530,3 @@ CHECKS = (
         at_start=True,
     ),
 )
-"""Checks of the reward."""

@@ -290,7 +290,6 @@ def _excerpt(text: Text) -> str:
 CANDIDATES = 256
 """Rows at the beginning of a file among which the shortest are looked for."""
 STEP_ROWS = 4
-"""Rows of a step that is tried."""
 CONTINUATION_TOKENS = 12
 """Tokens taken from another prompt as the completion of a prompt that has none."""
 

@@ -70,7 +70,6 @@ def check_stops(subject: PreflightSubject) -> Result:
 
 
 def _stop_fault(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, end: int) -> str | None:
-    """What is wrong where an answer does not end; None where it does."""
     rollout = _forced_rollout(subject, sampler, row, end)
     if rollout.ids == (end,) and rollout.answer.ended:
         return None
@@ -83,7 +82,6 @@ def _stop_fault(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, 
 
 
 def _declared_end_tokens(subject: PreflightSubject) -> list[int]:
-    """Every end-of-answer token: of the encoder, the tokenizer and the model's own config files."""
     policy, info = require_policy(subject), subject.encoder.info
     vocabulary_size, folder = _vocabulary_size(policy), Path(str(policy.base.name_or_path))
     candidates = [*subject.encoder.stop_ids, info.tokenizer.eos_token_id]
@@ -138,7 +136,6 @@ def _token_name(subject: PreflightSubject, token: int) -> str:
 PROMPTS = 4
 """Prompts that are answered; each twice."""
 MAX_TOKENS = 12
-"""Tokens of an answer at most."""
 FIRST_TOKEN_SAMPLES, REPEATED_SAMPLES = 512, 64
 """First tokens that are drawn, and how many of them again, with the same seed and with another."""
 MIN_P_VALUE = 1e-6
@@ -146,9 +143,7 @@ MIN_P_VALUE = 1e-6
 HIGH_TEMPERATURE = 100.0
 """A temperature at which every token is about as likely as any other."""
 NO_SAMPLER = "nothing is learnt from sampled answers"
-"""Said of runs without a sampler."""
 NO_PROMPT = "no prompt of the first rows can be asked within the longest row"
-"""Said where there is nobody to ask."""
 
 
 def check_sampler_logps(subject: PreflightSubject) -> Result:
@@ -430,4 +425,3 @@ CHECKS = (
         run=check_sampling_distribution,
     ),
 )
-"""Checks of the sampler."""

@@ -192,7 +192,6 @@ def _row_answers(record: AnsweredRecord | Steps) -> tuple[Text, ...]:
 
 
 MAX_SHOWN_ROWS = 2
-"""Rows that are shown token by token."""
 
 
 def check_one_bos(subject: PreflightSubject) -> Result:
@@ -462,4 +461,3 @@ CHECKS = (
         at_start=True,
     ),
 )
-"""Checks of answers as tokens."""

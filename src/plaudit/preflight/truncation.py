@@ -40,7 +40,6 @@ class _TruncationCounts:
 
     rows: int
     possibly_long: int
-    """Rows whose text could be longer than max_length."""
     encoded: int
     dropped: int
     """Encoded rows whose answer alone does not fit, so that they are dropped."""
@@ -49,7 +48,6 @@ class _TruncationCounts:
 
     @property
     def affected_share(self) -> float:
-        """Of all rows, about how many are cut or left out."""
         return self.possibly_long / self.rows * (self.dropped + self.truncated) / max(1, self.encoded)
 
 
@@ -257,4 +255,3 @@ CHECKS = (
         at_start=True,
     ),
 )
-"""Checks of rows in batches."""

@@ -40,11 +40,8 @@ Gradients = Sequence[Tensor | None]
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
 """How far, relative to its size, rounding may take a gradient that was added up in another order."""
 HALF_PRECISION_ROUNDING = 0.1
-"""The same tolerance in half precision."""
 MAX_NAMED_WEIGHTS = 3
-"""How many weights a message names."""
 NO_GRADIENT = "the gradient of these rows is 0, so there is nothing to compare"
-"""Why parts cannot be compared with the whole."""
 
 
 class GradientRecorder(torch.optim.Optimizer):
@@ -196,7 +193,6 @@ def _recorded_gradients(job: TrainingJob[Any], microbatches: Sequence[Any]) -> t
 def _compare_gradients(
     trial: TrialStep, ways: Mapping[str, Sequence[Any]], subject: PreflightSubject
 ) -> Result:
-    """The gradient of the batch beside that of the same rows in other pieces."""
     job, errors = trial.job, dict[str, float]()
     with _eval_mode(job):
         _differentiate(job, trial.batch)
@@ -319,13 +315,11 @@ GRADIENT_CHECKS = (
         run=check_all_weights_learn,
     ),
 )
-"""Checks of gradients."""
 
 
 RELATIVE_UPDATES = (0.01, 0.1, 0.001)
 """How much of their size weights move in the first step that is tried, one try after another."""
 OVERFIT_STEPS = 10
-"""Steps of a try."""
 CLEAR_DECREASE = 0.02
 """The relative decrease of the loss from which it counts as learnt."""
 MAX_CHECKPOINT_BYTES = 64 * 2**20
@@ -438,7 +432,6 @@ def _freeze_largest_weights(job: TrainingJob[Any]) -> Iterator[str]:
 
 
 def _relative_update(trial: TrialStep, original: Mapping[str, Tensor]) -> float | Result:
-    """How much of their size weights move in a step at the run's own rate."""
     job = trial.job
     outcome = take_step(trial_stepper(job), trial.batch, job.learning_rate)
     if outcome.fault is not None:
@@ -498,7 +491,6 @@ def _resumed_digests(trial: TrialStep, folder: Path) -> dict[str, bytes]:
 
 
 def _state_digests(stepper: Stepper[Any]) -> dict[str, bytes]:
-    """A digest of every trained weight and of all optimiser state."""
     memory = state.read_optimizer_state(stepper.module, stepper.optimizer)
     learning = {
         name: parameter for name, parameter in stepper.module.named_parameters() if parameter.requires_grad
@@ -560,4 +552,3 @@ CHECKS = (
         run=check_checkpoint_resume,
     ),
 )
-"""Checks of steps."""

@@ -297,7 +297,6 @@ def _load_policy(folder: Path, options: _LoadOptions) -> Policy:
 
 
 def _group_comparisons(manifest: GroupManifest) -> tuple[Comparison, ...]:
-    """The comparisons of the manifest's group; an error where there are none."""
     records = read_records(manifest.context).records
     comparisons = tuple(
         record

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from plaudit.tokens.batch import Extra, Extras
 
 TokenIds = tuple[int, ...]
-"""A text as tokens."""
 
 
 @runtime_checkable

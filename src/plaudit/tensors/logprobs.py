@@ -83,7 +83,6 @@ class Arithmetic:
 
     rule: LogitRule
     dtype: torch.dtype
-    """The number type of the products."""
     with_entropy: bool
     with_repeat: bool = False
     """Whether Σ exp 2z is summed too."""
@@ -138,7 +137,6 @@ class ProjectionGradients:
     hidden_MH: Tensor
     """In float32 or better: every block of the vocabulary adds to it."""
     weight_VH: Tensor | None
-    """In float32 or better, like the states'."""
     bias_V: Tensor | None
     """The gradient of the bias, in float32 or better; None where the head has none."""
 

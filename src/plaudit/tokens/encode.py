@@ -122,9 +122,7 @@ def describe_truncation(before: Example, after: Example) -> str | None:
 BOUNDARY_MERGED = (
     "an answer was tokenised on its own: in the whole text its first characters merge with the prompt's last"
 )
-"""Said of a row whose answer begins inside a token of the whole text."""
 END_TOKEN_ADDED = "the template writes no token that ends the answer: one was added"
-"""Said of a row whose template leaves the answer open."""
 
 RAW_TEXT = (
     "prompts in plain text are raw: they are trained and asked as they stand, outside of the chat template, "
@@ -136,7 +134,6 @@ TextUse = Literal["chat", "raw"]
 _JOINING_BLANK = re.compile(r" \S")
 
 AnsweredRecord = Demonstration | Comparison | Ranking | Rating
-"""Records that hold answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,12 +437,10 @@ def record_answers(record: AnsweredRecord) -> tuple[Text, ...]:
 
 
 RecordT = TypeVar("RecordT", bound=Record)
-"""The kinds of records that a function takes."""
 RowT = TypeVar("RowT")
 """What a record becomes: an example, or one with what was said of it."""
 
 PROMPT_TRUNCATED = "the prompt was cut from its start, so that the longest answer fits whole"
-"""Said of a row that was too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

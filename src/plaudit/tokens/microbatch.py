@@ -47,7 +47,6 @@ class Microbatch(Protocol):
 MicrobatchT = TypeVar("MicrobatchT", bound=Microbatch)
 """One kind of micro-batch; each method has its own."""
 RowT = TypeVar("RowT", bound=HasTokenCount)
-"""What a batch is made of."""
 
 
 def split_examples(

@@ -75,7 +75,6 @@ class StepLabels:
 
 
 Judgement = PairLabel | RankingLabel | RatingLabel | StepLabels
-"""The judgement of a row's answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -508,4 +508,3 @@ ANNOTATION_FORMATS = (
         is_decisive=True,
     ),
 )
-"""The formats of annotation tools."""

@@ -95,7 +95,6 @@ SOLUTION = FieldType(
     matches=lambda node: isinstance(node.value, str) and _FINAL in node.value,
     special_case_of="a text",
 )
-"""A solution in words, its result in the last line."""
 
 INSTRUCTION_FORMATS = (
     RowFormat(
@@ -143,4 +142,3 @@ INSTRUCTION_FORMATS = (
         is_generic=True,
     ),
 )
-"""The formats of instructions and questions."""

@@ -158,7 +158,6 @@ def _metadata(node: Node) -> dict[str, object]:
 
 
 KIND = FieldType(name=f"one of {', '.join(RECORD_TYPES)}", matches=lambda node: node.value in [*RECORD_TYPES])
-"""The name of a kind of record."""
 
 _RECORD_FIELDS = frozenset(part.name for record in RECORD_TYPES.values() for part in fields(record))
 
@@ -173,4 +172,3 @@ PLAUDIT_FORMATS = (
         is_decisive=True,
     ),
 )
-"""plaudit's own format."""

@@ -103,4 +103,3 @@ STEP_FORMATS = (
         "says",
     ),
 )
-"""The format of PRM800K."""

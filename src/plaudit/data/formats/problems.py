@@ -142,7 +142,6 @@ CASES = FieldType(
     name="an object with inputs and outputs, or its JSON",
     matches=lambda node: OBJECT.matches(node) or (isinstance(node.value, str) and '"inputs"' in node.value),
 )
-"""Inputs of a program and what it makes of them."""
 TRUTH = FieldType(
     name="an object with a ground_truth",
     matches=lambda node: isinstance(node.value, Mapping) and isinstance(_truth(node), str | int),
@@ -186,4 +185,3 @@ PROBLEM_FORMATS = (
         produces="prompt with all three kinds of tests as `tests`; the solutions are not read",
     ),
 )
-"""The formats of problems with a check."""

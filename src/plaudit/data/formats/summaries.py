@@ -108,4 +108,3 @@ SUMMARY_FORMATS = (
         produces="up to four ratings, one an axis; `category` the subreddit or the site",
     ),
 )
-"""The formats of summarize-from-feedback: comparisons and axis evaluations."""

@@ -215,7 +215,6 @@ TRANSCRIPT_FORMATS = (
         produces="ranking, usually of seven; `category` is the source",
     ),
 )
-"""The formats of ShareGPT, HH-RLHF and Nectar."""
 
 
 _TREE_ROLES = {"prompter": "user", "assistant": "assistant"}
@@ -281,4 +280,3 @@ TREE_FORMATS = (
         produces="one ranking for each turn with two ranked answers or more",
     ),
 )
-"""The format of OASST trees."""

@@ -196,4 +196,3 @@ SCORED_FORMATS = (
         "source",
     ),
 )
-"""The formats of SHP, HelpSteer2, HelpSteer3 and UltraFeedback."""

@@ -46,7 +46,6 @@ from plaudit.data.records import (
 )
 
 Winner = Literal["a", "b", "tie"]
-"""The side that a vote prefers."""
 
 _WINNERS: dict[str, Winner] = {
     "model_a": "a",
@@ -216,4 +215,3 @@ VOTE_FORMATS = (
         is_generic=True,
     ),
 )
-"""The formats of votes and ranks."""

@@ -158,7 +158,6 @@ def _raw_bytes(tensor: Tensor) -> memoryview:
 CHECKPOINT_FORMAT = 1
 """The checkpoint format that this version writes and reads; raised when a reader would have to change."""
 MANIFEST_NAME = "manifest.json"
-"""The manifest's file in a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

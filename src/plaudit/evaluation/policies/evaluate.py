@@ -420,7 +420,6 @@ def _judge_pairs(
     against: Sequence[str],
     on_progress: Callable[[str], None],
 ) -> dict[str, dict[PolicyPair, list[JudgedPair]]]:
-    """The judged pairs by judge and by pair of policies: every policy against those in ``against``."""
     by_name = {policy.name: policy for policy in policies}
     pairs: dict[PolicyPair, tuple[PolicyCompletions, PolicyCompletions]] = {}
     for other in against:

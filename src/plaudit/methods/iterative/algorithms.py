@@ -160,7 +160,6 @@ def _with_verdict(scores: TaskScores) -> dict[int, float]:
 
 
 SettingValue = int | float | str | tuple[float, ...]
-"""What a setting of a row can be."""
 ModelOrigin = Literal["newest", "start"]
 """The model of the round before, or the one that the command was given."""
 ScoredBy = Literal["reward", "itself", "demonstrations"]

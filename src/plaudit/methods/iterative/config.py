@@ -188,13 +188,11 @@ SelfRewardingConfig = _config_with_reward(
     "Rounds whose newest model judges its own answers.",
     field(default=SELF, metadata={"doc": _SELF_DOC}),
 )
-"""The config of rounds whose newest model judges its own answers."""
 SpinConfig = _config_with_reward(
     "SpinConfig",
     "Rounds in which a demonstration is preferred to the model's own answer.",
     field(init=False, default=""),
 )
-"""The config of rounds in which a demonstration is preferred to the model's own answer: without a reward."""
 _OWN_CONFIGS: Mapping[str, type[LoopConfig]] = {"itself": SelfRewardingConfig, "demonstrations": SpinConfig}
 
 

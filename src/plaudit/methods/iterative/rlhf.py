@@ -142,15 +142,10 @@ class ComparisonFigures:
     """The figures of a round's comparisons, part of a line of ``rounds.jsonl``."""
 
     round: int
-    """The first is 1."""
     prompts: int
-    """How many were asked."""
     pairs: int
-    """How many pairs of answers were shown."""
     ties: int
-    """Pairs of which neither was called better."""
     unjudged: int
-    """Pairs of which nothing was said."""
     train: int
     """Comparisons that this round's reward learns from."""
     held_out: int
@@ -170,7 +165,6 @@ class LearningFigures:
     """The figures of a round's reward and policy; None where there was nothing to measure them by."""
 
     round: int
-    """The first is 1."""
     old_on_new: float | None
     """How often the reward of the round before is right on all new comparisons."""
     old_held_out: float | None
@@ -444,7 +438,6 @@ def _as_chat_comparison(row: Comparison) -> Comparison:
 def _write_comparisons(
     config: RlhfConfig, this_round: RlhfRound, new: Sequence[Comparison], initial: Sequence[Comparison]
 ) -> ComparisonFigures:
-    """Write training and held-out comparisons; returns their counts."""
     # From the files, since a loop that goes on has no memory of its earlier rounds.
     earlier = [rlhf_round(config, number) for number in range(1, this_round.number)]
     so_far = [*initial, *(row for other in earlier for row in _read_comparisons(other.comparisons)), *new]

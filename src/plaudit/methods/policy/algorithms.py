@@ -482,7 +482,6 @@ POLICY_ALGORITHMS: Mapping[str, Algorithm] = table(
     *(rloo, remax, reinforce_pp, grpo, dr_grpo, dapo, grpo_plus, gspo, cispo),
     *(p3o, online_dpo, online_ipo, ipo_md, nash_md),
 )
-"""The algorithms of policy optimisation, by name."""
 
 OWN = "policy"
 """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""

@@ -63,9 +63,7 @@ class EpisodeReward:
 
 
 RewardSource = Reward | EpisodeReward | ProcessReward
-"""What scores completions: a reward, an environment's outcome, or a process reward."""
 RolloutSampler = Sampler | EpisodeSampler
-"""What generates rollouts: a sampler of single turns, or one of episodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +75,7 @@ class ScoredGroup:
 
     prompt: EncodedPrompt
     rollouts: tuple[Rollout, ...]
-    """The generated completions, token by token."""
     scores: TaskScores
-    """A number for each answer; None is no verdict, which is never 0."""
     parts: Mapping[str, TaskScores] = field(default_factory=dict[str, TaskScores])
     """What the scores are made of, where the reward keeps that."""
     steps: tuple[StepPayments | None, ...] = ()
@@ -87,11 +83,9 @@ class ScoredGroup:
 
     @property
     def step_payments(self) -> tuple[StepPayments | None, ...]:
-        """The step payments of each completion, None where there are none."""
         return self.steps or (None,) * len(self.rollouts)
 
     def select(self, keep_mask: Sequence[bool]) -> ScoredGroup:
-        """The group with only the completions for which the mask is True."""
         indices = [k for k, keep in enumerate(keep_mask) if keep]
         return ScoredGroup(
             prompt=self.prompt,
@@ -108,7 +102,6 @@ class ScoredGroup:
 def generate_completions(
     prompts: Sequence[EncodedPrompt], sampler: RolloutSampler, settings: SamplingSettings, *, n: int
 ) -> list[list[Rollout]]:
-    """For every question ``n`` answers."""
     if isinstance(sampler, EpisodeSampler):
         return sampler.play(prompts, settings, n=n)
     return sampler.generate([prompt.shown for prompt in prompts], settings, n=n)
@@ -193,11 +186,9 @@ class CollectedRollouts:
     """Completions that were generated, those of rivals left out."""
     no_verdict: int
     zero_std: int
-    """Groups whose rewards have no spread (zero standard deviation)."""
     all_groups: tuple[ScoredGroup, ...]
     """All groups that were generated, also those that were dropped."""
     replayed: tuple[ScoredGroup, ...] = ()
-    """Groups of earlier rounds from the replay buffer."""
 
     @property
     def new_completions(self) -> int:
@@ -284,9 +275,7 @@ class RolloutCollector:
     sampling: SamplingSettings
     """How answers are drawn; its seed is the run's."""
     completions_per_prompt: int
-    """Completions per prompt (the group size)."""
     ranks: Ranks
-    """This process among its peers."""
     rival: Rival | None = None
     """Who gives the answer that the others are only measured against."""
     dynamic_sampling: bool = False
@@ -540,7 +529,6 @@ class ReplayBuffer:
         return {"kept": torch.frombuffer(bytearray(json.dumps(rows).encode()), dtype=torch.uint8)}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the stored groups."""
         rows = json.loads(bytes(tensors["kept"].tolist()))
         self._groups = [
             ReplayedGroup(round_number=round_number, row=row, group=group_from_json(text, self._prompts)[1])

@@ -268,7 +268,6 @@ class PolicyConfig(RunConfig):
             )
 
     def _refuse_two_judges_or_none(self) -> None:
-        """Either a reward scores, or an environment does."""
         if self.reward is None and self.environment is None:
             raise UserError(
                 "nothing says what an answer is worth: give --reward (a folder, a rule, file.py:function) or "
@@ -298,7 +297,6 @@ POLICY: Chapter[PolicyAlgorithm, PolicyConfig] = Chapter(
     make=make_algorithm,
     refusal=refusal,
 )
-"""The algorithms of policy optimisation with their configs."""
 policy_config_type = POLICY.config_type
 """From an algorithm's name to its config: ``policy_config_type("grpo")(model=…, kl_coef=0.02)``."""
 all_parameters = POLICY.parameters

@@ -14,7 +14,6 @@ from plaudit.engine.step_report import StepReport
 from plaudit.methods.policy.row import PolicyAlgorithm
 
 DOCS_PAGE = "docs/policy.md"
-"""The documentation page that explains them."""
 WINDOW = 5
 """The most reports in a window at the start or the end."""
 

@@ -48,7 +48,6 @@ from plaudit.tokens.prompts import EncodedPrompt
 HELD_OUT_METRICS = ("reward", "length_mean", "frac_finished", "entropy", "kl", "kl_k3", "sqrt_kl")
 """The held-out metrics; the last three where there is a reference."""
 MAX_EXACT_KL_VOCABULARY = 4096
-"""The largest vocabulary for which the exact KL is computed."""
 MAX_DISTRIBUTION_CELLS = 2**24
 """The most probabilities (tokens × vocabulary) held at once."""
 PROMPTS_PER_BATCH = 64

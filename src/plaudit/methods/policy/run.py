@@ -353,7 +353,6 @@ def _rollout_notes(
     sampler: LocalSampler | ProcessSampler,
     rounds: RolloutRounds,
 ) -> list[str]:
-    """Notes for the user on how completions are drawn and paid."""
     slow_reason = sampler.fallback_reason
     return [
         *(() if slow_reason is None else (f"sampling is slower here: {slow_reason}",)),

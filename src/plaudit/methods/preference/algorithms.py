@@ -41,7 +41,6 @@ else:
 Tau = Annotated[
     float, Bound("above 0 and at most 1 (the loss can be infinite beyond)", lambda value: 0 < value <= 1)
 ]
-"""A temperature."""
 
 
 @algorithm
@@ -480,7 +479,6 @@ PREFERENCE_ALGORITHMS: Mapping[str, Algorithm] = table(
     *(f_dpo, tr_dpo, sdpo, mpo),
     *(kto, apo_zero_unpaired, bco),
 )
-"""Each algorithm by its name."""
 
 OWN = "preference"
 """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""

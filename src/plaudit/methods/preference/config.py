@@ -73,7 +73,6 @@ PREFERENCE: Chapter[AnyPreferenceAlgorithm, PreferenceConfig] = Chapter(
     make=make_algorithm,
     refusal=refusal,
 )
-"""The algorithms of preference optimisation with their configs."""
 preference_config_type = PREFERENCE.config_type
 """From an algorithm's name to its config: ``preference_config_type("simpo")(model=…, gamma=0.5)``."""
 configured_algorithm = PREFERENCE.configured

@@ -186,7 +186,6 @@ def _worst_row_origin(rows: Sequence[JudgedRow], scored: ScoredBatch) -> str:
 
 
 DOCS_PAGE = "docs/preference.md"
-"""The documentation page that explains them."""
 WINDOW = 5
 """The most evaluations in a window at the start or the end."""
 MIN_LOSS_RISE = 0.03

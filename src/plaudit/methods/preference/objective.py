@@ -106,7 +106,6 @@ HELD_OUT_METRICS = (
 ROUNDING_NATS = 1e-4
 """A difference of so few nats counts as a tie: two computations of a log-prob differ by as much."""
 RowT = TypeVar("RowT", PreferenceAlgorithm, UnpairedAlgorithm)
-"""A row of cells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +148,6 @@ class PreferenceMicrobatch:
 
 
 PreferenceObjective = Callable[[PreferenceMicrobatch], ObjectiveResult]
-"""From a micro-batch of feedback rows to loss and metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,7 +90,6 @@ LossName = Literal[
     "regression",
     "process",
 ]
-"""What a reward can be learnt by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from plaudit.tokens.encode import Encoder
 from plaudit.tokens.preferences import JudgedRecord, JudgedRow, encode_judged
 
 ROW_KINDS = ("comparisons", "rankings", "ratings", "thumbs", "steps")
-"""The kinds of rows that a reward can be learnt from."""
 
 
 def encode_judged_rows(

@@ -230,7 +230,6 @@ def target_losses(model: GroupPreference, batch: EpisodeBatch) -> Float[Tensor, 
 
 
 HELD_OUT_METRICS = ("held_out/loss", "held_out/accuracy", "held_out/accuracy_unseen")
-"""The metrics that `group_evaluator` reports."""
 EPISODES_PER_GROUP = 32
 """Evaluation episodes per held-out group, each with another context."""
 

@@ -42,7 +42,6 @@ StepLoss = Callable[[Float[Tensor, "N C"], Float[Tensor, "N C"], Bool[Tensor, "N
 """From the scores of steps, their labels and which of them are there to a loss a step."""
 
 LabelT = TypeVar("LabelT", PairLabel, RankingLabel, RatingLabel, StepLabels)
-"""The kind of label of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,6 @@ class RewardMicrobatch:
 
 
 RewardObjective = Callable[[RewardMicrobatch], ObjectiveResult]
-"""From judged rows to what a step minimises."""
 
 
 def microbatches_of(
@@ -222,8 +220,6 @@ def row_losses(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ScoredRows:
-    """The rewards of a micro-batch's completions."""
-
     batch: TokenBatch
     reward_N: Tensor
     counted_R: Tensor

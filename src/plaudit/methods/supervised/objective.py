@@ -54,9 +54,7 @@ class SupervisedMicrobatch:
 
 
 SupervisedObjective = Callable[[SupervisedMicrobatch], ObjectiveResult]
-"""From rows to what a step minimises."""
 HELD_OUT_METRICS = ("held_out/loss", "held_out/token_accuracy", "held_out/entropy", "held_out/perplexity")
-"""The metrics that `likelihood_evaluator` reports."""
 
 
 def microbatches_of(

@@ -186,7 +186,6 @@ AGGREGATION_OPTIONS: Mapping[Aggregation, tuple[str, ...]] = {
     "weighted": ("weights",),
     "gated": ("gate", "below"),
 }
-"""The options that each aggregation needs."""
 
 
 def _aggregate_minimum(_: Combination, reward_MN: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ from plaudit.rewards.learned.process import StepAggregation
 from plaudit.rewards.learned.scalar import refuse_beta
 
 COMBINED_FILE = "combined.json"
-"""The name of the manifest file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +91,6 @@ class GroupManifest:
 
 
 RewardManifest = CombinationManifest | ImplicitManifest | ProcessManifest | GroupManifest
-"""What a manifest can describe."""
 
 _MANIFEST_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "implicit": (frozenset(["policy", "beta"]), frozenset(["reference"])),

@@ -30,7 +30,6 @@ from plaudit.tokens.batch import Example, TokenBatch, batch_of, join_completions
 from plaudit.tokens.encode import Encoder, RefusedRow, truncate_prompt
 
 TOKENS_AT_ONCE = 8192
-"""Tokens in one pass of the model."""
 
 NO_TRAINED_TOKEN = "no token of the answer is the model's own, so there is no place to read a score at"
 """The reason of an answer of which no token is trained: all of it is template."""

@@ -175,7 +175,6 @@ STEP_AGGREGATIONS: dict[StepAggregation, Callable[[Sequence[float]], float]] = {
     "min": step_minimum,
     "last": last_step,
 }
-"""Each way to make one number of the steps' scores."""
 
 
 def encode_steps(solution: Solution, encoder: Encoder) -> tuple[Example, tuple[int, ...]]:

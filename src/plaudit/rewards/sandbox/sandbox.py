@@ -110,8 +110,6 @@ class WatchResult:
 
 @dataclass(slots=True)
 class _PipeReader:
-    """A pipe and what was read from it so far."""
-
     pipe: FileIO
     max_bytes: int
     content: bytearray = field(default_factory=bytearray)
@@ -200,7 +198,6 @@ def _pipe_reader(pipe: object, max_bytes: int) -> _PipeReader:
 
 @contextlib.contextmanager
 def _wake_on_exit(selector: selectors.BaseSelector, pid: int) -> Iterator[None]:
-    """While this lasts the selector wakes when the process ends."""
     # A pidfd and not SIGCHLD: signals reach the main thread only, and rewards are asked from a pool.
     end = os.pidfd_open(pid)
     try:

@@ -24,7 +24,6 @@ from plaudit.rewards.base import RewardTraits, ScoreOrReason, TaskScores, binary
 from plaudit.rewards.sandbox.sandbox import ProgramResult, Sandbox, SandboxError
 
 NO_TESTS = "the row has no unit tests (its field `tests`)"
-"""Said where there is nothing to run."""
 
 _FENCED_BLOCK = re.compile(r"^[ \t]*+```[ \t]*+(\w*+)[^\n]*+\n(.*?)^[ \t]*+```", re.DOTALL | re.MULTILINE)
 """Possessive, so that a line that never ends is looked at once."""

@@ -239,10 +239,8 @@ _OPERATIONS: Mapping[str, Callable[..., Value]] = {
     "cos": _cosine,
     "tan": _tangent,
 }
-"""What each kind of node does to the values of its parts."""
 
 MAX_ITEMS = 20
-"""The most items of a set or a tuple."""
 _MAX_SAMPLE_POINTS = 10
 """At how many points two expressions with symbols are compared."""
 _MIN_SAMPLE_POINTS = 3
