@@ -137,7 +137,6 @@ class RawRow:
     value: object = None
     """What the row says; None when it could not be read."""
     problem: Problem | None = None
-    """Why it could not be read."""
     text: str = ""
     """The row as it stands in the file, as far as it can be shown."""
     cells: bool = False

@@ -148,7 +148,6 @@ class Judging:
     """
 
     judge: str
-    """The judge's name."""
     version: str
     """How it was asked: the way and the wording."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])

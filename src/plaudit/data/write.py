@@ -307,7 +307,6 @@ class DataSummary:
     """
 
     rows: int = 0
-    """How many rows were looked at."""
     kinds: Counter[str] = field(default_factory=Counter[str])
     word_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     """The number of words of each text, by field."""

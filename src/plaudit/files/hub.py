@@ -53,7 +53,6 @@ class HubWord:
     """
 
     kind: Kind
-    """Whether it is a model or a data set."""
     repo: str
     revision: str
     """A branch, a tag or a commit."""

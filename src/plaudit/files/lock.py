@@ -32,7 +32,6 @@ class LockHolder:
     """
 
     pid: int
-    """The id of the process that holds the lock."""
     host: str
     started: str
 

@@ -42,15 +42,11 @@ class Parameter:
     """
 
     name: str
-    """Its name."""
     value_type: Any
-    """Its type."""
     default: Any
     """What it is where nobody says it."""
     doc: str
-    """Its help."""
     bound: Bound | None = None
-    """Which numbers it can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +63,6 @@ class Algorithm:
     formula: str
     """What it minimises."""
     paper: str
-    """Where it is from."""
     parameters: Mapping[str, Parameter]
     """Its settings, in their order."""
 

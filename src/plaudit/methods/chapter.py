@@ -25,11 +25,9 @@ class Chapter(Generic[RecordT, ConfigT]):
     own_method: str
     """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""
     algorithms: Mapping[str, Algorithm]
-    """Each algorithm by its name."""
     cells: Mapping[str, Parameter]
     """What any algorithm can be given beside its own settings."""
     config: type[ConfigT]
-    """The config of every run."""
     own_config: type[ConfigT]
     """The config of a run before it is known which settings its own algorithm has."""
     find: Callable[[str], Algorithm]

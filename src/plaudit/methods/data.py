@@ -77,7 +77,6 @@ class Rows(Generic[Row]):
     held_out: Sequence[Row]
     notes: tuple[str, ...]
     teacher_prompts: TeacherPrompts
-    """What a teacher is asked, where that is something else."""
     records: Sequence[Record]
     held_out_records: Sequence[Record]
 

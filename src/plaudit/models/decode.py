@@ -416,9 +416,7 @@ class MixtureDecoderFactory:
     share: int | float
     """How much it counts: 0 is the policy, 1 the reference."""
     policy_decoder: Decoder
-    """How the policy's next tokens are predicted."""
     reference_decoder: Decoder
-    """How the reference's next tokens are predicted."""
 
     @contextmanager
     def attention_context(self, policy: Policy) -> Iterator[None]:

@@ -74,7 +74,6 @@ class PreflightSubject:
     """What the run learns from, as its own tokens: too long ones cut, held-out ones left out; none where
     answers are drawn."""
     policy: Policy | None = None
-    """The language model that learns."""
     adapted: bool = False
     """Whether only adapters beside its weights learn."""
     reference: Reference | None = None
@@ -86,7 +85,6 @@ class PreflightSubject:
     """Counts how often the policy's weights have moved: whoever moves them for a check says so."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     reward: Reward | None = None
-    """The reward that scores answers; None where the run has none."""
     scorer: RewardModel | None = None
     job: TrainingJob[Any] | None = None
     memory: Result | None = None

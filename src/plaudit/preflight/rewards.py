@@ -60,9 +60,7 @@ class PlainlyScoredRow:
     origin: str
     """File and row."""
     task: Task
-    """The prompt and the answer."""
     example: Example
-    """Its tokens."""
     plain_score: float
     """The expected score: transformers' own forward pass over this row alone, without padding."""
 

@@ -302,7 +302,6 @@ class TrialStep:
     batch: tuple[Microbatch, ...]
     """Its micro-batches as the run makes them."""
     description: str
-    """The rows in words, for the user."""
 
     @property
     def rows(self) -> list[Microbatch]:

@@ -48,13 +48,11 @@ class EncodedRow:
     """A row, its answers and the tokens that the run encodes it to."""
 
     record: AnsweredRecord | Steps
-    """The row as it was read."""
     prompt: Text
     """The words of its prompt, with whatever stands there for a picture."""
     answers: tuple[Text, ...]
     """Its answers, in the order of the completions."""
     example: Example
-    """The tokens."""
 
 
 def encoded_rows(subject: PreflightSubject) -> list[EncodedRow]:

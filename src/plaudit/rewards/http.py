@@ -43,7 +43,6 @@ class EndpointReward:
     url: str
     """Where to POST: http or https."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
-    """Timeouts, retries and request sizes."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True, remote=True)
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
 

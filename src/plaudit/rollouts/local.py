@@ -224,7 +224,6 @@ class GenerationEngine:
     policy: Policy
     """What answers; its weights at this moment, whatever trains them meanwhile."""
     encoder: Encoder
-    """Encodes prompts and decodes completions."""
     decoder: Decoder | MixtureDecoderFactory
     """How its next tokens are predicted: by the policy alone, or by a mixture with another one."""
     batch_size: int = MAX_BATCH_SIZE["cpu"]

@@ -141,7 +141,6 @@ class EncodedRow:
     """A row as tokens, and what had to be decided for it."""
 
     example: Example
-    """The tokens."""
     notes: tuple[str, ...]
     """Sentences that are the same for every row that they hold for, so that they can be counted."""
     bos: int | None

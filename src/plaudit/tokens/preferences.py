@@ -82,9 +82,7 @@ class JudgedRow:
     """One prompt, its answers as tokens, and what was said of them."""
 
     example: Example
-    """The tokens."""
     judgement: Judgement
-    """What was judged of the answers."""
     counts: bool = True
     """False for a stand-in, with which a rank without rows computes along."""
 

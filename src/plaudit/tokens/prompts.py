@@ -36,7 +36,6 @@ class EncodedPrompt:
     """Whatever else its row carried."""
     origin: str = ""
     extras: Extras = field(default_factory=dict[str, Extra], hash=False)
-    """What the model takes beside tokens."""
     _id: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

@@ -70,7 +70,6 @@ class TokenizerInfo:
 
     tokenizer: PreTrainedTokenizerBase
     template: str | None
-    """The folder's chat template; None when it has none."""
     bos: int | None
     """The token that begins every text."""
     eos: int | None

@@ -179,7 +179,6 @@ class LoopAlgorithm:
     formula: str
     """What is selected, and what trains on it."""
     paper: str
-    """Where it is from."""
     select: Selector
     """From the scores of one prompt's completions to the rows that are trained."""
     trainer: str

@@ -37,12 +37,10 @@ class ExperienceTensors:
     old_logp_NT: Float[Tensor, "N T"]
     """log π of the policy that the round begins with."""
     ref_logp_NT: Float[Tensor, "N T"]
-    """The reference's log-prob of each token."""
     advantage_NT: Float[Tensor, "N T"]
     value_NT: Float[Tensor, "N T"]
     """The critic's value before the first update."""
     return_NT: Float[Tensor, "N T"]
-    """The return: the critic's target."""
     weight_NT: Float[Tensor, "N T"]
     """The loss weight of each token; 0 leaves it out of the loss but counts it."""
     old_top_NTK: Int[Tensor, "N T K"] | None = None

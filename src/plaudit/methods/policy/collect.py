@@ -270,7 +270,6 @@ class RolloutCollector:
     """Generates completions and scores them."""
 
     sampler: RolloutSampler
-    """Generates with the current weights."""
     reward: RewardSource
     sampling: SamplingSettings
     """How answers are drawn; its seed is the run's."""

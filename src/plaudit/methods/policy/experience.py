@@ -197,7 +197,6 @@ class ScoringModels:
     policy: Policy
     reference: Reference
     critic: RewardModel | ValueHead | None
-    """The critic, or None where the algorithm needs none."""
     temperature: int | float
     """Scores are divided by it, as they were when answers were drawn."""
 
@@ -234,9 +233,7 @@ class ExperienceMaker:
     row: PolicyAlgorithm
     models: ScoringModels
     shaper: ScoreShaper
-    """Shapes scores before they become rewards."""
     ranks: Ranks
-    """This process among its peers."""
     tokens_at_once: int
     minibatches: int
     """Updates per epoch over a round."""

@@ -59,7 +59,6 @@ class HeldOutEvaluator:
     """Generates, scores and measures completions of held-out prompts."""
 
     sampler: RolloutSampler
-    """Generates with the current policy."""
     reward: RewardSource
     judge: Reward | None
     """An independent judge that is never trained against."""
@@ -68,7 +67,6 @@ class HeldOutEvaluator:
     prompts: Sequence[EncodedPrompt]
     completions_per_prompt: int
     ranks: Ranks
-    """This process among its peers."""
     tokens_at_once: int
 
     def evaluate(self, check_interrupt: InterruptCheck) -> Sequence[Metric]:

@@ -70,7 +70,6 @@ class RoundMemory:
     beta: float
     """The current KL coefficient."""
     score_count: int = 0
-    """How many scores there were so far."""
     mean_score: float = 0.0
     stopped_round: int = 0
     """The newest round that was ended early."""
@@ -140,10 +139,8 @@ class RolloutRounds:
     prompts: Sequence[EncodedPrompt]
     collector: RolloutCollector
     experience: ExperienceMaker
-    """Makes training tensors of scored rollouts."""
     kl_control: KlControl
     ranks: Ranks
-    """This process among its peers."""
     seed: int
     weights: WeightsVersion = field(default_factory=WeightsVersion)
     """Counts how often the policy's weights have moved."""

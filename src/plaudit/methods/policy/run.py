@@ -91,9 +91,7 @@ class RolloutSources:
     weights: WeightsVersion = field(default_factory=WeightsVersion)
     """Counts how often the policy's weights have moved, for its samplers."""
     reward: RewardSource
-    """Scores completions: a reward, step rewards, or an environment."""
     models: ScoringModels
-    """Policy, reference and critic, which score tokens."""
     mixture_sampler: RolloutSampler | None = None
     """Generates from the mixture of policy and reference; None where the algorithm has no mixture."""
 
@@ -281,7 +279,6 @@ class PreparedRun:
     rows: Rows[EncodedPrompt]
     actor: ActorCritic
     models: ScoringModels
-    """Policy, reference and critic, which score tokens."""
     reference: PreparedReference
     rounds: RolloutRounds
     evaluator: HeldOutEvaluator

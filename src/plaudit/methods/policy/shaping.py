@@ -178,9 +178,7 @@ class ScoreShape:
     """Whether truncated completions are left out of the loss."""
     per_token: int | float = 0.0
     low: int | float | None = None
-    """The lower clipping bound."""
     high: int | float | None = None
-    """The upper clipping bound."""
     scale: bool = False
     """Whether scores are divided by their running standard deviation."""
 

@@ -170,7 +170,6 @@ class ScoredBatch:
 
     batch: TokenBatch
     logp_NT: Tensor
-    """The policy's log-probs."""
     ref_logp_NT: Tensor
     repeat_NT: Tensor | None
     """log Σ_v π(v)², where a weight needs it."""
@@ -426,7 +425,6 @@ class PreferenceBatcher:
     row: AnyPreferenceAlgorithm
     models: ScoringModels
     ranks: Ranks
-    """This process among its peers."""
     tokens_at_once: int
     ties: bool = True
     """Whether equal ranks are pairs too."""

@@ -358,7 +358,6 @@ class GroupedRow:
     probability: float
     """The probability that the first answer is the better one."""
     group: str
-    """The group that judged."""
 
     @property
     def prompt(self) -> tuple[int, ...]:

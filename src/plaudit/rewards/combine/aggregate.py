@@ -123,7 +123,6 @@ class Combination:
     """
 
     how: Aggregation
-    """How the scores of its members become one."""
     weights: tuple[int | float, ...] | None = None
     """For ``weighted``: one a member, in their order."""
     k: int | float | None = None
@@ -250,7 +249,6 @@ class CombinedReward:
     members: tuple[Reward, ...]
     """The rewards whose scores are aggregated; each scores every answer."""
     combination: Combination
-    """How the members' scores become one."""
 
     def __post_init__(self) -> None:
         """Refuse members that the combination does not fit."""

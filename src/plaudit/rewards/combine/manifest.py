@@ -32,7 +32,6 @@ class CombinationManifest:
 
     folders: tuple[Path, ...]
     combination: Combination
-    """How the members' scores become one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,6 @@ class Refusal:
     answer: int
     """Which of its answers, from 0."""
     reason: str
-    """Why the answer has no score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +90,7 @@ class BatchScorer:
     """
 
     name: str
-    """The reward's name, for error messages."""
     encoder: Encoder
-    """Turns prompts and answers into tokens."""
     limits: ModelLimits
     """How much the model can be shown at once."""
     device: torch.device

@@ -99,9 +99,7 @@ class WatchResult:
     exit_code: int
     """With which code the first member ended."""
     stdout: tuple[bytes, ...]
-    """The standard output of each process."""
     stderr: tuple[bytes, ...]
-    """The standard error of each process."""
     ready: tuple[bytes, ...]
     """What each said once it was confined."""
     verdict: bytes
@@ -256,9 +254,7 @@ class ProgramResult:
     exit_code: int
     """With which code it ended; negative is the signal."""
     stdout: bytes
-    """What it wrote to standard output."""
     stderr: bytes
-    """What it wrote to standard error."""
     verdict: bytes
     """What an examiner said; a program has no way to this."""
 
