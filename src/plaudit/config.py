@@ -277,7 +277,6 @@ class Setting:
 
     @property
     def option(self) -> str:
-        """Its name on the command line."""
         return "--" + self.key.replace("_", "-")
 
     @property

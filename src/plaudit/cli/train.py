@@ -100,7 +100,6 @@ _HELP_BUILDERS: tuple[Callable[[Any], str], ...] = (_preference_help, _policy_he
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``train`` and its methods."""
     train = subparsers.add_parser(
         "train",
         epilog="plaudit train --list says what these are. "

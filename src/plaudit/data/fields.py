@@ -245,7 +245,6 @@ class Node:
         return float(value)
 
     def number_between(self, low: float, high: float) -> float:
-        """The value as a number of a closed interval."""
         number = self.number()
         if not low <= number <= high:
             raise BadRowError(
@@ -335,7 +334,6 @@ def _check_result(result: Message, before: Turns, path: str) -> None:
 
 
 def read_text_or_messages(node: Node) -> Text:
-    """A text or a conversation of a field, whichever the field holds."""
     if isinstance(node.value, str) and not (node.cells and is_messages(node)):
         return node.text()
     if isinstance(node.value, str | list | tuple):

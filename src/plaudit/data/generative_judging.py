@@ -67,7 +67,6 @@ class QuoteSettings:
     """The header of a critique."""
 
     def __post_init__(self) -> None:
-        """Refuse what would let a quotation be taken for something else."""
         sign = self.mark.strip()
         if not sign or sign[0].isalnum() or self.mark.splitlines() != [self.mark]:
             raise UserError("quote.mark must be a sign on one line, not a letter or digit, as in '> '")
@@ -174,7 +173,6 @@ class CritiqueSettings:
     """The longest critique."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be asked or averaged."""
         _refuse_no_question("words.ask", self.ask)
         _refuse_no_question("words.ask_points", self.ask_points)
         if self.points < 2 or self.critiques < 1 or self.tokens < 1:

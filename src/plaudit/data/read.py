@@ -106,7 +106,6 @@ def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
 
 
 def detection_by_name(format_name: str, rows: Sequence[RawRow], name: str) -> Detection:
-    """The layout that the user asked for."""
     row_format = format_named(format_name)
     return Detection(
         row_format=row_format,
@@ -258,8 +257,6 @@ class RowStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """A source that has been read."""
-
     records: Sequence[Record]
     """Every record of every sound row: a tuple, or rows on disk."""
     format_name: str

@@ -170,7 +170,6 @@ class ControlSettings:
     """Which aspect's scores count, where rows rate several."""
 
     def __post_init__(self) -> None:
-        """Refuse words that say nothing."""
         if not self.good.strip() or not self.bad.strip() or self.good.strip() == self.bad.strip():
             raise UserError("control.good and control.bad must be two different words")
         check_bounds(self, "control")

@@ -230,8 +230,6 @@ class LoopProgress:
 
 
 class TrainingLoop(Generic[MicrobatchT]):
-    """The training loop of one run."""
-
     def __init__(
         self,
         job: TrainingJob[MicrobatchT],

@@ -119,7 +119,6 @@ class CompactAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  overloaded
-        """Move every weight that has a gradient."""
         assert closure is None, "gradients are there already"
         number = 0
         for group in self.param_groups:

@@ -49,8 +49,6 @@ _RESULT_KEYS = ("method", "hub", "data", "model", "template", "tokenizer", "seed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """The origins of one run."""
-
     data: Mapping[str, str]
     """Each data file or folder, as it was named, with the sha256 of its content."""
     model: str | None
@@ -117,7 +115,6 @@ def changed_exports(lineage: Lineage) -> tuple[str, ...]:
 
 
 def write_lineage(path: Path, lineage: Lineage) -> None:
-    """Writes ``lineage.json``."""
     atomic.write_json(path, asdict(lineage))
 
 
@@ -362,7 +359,6 @@ class RunFolder:
 
     @property
     def samples(self) -> Path:
-        """samples.jsonl: sampled completions."""
         return self.path / "samples.jsonl"
 
     @property
@@ -380,7 +376,6 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """The path of the run's ``report.html``."""
         return self.path / "report.html"
 
 

@@ -57,7 +57,6 @@ class RetryPolicy:
     """The environment variable that holds a bearer token; None sends none."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers with which nothing would be requested."""
         counts = (self.attempts, self.answers_at_once, self.requests_at_once)
         if min(counts) < 1 or not self.seconds > 0 or not self.pause >= 0:
             raise UserError(f"an endpoint cannot be asked like this: {self}; give positive numbers")

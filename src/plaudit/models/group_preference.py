@@ -46,7 +46,6 @@ class GroupPreferenceConfig:
     """In how many ways at once; they divide the width."""
 
     def __post_init__(self) -> None:
-        """Refuse a shape that cannot be built."""
         check_bounds(self, "group preference")
         if self.width % self.heads:
             raise UserError(

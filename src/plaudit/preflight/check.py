@@ -139,12 +139,10 @@ def warned(details: str) -> Result:
 
 
 def failed(details: str, rendered_rows: str | None = None) -> Result:
-    """A result that does not hold, with its evidence and, where given, rows to show below the table."""
     return Result(holds=False, details=details, rendered_rows=rendered_rows)
 
 
 def not_applicable(reason: str) -> Result:
-    """A result of a check that had nothing to examine, with the reason."""
     return Result(holds=None, details=reason)
 
 

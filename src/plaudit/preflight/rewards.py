@@ -66,7 +66,6 @@ class PlainlyScoredRow:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Tokens of the prompt and the answer."""
         return (*self.example.prompt, *self.example.completions[0].ids)
 
 

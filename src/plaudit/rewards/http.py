@@ -47,7 +47,6 @@ class EndpointReward:
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is no address of this kind, and a token that is not there."""
         parse_url(self.url)
         request_headers(self.retry_policy)
 

@@ -103,7 +103,6 @@ class EpisodeSampler:
     turns: int = MAX_TURNS
 
     def __post_init__(self) -> None:
-        """Refuse a model that knows no turns."""
         if self.turns < 1:
             raise UserError(f"an episode needs 1 turn or more, not {self.turns}")
         if self.encoder.chat_format is None:

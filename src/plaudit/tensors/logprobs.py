@@ -120,7 +120,6 @@ class Projection:
         return _chunks(tokens, min(RETAINED_ROWS_AT_ONCE, width) if retain_logits else TOKENS_AT_ONCE)
 
     def words(self, hidden_mH: Tensor) -> list[slice]:
-        """Blocks of the vocabulary of the right size."""
         elements = LOGITS_AT_ONCE.get(hidden_mH.device.type, LOGITS_AT_ONCE["cuda"])
         # At least 16 words: with fewer a product is all overhead.
         return list(_chunks(self.weight_VH.shape[0], max(16, elements // hidden_mH.shape[0])))

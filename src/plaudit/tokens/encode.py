@@ -444,8 +444,6 @@ PROMPT_TRUNCATED = "the prompt was cut from its start, so that the longest answe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRows(Generic[RowT]):
-    """What became of the rows."""
-
     examples: Sequence[RowT]
     """The rows that can be trained, in order; of many they may lie on disk."""
     refused: tuple[RefusedRow, ...]

@@ -171,8 +171,6 @@ class FileDigest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a checkpoint consists of."""
-
     step: int
     files: Mapping[str, FileDigest]
     aliases: Mapping[str, Mapping[str, str]]

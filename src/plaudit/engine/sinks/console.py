@@ -161,7 +161,6 @@ class NotebookBar:
     task_ids = (TaskID(0),)
 
     def __init__(self) -> None:
-        """Show nothing yet."""
         self._shown: Any = None
         self._state: dict[str, Any] = {}
 
@@ -180,7 +179,6 @@ class NotebookBar:
         self._state |= state
 
     def refresh(self) -> None:
-        """Show the numbers of now."""
         self._shown.update(self)
 
     def stop(self) -> None:

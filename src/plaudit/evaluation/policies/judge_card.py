@@ -58,9 +58,7 @@ class HasMembers(Protocol):
     @property
     def judges(self) -> Sequence[Judge]: ...
 
-    def member_outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[list[Verdict | NoVerdict]]:
-        """A row for each of them."""
-        ...
+    def member_outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[list[Verdict | NoVerdict]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,6 @@ class LoopSettings:
     """What is done when one of these falls: end with the best round's model, or only say so."""
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning in any row."""
         check_bounds(self, "loop")
         if self.threshold and self.top:
             raise UserError("loop.threshold and loop.top say the same thing in two ways; give one of them")
@@ -354,7 +353,6 @@ class RewardRunSettings:
     """Small matrices beside frozen weights."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train."""
         check_bounds(self, "reward_run")
         if self.ensemble.member is not None:
             raise UserError("reward_run.ensemble.member: a round trains all of them; leave it out")

@@ -488,12 +488,10 @@ OWN = "policy"
 
 
 def find_policy_algorithm(name: str) -> Algorithm:
-    """The algorithm of a name; one that is not there is refused with the closest."""
     return find_algorithm(POLICY_ALGORITHMS, name, "algorithm of policy optimisation")
 
 
 def own_algorithm(word: str) -> Algorithm:
-    """The algorithm of ``file.py:name``: a function with settings, or a record without any."""
     example = "def mine(kl_coef: float = 0.05): return replace(grpo(kl_coef), surrogate=…)"
     return load_algorithm(word, row.PolicyAlgorithm, example=example)
 
@@ -525,7 +523,6 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> PolicyA
 
 
 def refusal(algorithm_name: str, setting: str) -> str:
-    """Why an algorithm does not take a setting, and which ones do."""
     readers = [
         this_algorithm.name
         for this_algorithm in POLICY_ALGORITHMS.values()

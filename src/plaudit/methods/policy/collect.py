@@ -267,8 +267,6 @@ class Rival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutCollector:
-    """Generates completions and scores them."""
-
     sampler: RolloutSampler
     reward: RewardSource
     sampling: SamplingSettings

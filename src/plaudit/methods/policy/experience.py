@@ -228,8 +228,6 @@ class ImportanceWeighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperienceMaker:
-    """Turns the rollouts of a round into training tensors."""
-
     row: PolicyAlgorithm
     models: ScoringModels
     shaper: ScoreShaper

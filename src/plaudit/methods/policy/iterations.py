@@ -180,7 +180,6 @@ class RolloutRounds:
         return self.current
 
     def microbatches(self, step: int, policy_round: Round | None) -> Sequence[AnyMicrobatch]:
-        """This rank's micro-batches of a step of a round; none where the step is skipped."""
         # policy_updates still holds the round that after_step has ended; its other steps come out empty.
         if policy_round is None or policy_round.number == self.memory.stopped_round:
             return ()

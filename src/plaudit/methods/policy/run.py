@@ -123,7 +123,6 @@ def make_rollout_sampler(
 def make_rounds(
     algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
 ) -> RolloutRounds:
-    """The rounds of a run: generation, scoring, advantages and minibatches."""
     # Where a rival answers, the mixture is the rival's; the policy's own answers stay on-policy.
     mixture_share = 0.0 if "rival" in algorithm.needs else algorithm.mixture_coef
     return RolloutRounds(

@@ -158,7 +158,6 @@ class RunningScale:
         return {"scale": torch.tensor(values, dtype=torch.float64)}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what a checkpoint kept."""
         count, self._mean, self._squares = tensors["scale"].tolist()
         self._count = int(count)
 
@@ -238,7 +237,6 @@ class ScoreShaper:
         return {"none": torch.zeros(1)} if self._scale is None else self._scale.tensors()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the running scale."""
         if self._scale is not None:
             self._scale.load_tensors(tensors)
 
@@ -282,7 +280,6 @@ class ProcessReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """The reasons for missing verdicts, with the number of completions of each."""
         return dict(
             Counter(refusal_counts(self.process_reward)) + Counter(refusal_counts(self.outcome_reward))
         )

@@ -485,12 +485,10 @@ OWN = "preference"
 
 
 def find_preference_algorithm(name: str) -> Algorithm:
-    """The algorithm of a name; one that is not there is refused with the closest."""
     return find_algorithm(PREFERENCE_ALGORITHMS, name, "preference algorithm")
 
 
 def own_algorithm(word: str) -> Algorithm:
-    """The algorithm of ``file.py:name``: a function with settings, or a record without any."""
     example = "def mine(beta: float = 0.1): return PreferenceAlgorithm(loss=…, beta=beta)"
     return load_algorithm(word, row.PreferenceAlgorithm, row.UnpairedAlgorithm, example=example)
 
@@ -524,7 +522,6 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> AnyPref
 
 
 def refusal(algorithm_name: str, setting: str) -> str:
-    """Why an algorithm does not take a setting, and which ones do."""
     readers = [
         this_algorithm.name
         for this_algorithm in PREFERENCE_ALGORITHMS.values()

@@ -126,7 +126,6 @@ class PreferenceMicrobatch:
         return sum(row.tokens for row in self.judged)
 
     def rows(self) -> tuple[PreferenceMicrobatch, ...]:
-        """Each row alone, still counted as part of the same batch."""
         singles: list[PreferenceMicrobatch] = []
         start = 0
         for row in self.judged:

@@ -110,7 +110,6 @@ class EpisodeSettings:
     """Most targets, for the sake of memory; 0 takes all the rest."""
 
     def __post_init__(self) -> None:
-        """Refuse what no group could meet."""
         if not 0 <= self.least <= self.most:
             raise UserError(f"an episode shows {self.least} to {self.most} items: take 0 ≤ least ≤ most")
         if self.targets < 0:
@@ -253,7 +252,6 @@ class GroupMicrobatch:
         return sum(len(episode.context) + len(episode.targets) for episode in self.episodes)
 
     def rows(self) -> tuple[GroupMicrobatch, ...]:
-        """Each episode alone, still counted as part of the same step."""
         return tuple(replace(self, episodes=(episode,)) for episode in self.episodes)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[GroupMicrobatch, ...], ...]:

@@ -62,11 +62,9 @@ class RewardMicrobatch:
         return sum(row.tokens for row in self.judged)
 
     def rows(self) -> tuple[RewardMicrobatch, ...]:
-        """Each row alone, still counted as part of the same batch."""
         return tuple(replace(self, judged=(row,)) for row in self.judged)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[RewardMicrobatch, ...], ...]:
-        """For each rank its micro-batches of at most ``budget`` tokens."""
         divided = split_rows(self.judged, muted, ranks=ranks, tokens_at_once=budget)
         return tuple(tuple(replace(self, judged=rows) for rows in share) for share in divided)
 

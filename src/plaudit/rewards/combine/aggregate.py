@@ -135,7 +135,6 @@ class Combination:
     """What is done to each member first; None takes them as they are."""
 
     def __post_init__(self) -> None:
-        """Refuse options that the chosen aggregation does not take."""
         for name in ("weights", "k", "gate", "below"):
             is_used, is_set = name in AGGREGATION_OPTIONS[self.how], getattr(self, name) is not None
             if is_used and not is_set:
@@ -251,7 +250,6 @@ class CombinedReward:
     combination: Combination
 
     def __post_init__(self) -> None:
-        """Refuse members that the combination does not fit."""
         self.combination.refuse_members(len(self.members))
 
     @property
@@ -260,7 +258,6 @@ class CombinedReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason of a member for having had no verdict, with its name, and for how many answers."""
         counts = Counter[str]()
         for member in self.members:
             counts.update({f"{member.name}: {why}": n for why, n in refusal_counts(member).items()})

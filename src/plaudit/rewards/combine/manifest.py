@@ -47,7 +47,6 @@ class ImplicitManifest:
     beta: int | float
 
     def __post_init__(self) -> None:
-        """Refuse what turns the reward round, or into nothing."""
         refuse_beta(self.beta)
 
     @property

@@ -76,7 +76,6 @@ class ModelLimits:
     """Whether every row of a batch is as long as its longest."""
 
     def __post_init__(self) -> None:
-        """Refuse a pass of no tokens."""
         if self.tokens_at_once < 1:
             raise UserError(f"tokens_at_once {self.tokens_at_once}: expected 1 or more")
 

@@ -86,9 +86,7 @@ class StepLogitModel(Protocol):
     """Whatever gives each step of a solution its log-odds of being right."""
 
     @property
-    def name(self) -> str:
-        """What tables and pages call it."""
-        ...
+    def name(self) -> str: ...
 
     @property
     def refused(self) -> Mapping[str, int]:
@@ -120,7 +118,6 @@ class StepReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for."""
         return self.model.refused
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

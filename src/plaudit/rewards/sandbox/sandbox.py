@@ -55,7 +55,6 @@ class SandboxLimits:
     output_kb: int = 1024
 
     def __post_init__(self) -> None:
-        """Refuse what nothing could run in."""
         for name in self.__dataclass_fields__:
             if not getattr(self, name) > 0:
                 raise UserError(f"sandbox: {name} is {getattr(self, name)}; give more than 0")

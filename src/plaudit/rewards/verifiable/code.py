@@ -62,7 +62,6 @@ class CodeReward:
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse to run nothing at a time."""
         if self.workers < 1:
             raise UserError(f"code: {self.workers} programs at once; give 1 or more")
 
