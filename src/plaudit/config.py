@@ -364,8 +364,7 @@ def load_yaml(path: Path) -> tuple[Any, Any]:
     try:
         # Editors on Windows begin UTF-8 with a mark that would become part of the first key.
         text = path.read_text("utf-8-sig")
-        # Composed as well as loaded: only nodes know their lines, and
-        # loading has merged repeated keys already.
+        # Composed too: only nodes know their lines, and loading has merged repeated keys already.
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         _check_node(node, path, {})
         loaded = yaml.safe_load(text)
@@ -475,7 +474,6 @@ def to_plain_data(value: Any) -> Any:
 
 
 ConfigT = TypeVar("ConfigT")
-
 SettingValues = Mapping[SettingPath, object]
 
 

@@ -234,6 +234,9 @@ class JudgePromptFormat:
         """The judge model's reply: an assistant turn where it has a chat template, else plain text."""
         return assistant_turn(word) if self.has_chat_template else word
 
+    def demonstration(self, prompt: Text, word: str, origin: str) -> Demonstration:
+        return Demonstration(prompt=prompt, completion=self.reply(word), origin=origin)
+
     def quoted_lines(self, text: str) -> Iterator[str]:
         """The lines of a quotation, as many as there are in the text and at least one.
 
@@ -384,9 +387,7 @@ def generative_reward_rows(
             word = settings.good if good else settings.bad
             word_counts[word] += 1
             question = pointwise_prompt(settings, prompt_format, record.prompt, answer)
-            rows.append(
-                Demonstration(prompt=question, completion=prompt_format.reply(word), origin=record.origin)
-            )
+            rows.append(prompt_format.demonstration(question, word, record.origin))
     return _demonstration_set(rows, left_out, word_counts)
 
 
@@ -418,9 +419,7 @@ def pairwise_ranker_rows(
                 better, worse = pair
                 ordered = (worse, better) if swapped else pair
                 question = pairwise_prompt(settings, prompt_format, record.prompt, ordered)
-                rows.append(
-                    Demonstration(prompt=question, completion=prompt_format.reply(word), origin=record.origin)
-                )
+                rows.append(prompt_format.demonstration(question, word, record.origin))
     return _demonstration_set(rows, left_out, word_counts)
 
 
@@ -459,14 +458,8 @@ def critic_rows(
             settings, prompt_format, (critique.prompt, critique.completion), critique.critique
         )
         rows += [
-            Demonstration(
-                prompt=critique_question,
-                completion=prompt_format.reply(critique.critique),
-                origin=critique.origin,
-            ),
-            Demonstration(
-                prompt=points_question, completion=prompt_format.reply(word), origin=critique.origin
-            ),
+            prompt_format.demonstration(critique_question, critique.critique, critique.origin),
+            prompt_format.demonstration(points_question, word, critique.origin),
         ]
     return _demonstration_set(rows, left_out, word_counts)
 
@@ -481,8 +474,7 @@ def _reason_unusable(critique: Critique, settings: CritiqueSettings) -> str | No
 def _judged_answers(record: Record, aspect: str | None) -> Iterator[tuple[Text, bool] | LeftOut]:
     match record:
         case Comparison():
-            pairs = list(_preference_pairs(record))
-            for pair in pairs:
+            for pair in _preference_pairs(record):
                 yield from [pair] if isinstance(pair, LeftOut) else zip(pair, (True, False), strict=True)
         case Ranking():
             yield from _ranking_ends(record)

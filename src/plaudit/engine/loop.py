@@ -56,7 +56,6 @@ class BatchOrder:
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many steps see every row once."""
         return -(-self.rows // self.batch_size)
 
     def steps_for_epochs(self, epochs: float) -> int:
@@ -197,7 +196,6 @@ class Schedule:
     order: BatchOrder
     steps: int
     evaluate_every: int
-    """Steps between held-out evaluations."""
     sample_every: int
     save_every: int
     safety: SafetySettings

@@ -10,7 +10,7 @@ import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,7 @@ def check_microbatches(subject: PreflightSubject) -> Result:
     ways = {"row by row": trial.rows}
     half = max(1, -(-sum(microbatch.tokens for microbatch in trial.batch) // 2))
     halves = [microbatch.shares(1, half) for microbatch in trial.batch]
-    in_two = [
-        *chain.from_iterable(
-            chain.from_iterable(shares_of_ranks for shares_of_ranks in halves if shares_of_ranks is not None)
-        )
-    ]
+    in_two = [piece for ranks in halves if ranks is not None for rank in ranks for piece in rank]
     if len(in_two) > len(trial.batch):
         ways[f"in {len(in_two)} pieces"] = in_two
     return _compare_gradients(trial, ways, subject)
@@ -88,11 +84,7 @@ def check_ranks(subject: PreflightSubject) -> Result:
     idle = trial.rows[0].shares(2, trial.rows[0].tokens)
     if idle is None or any(shares_of_ranks is None for shares_of_ranks in dealt):
         return not_applicable("the loss compares the sorted batch, which is dealt as a whole")
-    shares = [
-        *chain.from_iterable(
-            chain.from_iterable(shares_of_ranks for shares_of_ranks in dealt if shares_of_ranks is not None)
-        )
-    ]
+    shares = [piece for ranks in dealt if ranks is not None for rank in ranks for piece in rank]
     result = _compare_gradients(trial, {f"dealt over two ranks in {len(shares)} pieces": shares}, subject)
     if result.holds is not True:
         return result
@@ -147,11 +139,9 @@ def check_all_weights_learn(subject: PreflightSubject) -> Result:
             _differentiate(job, trial.batch)
             unreached -= _weights_with_gradient(job.module)
     if unreached:
-        named = ", ".join(sorted(unreached)[:MAX_NAMED_WEIGHTS]) + (
-            " …" if len(unreached) > MAX_NAMED_WEIGHTS else ""
-        )
         return failed(
-            f"{len(unreached)} of {len(names)} weights get no gradient of {trial.description}: {named}"
+            f"{len(unreached)} of {len(names)} weights get no gradient of {trial.description}: "
+            f"{_abbreviated_names(unreached)}"
         )
     frozen = sum(not weight.requires_grad for weight in job.module.parameters())
     frozen_note = f", {frozen} are frozen" if frozen else ""
@@ -257,9 +247,7 @@ def _difference_norm(gradients: Gradients, other: Gradients) -> float:
 
 
 def _weights_with_gradient(module: nn.Module) -> set[str]:
-    """Names of weights that have a gradient; that of a bias may be 0, since it cancels between two
-    answers.
-    """
+    """The gradient of a bias may be 0, since it cancels between two answers."""
     return {
         name
         for name, weight in module.named_parameters()
@@ -323,9 +311,7 @@ OVERFIT_STEPS = 10
 CLEAR_DECREASE = 0.02
 """The relative decrease of the loss from which it counts as learnt."""
 MAX_CHECKPOINT_BYTES = 64 * 2**20
-"""The most bytes of weights that the trial checkpoint holds; in a larger model the largest weights are
-frozen.
-"""
+"""Of the weights in the trial checkpoint; in a larger model the largest weights are frozen."""
 
 
 def check_overfits(subject: PreflightSubject) -> Result:
@@ -441,8 +427,8 @@ def _relative_update(trial: TrialStep, original: Mapping[str, Tensor]) -> float 
     learning = {
         name: parameter for name, parameter in job.module.named_parameters() if parameter.requires_grad
     }
-    size = _total_norm([original[name] for name in learning])
-    change = _total_norm([item.detach() - original[name] for name, item in learning.items()])
+    size = _gradient_norm([original[name] for name in learning])
+    change = _gradient_norm([item.detach() - original[name] for name, item in learning.items()])
     return change / size if change else failed(f"a step at the rate {job.learning_rate:g} moves no weight")
 
 
@@ -462,9 +448,7 @@ def _has_decreased(losses: list[float]) -> bool:
 
 
 def _uninterrupted_digests(trial: TrialStep, folder: Path) -> tuple[dict[str, bytes], int]:
-    """Digests after a step, a checkpoint and another step without interruption, and the checkpoint's size
-    in bytes.
-    """
+    """Digests after a step, a checkpoint and another step; and the checkpoint's size in bytes."""
     job = trial.job
     with preserve_weights(job.module):
         stepper = trial_stepper(job)
@@ -475,9 +459,7 @@ def _uninterrupted_digests(trial: TrialStep, folder: Path) -> tuple[dict[str, by
 
 
 def _resumed_digests(trial: TrialStep, folder: Path) -> dict[str, bytes]:
-    """Digests after the step that follows a resume from the checkpoint, with weights and optimiser made
-    anew.
-    """
+    """Digests after the step that follows the checkpoint, with an optimiser made anew."""
     job = trial.job
     with preserve_weights(job.module):
         stepper = trial_stepper(job)
@@ -505,11 +487,6 @@ def _tensor_digest(tensor: Tensor) -> bytes:
     plain = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     bits: Any = plain.numpy()
     return hashlib.blake2b(bits, digest_size=16).digest()
-
-
-def _total_norm(tensors: list[Tensor]) -> float:
-    norms = [torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in tensors]
-    return float(torch.stack(norms).square().sum().sqrt())
 
 
 def _abbreviated_names(names: Any) -> str:

@@ -259,10 +259,7 @@ class BlockSums:
         )
 
     def add_block(self, c: int, hidden_mH: Tensor, cached: list[Tensor] | None = None) -> Tensor:
-        """Adds one block of the vocabulary; returns exp(z − the block's largest z).
-
-        ``cached`` gets the logits.
-        """
+        """Adds a block of the vocabulary; returns exp(z − its largest z). ``cached`` gets the logits."""
         words, target_m = self.words_C[c], self.target_m
         logits_mv = self.head.logits(hidden_mH, words)
         # Every row picks a logit and those of other blocks are thrown away: to select rows would be to count

@@ -14,12 +14,14 @@ the same.
 from __future__ import annotations
 
 import math
+import operator
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow, Underflow, localcontext
 from fractions import Fraction
+from typing import Any
 
 from plaudit.rewards.verifiable.math_parser import (
     MAX_CHARACTERS,
@@ -132,22 +134,16 @@ def _to_decimal(value: Value) -> Decimal:
     return Decimal(value.numerator) / value.denominator if isinstance(value, Fraction) else +value
 
 
-def _add(left: Value, right: Value) -> Value:
-    if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return left + right
-    return _to_decimal(left) + _to_decimal(right)
+def _exact_of_exact(operation: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
+    def operate(left: Value, right: Value) -> Value:
+        if isinstance(left, Fraction) and isinstance(right, Fraction):
+            return operation(left, right)
+        return operation(_to_decimal(left), _to_decimal(right))
+
+    return operate
 
 
-def _multiply(left: Value, right: Value) -> Value:
-    if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return left * right
-    return _to_decimal(left) * _to_decimal(right)
-
-
-def _divide(numerator: Value, denominator: Value) -> Value:
-    if isinstance(numerator, Fraction) and isinstance(denominator, Fraction):
-        return numerator / denominator
-    return _to_decimal(numerator) / _to_decimal(denominator)
+_add, _multiply, _divide = map(_exact_of_exact, (operator.add, operator.mul, operator.truediv))
 
 
 def _raise_power(base: Value, power: Value) -> Value:
