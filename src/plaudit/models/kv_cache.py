@@ -211,9 +211,7 @@ class KVCache:
 
 @dataclass(slots=True, kw_only=True)
 class _LayerCache:
-    """The keys and values of one layer: k heads, of prompts padded to L tokens and of answers with room for
-    T.
-    """
+    """The keys and values of one layer: k heads, prompts padded to L tokens, answers with room for T."""
 
     prompt_key_PkLD: Tensor
     prompt_value_PkLD: Tensor

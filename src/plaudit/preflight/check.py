@@ -226,9 +226,7 @@ def run_checks(
 
 @contextmanager
 def preserve_state(subject: PreflightSubject) -> Iterator[None]:
-    """Restores random state, train and eval modes and gradients on exit, so that a checked run is the same
-    run.
-    """
+    """Restores random state, modes and gradients on exit, so that a checked run is the same run."""
     trained_module = None if subject.job is None else subject.job.module
     modules = [module for module in (subject.policy, subject.scorer, trained_module) if module is not None]
     # Module by module: some may be in evaluation mode on purpose, which train() would undo.
@@ -247,9 +245,7 @@ def preserve_state(subject: PreflightSubject) -> Iterator[None]:
 
 
 def refusal_message(findings: Sequence[Finding]) -> str | None:
-    """The error message of a run that does not start because checks fail; None where none of them blocks
-    it.
-    """
+    """The error message of a run that does not start because checks fail; None where none blocks it."""
     blocking = [finding for finding in findings if finding.blocks_run]
     if not blocking:
         return None

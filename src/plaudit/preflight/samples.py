@@ -309,9 +309,7 @@ class TrialStep:
 
 
 def shortest_examples(subject: PreflightSubject, count: int = SAMPLE_SIZE) -> list[Example]:
-    """The shortest rows as they are trained; a bare prompt gets tokens of the next prompt as its
-    completion.
-    """
+    """The shortest rows as they are trained; a bare prompt is completed by tokens of the next one."""
     if subject.trained:
         return [subject.trained[number] for number in _shortest_indices(subject.trained, count)]
     prompts = [subject.encoder.encode_prompt(prompt) for prompt in subject.prompts]

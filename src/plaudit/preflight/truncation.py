@@ -33,10 +33,7 @@ MAX_TRUNCATED_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TruncationCounts:
-    """How many rows max_length drops or truncates.
-
-    Example: ``_TruncationCounts(rows=1000, possibly_long=40, encoded=24, dropped=2, truncated=20)``
-    """
+    """How many rows max_length drops or truncates."""
 
     rows: int
     possibly_long: int

@@ -138,10 +138,7 @@ _Model = TypeVar("_Model", RewardModel, Policy)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LoadOptions:
-    """The device and the number format to load models with.
-
-    Example: ``_LoadOptions(device=torch.device("cpu"), dtype=torch.float32)``
-    """
+    """The device and the number format to load models with."""
 
     device: torch.device
     dtype: torch.dtype

@@ -471,9 +471,7 @@ def encode_each(
     max_tokens: int | None = None,
     workshop: Workshop | None = None,
 ) -> EncodedRows[RowT]:
-    """As `encode_rows`, with the caller's ``encode``; ``finish`` gets a record and its tokens when they
-    fit.
-    """
+    """As `encode_rows`, with the caller's ``encode``; ``finish`` gets a record and tokens that fit."""
 
     def encode_block(block: slice) -> tuple[Sequence[RowT], Mapping[str, Any]]:
         part = _encode_here(records[block], encode, finish, max_tokens)

@@ -156,9 +156,7 @@ class Segments:
 
     @property
     def following_pieces(self) -> tuple[int, ...]:
-        """How many pieces follow each group's first piece; an only completion is one piece with its
-        prompt.
-        """
+        """How many pieces follow each group's first; an only completion is one with its prompt."""
         return tuple(len(lengths) if len(lengths) > 1 else 0 for lengths in self.completions)
 
     @property

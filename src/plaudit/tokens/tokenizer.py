@@ -389,9 +389,7 @@ def _unknown_token(info: TokenizerInfo, token: int) -> str:
 def tokenizer_info(
     tokenizer: PreTrainedTokenizerBase, declared: Iterable[int] = (), vocabulary: int | None = None
 ) -> TokenizerInfo:
-    """The facts of a tokenizer that is already loaded; ``declared`` are the model's own stop tokens, and
-    ``vocabulary`` is the number of its embeddings.
-    """
+    """The facts of a loaded tokenizer; ``declared`` are the model's stops, ``vocabulary`` its embeddings."""
     bos, eos, pad = (_token_id(tokenizer, name) for name in ("bos_token", "eos_token", "pad_token"))
     stops = tuple(dict.fromkeys((*declared, *(() if eos is None else (eos,)))))
     # Found by trying: `add_bos_token` in the files and what the fast tokenizer does often disagree.

@@ -67,9 +67,7 @@ def best_of_n_by_reward(
     scorers: tuple[Reward, Reward],
     resampling: Resampling,
 ) -> tuple[BestOfNCurve, OverOptimisation | None]:
-    """The best-of-n curve of a policy's rollouts, chosen by the first scorer and judged by the second, and
-    its over-optimisation fit.
-    """
+    """The best-of-n curve, chosen by the first scorer and judged by the second, and its over-optimisation."""
     tasks = [
         prompt.task((rollout.answer.text, rollout.answer.ended) for rollout in group)
         for prompt, group in zip(prompts, groups, strict=True)

@@ -52,9 +52,7 @@ class EvaluationPrompt:
     """The answer that its row holds: a demonstration, the chosen or best one, the reference answer."""
 
     def task(self, answers: Iterable[tuple[str, bool]]) -> Task:
-        """The task for a judge or reward: this prompt with answers, and whether each came to an end by
-        itself.
-        """
+        """The task for a judge or reward: this prompt with answers, and whether each ended by itself."""
         pairs = tuple(answers)
         # An answer is of its prompt's kind: a turn after a conversation, a text after a text.
         is_text = isinstance(self.prompt, str)
@@ -338,9 +336,7 @@ def generate_completions(
     *,
     encoded: EncodedChoices | None = None,
 ) -> PolicyCompletions:
-    """Generates a policy's completions of all prompts and scores them, and the choices of multiple-choice
-    questions.
-    """
+    """A policy's scored completions of all prompts, and its choices in multiple-choice questions."""
     loaded = load_policy_folder(folder, settings)
     rollouts = generate_rollouts(loaded, prompts, settings)
     questions = [replace(question, prompt=loaded.question(question.prompt)) for question in questions]

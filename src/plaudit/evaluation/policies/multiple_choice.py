@@ -100,9 +100,7 @@ def score_choices(
     temperature: int | float = 1.0,
     encoded: EncodedChoices | None = None,
 ) -> tuple[ChoiceLogprobs, ...]:
-    """The log-probs of every choice of every question by one policy; the choices of one prompt share its
-    computation.
-    """
+    """One policy's log-probs of every choice; the choices of one prompt share its computation."""
     examples = (encoded or EncodedChoices()).examples(questions, encoder)
     return tuple(
         ChoiceLogprobs(

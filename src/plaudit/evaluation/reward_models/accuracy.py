@@ -272,9 +272,7 @@ def best_of_n_truth(
 def best_of_n_curve(
     tasks: Sequence[Task], proxies: ScoresByAnswer, truths: ScoresByAnswer, resampling: Resampling
 ) -> BestOfNCurve:
-    """The curve of true utility by n, over all prompts; a prompt with an answer without verdict is left out
-    of it.
-    """
+    """The curve of true utility by n, over the prompts of whose answers all have a verdict."""
     rows = [proxy_and_truth_scores(task, proxies, truths) for task in tasks]
     scored_rows = [row for row in rows if row is not None]
     if not scored_rows:

@@ -214,9 +214,7 @@ def predicted_scores(model: GroupPreference, batch: EpisodeBatch) -> Float[Tenso
 
 
 def target_losses(model: GroupPreference, batch: EpisodeBatch) -> Float[Tensor, "E B"]:
-    """The loss of every target, 0 at padding: ``group_choice_nll`` of several answers,
-    ``gaussian_rating_nll`` for ratings.
-    """
+    """The loss of every target, 0 at padding: ``group_choice_nll``, or ``gaussian_rating_nll`` of ratings."""
     predicted = model(batch.context, batch.target_EBKH.flatten(1, 2))
     score_EBK, log_std_EBK = (
         value_EN.view_as(batch.label_EBK) for value_EN in (predicted.score_EN, predicted.log_std_EN)

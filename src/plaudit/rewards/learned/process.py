@@ -41,9 +41,7 @@ def step_ends(rollout: Rollout, encoder: Encoder) -> tuple[int, ...]:
 
 
 def _first_place_spelling(ids: Sequence[int], prefix: str, encoder: Encoder, start: int) -> int:
-    """The first position from ``start`` on at which the decoded tokens begin with the prefix,
-    blanks aside.
-    """
+    """The first position from ``start`` on whose decoded tokens begin with the prefix, blanks aside."""
 
     def spells(place: int) -> bool:
         # All tokens from the first, since a byte-level token alone may be part of a character.
