@@ -122,7 +122,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, then say where the result lies."""
     config: Any = read_config(args.config_type, args)
     refuse_missing_inputs(config)
     from plaudit.engine.distributed import InterruptedRunError, is_first_process

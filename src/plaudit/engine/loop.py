@@ -311,7 +311,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         started = time.perf_counter()
         # Where an interrupt during this step goes back to.
         self._rng_state = capture_rng_state()
-        rate = self._learning_rate(step)
+        rate = self._job.learning_rate * schedule_factor(step, self._schedule.steps, self._job.optimizer)
         metrics: dict[str, Number] = {"learning_rate": rate}
         timing: dict[str, Number] = {}
         left_out = step in self._progress.left_out
@@ -432,9 +432,6 @@ class TrainingLoop(Generic[MicrobatchT]):
         for note in self._notes:
             self._sinks.note(note)
         self._notes = []
-
-    def _learning_rate(self, step: int) -> float:
-        return self._job.learning_rate * schedule_factor(step, self._schedule.steps, self._job.optimizer)
 
     def _new_diagnostics(self) -> tuple[str, ...]:
         """The diagnostics that this run has not printed before, recognised by how they begin."""

@@ -295,9 +295,7 @@ def separating_direction(
     signed = (2 * y_B[is_decided_B] - 1)[:, None] * x_BF[is_decided_B]
     if not is_decided_B.any():
         return None
-    # A soft label punishes large
-    # x @ w
-    # either way, so only w with x @ w = 0 there can grow without end.
+    # A soft label punishes large x @ w either way, so only w with x @ w = 0 there can grow without end.
     undecided = x_BF[~is_decided_B]
     equal = {"A_eq": undecided, "b_eq": np.zeros(len(undecided))} if len(undecided) else {}
     # Bounded, since every multiple of a separating w separates too, and the maximum would be infinite.

@@ -301,3 +301,10 @@ def find_algorithm(algorithms: Mapping[str, Algorithm], name: str, what: str) ->
         hint = f"; did you mean {closest[0]}?" if closest else ""
         raise UserError(f"no {what} is called {name!r}: there are {', '.join(algorithms)}{hint}")
     return algorithms[name]
+
+
+def refusal(algorithms: Mapping[str, Algorithm], name: str, setting: str) -> str:
+    """Why an algorithm does not take a setting, and which ones do."""
+    readers = [other.name for other in algorithms.values() if setting in other.parameters]
+    alternatives = f", or choose among {', '.join(readers)}" if readers else ""
+    return f"{setting} is not part of {name}: leave it out{alternatives}"

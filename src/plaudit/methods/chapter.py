@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from plaudit.errors import UserError
-from plaudit.methods.algorithm import Algorithm, Parameter, RecordT
+from plaudit.methods.algorithm import Algorithm, Parameter, RecordT, refusal
 
 ConfigT = TypeVar("ConfigT")
 
@@ -36,8 +36,6 @@ class Chapter(Generic[RecordT, ConfigT]):
     """From ``file.py:name`` to its algorithm."""
     make: Callable[[Algorithm, Mapping[str, Any]], RecordT]
     """From an algorithm and settings to its record."""
-    refusal: Callable[[str, str], str]
-    """Why an algorithm does not take a setting."""
     config_types: dict[str, type[ConfigT]] = field(default_factory=dict[str, type[ConfigT]])
     """One class for each name: configs of different classes are never equal."""
 
@@ -62,7 +60,7 @@ class Chapter(Generic[RecordT, ConfigT]):
         return self.config_types[name]
 
     def _make_config_type(self, described: Algorithm, **more: str) -> type[ConfigT]:
-        refused = {parameter: self.refusal(described.name, parameter) for parameter in self.parameters()}
+        refused = {name: refusal(self.algorithms, described.name, name) for name in self.parameters()}
         return config_with_settings(self.config, described, self.cells, refused, **more)
 
     def configured(self, algorithm: str | RecordT, config: ConfigT) -> RecordT:

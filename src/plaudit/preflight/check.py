@@ -103,7 +103,6 @@ class PreflightSubject:
         return list(islice(dict.fromkeys(row.prompt for row in self.records if row.prompt), SAMPLE_SIZE))
 
     def example(self, record: AnsweredRecord) -> Example:
-        """A row as the tokens that are trained."""
         return encode_record_with_notes(record, self.encoder).example
 
 

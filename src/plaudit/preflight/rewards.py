@@ -382,8 +382,7 @@ def check_reward_differs(subject: PreflightSubject) -> Result:
     spread = max(scored.scores) - min(scored.scores)
     details = (
         f"{len(scored.scores)} scores from {min(scored.scores):.4g} to {max(scored.scores):.4g}; the "
-        "answers to "
-        f"{differing_prompts} of {len(scored.tasks)} prompts differ in score"
+        f"answers to {differing_prompts} of {len(scored.tasks)} prompts differ in score"
     )
     if spread:
         return passed(details)

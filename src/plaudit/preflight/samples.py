@@ -164,7 +164,9 @@ def score_sample_tasks(subject: PreflightSubject) -> ScoredTasks | str:
         rows = reward.scores([task for _, task in sampled])
     except UserError:
         return "the reward cannot be asked (reward-finite says why)"
-    if score_fault([task for _, task in sampled], rows) is not None or not _has_any_score(rows):
+    if score_fault([task for _, task in sampled], rows) is not None or not any(
+        score is not None for row in rows for score in row
+    ):
         return "the reward has no usable scores (reward-finite says why)"
     origins, scored_inputs = zip(*sampled, strict=True)
     return ScoredTasks(reward=reward, tasks=scored_inputs, origins=origins, rows=rows)
@@ -277,10 +279,6 @@ def _relative_tolerance(leaf: Reward) -> float:
         if traits_of(leaf).exact
         else UNKNOWN_MODEL_TOLERANCE["cuda" if torch.cuda.is_available() else "cpu"]
     )
-
-
-def _has_any_score(rows: Sequence[TaskScores]) -> bool:
-    return any(score is not None for row in rows for score in row)
 
 
 def _excerpt(text: Text) -> str:

@@ -76,8 +76,7 @@ def _stop_fault(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, 
     counts = "counts as ended" if rollout.answer.ended else "counts as cut"
     return (
         f"{_token_name(subject, end)} is declared as an end, and an answer that begins with it {counts}, "
-        "with "
-        f"{len(rollout.ids)} of {MAX_FORCED_TOKENS} possible tokens"
+        f"with {len(rollout.ids)} of {MAX_FORCED_TOKENS} possible tokens"
     )
 
 
@@ -234,8 +233,7 @@ def check_sampled_is_trained(subject: PreflightSubject) -> Result:
             if trained.ids != rollout.ids or not all(trained.mask) or len(rollout.logp) != len(rollout.ids):
                 return failed(
                     f"{describe_origins([row])}: {len(rollout.ids)} tokens were drawn, {len(rollout.logp)} "
-                    "have a "
-                    f"log-prob, {sum(trained.mask)} are trained, and they are not the same ones"
+                    f"have a log-prob, {sum(trained.mask)} are trained, and they are not the same ones"
                 )
     sampled_ids = [rollout.ids for group in groups for rollout in group]
     same, random_same = (
@@ -249,8 +247,7 @@ def check_sampled_is_trained(subject: PreflightSubject) -> Result:
     if same == len(sampled_ids) and 2 * random_same <= len(sampled_ids):
         return failed(
             f"{details}, and of as many that are random tokens {len(sampled_ids) - random_same}: the "
-            "sampler hands on "
-            "tokens that were made of text, not those that were drawn"
+            "sampler hands on tokens that were made of text, not those that were drawn"
         )
     return passed(details)
 
@@ -281,8 +278,7 @@ def check_sampling_distribution(subject: PreflightSubject) -> Result:
     test = chi_square_test(torch.bincount(first, minlength=len(p_V)), p_V)
     details = (
         f"{FIRST_TOKEN_SAMPLES} first tokens of {describe_origins(rows)} in {test.cells} cells: chi-square "
-        f"{test.chi_square:.1f}, "
-        f"p {test.p:.2g}"
+        f"{test.chi_square:.1f}, p {test.p:.2g}"
     )
     if test.p < MIN_P_VALUE:
         return failed(f"{details}: they are not drawn as {_settings_text(settings)} says")

@@ -314,8 +314,7 @@ def check_mask(subject: PreflightSubject) -> Result:
     first = _trained_text(subject.encoder, examples[0].completions[0])
     return passed(
         f"{count:,} trained tokens in {len(rows)} rows are their answers{unknown_note}; of "
-        f"{examples[0].origin}: "
-        f"[{abbreviate(first)[1:-1]}]",
+        f"{examples[0].origin}: [{abbreviate(first)[1:-1]}]",
         show_examples(examples, subject.encoder),
     )
 

@@ -370,8 +370,7 @@ def check_adapters(subject: PreflightSubject) -> Result:
         )
     return passed(
         f"{trial.description}: {len(adapter_names & changed)} adapters moved in two steps, "
-        f"{len(base_names)} weights beneath "
-        "did not"
+        f"{len(base_names)} weights beneath did not"
     )
 
 
@@ -395,8 +394,7 @@ def check_checkpoint_resume(subject: PreflightSubject) -> Result:
         )
     return passed(
         f"{trial.description}: a step after a checkpoint of {checkpoint_bytes / 2**20:.1f} MiB was read "
-        "gives the same "
-        f"weights and optimiser, {len(uninterrupted)} tensors, bit for bit{freeze_note}"
+        f"gives the same weights and optimiser, {len(uninterrupted)} tensors, bit for bit{freeze_note}"
     )
 
 

@@ -128,8 +128,7 @@ def load_language_judge(
 
 _NOT_REWARD_FILES = {
     CONFIG_FILE: "this tells how groups differ, and a reward needs some comparisons of one of them beside "
-    "it: "
-    "plaudit combine group RUN --model DIR --context FILE",
+    "it: plaudit combine group RUN --model DIR --context FILE",
     "adapter_config.json": "this is an adapter alone; give the run's folder, whose model/ has it merged",
 }
 """Files that mark a folder as something other than a reward, and what to do about each."""
@@ -248,8 +247,7 @@ def check_group(manifest: GroupManifest) -> tuple[Comparison, ...]:
     if size != expected_size:
         raise UserError(
             f"{manifest.embedder}: its states have {size} numbers and the module was trained on "
-            f"{expected_size}: "
-            "this is not the model that it was trained beside"
+            f"{expected_size}: this is not the model that it was trained beside"
         )
     return _group_comparisons(manifest)
 

@@ -337,8 +337,7 @@ def _text_with_opened_answer(chat_format: ChatFormat, messages: Sequence[Message
         raise UserError(
             "the chat template asks in one way and writes the answered conversation in another (the text "
             f"that asks ends in {prompt_text[-40:]!r}), so no prompt is right for both; give a template "
-            "whose "
-            "question is the beginning of its answer"
+            "whose question is the beginning of its answer"
         )
     if not words.startswith(opening.strip()):
         raise UserError(

@@ -308,8 +308,7 @@ class Encoder:
         if tokens.ids[-1:] != (self.info.id_of(conversation.end),):
             raise UserError(
                 f"the tokenizer does not keep the end-of-turn text {conversation.end!r} as one token of "
-                "its own; "
-                "mark it as a special token in the tokenizer's files"
+                "its own; mark it as a special token in the tokenizer's files"
             )
         return Completion(ids=tokens.ids, mask=tokens.mask, finished=True)
 

@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging as hub_logging
 
-from plaudit.errors import UserError
+from plaudit.errors import UserError, first_line
 from plaudit.files.model_folder import (
     check_model_folder,
     read_json_object,
@@ -312,7 +312,7 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
             # Neither is there: it is the whole model that is missing.
             check_model_folder(where)
         raise UserError(
-            f"{where}: the tokenizer cannot be loaded ({_first_line(error)}); the folder needs a "
+            f"{where}: the tokenizer cannot be loaded ({first_line(error)}); the folder needs a "
             "tokenizer.json (or its model's vocabulary files), and code in the folder is never run"
         ) from error
     _refuse_more_tokens_than_known(where, info)
@@ -445,7 +445,3 @@ def _declared_stops(folder: Path) -> Iterator[int]:
         declared = read_json_object(path).get("eos_token_id") if path.is_file() else None
         numbers = declared if isinstance(declared, list) else [declared]
         yield from (number for number in numbers if isinstance(number, int))
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

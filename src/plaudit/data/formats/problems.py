@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from plaudit.data.fields import (
     BadRowError,
     Node,
-    describe_value,
     read_json,
     read_prompt,
     require_not_empty,
@@ -100,7 +99,7 @@ def _code_contests(row: Node, origin: str, options: ReadOptions) -> tuple[Record
 def _words(row: Node, field: str) -> str:
     words = row.get(field).text()
     if not words.strip():
-        raise BadRowError("empty side", field, expected="a question", found=describe_value(words))
+        raise row.get(field).error("empty side", "a question")
     return words
 
 

@@ -128,7 +128,6 @@ def refuse_unstorable(name: str, tensor: Tensor) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The file's sha256, read in pieces."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

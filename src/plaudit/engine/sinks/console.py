@@ -114,7 +114,6 @@ class ConsoleSink:
         """Does nothing: the console keeps no state."""
 
     def close(self, summary: Summary | None) -> None:
-        """Show the last step, take the bar away and say how the run ended."""
         if self._report is not None and self._report.step != self._shown_step and not self._quiet:
             self._show(self._report, self._clock())
         if self._bar is not None:

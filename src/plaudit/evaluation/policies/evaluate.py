@@ -119,8 +119,7 @@ def _prompt_notes(data: PolicyEvaluationData) -> Iterator[str]:
     if other_tokenizers:
         yield (
             f"{', '.join(other_tokenizers)}: another tokenizer than that of {first}; lengths and "
-            "entropies in its "
-            "tokens do not compare, and answers are drawn with other random numbers"
+            "entropies in its tokens do not compare, and answers are drawn with other random numbers"
         )
 
 

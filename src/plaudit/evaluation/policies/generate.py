@@ -172,8 +172,7 @@ class GenerationSettings:
         if self.sampling.greedy and self.completions_per_prompt > 1:
             raise UserError(
                 f"at temperature 0 all {self.completions_per_prompt} answers to a prompt are the same: ask "
-                "for one, "
-                "or raise the temperature"
+                "for one, or raise the temperature"
             )
         if self.dtype not in ("auto", "float32", "bfloat16", "float64"):
             raise UserError(f"dtype {self.dtype!r}: use auto, float32 or bfloat16")

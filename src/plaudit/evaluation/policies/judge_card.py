@@ -72,8 +72,6 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeCard:
-    """What a judge is worth."""
-
     judge: str
     version: str
     """How it is asked: another way or wording is another judge."""

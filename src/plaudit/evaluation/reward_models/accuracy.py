@@ -184,8 +184,7 @@ def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> Cei
         ),
         at_most=float(sum(max(cast) for _, cast in votes) / votes_per_pair.sum()),
         words=f"{len(votes)} pairs were judged by {votes_per_pair.mean():.1f} annotators on average: the "
-        "majority of "
-        "the others against one of them, and of all against one of them",
+        "majority of the others against one of them, and of all against one of them",
     )
 
 

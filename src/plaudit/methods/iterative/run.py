@@ -232,7 +232,6 @@ def refuse_changed_files(files: Sequence[Path], marker: Path, number: int) -> No
 
 
 def read_figures(marker: Path) -> Mapping[str, Any]:
-    """The figures that ``write_marker`` has written."""
     return _read_marker(marker)["figures"]
 
 

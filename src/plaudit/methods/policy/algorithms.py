@@ -19,6 +19,7 @@ from plaudit.methods.algorithm import (
     find_algorithm,
     is_set,
     load_algorithm,
+    refusal,
     table,
 )
 from plaudit.methods.policy import cells
@@ -511,7 +512,7 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> PolicyA
     given = {name: setting for name, setting in settings.items() if name not in arguments and is_set(setting)}
     for name in given:
         if name not in CELLS:
-            raise UserError(refusal(described.name, name))
+            raise UserError(refusal(POLICY_ALGORITHMS, described.name, name))
     plain: PolicyAlgorithm = described.function(**arguments)
     if not isinstance(plain, row.PolicyAlgorithm):
         raise UserError(f"{described.name} gives a {type(plain).__name__}, and a PolicyAlgorithm is wanted")
@@ -520,13 +521,3 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> PolicyA
     changed = {name for name, item in arguments.items() if item != described.parameters[name].default}
     refuse_unread(record, frozenset(given) | (readable_settings(plain) & changed))
     return record
-
-
-def refusal(algorithm_name: str, setting: str) -> str:
-    readers = [
-        this_algorithm.name
-        for this_algorithm in POLICY_ALGORITHMS.values()
-        if setting in this_algorithm.parameters
-    ]
-    alternatives = f", or choose among {', '.join(readers)}" if readers else ""
-    return f"{setting} is not part of {algorithm_name}: leave it out{alternatives}"

@@ -25,7 +25,7 @@ from plaudit.methods.policy.shaping import ProcessReward
 from plaudit.rewards.base import Reward, TaskScores, refusal_counts
 from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
 from plaudit.rewards.learned.step_payments import StepPayments
-from plaudit.rollouts.environment import Environment, Outcome
+from plaudit.rollouts.environment import Environment
 from plaudit.rollouts.episodes import EpisodeSampler
 from plaudit.rollouts.sampler import (
     Rollout,
@@ -56,7 +56,7 @@ class EpisodeReward:
         return ScoresWithParts(
             rows=tuple(tuple(_as_float(rollout.score) for rollout in group) for group in outcomes),
             parts={
-                name: tuple(tuple(_outcome_part(rollout, name) for rollout in group) for group in outcomes)
+                name: tuple(tuple(_as_float(each.parts.get(name)) for each in group) for group in outcomes)
                 for name in names
             },
         )
@@ -157,10 +157,6 @@ def _checked_group(
                 "finite number, or None for no verdict"
             )
     return ScoredGroup(prompt=prompt, rollouts=answers, scores=row, parts=parts)
-
-
-def _outcome_part(outcome: Outcome, name: str) -> float | None:
-    return _as_float(outcome.parts.get(name))
 
 
 def _as_float(value: int | float | None) -> float | None:

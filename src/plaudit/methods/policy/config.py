@@ -20,7 +20,6 @@ from plaudit.methods.policy.algorithms import (
     find_policy_algorithm,
     make_algorithm,
     own_algorithm,
-    refusal,
 )
 from plaudit.methods.policy.cells import CELLS
 from plaudit.rewards.learned.step_payments import ADDITIVE_PAYS, StepPayKind
@@ -291,7 +290,6 @@ POLICY: Chapter[PolicyAlgorithm, PolicyConfig] = Chapter(
     find=find_policy_algorithm,
     load=own_algorithm,
     make=make_algorithm,
-    refusal=refusal,
 )
 policy_config_type = POLICY.config_type
 """From an algorithm's name to its config: ``policy_config_type("grpo")(model=…, kl_coef=0.02)``."""

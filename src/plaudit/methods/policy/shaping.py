@@ -333,8 +333,7 @@ class ProcessReward:
             if scores is not None and len(scores) != line_count:
                 raise UserError(
                     f"{where}: it scored {len(scores)} steps, and the answer has {line_count} (lines that "
-                    "hold a "
-                    "word)"
+                    "hold a word)"
                 )
             # None is no verdict; an empty row is an answer without any line that holds a word.
             if not scores:

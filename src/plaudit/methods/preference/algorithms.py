@@ -21,6 +21,7 @@ from plaudit.methods.algorithm import (
     find_algorithm,
     is_set,
     load_algorithm,
+    refusal,
     table,
 )
 from plaudit.methods.preference.cells import CELLS, LinkAlpha, LinkName, link_of, readable_cells, with_cells
@@ -521,19 +522,9 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> AnyPref
     return with_cells(record, cells) if cells else record
 
 
-def refusal(algorithm_name: str, setting: str) -> str:
-    readers = [
-        this_algorithm.name
-        for this_algorithm in PREFERENCE_ALGORITHMS.values()
-        if setting in this_algorithm.parameters
-    ]
-    alternatives = f", or choose among {', '.join(readers)}" if readers else ""
-    return f"{setting} is not part of {algorithm_name}: leave it out{alternatives}"
-
-
 def _refuse(algorithm_name: str, unread: list[str]) -> None:
     if unread:
-        raise UserError(refusal(algorithm_name, unread[0]))
+        raise UserError(refusal(PREFERENCE_ALGORITHMS, algorithm_name, unread[0]))
 
 
 def _mixed_parts(mix: tuple[str, ...], beta: float) -> list[tuple[float, PreferenceAlgorithm]]:

@@ -17,7 +17,6 @@ from plaudit.methods.preference.algorithms import (
     find_preference_algorithm,
     make_algorithm,
     own_algorithm,
-    refusal,
 )
 from plaudit.methods.preference.cells import CELLS
 
@@ -71,7 +70,6 @@ PREFERENCE: Chapter[AnyPreferenceAlgorithm, PreferenceConfig] = Chapter(
     find=find_preference_algorithm,
     load=own_algorithm,
     make=make_algorithm,
-    refusal=refusal,
 )
 preference_config_type = PREFERENCE.config_type
 """From an algorithm's name to its config: ``preference_config_type("simpo")(model=…, gamma=0.5)``."""

@@ -186,14 +186,6 @@ AGGREGATION_OPTIONS: Mapping[Aggregation, tuple[str, ...]] = {
 }
 
 
-def _aggregate_minimum(_: Combination, reward_MN: Tensor) -> Tensor:
-    return minimum(reward_MN)
-
-
-def _aggregate_mean(_: Combination, reward_MN: Tensor) -> Tensor:
-    return mean(reward_MN)
-
-
 def _aggregate_cautious(combination: Combination, reward_MN: Tensor) -> Tensor:
     assert combination.k is not None
     return cautious(reward_MN, combination.k)
@@ -213,8 +205,8 @@ def _aggregate_gated(combination: Combination, reward_MN: Tensor) -> Tensor:
 
 
 _AGGREGATIONS: Mapping[Aggregation, Callable[[Combination, Tensor], Tensor]] = {
-    "mean": _aggregate_mean,
-    "min": _aggregate_minimum,
+    "mean": lambda _, reward_MN: mean(reward_MN),
+    "min": lambda _, reward_MN: minimum(reward_MN),
     "cautious": _aggregate_cautious,
     "weighted": _aggregate_weighted,
     "gated": _aggregate_gated,

@@ -39,8 +39,6 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An answer without a verdict, and why."""
-
     task: int
     """Which task, from 0."""
     answer: int

@@ -189,10 +189,6 @@ def _natural_log(value: Value) -> Value:
     return _to_decimal(value).ln()
 
 
-def _logarithm(value: Value, base: Value) -> Value:
-    return _divide(_natural_log(value), _natural_log(base))
-
-
 def _cosine(value: Value) -> Value:
     return _sine(_PI / 2 - _to_decimal(value))
 
@@ -212,14 +208,6 @@ def _sine(value: Value) -> Value:
     return total
 
 
-def _absolute(value: Value) -> Value:
-    return -value if value < 0 else value
-
-
-def _tangent(value: Value) -> Value:
-    return _divide(_sine(value), _cosine(value))
-
-
 _OPERATIONS: Mapping[str, Callable[..., Value]] = {
     "+": _add,
     "*": _multiply,
@@ -227,13 +215,13 @@ _OPERATIONS: Mapping[str, Callable[..., Value]] = {
     "^": _raise_power,
     "!": _factorial,
     "root": _root,
-    "log": _logarithm,
+    "log": lambda of, base: _divide(_natural_log(of), _natural_log(base)),
     "ln": _natural_log,
     "exp": lambda of: _to_decimal(of).exp(),
-    "abs": _absolute,
+    "abs": lambda of: -of if of < 0 else of,
     "sin": _sine,
     "cos": _cosine,
-    "tan": _tangent,
+    "tan": lambda of: _divide(_sine(of), _cosine(of)),
 }
 
 MAX_ITEMS = 20
