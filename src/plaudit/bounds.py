@@ -31,7 +31,6 @@ class Bound:
     words: str
     """The numbers in words, as they follow "must be"."""
     holds: Callable[[float], bool]
-    """Whether a number is one of them."""
 
 
 Positive = Annotated[float, Bound("a number above 0", lambda value: 0 < value < math.inf)]

@@ -260,9 +260,7 @@ class Setting:
     """
 
     path: SettingPath
-    """The names that lead to it."""
     value_type: Any
-    """Its type."""
     default: Any
     """Its default; ``dataclasses.MISSING`` when it has none."""
     doc: str
@@ -279,7 +277,6 @@ class Setting:
 
     @property
     def option(self) -> str:
-        """Its name on the command line."""
         return "--" + self.key.replace("_", "-")
 
     @property
@@ -367,8 +364,7 @@ def load_yaml(path: Path) -> tuple[Any, Any]:
     try:
         # Editors on Windows begin UTF-8 with a mark that would become part of the first key.
         text = path.read_text("utf-8-sig")
-        # Composed as well as loaded: only nodes know their lines, and
-        # loading has merged repeated keys already.
+        # Composed too: only nodes know their lines, and loading has merged repeated keys already.
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         _check_node(node, path, {})
         loaded = yaml.safe_load(text)
@@ -478,10 +474,7 @@ def to_plain_data(value: Any) -> Any:
 
 
 ConfigT = TypeVar("ConfigT")
-"""The class of a config."""
-
 SettingValues = Mapping[SettingPath, object]
-"""What is set, by the names that lead to it."""
 
 
 def resolve(config_type: type[ConfigT], file_values: SettingValues, command_line: SettingValues) -> ConfigT:

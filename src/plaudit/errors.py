@@ -14,5 +14,10 @@ class WaitingError(UserError):
         self.waits = waits
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, for use within another message."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 class CommandEnd(SystemExit):
     """A command ends here by its own choice, with all said; any other `SystemExit` is somebody's fault."""

@@ -83,7 +83,6 @@ class Table(list[dict[str, Any]]):
         return "\n".join(line.rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
-        """The table as notebooks show it."""
         rows = [
             "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
             for tag, row in zip(["th", *["td"] * len(self)], self._cells(), strict=True)
@@ -290,7 +289,6 @@ class TrainingResult:
         return Charts(html=page, height=120 + 290 * ((figures + 1) // 2))
 
     def _repr_html_(self) -> str:
-        """The run as notebooks show it."""
         return self.charts._repr_html_()
 
     def load(self, *, device: str = "auto") -> LanguageModel | Reward:

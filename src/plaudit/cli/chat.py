@@ -51,7 +51,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Hold the conversation until the input ends."""
     settings = sampling_settings(args)
     if args.system is not None and not args.system.strip():
         raise UserError("--system is empty; give the words, or leave it out")

@@ -27,7 +27,6 @@ _FORMATS = ", ".join(layout.name for layout in FORMATS)
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``data inspect``, ``data convert`` and ``data folds``."""
     data = subparsers.add_parser("data")
     verbs = data.add_subparsers(dest="data_verb", required=True, metavar="inspect|convert|folds")
     inspect = verbs.add_parser("inspect", help="say what a file holds and what is wrong with it")

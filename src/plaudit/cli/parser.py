@@ -181,7 +181,6 @@ def _setting_value(config: Any, key: str) -> Any:
 __all__ = ["HelpAll", "add_method_options", "add_options", "read_config", "to_yaml"]
 
 ConfigT = TypeVar("ConfigT")
-"""The class of a config."""
 
 _DEST_PREFIX = "setting."
 _METAVARS: dict[object, str] = {bool: "true|false", int: "INT", float: "NUMBER", str: "TEXT", Path: "PATH"}

@@ -20,7 +20,6 @@ docs/hub.md"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``push``."""
     push = subparsers.add_parser("push", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG)
     push.add_argument("run", type=Path, metavar="RUN", help="the folder of a finished training run")
     push.add_argument("repo", metavar="ORG/NAME", help="the repository; it is made where there is none")
@@ -33,7 +32,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Push the model, and say where it is."""
     files = _files(args.run)
     if hub.hub_word(hub.PREFIX + args.repo, "model") != hub.HubWord(
         kind="model", repo=args.repo, revision="main"

@@ -272,7 +272,6 @@ class PromptAnswers:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sample, print and, where --out is given, write."""
     refuse_missing_models(*args.model)
     settings, n = sampling_settings(args), _answers_per_prompt(args)
     if args.out is not None:

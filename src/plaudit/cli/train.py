@@ -27,21 +27,17 @@ PREFERENCE_LEGEND = (
     "Settings are given as --beta 0.05; plaudit train NAME --help-all shows the cells that any takes.",
     "An algorithm of your own: plaudit train preference --algorithm mine.py:name.",
 )
-"""What stands under the table of preference optimisation."""
 POLICY_LEGEND = (
     "Policy optimisation: draw answers, score them, move to those better than expected (docs/policy.md).",
     "r is π / π_old or the reward, A the advantage. Settings are given as --kl-coef 0.05,",
     "and plaudit train NAME --help-all shows the cells that any takes, with what they read.",
     "An algorithm of your own: plaudit train policy --algorithm mine.py:name.",
 )
-"""What stands over the table of policy optimisation."""
 LOOP_LEGEND = (
     "Loops that make their own rows: draw answers, score them, choose, train, and again (docs/loops.md).",
     "r is the reward. Settings: --loop.answers 8; a preference algorithm's: --preference.beta 0.05.",
 )
-"""What stands over the table of loops."""
 SettingValue = int | float | str | tuple[str, ...] | tuple[float, ...]
-"""What a setting of a row can be."""
 
 
 def print_algorithms() -> None:
@@ -104,7 +100,6 @@ _HELP_BUILDERS: tuple[Callable[[Any], str], ...] = (_preference_help, _policy_he
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``train`` and its methods."""
     train = subparsers.add_parser(
         "train",
         epilog="plaudit train --list says what these are. "
@@ -127,7 +122,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, then say where the result lies."""
     config: Any = read_config(args.config_type, args)
     refuse_missing_inputs(config)
     from plaudit.engine.distributed import InterruptedRunError, is_first_process

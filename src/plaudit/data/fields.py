@@ -137,7 +137,6 @@ class RawRow:
     value: object = None
     """What the row says; None when it could not be read."""
     problem: Problem | None = None
-    """Why it could not be read."""
     text: str = ""
     """The row as it stands in the file, as far as it can be shown."""
     cells: bool = False
@@ -222,9 +221,7 @@ class Node:
         if not isinstance(self.value, str):
             raise self.wrong_type_error("a text")
         if "\0" in self.value:
-            raise BadRowError(
-                "NUL", self.path, expected="a text without NUL", found=describe_value(self.value)
-            )
+            raise self.error("NUL", "a text without NUL")
         # JSON can spell half a surrogate pair; a tokenizer would fail on it in the middle of a run.
         try:
             self.value.encode("utf-8")
@@ -246,15 +243,9 @@ class Node:
         return float(value)
 
     def number_between(self, low: float, high: float) -> float:
-        """The value as a number of a closed interval."""
         number = self.number()
         if not low <= number <= high:
-            raise BadRowError(
-                "wrong value",
-                self.path,
-                expected=f"a number from {low:g} to {high:g}",
-                found=describe_value(self.value),
-            )
+            raise self.error("wrong value", f"a number from {low:g} to {high:g}")
         return number
 
     def boolean(self) -> bool:
@@ -271,9 +262,12 @@ class Node:
             return str(self.value)
         return self.text()
 
-    def wrong_type_error(self, expected: str) -> BadRowError:
+    def error(self, kind: ProblemKind, expected: str) -> BadRowError:
         """The complaint that something else was expected here."""
-        return BadRowError("wrong type", self.path, expected=expected, found=describe_value(self.value))
+        return BadRowError(kind, self.path, expected=expected, found=describe_value(self.value))
+
+    def wrong_type_error(self, expected: str) -> BadRowError:
+        return self.error("wrong type", expected)
 
     def _decoded(self) -> object:
         """The value; in CSV, what its text says as JSON when it says something."""
@@ -336,7 +330,6 @@ def _check_result(result: Message, before: Turns, path: str) -> None:
 
 
 def read_text_or_messages(node: Node) -> Text:
-    """A text or a conversation of a field, whichever the field holds."""
     if isinstance(node.value, str) and not (node.cells and is_messages(node)):
         return node.text()
     if isinstance(node.value, str | list | tuple):
@@ -403,12 +396,7 @@ def _read_message(node: Node) -> Message:
     if role == TOOLS_ROLE:
         return next(iter(read_tools(node.get("content"))), Message(role=role, content="[]"))
     if role not in ROLES:
-        raise BadRowError(
-            "unknown role",
-            f"{node.path}.role",
-            expected=f"one of {', '.join((*ROLES, *_OTHER_ROLES))}",
-            found=describe_value(role),
-        )
+        raise node.get("role").error("unknown role", f"one of {', '.join((*ROLES, *_OTHER_ROLES))}")
     calls = _read_message_calls(node, role)
     content = node.optional("content") if calls else node.get("content")
     reasoning = next((found for name in _REASONING_FIELDS if (found := node.optional(name))), None)
@@ -500,8 +488,7 @@ def _function_of(node: Node) -> Node:
     """The part that names the function: of OpenAI's objects an object within, of others the whole."""
     kind = node.optional("type")
     if kind is not None and kind.value != "function":
-        found = describe_value(kind.value)
-        raise BadRowError("wrong value", kind.path, expected="function", found=found)
+        raise kind.error("wrong value", "function")
     return node.optional("function") or node
 
 
@@ -519,8 +506,7 @@ def read_json(node: Node, expected: str) -> Node:
     try:
         return Node(value=json.loads(node.text()), path=node.path)
     except (ValueError, RecursionError):
-        found = describe_value(node.value)
-        raise BadRowError("wrong value", node.path, expected=expected, found=found) from None
+        raise node.error("wrong value", expected) from None
 
 
 def _json_of_object(node: Node) -> str:
@@ -564,7 +550,7 @@ def _read_weight(node: Node, role: str) -> bool:
         return True
     if weight.number() not in (0, 1) or role != "assistant":
         expected = "0 or 1" if role == "assistant" else f"no weight: a turn of the {role} is never trained"
-        raise BadRowError("wrong value", weight.path, expected=expected, found=describe_value(weight.value))
+        raise weight.error("wrong value", expected)
     return False
 
 
@@ -575,6 +561,4 @@ def _read_part(node: Node) -> Part:
     if kind == "image":
         source = node.optional("image") or node.optional("url") or node.get("path")
         return Part(kind="image", source=source.text())
-    raise BadRowError(
-        "wrong value", f"{node.path}.type", expected="text or image", found=describe_value(kind)
-    )
+    raise node.get("type").error("wrong value", "text or image")

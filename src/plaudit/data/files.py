@@ -493,7 +493,6 @@ def _pick_split(splits: Mapping[Any, Any], split: str | None, name: str) -> Iter
 
 
 Source = str | Path | Iterable[object]
-"""A path, a ``datasets`` object, or any iterable of dicts."""
 
 READERS: Mapping[str, Callable[[Path, int], Iterator[RawRow]]] = {
     ".jsonl": jsonl_rows,
@@ -504,7 +503,6 @@ READERS: Mapping[str, Callable[[Path, int], Iterator[RawRow]]] = {
     ".tsv": csv_rows,
     ".parquet": parquet_rows,
 }
-"""The files that can be read."""
 
 
 def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT) -> Iterator[RawRow]:

@@ -67,7 +67,6 @@ class QuoteSettings:
     """The header of a critique."""
 
     def __post_init__(self) -> None:
-        """Refuse what would let a quotation be taken for something else."""
         sign = self.mark.strip()
         if not sign or sign[0].isalnum() or self.mark.splitlines() != [self.mark]:
             raise UserError("quote.mark must be a sign on one line, not a letter or digit, as in '> '")
@@ -98,7 +97,6 @@ class GenerativeRewardSettings:
     """Which aspect's thumbs count, where rows rate several."""
 
     def __post_init__(self) -> None:
-        """Refuse words that say nothing."""
         _refuse_alike("words.good and words.bad", (self.good, self.bad))
         _refuse_no_question("words.ask", self.ask)
 
@@ -137,7 +135,6 @@ class PairwiseRankerSettings:
     """What scores several answers: mean chance to win, share of the beaten, or rounds won in a tournament."""
 
     def __post_init__(self) -> None:
-        """Refuse labels that say nothing."""
         _refuse_alike("words.first and words.second", (self.first, self.second))
         _refuse_no_question("words.ask", self.ask)
         if self.order not in ("random", "both"):
@@ -176,7 +173,6 @@ class CritiqueSettings:
     """The longest critique."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be asked or averaged."""
         _refuse_no_question("words.ask", self.ask)
         _refuse_no_question("words.ask_points", self.ask_points)
         if self.points < 2 or self.critiques < 1 or self.tokens < 1:
@@ -200,12 +196,10 @@ class CritiqueSettings:
 
     @property
     def question(self) -> str:
-        """The question for points, with the scale filled in."""
         return self.ask_points.replace("{points}", str(self.points))
 
 
 LanguageJudgeSettings = GenerativeRewardSettings | PairwiseRankerSettings | CritiqueSettings
-"""The settings of any of the three language-model judges."""
 
 
 def _refuse_alike(names: str, pair: tuple[str, str]) -> None:
@@ -239,6 +233,9 @@ class JudgePromptFormat:
     def reply(self, word: str) -> Text:
         """The judge model's reply: an assistant turn where it has a chat template, else plain text."""
         return assistant_turn(word) if self.has_chat_template else word
+
+    def demonstration(self, prompt: Text, word: str, origin: str) -> Demonstration:
+        return Demonstration(prompt=prompt, completion=self.reply(word), origin=origin)
 
     def quoted_lines(self, text: str) -> Iterator[str]:
         """The lines of a quotation, as many as there are in the text and at least one.
@@ -363,11 +360,8 @@ def _turns_text(messages: tuple[Message, ...]) -> str:
 
 
 SINGLE_ANSWER = "one answer alone is not a pair"
-"""Why a thumb is left out where pairs are wanted."""
 NO_CRITIQUE = "nobody wrote a critique of the answer"
-"""Why a row without a critique is left out where critiques are learnt."""
 POINTS_OFF_SCALE = "the score is not a whole number of points from 1 to {points}"
-"""Why a row is left out whose score is no point on the critic's scale."""
 
 
 def generative_reward_rows(
@@ -393,9 +387,7 @@ def generative_reward_rows(
             word = settings.good if good else settings.bad
             word_counts[word] += 1
             question = pointwise_prompt(settings, prompt_format, record.prompt, answer)
-            rows.append(
-                Demonstration(prompt=question, completion=prompt_format.reply(word), origin=record.origin)
-            )
+            rows.append(prompt_format.demonstration(question, word, record.origin))
     return _demonstration_set(rows, left_out, word_counts)
 
 
@@ -427,9 +419,7 @@ def pairwise_ranker_rows(
                 better, worse = pair
                 ordered = (worse, better) if swapped else pair
                 question = pairwise_prompt(settings, prompt_format, record.prompt, ordered)
-                rows.append(
-                    Demonstration(prompt=question, completion=prompt_format.reply(word), origin=record.origin)
-                )
+                rows.append(prompt_format.demonstration(question, word, record.origin))
     return _demonstration_set(rows, left_out, word_counts)
 
 
@@ -468,14 +458,8 @@ def critic_rows(
             settings, prompt_format, (critique.prompt, critique.completion), critique.critique
         )
         rows += [
-            Demonstration(
-                prompt=critique_question,
-                completion=prompt_format.reply(critique.critique),
-                origin=critique.origin,
-            ),
-            Demonstration(
-                prompt=points_question, completion=prompt_format.reply(word), origin=critique.origin
-            ),
+            prompt_format.demonstration(critique_question, critique.critique, critique.origin),
+            prompt_format.demonstration(points_question, word, critique.origin),
         ]
     return _demonstration_set(rows, left_out, word_counts)
 
@@ -490,8 +474,7 @@ def _reason_unusable(critique: Critique, settings: CritiqueSettings) -> str | No
 def _judged_answers(record: Record, aspect: str | None) -> Iterator[tuple[Text, bool] | LeftOut]:
     match record:
         case Comparison():
-            pairs = list(_preference_pairs(record))
-            for pair in pairs:
+            for pair in _preference_pairs(record):
                 yield from [pair] if isinstance(pair, LeftOut) else zip(pair, (True, False), strict=True)
         case Ranking():
             yield from _ranking_ends(record)

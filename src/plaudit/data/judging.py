@@ -70,7 +70,6 @@ LOGPROBS_REFUSED = "log-probs"
 PASSING = (UNREACHABLE, REJECTED, LOGPROBS_REFUSED)
 """Reasons that may be gone when the same is asked again."""
 NO_VERDICT = "no verdict"
-"""The reason of a judge that gives none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +148,6 @@ class Judging:
     """
 
     judge: str
-    """The judge's name."""
     version: str
     """How it was asked: the way and the wording."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -218,7 +216,6 @@ def verdicts_only(found: Sequence[Verdict | NoVerdict]) -> list[Verdict | None]:
 
 
 PairOutcome = Literal["first", "second", "tie"]
-"""The outcomes of comparing two answers."""
 
 
 def pair_verdict(

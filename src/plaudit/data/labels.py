@@ -27,7 +27,6 @@ from plaudit.errors import UserError
 STORE_FILE = "labels.db"
 """What a label store is called where nobody named one."""
 StepLabel = Literal["right", "neutral", "wrong"]
-"""What may be said of a step."""
 STEP_SCORES: dict[StepLabel, float] = {"right": 1.0, "neutral": 0.5, "wrong": 0.0}
 """The label of each as a number."""
 MOST_SUCCESS = 4

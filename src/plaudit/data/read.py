@@ -74,8 +74,6 @@ DETECTION_ROWS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """A layout and why."""
-
     row_format: RowFormat
     sentence: str
 
@@ -102,13 +100,14 @@ def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
             f"{name}: the rows could be {' or '.join(row_format.title for row_format in narrowest)} "
             f"(fields: {join_names(_field_names(nodes))}); say which with --format {names}"
         )
-    share = "the rows" if match_counts[narrowest[0].name] == len(nodes) else "most rows"
-    because = f"because {share} have {_schema_text(narrowest[0], nodes)}{_absent_text(narrowest[0])}"
-    return Detection(row_format=narrowest[0], sentence=_format_sentence(narrowest[0], nodes, name, because))
+    found = narrowest[0]
+    share = "the rows" if match_counts[found.name] == len(nodes) else "most rows"
+    no_prompt = "prompt" in found.excluded_fields and "prompt" not in found.schema
+    because = f"because {share} have {_schema_text(found, nodes)}{' and no prompt' * no_prompt}"
+    return Detection(row_format=found, sentence=_format_sentence(found, nodes, name, because))
 
 
 def detection_by_name(format_name: str, rows: Sequence[RawRow], name: str) -> Detection:
-    """The layout that the user asked for."""
     row_format = format_named(format_name)
     return Detection(
         row_format=row_format,
@@ -142,14 +141,6 @@ def _field_type_text(name: str, field_type: FieldType, nodes: Sequence[Node]) ->
     return field_type.name
 
 
-def _absent_text(row_format: RowFormat) -> str:
-    return (
-        " and no prompt"
-        if "prompt" in row_format.excluded_fields and "prompt" not in row_format.schema
-        else ""
-    )
-
-
 def _field_names(nodes: Sequence[Node]) -> list[str]:
     """The fields of the rows, the most frequent first."""
     return [name for name, _ in Counter(field for node in nodes for field in node.fields()).most_common()]
@@ -169,7 +160,6 @@ def _unknown_format_message(nodes: Sequence[Node], name: str) -> str:
 
 
 def _example_text(field: str, nodes: Sequence[Node]) -> str:
-    """What the first row that has the field holds there."""
     value = next((node.value for row in nodes if (node := row.optional(field)) is not None), None)
     if isinstance(value, list | tuple | Mapping):
         return "a list" if isinstance(value, list | tuple) else "an object"
@@ -239,11 +229,8 @@ class ParsedRow:
     """What became of one row: records, or a problem, or a reason to leave it out."""
 
     raw: RawRow
-    """The row itself."""
     records: tuple[Record, ...] = ()
-    """The records that the row holds."""
     problem: Problem | None = None
-    """Why it is bad."""
     left_out: str | None = None
     """Why it is sound and yet holds no record (a tie, when ties are dropped)."""
 
@@ -263,8 +250,6 @@ class RowStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """A source that has been read."""
-
     records: Sequence[Record]
     """Every record of every sound row: a tuple, or rows on disk."""
     format_name: str
@@ -279,7 +264,6 @@ class ReadResult:
     left_out: Mapping[str, int]
     """How many sound rows held no record, by reason."""
     quarantine: Path | None
-    """The file with the bad rows, when there is one."""
 
 
 def open_rows(
@@ -314,7 +298,10 @@ def _check_columns(rows: Sequence[RawRow], options: ReadOptions, name: str) -> N
     fields = _field_names(_readable_nodes(rows))
     wanted = (*((f"--columns {new}={old}", old) for old, new in options.renamed.items()),)
     # A name behind a dot (responses.why) is for the layout, which knows what its fields hold.
-    left_out = ((f"--leave-out {name}", _outer_name(name, fields)) for name in options.leave_out)
+    left_out = (
+        (f"--leave-out {name}", name if name in fields else name.partition(".")[0])
+        for name in options.leave_out
+    )
     for option, field in (*wanted, *left_out):
         if fields and field not in fields:
             hint = did_you_mean(field, fields) or f"; the rows have {join_names(fields)}"
@@ -325,10 +312,6 @@ def _check_columns(rows: Sequence[RawRow], options: ReadOptions, name: str) -> N
                 f"{name}: --columns {new}={old}: the rows have a field {new!r} already; leave that out by "
                 f"name (--leave-out {new}), or give it another (--columns OTHER={new})"
             )
-
-
-def _outer_name(name: str, fields: Sequence[str]) -> str:
-    return name if name in fields else name.partition(".")[0]
 
 
 def _rename(row: RawRow, options: ReadOptions) -> RawRow:
@@ -452,7 +435,6 @@ def _with_system_turn(record: Record, row: Node) -> Record:
 
 
 def _with_tools(record: Record, row: Node) -> Record:
-    """The record behind the schemas of the row's field ``tools``; strings become turns with it."""
     node = row.optional(TOOLS_FIELD)
     found = () if node is None else read_tools(node)
     return _behind_turn(record, found[0], TOOLS_FIELD, partial(_without_padding, found)) if found else record
@@ -495,9 +477,8 @@ def _without_padding(tools: Turns, text: Text) -> Turns:
     def unpadded(call: ToolCall) -> ToolCall:
         given: dict[str, object] = json.loads(call.arguments)
         retained = {name: value for name, value in given.items() if not is_padding(call, name, value)}
-        return (
-            call if retained == given else replace(call, arguments=json.dumps(retained, ensure_ascii=False))
-        )
+        arguments = json.dumps(retained, ensure_ascii=False)
+        return call if retained == given else replace(call, arguments=arguments)
 
     return tuple(replace(turn, tool_calls=tuple(map(unpadded, turn.tool_calls))) for turn in _as_turn(text))
 
@@ -549,18 +530,10 @@ def _refuse_too_many_bad_rows(result: ReadResult, threshold: float, name: str) -
         f"All of them are in {result.quarantine}."
         if result.quarantine
         else "To have them written to a file, name one as the quarantine.",
-        f"Mend them, or go on without them: a threshold of {_rounded_up(bad / result.rows):g} allows that "
-        "(--threshold; in a training run --rows.threshold)."
+        # Rounded up, or it would not allow that.
+        f"Mend them, or go on without them: a threshold of {math.ceil(bad / result.rows * 1000) / 1000:g} "
+        "allows that (--threshold; in a training run --rows.threshold)."
         if bad < result.rows
         else "Mend them: without them no row would be left.",
     ]
     raise UserError("\n".join(lines))
-
-
-def _rounded_up(share: float) -> float:
-    """A share that is no smaller, with three digits after the point.
-
-    >>> _rounded_up(1 / 3)
-    0.334
-    """
-    return math.ceil(share * 1000) / 1000

@@ -140,11 +140,8 @@ def _best_ranked(ranking: Ranking) -> Text | None:
 
 
 TIE = "a tie prefers neither answer"
-"""Why a comparison or ranking is left out: it is a tie."""
 UNJUDGED = "nobody judged the answer"
-"""Why a demonstration, a solution in steps or a bare prompt is left out."""
 MIDDLE_RANK = "an answer ranked between the best and the worst is neither good nor bad"
-"""Why an answer in the middle of a ranking is left out."""
 SCALE_SCORE = "a score on a scale does not say where good begins: use levels for it"
 """Why a rating on a scale is left out where only good and bad are wanted."""
 UNSCORED = "the row has no score: levels are made from ratings, words from comparisons and thumbs"
@@ -152,7 +149,6 @@ UNSCORED = "the row has no score: levels are made from ratings, words from compa
 OTHER_ASPECT = "the score is of another aspect"
 """Why a rating is left out where one aspect was chosen and this is another."""
 NOT_FINITE = "the score is not a finite number"
-"""Why a rating whose score is infinite or not a number is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +170,6 @@ class ControlSettings:
     """Which aspect's scores count, where rows rate several."""
 
     def __post_init__(self) -> None:
-        """Refuse words that say nothing."""
         if not self.good.strip() or not self.bad.strip() or self.good.strip() == self.bad.strip():
             raise UserError("control.good and control.bad must be two different words")
         check_bounds(self, "control")

@@ -163,7 +163,6 @@ def _prompt_rows(prompt: Prompt) -> OutputRows:
 
 
 OUTPUT_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
-"""The files that can be written."""
 
 OUTPUT_FORMATS: Mapping[str, Callable[[Record, int], OutputRows]] = {
     "plaudit": lambda record, number: OutputRows(rows=(record_to_dict(record),)),
@@ -308,7 +307,6 @@ class DataSummary:
     """
 
     rows: int = 0
-    """How many rows were looked at."""
     kinds: Counter[str] = field(default_factory=Counter[str])
     word_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     """The number of words of each text, by field."""

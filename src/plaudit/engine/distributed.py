@@ -30,7 +30,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
-from plaudit.errors import CommandEnd, UserError
+from plaudit.errors import CommandEnd, UserError, first_line
 from plaudit.files.user_code import exit_refused
 from plaudit.models.load import device_of
 
@@ -55,11 +55,6 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, for use within another message."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
 def rank_error(
     error: Exception, *, rank: int, world: int, lost: bool, first: FirstFault | None
 ) -> BaseException:
@@ -73,8 +68,7 @@ def rank_error(
     if first is None:
         return UserError(
             f"{rank_label}: another rank ended without a word, or did not answer in time "
-            f"({first_line(error)}). "
-            "The same command goes on from the last checkpoint"
+            f"({first_line(error)}). The same command goes on from the last checkpoint"
         )
     if first.rank == rank:
         error.add_note(f"This was {rank_label}.")
@@ -155,7 +149,6 @@ def unsharded(module: nn.Module) -> Iterator[None]:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether ``shard_module`` has divided its weights."""
     return any(_sharded_parts(module))
 
 
@@ -301,7 +294,6 @@ class Ranks:
 
 
 def single_process(device: torch.device | str = "cpu") -> Ranks:
-    """The Ranks of a run with one process, without a process group."""
     return Ranks(rank=0, world_size=1, device=torch.device(device))
 
 

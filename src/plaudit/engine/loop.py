@@ -56,7 +56,6 @@ class BatchOrder:
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many steps see every row once."""
         return -(-self.rows // self.batch_size)
 
     def steps_for_epochs(self, epochs: float) -> int:
@@ -197,7 +196,6 @@ class Schedule:
     order: BatchOrder
     steps: int
     evaluate_every: int
-    """Steps between held-out evaluations."""
     sample_every: int
     save_every: int
     safety: SafetySettings
@@ -230,8 +228,6 @@ class LoopProgress:
 
 
 class TrainingLoop(Generic[MicrobatchT]):
-    """The training loop of one run."""
-
     def __init__(
         self,
         job: TrainingJob[MicrobatchT],
@@ -315,7 +311,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         started = time.perf_counter()
         # Where an interrupt during this step goes back to.
         self._rng_state = capture_rng_state()
-        rate = self._learning_rate(step)
+        rate = self._job.learning_rate * schedule_factor(step, self._schedule.steps, self._job.optimizer)
         metrics: dict[str, Number] = {"learning_rate": rate}
         timing: dict[str, Number] = {}
         left_out = step in self._progress.left_out
@@ -415,7 +411,6 @@ class TrainingLoop(Generic[MicrobatchT]):
         return False
 
     def _patience_exhausted(self) -> bool:
-        """Whether no evaluation since the best one has improved on it for ``patience`` evaluations."""
         keep, best = self._schedule.keep, self._progress.best_step
         if not keep.patience or best is None or self._progress.learnt is not None:
             return False
@@ -437,9 +432,6 @@ class TrainingLoop(Generic[MicrobatchT]):
         for note in self._notes:
             self._sinks.note(note)
         self._notes = []
-
-    def _learning_rate(self, step: int) -> float:
-        return self._job.learning_rate * schedule_factor(step, self._schedule.steps, self._job.optimizer)
 
     def _new_diagnostics(self) -> tuple[str, ...]:
         """The diagnostics that this run has not printed before, recognised by how they begin."""

@@ -119,7 +119,6 @@ class CompactAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  overloaded
-        """Move every weight that has a gradient."""
         assert closure is None, "gradients are there already"
         number = 0
         for group in self.param_groups:
@@ -258,7 +257,6 @@ OPTIMIZERS: Mapping[str, Callable[[list[ParamGroup], float, OptimizerSettings], 
     "adamw": _adamw,
     "sgd": _sgd,
 }
-"""The optimisers known by name."""
 
 
 def _parameter_groups(module: nn.Module, weight_decay: float, rates: Mapping[str, float]) -> list[ParamGroup]:
@@ -284,7 +282,6 @@ def _parameter_groups(module: nn.Module, weight_decay: float, rates: Mapping[str
 
 
 def _part_of(name: str, rates: Mapping[str, float]) -> str | None:
-    """The part with a rate of its own that a parameter belongs to."""
     first = name.partition(".")[0]
     return first if first in rates else None
 

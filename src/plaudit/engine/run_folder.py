@@ -49,8 +49,6 @@ _RESULT_KEYS = ("method", "hub", "data", "model", "template", "tokenizer", "seed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """The origins of one run."""
-
     data: Mapping[str, str]
     """Each data file or folder, as it was named, with the sha256 of its content."""
     model: str | None
@@ -117,7 +115,6 @@ def changed_exports(lineage: Lineage) -> tuple[str, ...]:
 
 
 def write_lineage(path: Path, lineage: Lineage) -> None:
-    """Writes ``lineage.json``."""
     atomic.write_json(path, asdict(lineage))
 
 
@@ -169,7 +166,8 @@ def refuse_differing_ranks(ranks: Ranks, facts: Mapping[str, object], inputs: Ma
     # Of one and the same file on one machine nobody has to read the content.
     stamps = _gathered(ranks, {name: _file_stamp(path) for name, path in inputs.items()})
     unsure = [name for name in inputs if len({stamp[name] for stamp in stamps}) > 1]
-    _refuse_differences(ranks, {name: _content_or_none(inputs[name]) for name in unsure})
+    found = {name: hash_path(inputs[name]) if inputs[name].exists() else "missing" for name in unsure}
+    _refuse_differences(ranks, found)
 
 
 def _refuse_differences(ranks: Ranks, rank_facts: Mapping[str, str]) -> None:
@@ -208,10 +206,6 @@ def _file_stamp(path: Path) -> str:
     stats = [(str(file.resolve()), file.stat()) for file in files]
     marks = [(name, at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns) for name, at in stats]
     return json.dumps([platform.node(), marks])
-
-
-def _content_or_none(path: Path) -> str:
-    return hash_path(path) if path.exists() else "missing"
 
 
 def hash_file(path: Path) -> str:
@@ -352,17 +346,14 @@ class RunFolder:
 
     @property
     def lineage(self) -> Path:
-        """What went in: hashes of data and models, versions, seed."""
         return self.path / "lineage.json"
 
     @property
     def metrics(self) -> Path:
-        """metrics.jsonl: one line a step."""
         return self.path / "metrics.jsonl"
 
     @property
     def samples(self) -> Path:
-        """samples.jsonl: sampled completions."""
         return self.path / "samples.jsonl"
 
     @property
@@ -380,7 +371,6 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """The path of the run's ``report.html``."""
         return self.path / "report.html"
 
 

@@ -95,8 +95,6 @@ class NonFiniteFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """The result of an optimiser step."""
-
     metrics: tuple[Metric, ...]
     """The micro-batches' metrics, added up over them and over ranks."""
     gradient_norm: float

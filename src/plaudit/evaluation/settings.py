@@ -72,7 +72,6 @@ class EvaluateSettings:
     """The seed of all random numbers."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be compared."""
         check_bounds(self)
         if self.bootstrap < 2:
             raise UserError(f"bootstrap {self.bootstrap}: 2 or more, 1000 for a steady interval")
@@ -139,7 +138,6 @@ class JudgeRewardSettings:
     """The seed of all random numbers."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
         if self.best_of is not None and not self.world:
             raise UserError("best_of needs the true utility of answers: it goes with world")
         if self.bootstrap < 2:

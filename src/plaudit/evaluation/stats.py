@@ -183,12 +183,10 @@ def wilson_interval(share: int | float, n: int) -> tuple[float, float]:
 
 NEVER_DIFFERS = "no two answers differ in it"
 DECIDED_BY_OTHERS = "wherever two answers differ in it, they also differ in what decides alone"
-"""The fault of one that says something only where another has decided already."""
 COLLINEAR = "it always comes along with other features, and cannot be told apart from them"
 ALWAYS_PREFERRED = "always for"
 NEVER_PREFERRED = "always against"
 PERFECTLY_SEPARATED = "the features together foretell every preference, so that no odds can be given"
-"""The fault of features that decide together, none of them alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,9 +295,7 @@ def separating_direction(
     signed = (2 * y_B[is_decided_B] - 1)[:, None] * x_BF[is_decided_B]
     if not is_decided_B.any():
         return None
-    # A soft label punishes large
-    # x @ w
-    # either way, so only w with x @ w = 0 there can grow without end.
+    # A soft label punishes large x @ w either way, so only w with x @ w = 0 there can grow without end.
     undecided = x_BF[~is_decided_B]
     equal = {"A_eq": undecided, "b_eq": np.zeros(len(undecided))} if len(undecided) else {}
     # Bounded, since every multiple of a separating w separates too, and the maximum would be infinite.
@@ -314,9 +310,7 @@ def _stack_judges(
     fits: Mapping[str, JudgeFit],
     size: int,
 ) -> tuple[Float[np.ndarray, "R C"], Float[np.ndarray, " R"], Int[np.ndarray, " R"]]:
-    """The design matrix, outcomes and prompts of all judges below each other, each judge with columns of
-    its own.
-    """
+    """All judges' design matrices, outcomes and prompts below each other; each judge has its own columns."""
     blocks, outcomes, prompts = [], [], []
     for name, fit in fits.items():
         block = np.zeros((int(fit.is_fitted_B.sum()), size))
@@ -388,9 +382,7 @@ MAX_STANDARD_ERROR = 10.0
 MAX_UNDECIDED_DRAWS = 0.05
 """The share of undecided draws beyond which there is no interval."""
 CONSTANT_DIFFERENCE = "one policy's answers differ from the other's by the same in every pair"
-"""Said where the features make up the intercept."""
 FULLY_PREDICTED = "how the answers look foretells every verdict, and nothing is left to tell worth by"
-"""Said where they decide all by themselves."""
 _DAMPING = 1e-10
 
 

@@ -320,9 +320,7 @@ def _swap_into_place(partial: Path, target: Path) -> None:
 
 
 def make_output_folder(out: Path) -> None:
-    """Makes the folder for results; raises `UserError`, before any model is loaded, where that cannot be
-    done.
-    """
+    """Makes the folder for results, or raises `UserError` before any model is loaded."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

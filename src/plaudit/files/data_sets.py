@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from plaudit.files.hub import HubWord
 
 ROW_ENDINGS = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".tsv")
-"""The files of a data set that are read."""
 Splits = Mapping[str, Sequence[str]]
-"""The files of each split."""
 
 
 SEVERAL = " + "

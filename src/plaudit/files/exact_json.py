@@ -120,7 +120,6 @@ def _refuse_constant(constant: str) -> Any:
 
 
 Record = TypeVar("Record")
-"""The dataclass that is restored."""
 
 
 def restore(kind: type[Record], value: object) -> Record:

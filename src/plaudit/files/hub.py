@@ -21,13 +21,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from plaudit.errors import UserError
+from plaudit.errors import UserError, first_line
 from plaudit.files import atomic
 from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, card_front, joined, sources_of, split_files
 from plaudit.files.stored import cache_folder
 
 Kind = Literal["model", "dataset"]
-"""What a repository of the hub holds."""
 PREFIX = "hub:"
 """Before a word it says that the hub is meant, whatever lies here under that name."""
 
@@ -54,7 +53,6 @@ class HubWord:
     """
 
     kind: Kind
-    """Whether it is a model or a data set."""
     repo: str
     revision: str
     """A branch, a tag or a commit."""
@@ -362,7 +360,6 @@ def _reward_adapter(adapter: Path, whole: Path | None) -> UserError:
 
 @cache
 def _fetched(word: HubWord, root: Path) -> Path:
-    """The folder of links, made where it is not there yet."""
     if _COMMIT.fullmatch(word.revision) and (place := _known_place(word, word.revision, root)) is not None:
         return place
     with _faults_in_words(word):
@@ -445,7 +442,6 @@ def _names(api: Any, word: HubWord, commit: str) -> tuple[Sequence[str], str]:
 
 
 MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors")
-"""The files of a model folder: data alone."""
 _OTHER_WEIGHTS = re.compile(r"consolidated.*|.*\.(fp16|bf16|fp32)(-\d+-of-\d+)?\.safetensors")
 
 
@@ -467,7 +463,6 @@ def _model_files(word: HubWord, names: Sequence[str]) -> list[str]:
 
 
 def _read_card(word: HubWord, names: Sequence[str], commit: str) -> Mapping[str, Any]:
-    """What the front of a data set's README.md says; nothing where it says nothing."""
     from huggingface_hub import hf_hub_download
 
     if "README.md" not in names:
@@ -497,7 +492,6 @@ def _write_links(place: Path, targets: Mapping[str, Path], origin: str | None = 
 
 @contextmanager
 def _faults_in_words(word: HubWord) -> Iterator[None]:
-    """What the client raises, as a sentence."""
     from huggingface_hub import constants, errors
 
     try:
@@ -519,7 +513,7 @@ def _faults_in_words(word: HubWord) -> Iterator[None]:
         ) from error
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"{word}: the exchange with the hub failed: {_line(error.__cause__ or error)}"
+            f"{word}: the exchange with the hub failed: {first_line(error.__cause__ or error)}"
         ) from error
 
 
@@ -557,9 +551,9 @@ def _http_fault(word: HubWord, error: Exception) -> str:
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is None:
         timeout = f" (HF_HUB_DOWNLOAD_TIMEOUT is {constants.HF_HUB_DOWNLOAD_TIMEOUT} s)"
-        return f"the hub at {_server()} cannot be reached: {_line(error)}{timeout}"
+        return f"the hub at {_server()} cannot be reached: {first_line(error)}{timeout}"
     hint = f"; {_LOG_IN}, with a token that may do this" if status in (401, 403) else ""
-    return f"the hub at {_server()} answers {status}: {_line(error)}{hint}"
+    return f"the hub at {_server()} answers {status}: {first_line(error)}{hint}"
 
 
 def _here(word: HubWord) -> str:
@@ -574,10 +568,6 @@ def _server() -> str:
     from huggingface_hub import constants
 
     return str(constants.ENDPOINT)
-
-
-def _line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 @cache

@@ -19,7 +19,6 @@ from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 
 JsonlRecord = Mapping[str, Any]
-"""One line of JSON, as a mapping."""
 _MARK_LENGTH = 8
 _ADVICE = (
     "To go on: restore the file, or leave an empty one in its place (the run then goes on without these "

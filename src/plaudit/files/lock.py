@@ -21,7 +21,6 @@ from plaudit.errors import UserError
 from plaudit.files import atomic
 
 LOCK_NAME = "lock"
-"""The lock's file in a run folder."""
 _CANNOT_LOCK = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
@@ -33,7 +32,6 @@ class LockHolder:
     """
 
     pid: int
-    """The id of the process that holds the lock."""
     host: str
     started: str
 
@@ -94,7 +92,8 @@ class HeldLock:
             os.close(self._file)
 
     def _write_holder(self) -> None:
-        holder = LockHolder(pid=os.getpid(), host=socket.gethostname(), started=_utc_now())
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        holder = LockHolder(pid=os.getpid(), host=socket.gethostname(), started=now)
         with atomic.disk_errors_explained(self._path):
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, json.dumps(asdict(holder)).encode(), 0)
@@ -203,7 +202,3 @@ def _read_holder(descriptor: int) -> LockHolder | None:
     except (ValueError, TypeError):
         # Empty after a good end; torn when the holder was killed within the one write below.
         return None
-
-
-def _utc_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

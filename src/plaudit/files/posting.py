@@ -29,7 +29,6 @@ MAX_RESPONSE_BYTES = 4_000_000
 MAX_WAIT = 60.0
 """The most seconds that a server is left alone because it wants to be; then it is tried all the same."""
 _RETRY_STATUSES = frozenset([408, 425, 429, 500, 502, 503, 504])
-"""HTTP status codes after which the request is tried again."""
 _REJECTED_STATUSES = frozenset([400, 413, 422])
 """HTTP status codes by which a server rejects this one request (too long, say)."""
 _TOO_LONG_SIGNS = ("too long", "context length", "context_length", "maximum context", "max_model_len")
@@ -58,7 +57,6 @@ class RetryPolicy:
     """The environment variable that holds a bearer token; None sends none."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers with which nothing would be requested."""
         counts = (self.attempts, self.answers_at_once, self.requests_at_once)
         if min(counts) < 1 or not self.seconds > 0 or not self.pause >= 0:
             raise UserError(f"an endpoint cannot be asked like this: {self}; give positive numbers")
@@ -235,7 +233,6 @@ class _Attempt:
         self.fault: Exception | None = None
 
     def run(self) -> None:
-        """Send it and read the answer."""
         try:
             self.content = self._send()
         except (OSError, http.client.HTTPException, TransientError, UserError) as fault:

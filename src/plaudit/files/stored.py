@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, overload
 
 T = TypeVar("T")
-"""What the rows are."""
 U = TypeVar("U")
-"""What is made of them."""
 _CLASS = "is"
 _BITS = "bits"
 _PLAIN = "json"
@@ -136,7 +134,6 @@ def _field_names(kind: type[Any], value: object) -> list[str]:
 
 @cache
 def _defaults(kind: type[Any]) -> list[tuple[str, object]]:
-    """The fields that a row of a class is made of, with their defaults."""
     return [
         (found.name, found.default if found.default_factory is MISSING else found.default_factory())
         for found in fields(kind)

@@ -226,7 +226,6 @@ def online_ipo(
 
 
 def _pessimistic_surrogate(unbounded_N: Tensor, bounded_N: Tensor, advantage_N: Tensor) -> Tensor:
-    """−min(free · A, held · A)."""
     fixed_N = advantage_N.detach()
     # The minimum after multiplying by A: its sign decides which side of the clip is the pessimistic one.
     return -torch.minimum(unbounded_N * fixed_N, bounded_N * fixed_N)

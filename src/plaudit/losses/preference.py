@@ -28,9 +28,7 @@ from plaudit.tensors.masked import masked_sum_rows
 from plaudit.tensors.needs import needs
 
 LogpReduction = Callable[[Float[Tensor, "B T"], Bool[Tensor, "B T"], Int[Tensor, " B"]], Float[Tensor, " B"]]
-"""Reduces token log-probs to one for the completion, given the mask and the length of the pair's shorter
-answer.
-"""
+"""Token log-probs to the completion's one, given the mask and the length of the pair's shorter answer."""
 LogRatioLink = Callable[[Float[Tensor, " B"]], Float[Tensor, " B"]]
 """From log(π / π_ref) to Δ, both 0 where policy and reference agree."""
 _MAX_EXPONENT = 30.0

@@ -42,15 +42,11 @@ class Parameter:
     """
 
     name: str
-    """Its name."""
     value_type: Any
-    """Its type."""
     default: Any
     """What it is where nobody says it."""
     doc: str
-    """Its help."""
     bound: Bound | None = None
-    """Which numbers it can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +63,6 @@ class Algorithm:
     formula: str
     """What it minimises."""
     paper: str
-    """Where it is from."""
     parameters: Mapping[str, Parameter]
     """Its settings, in their order."""
 
@@ -253,7 +248,6 @@ def table(*functions: Callable[..., Any]) -> dict[str, Algorithm]:
 
 
 ModuleT = TypeVar("ModuleT")
-"""The type of a module that is imported when it is needed."""
 
 
 class LazyModule(Generic[ModuleT]):
@@ -307,3 +301,10 @@ def find_algorithm(algorithms: Mapping[str, Algorithm], name: str, what: str) ->
         hint = f"; did you mean {closest[0]}?" if closest else ""
         raise UserError(f"no {what} is called {name!r}: there are {', '.join(algorithms)}{hint}")
     return algorithms[name]
+
+
+def refusal(algorithms: Mapping[str, Algorithm], name: str, setting: str) -> str:
+    """Why an algorithm does not take a setting, and which ones do."""
+    readers = [other.name for other in algorithms.values() if setting in other.parameters]
+    alternatives = f", or choose among {', '.join(readers)}" if readers else ""
+    return f"{setting} is not part of {name}: leave it out{alternatives}"

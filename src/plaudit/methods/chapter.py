@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from plaudit.errors import UserError
-from plaudit.methods.algorithm import Algorithm, Parameter, RecordT
+from plaudit.methods.algorithm import Algorithm, Parameter, RecordT, refusal
 
 ConfigT = TypeVar("ConfigT")
-"""The config of a chapter's runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +25,9 @@ class Chapter(Generic[RecordT, ConfigT]):
     own_method: str
     """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""
     algorithms: Mapping[str, Algorithm]
-    """Each algorithm by its name."""
     cells: Mapping[str, Parameter]
     """What any algorithm can be given beside its own settings."""
     config: type[ConfigT]
-    """The config of every run."""
     own_config: type[ConfigT]
     """The config of a run before it is known which settings its own algorithm has."""
     find: Callable[[str], Algorithm]
@@ -39,8 +36,6 @@ class Chapter(Generic[RecordT, ConfigT]):
     """From ``file.py:name`` to its algorithm."""
     make: Callable[[Algorithm, Mapping[str, Any]], RecordT]
     """From an algorithm and settings to its record."""
-    refusal: Callable[[str, str], str]
-    """Why an algorithm does not take a setting."""
     config_types: dict[str, type[ConfigT]] = field(default_factory=dict[str, type[ConfigT]])
     """One class for each name: configs of different classes are never equal."""
 
@@ -65,7 +60,7 @@ class Chapter(Generic[RecordT, ConfigT]):
         return self.config_types[name]
 
     def _make_config_type(self, described: Algorithm, **more: str) -> type[ConfigT]:
-        refused = {parameter: self.refusal(described.name, parameter) for parameter in self.parameters()}
+        refused = {name: refusal(self.algorithms, described.name, name) for name in self.parameters()}
         return config_with_settings(self.config, described, self.cells, refused, **more)
 
     def configured(self, algorithm: str | RecordT, config: ConfigT) -> RecordT:

@@ -8,7 +8,7 @@ import random
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar, runtime_checkable
@@ -77,7 +77,6 @@ class Rows(Generic[Row]):
     held_out: Sequence[Row]
     notes: tuple[str, ...]
     teacher_prompts: TeacherPrompts
-    """What a teacher is asked, where that is something else."""
     records: Sequence[Record]
     held_out_records: Sequence[Record]
 
@@ -277,7 +276,7 @@ def _refuse_too_many_bad_rows(
     total = len(encoding.examples) + len(encoding.refused)
     # Listed before the refusal: whoever has to mend the rows needs the list most.
     if aside.refused_file is not None and encoding.refused:
-        lines = (json.dumps(_refusal_dict(refused), ensure_ascii=False) for refused in encoding.refused)
+        lines = (json.dumps(asdict(refused), ensure_ascii=False) for refused in encoding.refused)
         atomic.write_text(aside.refused_file, "".join(f"{line}\n" for line in lines))
     if len(encoding.refused) > math.floor(rows.threshold * total + 1e-9):
         first = "\n".join(f"  {_refusal_line(refused)}" for refused in encoding.refused[:5])
@@ -305,7 +304,3 @@ def _refusal_line(refused: RefusedRow) -> str:
     """A refused row as ``origin: reason``, without the origin twice where the reason begins with it."""
     origin = f"{refused.origin}: "
     return origin + refused.reason.removeprefix(origin)
-
-
-def _refusal_dict(refused: RefusedRow) -> Mapping[str, str]:
-    return {"origin": refused.origin, "reason": refused.reason}

@@ -227,8 +227,7 @@ def refuse_other_vocabulary(config: PreferenceConfig | PolicyConfig, encoder: En
     )
     raise UserError(
         f"reference.model {folder}: its tokenizer is another one ({len(other_vocabulary):,} tokens, the "
-        "policy's has "
-        f"{len(vocabulary):,}; {token!r} is {other_vocabulary.get(token, 'unknown')} there and "
+        f"policy's has {len(vocabulary):,}; {token!r} is {other_vocabulary.get(token, 'unknown')} there and "
         f"{vocabulary.get(token, 'unknown')} here), "
         "so log-probs of the same tokens mean different texts. Take a reference of the policy's own family"
     )

@@ -123,7 +123,6 @@ TABLES = (
         config=loop_config_type,
     ),
 )
-"""Each table of algorithms."""
 
 OWN_ALGORITHMS: Mapping[str, Callable[[str, str | None], type]] = {
     chapter.own_method: chapter.config_type for chapter in (PREFERENCE, POLICY)

@@ -45,7 +45,6 @@ from plaudit.tensors.logprobs import wide_product
 from plaudit.tokens.batch import move_together
 
 PromptIds = Sequence[Sequence[int]]
-"""The token ids of each prompt."""
 Items = Mapping[str, Tensor]
 """What prompts show beside tokens, one behind the other, by the name of the model's argument."""
 _CACHE_NAMES = ("past_key_values", "cache")
@@ -165,7 +164,6 @@ class PagedDecoder(SharedDecoder):
         return self._pages.generation
 
     def step(self, token_N: Tensor) -> None:
-        """Append one token to every completion; ``logits_NV`` then predicts the next."""
         self.reserve(1, len(token_N))
         self.logits_NV = self.next_logits(token_N)
         self._pages.advance()
@@ -227,7 +225,6 @@ class CachedDecoder:
         return policy.as_plain_model()
 
     def step(self, token_N: Tensor) -> None:
-        """Append one token to every completion; ``logits_NV`` then predicts the next."""
         self._real_NS = torch.cat((self._real_NS, torch.ones_like(token_N)[:, None]), dim=1)
         place_N1 = self._real_NS.sum(1, keepdim=True) - 1
         self.logits_NV = self._logits(token_N[:, None], _within(place_N1, self._last_position))
@@ -375,7 +372,6 @@ class MixtureDecoder:
 
     @property
     def logits_NV(self) -> Float[Tensor, "N V"]:
-        """What predicts every answer's next token."""
         policy_half, reference_half = self._members[0].decoder, self._members[-1].decoder
         return mixture_logits(policy_half.logits_NV, reference_half.logits_NV, share=self._share)
 
@@ -395,14 +391,12 @@ class MixtureDecoder:
         return all(member.decoder.can_join for member in self._members)
 
     def join(self, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None) -> None:
-        """Read further prompts, by both models; their answers are the last rows."""
         for member in self._members:
             assert isinstance(member.decoder, SharedDecoder)
             with member.activate():
                 member.decoder.join(prompts, answers, extras)
 
     def add_answers(self, count: int) -> None:
-        """Begin so many more answers to the prompt that was read last."""
         for member in self._members:
             assert isinstance(member.decoder, SharedDecoder)
             member.decoder.add_answers(count)
@@ -417,9 +411,7 @@ class MixtureDecoderFactory:
     share: int | float
     """How much it counts: 0 is the policy, 1 the reference."""
     policy_decoder: Decoder
-    """How the policy's next tokens are predicted."""
     reference_decoder: Decoder
-    """How the reference's next tokens are predicted."""
 
     @contextmanager
     def attention_context(self, policy: Policy) -> Iterator[None]:

@@ -155,7 +155,6 @@ def quantise_linears(model: PreTrainedModel, device: torch.device | None = None)
 
 
 def four_bit_layers(module: nn.Module) -> list[FourBitLinear]:
-    """The layers that hold their weights in 4 bits."""
     return [layer for layer in module.modules() if isinstance(layer, FourBitLinear)]
 
 

@@ -27,7 +27,6 @@ from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import TokenBatch
 
 CONFIG_FILE, WEIGHTS_FILE = "plaudit_group.json", "model.safetensors"
-"""The two files of a saved module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,6 @@ class GroupPreferenceConfig:
     """In how many ways at once; they divide the width."""
 
     def __post_init__(self) -> None:
-        """Refuse a shape that cannot be built."""
         check_bounds(self, "group preference")
         if self.width % self.heads:
             raise UserError(

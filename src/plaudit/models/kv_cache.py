@@ -32,7 +32,6 @@ class KVCache:
     """Keys and values of prompts and of their answers, layer by layer."""
 
     def __init__(self, device: torch.device) -> None:
-        """Without any prompt so far."""
         self._length_P = torch.zeros(0, dtype=torch.long, device=device)
         self._start_N = torch.zeros(0, dtype=torch.long, device=device)
         self._group_N = torch.zeros(0, dtype=torch.long, device=device)
@@ -212,9 +211,7 @@ class KVCache:
 
 @dataclass(slots=True, kw_only=True)
 class _LayerCache:
-    """The keys and values of one layer: k heads, of prompts padded to L tokens and of answers with room for
-    T.
-    """
+    """The keys and values of one layer: k heads, prompts padded to L tokens, answers with room for T."""
 
     prompt_key_PkLD: Tensor
     prompt_value_PkLD: Tensor

@@ -46,7 +46,6 @@ class PagedCache:
     """Keys and values of prompts and of their answers, layer by layer, in pages."""
 
     def __init__(self, device: torch.device) -> None:
-        """Without any prompt so far."""
         self._page = PAGE_TOKENS.get(device.type, PAGE_TOKENS["cuda"])
         self._rows: list[_Row] = []
         self._free: list[int] = []
@@ -64,12 +63,10 @@ class PagedCache:
 
     @property
     def layers(self) -> int:
-        """How many layers have asked for attention."""
         return len(self._pools)
 
     @property
     def position_N(self) -> Int[Tensor, " N"]:
-        """The position of the token that each answer gets next."""
         return self.position_R(len(self._rows))
 
     def position_R(self, rows: int) -> Int[Tensor, " R"]:

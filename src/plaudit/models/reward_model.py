@@ -327,7 +327,6 @@ class FreshHead:
     std: FromZero | None = None
     """Standard deviation of its weights; None stands for 1/√(H + 1) (Stiennon et al. 2020)."""
     pooling: Pooling = "last"
-    """Where a completion's reward is read."""
     layer: int | float | None = None
     """The layer after which it is read, those above being cut off; below 1 a share of all; None: the last."""
 
@@ -496,7 +495,6 @@ def _read_reward_file(path: Path) -> tuple[Pooling, Normalisation]:
 
 
 def _vocabulary_hash(tokenizer: PreTrainedTokenizerBase) -> str:
-    """What a token's number means, in one word."""
     vocabulary = json.dumps(sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]))
     return hashlib.sha256(vocabulary.encode()).hexdigest()
 

@@ -74,7 +74,6 @@ class PreflightSubject:
     """What the run learns from, as its own tokens: too long ones cut, held-out ones left out; none where
     answers are drawn."""
     policy: Policy | None = None
-    """The language model that learns."""
     adapted: bool = False
     """Whether only adapters beside its weights learn."""
     reference: Reference | None = None
@@ -86,7 +85,6 @@ class PreflightSubject:
     """Counts how often the policy's weights have moved: whoever moves them for a check says so."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     reward: Reward | None = None
-    """The reward that scores answers; None where the run has none."""
     scorer: RewardModel | None = None
     job: TrainingJob[Any] | None = None
     memory: Result | None = None
@@ -105,7 +103,6 @@ class PreflightSubject:
         return list(islice(dict.fromkeys(row.prompt for row in self.records if row.prompt), SAMPLE_SIZE))
 
     def example(self, record: AnsweredRecord) -> Example:
-        """A row as the tokens that are trained."""
         return encode_record_with_notes(record, self.encoder).example
 
 
@@ -141,12 +138,10 @@ def warned(details: str) -> Result:
 
 
 def failed(details: str, rendered_rows: str | None = None) -> Result:
-    """A result that does not hold, with its evidence and, where given, rows to show below the table."""
     return Result(holds=False, details=details, rendered_rows=rendered_rows)
 
 
 def not_applicable(reason: str) -> Result:
-    """A result of a check that had nothing to examine, with the reason."""
     return Result(holds=None, details=reason)
 
 
@@ -230,9 +225,7 @@ def run_checks(
 
 @contextmanager
 def preserve_state(subject: PreflightSubject) -> Iterator[None]:
-    """Restores random state, train and eval modes and gradients on exit, so that a checked run is the same
-    run.
-    """
+    """Restores random state, modes and gradients on exit, so that a checked run is the same run."""
     trained_module = None if subject.job is None else subject.job.module
     modules = [module for module in (subject.policy, subject.scorer, trained_module) if module is not None]
     # Module by module: some may be in evaluation mode on purpose, which train() would undo.
@@ -251,9 +244,7 @@ def preserve_state(subject: PreflightSubject) -> Iterator[None]:
 
 
 def refusal_message(findings: Sequence[Finding]) -> str | None:
-    """The error message of a run that does not start because checks fail; None where none of them blocks
-    it.
-    """
+    """The error message of a run that does not start because checks fail; None where none blocks it."""
     blocking = [finding for finding in findings if finding.blocks_run]
     if not blocking:
         return None

@@ -184,7 +184,8 @@ def check_empty_prompts(subject: PreflightSubject) -> Result:
     rows = [record for record in subject.records if not isinstance(record, Prompt)]
     if not rows:
         return not_applicable("prompts without words are refused where answers are drawn")
-    empty = [record.origin for record in rows if record.prompt == "" or not _says_something(record.prompt)]
+    prompts = [(record.origin, record.prompt) for record in rows]
+    empty = [origin for origin, prompt in prompts if isinstance(prompt, str) and not prompt.strip()]
     details = f"{len(empty):,} of {len(rows):,} rows have an empty prompt"
     if not empty:
         return passed(details)
@@ -194,10 +195,6 @@ def check_empty_prompts(subject: PreflightSubject) -> Result:
     if subject.encoder.asks_in_turns:
         return warned(f"{details}: documents, learnt outside of the chat template")
     return passed(details)
-
-
-def _says_something(prompt: Text) -> bool:
-    return not isinstance(prompt, str) or bool(prompt.strip())
 
 
 def check_template_bos(subject: PreflightSubject) -> Result:
@@ -282,4 +279,3 @@ CHECKS = (
         at_start=True,
     ),
 )
-"""Checks of what rows say, and of what is saved."""

@@ -333,7 +333,6 @@ CHECKS = (
         at_start=True,
     ),
 )
-"""Checks of the data."""
 
 
 ConversationShape = tuple[Message, ...]
@@ -493,7 +492,6 @@ def check_chat_template(subject: PreflightSubject) -> Result:
 
 
 def _conversation_shapes(subject: PreflightSubject) -> dict[ConversationShape, str]:
-    """The kinds of conversations that are trained or asked, each with the first row that is one."""
     shapes: dict[ConversationShape, str] = {}
     for record in subject.records:
         prompt = subject.encoder.prompt_as_turns(record.prompt)
@@ -580,4 +578,3 @@ PROMPT_CHECKS = (
         at_start=True,
     ),
 )
-"""Checks of prompts."""

@@ -21,7 +21,6 @@ from plaudit.preflight.check import Check, Finding
 from plaudit.preflight.checks import CHECKS
 
 PAGE_WIDTH = 120
-"""Columns of a page."""
 
 
 def check_page(check: Check) -> str:
@@ -75,7 +74,6 @@ TABLE_BEGIN, TABLE_END = (
     "<!-- the table is built from plaudit.preflight.checks -->",
     "<!-- here it ends -->",
 )
-"""Marks around the table."""
 
 
 if __name__ == "__main__":
@@ -88,7 +86,6 @@ VERDICT_COLOURS = {
     "allowed": "yellow",
     "not applicable": "dim",
 }
-"""The colour of each verdict in the table."""
 
 
 def finding_table(findings: Sequence[Finding]) -> Table:

@@ -60,15 +60,12 @@ class PlainlyScoredRow:
     origin: str
     """File and row."""
     task: Task
-    """The prompt and the answer."""
     example: Example
-    """Its tokens."""
     plain_score: float
     """The expected score: transformers' own forward pass over this row alone, without padding."""
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Tokens of the prompt and the answer."""
         return (*self.example.prompt, *self.example.completions[0].ids)
 
 
@@ -98,7 +95,6 @@ def check_reward_position(subject: PreflightSubject) -> Result:
 
 
 def _plainly_scored_rows(part: LearnedReward, rows: Sequence[tuple[str, Task]]) -> list[PlainlyScoredRow]:
-    """The rows that the model can be shown whole."""
     max_positions = getattr(part.model.base.config.get_text_config(), "max_position_embeddings", None)
     rows_read: list[PlainlyScoredRow] = []
     for origin, task in rows:
@@ -207,7 +203,6 @@ def _score_tolerance(model: RewardModel, scored_rows: Sequence[PlainlyScoredRow]
 
 
 RENDERED_ROWS = 4
-"""Prompts that are rendered."""
 
 
 def check_reward_template(subject: PreflightSubject) -> Result:
@@ -264,7 +259,6 @@ def _reward_template_fault(policy: Encoder, reader: Encoder, task: Task) -> str 
 
 
 def _encoded_for_policy(policy: Encoder, task: Task) -> Example | None:
-    """The same as the policy would be trained on it; None where it cannot be."""
     try:
         return policy.encode(task.prompt, task.answers)
     except UserError:
@@ -388,8 +382,7 @@ def check_reward_differs(subject: PreflightSubject) -> Result:
     spread = max(scored.scores) - min(scored.scores)
     details = (
         f"{len(scored.scores)} scores from {min(scored.scores):.4g} to {max(scored.scores):.4g}; the "
-        "answers to "
-        f"{differing_prompts} of {len(scored.tasks)} prompts differ in score"
+        f"answers to {differing_prompts} of {len(scored.tasks)} prompts differ in score"
     )
     if spread:
         return passed(details)
@@ -533,4 +526,3 @@ CHECKS = (
         at_start=True,
     ),
 )
-"""Checks of the reward."""

@@ -164,7 +164,9 @@ def score_sample_tasks(subject: PreflightSubject) -> ScoredTasks | str:
         rows = reward.scores([task for _, task in sampled])
     except UserError:
         return "the reward cannot be asked (reward-finite says why)"
-    if score_fault([task for _, task in sampled], rows) is not None or not _has_any_score(rows):
+    if score_fault([task for _, task in sampled], rows) is not None or not any(
+        score is not None for row in rows for score in row
+    ):
         return "the reward has no usable scores (reward-finite says why)"
     origins, scored_inputs = zip(*sampled, strict=True)
     return ScoredTasks(reward=reward, tasks=scored_inputs, origins=origins, rows=rows)
@@ -279,10 +281,6 @@ def _relative_tolerance(leaf: Reward) -> float:
     )
 
 
-def _has_any_score(rows: Sequence[TaskScores]) -> bool:
-    return any(score is not None for row in rows for score in row)
-
-
 def _excerpt(text: Text) -> str:
     return repr(plain_text(text)[:40])
 
@@ -290,7 +288,6 @@ def _excerpt(text: Text) -> str:
 CANDIDATES = 256
 """Rows at the beginning of a file among which the shortest are looked for."""
 STEP_ROWS = 4
-"""Rows of a step that is tried."""
 CONTINUATION_TOKENS = 12
 """Tokens taken from another prompt as the completion of a prompt that has none."""
 
@@ -303,7 +300,6 @@ class TrialStep:
     batch: tuple[Microbatch, ...]
     """Its micro-batches as the run makes them."""
     description: str
-    """The rows in words, for the user."""
 
     @property
     def rows(self) -> list[Microbatch]:
@@ -311,9 +307,7 @@ class TrialStep:
 
 
 def shortest_examples(subject: PreflightSubject, count: int = SAMPLE_SIZE) -> list[Example]:
-    """The shortest rows as they are trained; a bare prompt gets tokens of the next prompt as its
-    completion.
-    """
+    """The shortest rows as they are trained; a bare prompt is completed by tokens of the next one."""
     if subject.trained:
         return [subject.trained[number] for number in _shortest_indices(subject.trained, count)]
     prompts = [subject.encoder.encode_prompt(prompt) for prompt in subject.prompts]

@@ -95,20 +95,17 @@ def _misplaced_end(subject: PreflightSubject, end: int) -> str | None:
 
 
 def _stop_fault(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, end: int) -> str | None:
-    """What is wrong where an answer does not end; None where it does."""
     rollout = _forced_rollout(subject, sampler, row, end)
     if rollout.ids == (end,) and rollout.answer.ended:
         return None
     counts = "counts as ended" if rollout.answer.ended else "counts as cut"
     return (
         f"{_token_name(subject, end)} is declared as an end, and an answer that begins with it {counts}, "
-        "with "
-        f"{len(rollout.ids)} of {MAX_FORCED_TOKENS} possible tokens"
+        f"with {len(rollout.ids)} of {MAX_FORCED_TOKENS} possible tokens"
     )
 
 
 def _declared_end_tokens(subject: PreflightSubject) -> list[int]:
-    """Every end-of-answer token: of the encoder, the tokenizer and the model's own config files."""
     policy, info = require_policy(subject), subject.encoder.info
     vocabulary_size, folder = _vocabulary_size(policy), Path(str(policy.base.name_or_path))
     candidates = [*subject.encoder.stop_ids, info.tokenizer.eos_token_id]
@@ -163,7 +160,6 @@ def _token_name(subject: PreflightSubject, token: int) -> str:
 PROMPTS = 4
 """Prompts that are answered; each twice."""
 MAX_TOKENS = 12
-"""Tokens of an answer at most."""
 FIRST_TOKEN_SAMPLES, REPEATED_SAMPLES = 512, 64
 """First tokens that are drawn, and how many of them again, with the same seed and with another."""
 MIN_P_VALUE = 1e-6
@@ -171,9 +167,7 @@ MIN_P_VALUE = 1e-6
 HIGH_TEMPERATURE = 100.0
 """A temperature at which every token is about as likely as any other."""
 NO_SAMPLER = "nothing is learnt from sampled answers"
-"""Said of runs without a sampler."""
 NO_PROMPT = "no prompt of the first rows can be asked within the longest row"
-"""Said where there is nobody to ask."""
 
 
 def check_sampler_logps(subject: PreflightSubject) -> Result:
@@ -264,8 +258,7 @@ def check_sampled_is_trained(subject: PreflightSubject) -> Result:
             if trained.ids != rollout.ids or not all(trained.mask) or len(rollout.logp) != len(rollout.ids):
                 return failed(
                     f"{describe_origins([row])}: {len(rollout.ids)} tokens were drawn, {len(rollout.logp)} "
-                    "have a "
-                    f"log-prob, {sum(trained.mask)} are trained, and they are not the same ones"
+                    f"have a log-prob, {sum(trained.mask)} are trained, and they are not the same ones"
                 )
     sampled_ids = [rollout.ids for group in groups for rollout in group]
     same, random_same = (
@@ -279,8 +272,7 @@ def check_sampled_is_trained(subject: PreflightSubject) -> Result:
     if same == len(sampled_ids) and 2 * random_same <= len(sampled_ids):
         return failed(
             f"{details}, and of as many that are random tokens {len(sampled_ids) - random_same}: the "
-            "sampler hands on "
-            "tokens that were made of text, not those that were drawn"
+            "sampler hands on tokens that were made of text, not those that were drawn"
         )
     return passed(details)
 
@@ -311,8 +303,7 @@ def check_sampling_distribution(subject: PreflightSubject) -> Result:
     test = chi_square_test(torch.bincount(first, minlength=len(p_V)), p_V)
     details = (
         f"{FIRST_TOKEN_SAMPLES} first tokens of {describe_origins(rows)} in {test.cells} cells: chi-square "
-        f"{test.chi_square:.1f}, "
-        f"p {test.p:.2g}"
+        f"{test.chi_square:.1f}, p {test.p:.2g}"
     )
     if test.p < MIN_P_VALUE:
         return failed(f"{details}: they are not drawn as {_settings_text(settings)} says")
@@ -456,4 +447,3 @@ CHECKS = (
         run=check_sampling_distribution,
     ),
 )
-"""Checks of the sampler."""

@@ -48,13 +48,11 @@ class EncodedRow:
     """A row, its answers and the tokens that the run encodes it to."""
 
     record: AnsweredRecord | Steps
-    """The row as it was read."""
     prompt: Text
     """The words of its prompt, with whatever stands there for a picture."""
     answers: tuple[Text, ...]
     """Its answers, in the order of the completions."""
     example: Example
-    """The tokens."""
 
 
 def encoded_rows(subject: PreflightSubject) -> list[EncodedRow]:
@@ -192,7 +190,6 @@ def _row_answers(record: AnsweredRecord | Steps) -> tuple[Text, ...]:
 
 
 MAX_SHOWN_ROWS = 2
-"""Rows that are shown token by token."""
 
 
 def check_one_bos(subject: PreflightSubject) -> Result:
@@ -317,8 +314,7 @@ def check_mask(subject: PreflightSubject) -> Result:
     first = _trained_text(subject.encoder, examples[0].completions[0])
     return passed(
         f"{count:,} trained tokens in {len(rows)} rows are their answers{unknown_note}; of "
-        f"{examples[0].origin}: "
-        f"[{abbreviate(first)[1:-1]}]",
+        f"{examples[0].origin}: [{abbreviate(first)[1:-1]}]",
         show_examples(examples, subject.encoder),
     )
 
@@ -462,4 +458,3 @@ CHECKS = (
         at_start=True,
     ),
 )
-"""Checks of answers as tokens."""

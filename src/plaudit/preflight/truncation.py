@@ -33,14 +33,10 @@ MAX_TRUNCATED_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TruncationCounts:
-    """How many rows max_length drops or truncates.
-
-    Example: ``_TruncationCounts(rows=1000, possibly_long=40, encoded=24, dropped=2, truncated=20)``
-    """
+    """How many rows max_length drops or truncates."""
 
     rows: int
     possibly_long: int
-    """Rows whose text could be longer than max_length."""
     encoded: int
     dropped: int
     """Encoded rows whose answer alone does not fit, so that they are dropped."""
@@ -49,7 +45,6 @@ class _TruncationCounts:
 
     @property
     def affected_share(self) -> float:
-        """Of all rows, about how many are cut or left out."""
         return self.possibly_long / self.rows * (self.dropped + self.truncated) / max(1, self.encoded)
 
 
@@ -257,4 +252,3 @@ CHECKS = (
         at_start=True,
     ),
 )
-"""Checks of rows in batches."""

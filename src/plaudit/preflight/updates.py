@@ -10,7 +10,7 @@ import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,8 @@ Gradients = Sequence[Tensor | None]
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
 """How far, relative to its size, rounding may take a gradient that was added up in another order."""
 HALF_PRECISION_ROUNDING = 0.1
-"""The same tolerance in half precision."""
 MAX_NAMED_WEIGHTS = 3
-"""How many weights a message names."""
 NO_GRADIENT = "the gradient of these rows is 0, so there is nothing to compare"
-"""Why parts cannot be compared with the whole."""
 
 
 class GradientRecorder(torch.optim.Optimizer):
@@ -71,11 +68,7 @@ def check_microbatches(subject: PreflightSubject) -> Result:
     ways = {"row by row": trial.rows}
     half = max(1, -(-sum(microbatch.tokens for microbatch in trial.batch) // 2))
     halves = [microbatch.shares(1, half) for microbatch in trial.batch]
-    in_two = [
-        *chain.from_iterable(
-            chain.from_iterable(shares_of_ranks for shares_of_ranks in halves if shares_of_ranks is not None)
-        )
-    ]
+    in_two = [piece for ranks in halves if ranks is not None for rank in ranks for piece in rank]
     if len(in_two) > len(trial.batch):
         ways[f"in {len(in_two)} pieces"] = in_two
     return _compare_gradients(trial, ways, subject)
@@ -91,11 +84,7 @@ def check_ranks(subject: PreflightSubject) -> Result:
     idle = trial.rows[0].shares(2, trial.rows[0].tokens)
     if idle is None or any(shares_of_ranks is None for shares_of_ranks in dealt):
         return not_applicable("the loss compares the sorted batch, which is dealt as a whole")
-    shares = [
-        *chain.from_iterable(
-            chain.from_iterable(shares_of_ranks for shares_of_ranks in dealt if shares_of_ranks is not None)
-        )
-    ]
+    shares = [piece for ranks in dealt if ranks is not None for rank in ranks for piece in rank]
     result = _compare_gradients(trial, {f"dealt over two ranks in {len(shares)} pieces": shares}, subject)
     if result.holds is not True:
         return result
@@ -150,11 +139,9 @@ def check_all_weights_learn(subject: PreflightSubject) -> Result:
             _differentiate(job, trial.batch)
             unreached -= _weights_with_gradient(job.module)
     if unreached:
-        named = ", ".join(sorted(unreached)[:MAX_NAMED_WEIGHTS]) + (
-            " …" if len(unreached) > MAX_NAMED_WEIGHTS else ""
-        )
         return failed(
-            f"{len(unreached)} of {len(names)} weights get no gradient of {trial.description}: {named}"
+            f"{len(unreached)} of {len(names)} weights get no gradient of {trial.description}: "
+            f"{_abbreviated_names(unreached)}"
         )
     frozen = sum(not weight.requires_grad for weight in job.module.parameters())
     frozen_note = f", {frozen} are frozen" if frozen else ""
@@ -196,7 +183,6 @@ def _recorded_gradients(job: TrainingJob[Any], microbatches: Sequence[Any]) -> t
 def _compare_gradients(
     trial: TrialStep, ways: Mapping[str, Sequence[Any]], subject: PreflightSubject
 ) -> Result:
-    """The gradient of the batch beside that of the same rows in other pieces."""
     job, errors = trial.job, dict[str, float]()
     with _eval_mode(job):
         _differentiate(job, trial.batch)
@@ -261,9 +247,7 @@ def _difference_norm(gradients: Gradients, other: Gradients) -> float:
 
 
 def _weights_with_gradient(module: nn.Module) -> set[str]:
-    """Names of weights that have a gradient; that of a bias may be 0, since it cancels between two
-    answers.
-    """
+    """The gradient of a bias may be 0, since it cancels between two answers."""
     return {
         name
         for name, weight in module.named_parameters()
@@ -319,19 +303,15 @@ GRADIENT_CHECKS = (
         run=check_all_weights_learn,
     ),
 )
-"""Checks of gradients."""
 
 
 RELATIVE_UPDATES = (0.01, 0.1, 0.001)
 """How much of their size weights move in the first step that is tried, one try after another."""
 OVERFIT_STEPS = 10
-"""Steps of a try."""
 CLEAR_DECREASE = 0.02
 """The relative decrease of the loss from which it counts as learnt."""
 MAX_CHECKPOINT_BYTES = 64 * 2**20
-"""The most bytes of weights that the trial checkpoint holds; in a larger model the largest weights are
-frozen.
-"""
+"""Of the weights in the trial checkpoint; in a larger model the largest weights are frozen."""
 
 
 def check_overfits(subject: PreflightSubject) -> Result:
@@ -390,8 +370,7 @@ def check_adapters(subject: PreflightSubject) -> Result:
         )
     return passed(
         f"{trial.description}: {len(adapter_names & changed)} adapters moved in two steps, "
-        f"{len(base_names)} weights beneath "
-        "did not"
+        f"{len(base_names)} weights beneath did not"
     )
 
 
@@ -415,8 +394,7 @@ def check_checkpoint_resume(subject: PreflightSubject) -> Result:
         )
     return passed(
         f"{trial.description}: a step after a checkpoint of {checkpoint_bytes / 2**20:.1f} MiB was read "
-        "gives the same "
-        f"weights and optimiser, {len(uninterrupted)} tensors, bit for bit{freeze_note}"
+        f"gives the same weights and optimiser, {len(uninterrupted)} tensors, bit for bit{freeze_note}"
     )
 
 
@@ -438,7 +416,6 @@ def _freeze_largest_weights(job: TrainingJob[Any]) -> Iterator[str]:
 
 
 def _relative_update(trial: TrialStep, original: Mapping[str, Tensor]) -> float | Result:
-    """How much of their size weights move in a step at the run's own rate."""
     job = trial.job
     outcome = take_step(trial_stepper(job), trial.batch, job.learning_rate)
     if outcome.fault is not None:
@@ -448,8 +425,8 @@ def _relative_update(trial: TrialStep, original: Mapping[str, Tensor]) -> float 
     learning = {
         name: parameter for name, parameter in job.module.named_parameters() if parameter.requires_grad
     }
-    size = _total_norm([original[name] for name in learning])
-    change = _total_norm([item.detach() - original[name] for name, item in learning.items()])
+    size = _gradient_norm([original[name] for name in learning])
+    change = _gradient_norm([item.detach() - original[name] for name, item in learning.items()])
     return change / size if change else failed(f"a step at the rate {job.learning_rate:g} moves no weight")
 
 
@@ -469,9 +446,7 @@ def _has_decreased(losses: list[float]) -> bool:
 
 
 def _uninterrupted_digests(trial: TrialStep, folder: Path) -> tuple[dict[str, bytes], int]:
-    """Digests after a step, a checkpoint and another step without interruption, and the checkpoint's size
-    in bytes.
-    """
+    """Digests after a step, a checkpoint and another step; and the checkpoint's size in bytes."""
     job = trial.job
     with preserve_weights(job.module):
         stepper = trial_stepper(job)
@@ -482,9 +457,7 @@ def _uninterrupted_digests(trial: TrialStep, folder: Path) -> tuple[dict[str, by
 
 
 def _resumed_digests(trial: TrialStep, folder: Path) -> dict[str, bytes]:
-    """Digests after the step that follows a resume from the checkpoint, with weights and optimiser made
-    anew.
-    """
+    """Digests after the step that follows the checkpoint, with an optimiser made anew."""
     job = trial.job
     with preserve_weights(job.module):
         stepper = trial_stepper(job)
@@ -498,7 +471,6 @@ def _resumed_digests(trial: TrialStep, folder: Path) -> dict[str, bytes]:
 
 
 def _state_digests(stepper: Stepper[Any]) -> dict[str, bytes]:
-    """A digest of every trained weight and of all optimiser state."""
     memory = state.read_optimizer_state(stepper.module, stepper.optimizer)
     learning = {
         name: parameter for name, parameter in stepper.module.named_parameters() if parameter.requires_grad
@@ -513,11 +485,6 @@ def _tensor_digest(tensor: Tensor) -> bytes:
     plain = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     bits: Any = plain.numpy()
     return hashlib.blake2b(bits, digest_size=16).digest()
-
-
-def _total_norm(tensors: list[Tensor]) -> float:
-    norms = [torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in tensors]
-    return float(torch.stack(norms).square().sum().sqrt())
 
 
 def _abbreviated_names(names: Any) -> str:
@@ -560,4 +527,3 @@ CHECKS = (
         run=check_checkpoint_resume,
     ),
 )
-"""Checks of steps."""

@@ -146,14 +146,11 @@ class FunctionReward:
 
 
 RIGHT = 1.0
-"""The score of an answer that is right."""
 WRONG = 0.0
 """The score of one that is wrong; not knowing is None."""
 NO_TRUTH = "the row has no reference answer to compare with (its field `answer`)"
-"""Said where there is nothing to check against."""
 
 ScoreOrReason = float | str
-"""A score, or the reason for having none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +169,6 @@ class RuleReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for so far."""
         return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

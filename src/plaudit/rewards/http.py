@@ -43,12 +43,10 @@ class EndpointReward:
     url: str
     """Where to POST: http or https."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
-    """Timeouts, retries and request sizes."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True, remote=True)
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is no address of this kind, and a token that is not there."""
         parse_url(self.url)
         request_headers(self.retry_policy)
 

@@ -128,8 +128,7 @@ def load_language_judge(
 
 _NOT_REWARD_FILES = {
     CONFIG_FILE: "this tells how groups differ, and a reward needs some comparisons of one of them beside "
-    "it: "
-    "plaudit combine group RUN --model DIR --context FILE",
+    "it: plaudit combine group RUN --model DIR --context FILE",
     "adapter_config.json": "this is an adapter alone; give the run's folder, whose model/ has it merged",
 }
 """Files that mark a folder as something other than a reward, and what to do about each."""
@@ -138,10 +137,7 @@ _Model = TypeVar("_Model", RewardModel, Policy)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LoadOptions:
-    """The device and the number format to load models with.
-
-    Example: ``_LoadOptions(device=torch.device("cpu"), dtype=torch.float32)``
-    """
+    """The device and the number format to load models with."""
 
     device: torch.device
     dtype: torch.dtype
@@ -251,8 +247,7 @@ def check_group(manifest: GroupManifest) -> tuple[Comparison, ...]:
     if size != expected_size:
         raise UserError(
             f"{manifest.embedder}: its states have {size} numbers and the module was trained on "
-            f"{expected_size}: "
-            "this is not the model that it was trained beside"
+            f"{expected_size}: this is not the model that it was trained beside"
         )
     return _group_comparisons(manifest)
 
@@ -297,7 +292,6 @@ def _load_policy(folder: Path, options: _LoadOptions) -> Policy:
 
 
 def _group_comparisons(manifest: GroupManifest) -> tuple[Comparison, ...]:
-    """The comparisons of the manifest's group; an error where there are none."""
     records = read_records(manifest.context).records
     comparisons = tuple(
         record

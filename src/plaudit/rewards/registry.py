@@ -99,8 +99,7 @@ class UserFunctionReward:
         if scores is None or len(scores) != expected or not all(map(math.isfinite, scores)):
             raise UserError(
                 f"{where}: it gave {value!r}; asked for steps it gives a list of finite numbers, one for "
-                "each "
-                f"line that holds a word ({expected} here), or None for no verdict"
+                f"each line that holds a word ({expected} here), or None for no verdict"
             )
         return scores
 

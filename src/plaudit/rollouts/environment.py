@@ -104,9 +104,7 @@ class FinishedEpisode:
 
 
 Episode = Generator[Turn | None, PolicyTurn, Outcome]
-"""A running episode as a generator: yields None, then a turn for each turn that it is sent; returns the
-outcome.
-"""
+"""A running episode: yields None, then a turn for each turn that it is sent; returns the outcome."""
 Environment = Callable[[EpisodePrompt], Episode]
 """A function that starts an episode for a prompt."""
 

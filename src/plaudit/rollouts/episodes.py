@@ -103,7 +103,6 @@ class EpisodeSampler:
     turns: int = MAX_TURNS
 
     def __post_init__(self) -> None:
-        """Refuse a model that knows no turns."""
         if self.turns < 1:
             raise UserError(f"an episode needs 1 turn or more, not {self.turns}")
         if self.encoder.chat_format is None:
@@ -194,8 +193,7 @@ def tokens_between_turns(
     if control_tokens:
         raise UserError(
             f"the environment's turn holds the text of a control token ({control_tokens[0]}), which the "
-            "model would "
-            "read as that token; take it out"
+            "model would read as that token; take it out"
         )
     before, after = _render_between(encoder.chat_format.template, prompt, turns)
     text = control_token_after(after, encoder.chat_format.specials)

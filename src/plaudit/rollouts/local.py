@@ -77,8 +77,6 @@ TAIL_TOKENS = 4
 
 @dataclass(slots=True)
 class _PartialCompletion:
-    """A completion that is being generated."""
-
     request: GenerationRequest
     ids: list[int]
     logp: list[float]
@@ -126,7 +124,6 @@ class _Batch:
         return _joined(first, self._more(further) if further else None)
 
     def _places(self) -> int:
-        """How many of the queue can join now."""
         places = self._engine.batch_size - len(self.rows)
         can_join = self._decoder is None or self._decoder.can_join
         return min(places, len(self._queue)) if can_join else 0
@@ -154,7 +151,6 @@ class _Batch:
         return self._state.draw(self._decoder.logits_NV, self._settings)
 
     def _more(self, steps: int) -> SampledTokens:
-        """So many steps with a draw behind each."""
         rows = len(self.rows)
         if isinstance(self._decoder, PagedDecoder):
             if self._recorded is None:
@@ -228,7 +224,6 @@ class GenerationEngine:
     policy: Policy
     """What answers; its weights at this moment, whatever trains them meanwhile."""
     encoder: Encoder
-    """Encodes prompts and decodes completions."""
     decoder: Decoder | MixtureDecoderFactory
     """How its next tokens are predicted: by the policy alone, or by a mixture with another one."""
     batch_size: int = MAX_BATCH_SIZE["cpu"]
@@ -576,7 +571,6 @@ def _missing_arguments(model: Any) -> set[str]:
 
 
 def _excerpt(prompt: Text) -> str:
-    """The first words of a prompt, to know it by."""
     text = " ".join(plain_text(prompt).split())
     return f"{text[:40].strip()} …" if len(text) > 40 else text
 

@@ -184,14 +184,12 @@ class ProcessSampler:
     def generate(
         self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
-        """For every prompt, ``n`` answers as the tokens that were drawn: those of `LocalSampler`."""
         rollouts = self.generate_requests(self.requests_for(prompts, settings, n), settings)
         return [rollouts[p * n : (p + 1) * n] for p in range(len(prompts))]
 
     def requests_for(
         self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, n: int
     ) -> list[GenerationRequest]:
-        """The requests that `generate` serves: ``n`` for each prompt, with the room that the model has."""
         return generation_requests(prompts, settings, n, self._max_positions)
 
     def generate_requests(
@@ -223,7 +221,6 @@ class ProcessSampler:
         self._close()
 
     def __enter__(self) -> ProcessSampler:
-        """The sampler itself, for a ``with`` block that ends its process."""
         return self
 
     def __exit__(

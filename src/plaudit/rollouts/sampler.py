@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from plaudit.tokens.batch import Extra, Extras
 
 TokenIds = tuple[int, ...]
-"""A text as tokens."""
 
 
 @runtime_checkable
@@ -191,9 +190,7 @@ class GenerationRequest:
     sample: int
     """Which answer to its prompt it is: it has random numbers of its own."""
     max_new_tokens: int
-    """How many tokens may be generated."""
     extras: Extras = field(default_factory=dict[str, "Extra"], hash=False)
-    """What the model is shown beside the prompt's tokens."""
 
     @property
     def prompt_id(self) -> str:

@@ -91,7 +91,6 @@ class _DivergenceBlocks:
         return _token_blocks(self.teacher)
 
     def block_divergence(self, raw_mV: Tensor, teacher_mV: Tensor) -> Tensor:
-        """The divergence of one block from the student's raw products and the teacher's log-probs."""
         # In raw products and not log-probs, so that one autograd call
         # goes through softmax and soft cap alike.
         return self.divergence(teacher_mV, self.rule.apply(raw_mV).log_softmax(-1))

@@ -83,7 +83,6 @@ class Arithmetic:
 
     rule: LogitRule
     dtype: torch.dtype
-    """The number type of the products."""
     with_entropy: bool
     with_repeat: bool = False
     """Whether Σ exp 2z is summed too."""
@@ -121,7 +120,6 @@ class Projection:
         return _chunks(tokens, min(RETAINED_ROWS_AT_ONCE, width) if retain_logits else TOKENS_AT_ONCE)
 
     def words(self, hidden_mH: Tensor) -> list[slice]:
-        """Blocks of the vocabulary of the right size."""
         elements = LOGITS_AT_ONCE.get(hidden_mH.device.type, LOGITS_AT_ONCE["cuda"])
         # At least 16 words: with fewer a product is all overhead.
         return list(_chunks(self.weight_VH.shape[0], max(16, elements // hidden_mH.shape[0])))
@@ -138,7 +136,6 @@ class ProjectionGradients:
     hidden_MH: Tensor
     """In float32 or better: every block of the vocabulary adds to it."""
     weight_VH: Tensor | None
-    """In float32 or better, like the states'."""
     bias_V: Tensor | None
     """The gradient of the bias, in float32 or better; None where the head has none."""
 
@@ -262,10 +259,7 @@ class BlockSums:
         )
 
     def add_block(self, c: int, hidden_mH: Tensor, cached: list[Tensor] | None = None) -> Tensor:
-        """Adds one block of the vocabulary; returns exp(z − the block's largest z).
-
-        ``cached`` gets the logits.
-        """
+        """Adds a block of the vocabulary; returns exp(z − its largest z). ``cached`` gets the logits."""
         words, target_m = self.words_C[c], self.target_m
         logits_mv = self.head.logits(hidden_mH, words)
         # Every row picks a logit and those of other blocks are thrown away: to select rows would be to count

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TypeVar
 
 CellT = TypeVar("CellT", bound=Callable[..., object])
-"""A function that is a cell."""
 
 
 def needs(*what: str) -> Callable[[CellT], CellT]:

@@ -84,7 +84,6 @@ class Extra:
 Extras = Mapping[str, Extra]
 """What a row hands to the model beside tokens, by the name of the model's argument."""
 NO_EXTRAS: Extras = {}
-"""The extras of a row that has tokens alone."""
 ExtrasReader = Callable[[Text], tuple[Text, Extras]]
 """From a prompt to its words, with whatever stands there for a picture, and what they are shown with."""
 

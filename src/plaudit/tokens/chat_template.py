@@ -41,17 +41,12 @@ Turns = Literal["all", "last"]
 """Which answers of a longer conversation are trained."""
 
 REORDERED_TURN = "the template moves a turn to another place (as it does when the model is asked)"
-"""Said of a row whose turns the template reorders."""
 TRAILING_TURNS = "turns after the last answer were left out"
-"""Said of a row that goes on after its last answer."""
 UNENDED_ANSWER = "an earlier answer has no token that ends it: its words are trained, its end is not"
-"""Said of a row with an earlier answer that the template does not close."""
 DOUBLE_END = "an answer carried its own end-of-turn token; the template's is the only one kept"
-"""Said of a row whose answer was closed by hand."""
 CONTROL_TOKEN_TEXT = "an answer or a raw text holds a control token, which the model reads as that token"
 """Said of a row with control tokens that stay what they are."""
 CONTROL_TOKEN_CUT = "a turn holds the text of a control token, which the model is shown as letters"
-"""Said of a row whose words would have been taken for control tokens."""
 
 _LAST_ANSWER_ADVICE = "train only the last answer (turns='last'), or make one row of every answer"
 
@@ -342,8 +337,7 @@ def _text_with_opened_answer(chat_format: ChatFormat, messages: Sequence[Message
         raise UserError(
             "the chat template asks in one way and writes the answered conversation in another (the text "
             f"that asks ends in {prompt_text[-40:]!r}), so no prompt is right for both; give a template "
-            "whose "
-            "question is the beginning of its answer"
+            "whose question is the beginning of its answer"
         )
     if not words.startswith(opening.strip()):
         raise UserError(
@@ -384,14 +378,11 @@ BOS_ADDED = (
 NO_FINAL_END = (
     "the template writes nothing after a last answer; {end!r} is added, so that the model learns to stop"
 )
-"""Said when the template has no end for a last answer."""
 UNDECLARED_STOP = (
     "answers end in {end!r}, which is not among the model's stop tokens ({stops}): save the model with it, "
     "or it will not stop there"
 )
-"""Said when sampling would run past the end that is trained."""
 INCOMPLETE_MARKERS = "the template's generation markers leave out {missing!r}, which is trained nevertheless"
-"""Said when the template's own markers would train too little."""
 
 _TRIAL_PROMPT = user_turn("plauditAsks")
 _TRIAL_ANSWER = "plauditAnswers"

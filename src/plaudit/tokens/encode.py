@@ -122,9 +122,7 @@ def describe_truncation(before: Example, after: Example) -> str | None:
 BOUNDARY_MERGED = (
     "an answer was tokenised on its own: in the whole text its first characters merge with the prompt's last"
 )
-"""Said of a row whose answer begins inside a token of the whole text."""
 END_TOKEN_ADDED = "the template writes no token that ends the answer: one was added"
-"""Said of a row whose template leaves the answer open."""
 
 RAW_TEXT = (
     "prompts in plain text are raw: they are trained and asked as they stand, outside of the chat template, "
@@ -136,7 +134,6 @@ TextUse = Literal["chat", "raw"]
 _JOINING_BLANK = re.compile(r" \S")
 
 AnsweredRecord = Demonstration | Comparison | Ranking | Rating
-"""Records that hold answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +141,6 @@ class EncodedRow:
     """A row as tokens, and what had to be decided for it."""
 
     example: Example
-    """The tokens."""
     notes: tuple[str, ...]
     """Sentences that are the same for every row that they hold for, so that they can be counted."""
     bos: int | None
@@ -312,8 +308,7 @@ class Encoder:
         if tokens.ids[-1:] != (self.info.id_of(conversation.end),):
             raise UserError(
                 f"the tokenizer does not keep the end-of-turn text {conversation.end!r} as one token of "
-                "its own; "
-                "mark it as a special token in the tokenizer's files"
+                "its own; mark it as a special token in the tokenizer's files"
             )
         return Completion(ids=tokens.ids, mask=tokens.mask, finished=True)
 
@@ -440,18 +435,14 @@ def record_answers(record: AnsweredRecord) -> tuple[Text, ...]:
 
 
 RecordT = TypeVar("RecordT", bound=Record)
-"""The kinds of records that a function takes."""
 RowT = TypeVar("RowT")
 """What a record becomes: an example, or one with what was said of it."""
 
 PROMPT_TRUNCATED = "the prompt was cut from its start, so that the longest answer fits whole"
-"""Said of a row that was too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRows(Generic[RowT]):
-    """What became of the rows."""
-
     examples: Sequence[RowT]
     """The rows that can be trained, in order; of many they may lie on disk."""
     refused: tuple[RefusedRow, ...]
@@ -479,9 +470,7 @@ def encode_each(
     max_tokens: int | None = None,
     workshop: Workshop | None = None,
 ) -> EncodedRows[RowT]:
-    """As `encode_rows`, with the caller's ``encode``; ``finish`` gets a record and its tokens when they
-    fit.
-    """
+    """As `encode_rows`, with the caller's ``encode``; ``finish`` gets a record and tokens that fit."""
 
     def encode_block(block: slice) -> tuple[Sequence[RowT], Mapping[str, Any]]:
         part = _encode_here(records[block], encode, finish, max_tokens)

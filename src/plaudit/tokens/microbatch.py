@@ -47,7 +47,6 @@ class Microbatch(Protocol):
 MicrobatchT = TypeVar("MicrobatchT", bound=Microbatch)
 """One kind of micro-batch; each method has its own."""
 RowT = TypeVar("RowT", bound=HasTokenCount)
-"""What a batch is made of."""
 
 
 def split_examples(
@@ -157,9 +156,7 @@ class Segments:
 
     @property
     def following_pieces(self) -> tuple[int, ...]:
-        """How many pieces follow each group's first piece; an only completion is one piece with its
-        prompt.
-        """
+        """How many pieces follow each group's first; an only completion is one with its prompt."""
         return tuple(len(lengths) if len(lengths) > 1 else 0 for lengths in self.completions)
 
     @property

@@ -29,7 +29,6 @@ PATIENCE = 120.0
 """Seconds without a single row from any worker after which this process does the rest itself."""
 
 T = TypeVar("T")
-"""What a row becomes."""
 Place = tuple[str, int, int]
 """The file of a block, the number of its first row there, and how many rows it has."""
 BlockReport = Mapping[str, Any]

@@ -75,7 +75,6 @@ class StepLabels:
 
 
 Judgement = PairLabel | RankingLabel | RatingLabel | StepLabels
-"""The judgement of a row's answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +82,7 @@ class JudgedRow:
     """One prompt, its answers as tokens, and what was said of them."""
 
     example: Example
-    """The tokens."""
     judgement: Judgement
-    """What was judged of the answers."""
     counts: bool = True
     """False for a stand-in, with which a rank without rows computes along."""
 

@@ -14,7 +14,6 @@ from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
 from plaudit.tokens.rendering import EndlessTemplateError, check_turns
 
 REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
-"""Said of rows with the prompt of an earlier one."""
 PLAIN_TEXT_PROMPT = (
     "a prompt in plain text is asked as a user's turn, since the model has a chat template; rewards that are "
     "rules are shown the text"
@@ -37,7 +36,6 @@ class EncodedPrompt:
     """Whatever else its row carried."""
     origin: str = ""
     extras: Extras = field(default_factory=dict[str, Extra], hash=False)
-    """What the model takes beside tokens."""
     _id: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

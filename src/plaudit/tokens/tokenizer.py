@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging as hub_logging
 
-from plaudit.errors import UserError
+from plaudit.errors import UserError, first_line
 from plaudit.files.model_folder import (
     check_model_folder,
     read_json_object,
@@ -70,7 +70,6 @@ class TokenizerInfo:
 
     tokenizer: PreTrainedTokenizerBase
     template: str | None
-    """The folder's chat template; None when it has none."""
     bos: int | None
     """The token that begins every text."""
     eos: int | None
@@ -313,7 +312,7 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
             # Neither is there: it is the whole model that is missing.
             check_model_folder(where)
         raise UserError(
-            f"{where}: the tokenizer cannot be loaded ({_first_line(error)}); the folder needs a "
+            f"{where}: the tokenizer cannot be loaded ({first_line(error)}); the folder needs a "
             "tokenizer.json (or its model's vocabulary files), and code in the folder is never run"
         ) from error
     _refuse_more_tokens_than_known(where, info)
@@ -390,9 +389,7 @@ def _unknown_token(info: TokenizerInfo, token: int) -> str:
 def tokenizer_info(
     tokenizer: PreTrainedTokenizerBase, declared: Iterable[int] = (), vocabulary: int | None = None
 ) -> TokenizerInfo:
-    """The facts of a tokenizer that is already loaded; ``declared`` are the model's own stop tokens, and
-    ``vocabulary`` is the number of its embeddings.
-    """
+    """The facts of a loaded tokenizer; ``declared`` are the model's stops, ``vocabulary`` its embeddings."""
     bos, eos, pad = (_token_id(tokenizer, name) for name in ("bos_token", "eos_token", "pad_token"))
     stops = tuple(dict.fromkeys((*declared, *(() if eos is None else (eos,)))))
     # Found by trying: `add_bos_token` in the files and what the fast tokenizer does often disagree.
@@ -448,7 +445,3 @@ def _declared_stops(folder: Path) -> Iterator[int]:
         declared = read_json_object(path).get("eos_token_id") if path.is_file() else None
         numbers = declared if isinstance(declared, list) else [declared]
         yield from (number for number in numbers if isinstance(number, int))
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -96,7 +96,6 @@ def _add_machine_options(reward: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate every model on the same pairs, print the tables, write the files."""
     if args.eval_verb == "policy":
         return policies.run(args)
     _check_arguments(args)

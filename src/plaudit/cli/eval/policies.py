@@ -125,7 +125,6 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Generate, score, compare, print the tables, write the files."""
     _check_arguments(args)
     refuse_missing_models(*(model for model in args.models if model != WRITTEN))
     args.models = [model if model == WRITTEN else hub.local_word(model, "model") for model in args.models]

@@ -14,7 +14,6 @@ from plaudit.data.fields import (
     BadRowError,
     LeftOutError,
     Node,
-    describe_value,
     is_messages,
     join_names,
     read_prompt,
@@ -56,12 +55,8 @@ class Response:
 
     def unreadable(self, expected: str) -> BadRowError:
         """The complaint that no record can hold it."""
-        return BadRowError(
-            "wrong value",
-            self.value.path,
-            expected=f"{expected} (or leave it out by name: --leave-out {self.option})",
-            found=describe_value(self.value.value),
-        )
+        advice = f"{expected} (or leave it out by name: --leave-out {self.option})"
+        return self.value.error("wrong value", advice)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,12 +402,7 @@ def _ranker(response: Response, data: Node, target: str, origin: str) -> Iterato
     for node in order:
         before = [other.name() for other in order[: len(completions)]]
         if node.name() not in items or node.name() in before:
-            raise BadRowError(
-                "wrong value",
-                node.path,
-                expected=f"each id once, of {join_names([*items])}",
-                found=describe_value(node.value),
-            )
+            raise node.error("wrong value", f"each id once, of {join_names([*items])}")
         item = items[node.name()]
         completions.append(read_response(item.optional("body") or item.get("title"), prompt))
     ranks = tuple(float(i + 1) for i in range(len(order)))
@@ -508,4 +498,3 @@ ANNOTATION_FORMATS = (
         is_decisive=True,
     ),
 )
-"""The formats of annotation tools."""

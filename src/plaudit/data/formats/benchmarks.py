@@ -79,4 +79,3 @@ BENCHMARK_FORMATS = (
         produces="ranking in which all right answers share rank 1; `category` is the subset",
     ),
 )
-"""The formats of RewardBench and RewardBench 2."""

@@ -7,7 +7,7 @@ https://arxiv.org/abs/2110.14168.)
 
 from __future__ import annotations
 
-from plaudit.data.fields import BadRowError, Node, Turns, describe_value, require_not_empty
+from plaudit.data.fields import BadRowError, Node, Turns, require_not_empty
 from plaudit.data.formats.layout import (
     TEXT,
     FieldType,
@@ -25,7 +25,7 @@ def _question(row: Node, field: str, more: str = "") -> Turns:
     """The question, with the text of a further field under it, behind the turns of ``history``."""
     words = row.get(field).text()
     if not words.strip():
-        raise BadRowError("empty side", field, expected="a question", found=describe_value(words))
+        raise row.get(field).error("empty side", "a question")
     context = row.optional(more) if more else None
     if context is not None and context.text().strip():
         words = f"{words}\n\n{context.text()}"
@@ -95,7 +95,6 @@ SOLUTION = FieldType(
     matches=lambda node: isinstance(node.value, str) and _FINAL in node.value,
     special_case_of="a text",
 )
-"""A solution in words, its result in the last line."""
 
 INSTRUCTION_FORMATS = (
     RowFormat(
@@ -143,4 +142,3 @@ INSTRUCTION_FORMATS = (
         is_generic=True,
     ),
 )
-"""The formats of instructions and questions."""

@@ -284,7 +284,6 @@ def _is_transcript(node: Node) -> bool:
 
 
 TEXT = FieldType(name="a text", matches=_is_text)
-"""A string."""
 MESSAGES = FieldType(name="messages", matches=is_messages)
 """A conversation: a list of objects with role and content."""
 TEXT_OR_MESSAGES = FieldType(
@@ -294,7 +293,6 @@ TEXT_OR_MESSAGES = FieldType(
 TRANSCRIPT = FieldType(
     name='a transcript "Human: … Assistant: …"', matches=_is_transcript, special_case_of="a text or messages"
 )
-"""A conversation in one string."""
 NUMBER = FieldType(name="a number", matches=_can_read(Node.number))
 """A finite number."""
 BOOLEAN = FieldType(name="true or false", matches=_can_read(Node.boolean))

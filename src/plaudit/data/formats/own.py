@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 from plaudit.data.fields import (
     BadRowError,
     Node,
-    describe_value,
     optional_name,
     read_completion,
     read_prompt,
@@ -122,9 +121,7 @@ _READERS: dict[str, Callable[[Node, str], Record]] = {
 def _plaudit_row(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     kind = row.get("kind").text()
     if kind not in _READERS:
-        raise BadRowError(
-            "wrong value", "kind", expected=f"one of {', '.join(RECORD_TYPES)}", found=describe_value(kind)
-        )
+        raise row.get("kind").error("wrong value", f"one of {', '.join(RECORD_TYPES)}")
     record = _READERS[kind](row, origin)
     # The row's own origin names the first source, through any number of conversions.
     return (replace(record, origin=optional_name(row, "origin") or origin),)
@@ -158,7 +155,6 @@ def _metadata(node: Node) -> dict[str, object]:
 
 
 KIND = FieldType(name=f"one of {', '.join(RECORD_TYPES)}", matches=lambda node: node.value in [*RECORD_TYPES])
-"""The name of a kind of record."""
 
 _RECORD_FIELDS = frozenset(part.name for record in RECORD_TYPES.values() for part in fields(record))
 
@@ -173,4 +169,3 @@ PLAUDIT_FORMATS = (
         is_decisive=True,
     ),
 )
-"""plaudit's own format."""

@@ -8,7 +8,6 @@ from plaudit.data.fields import (
     BadRowError,
     LeftOutError,
     Node,
-    describe_value,
     optional_name,
     require_not_empty,
 )
@@ -83,7 +82,7 @@ def _label(completion: Node, neutral: float) -> float | None:
     if node is None:
         return None
     if node.value not in (-1, 0, 1):
-        raise BadRowError("wrong value", node.path, expected="-1, 0 or 1", found=describe_value(node.value))
+        raise node.error("wrong value", "-1, 0 or 1")
     return {-1.0: 0.0, 0.0: neutral, 1.0: 1.0}[node.number()]
 
 
@@ -103,4 +102,3 @@ STEP_FORMATS = (
         "says",
     ),
 )
-"""The format of PRM800K."""

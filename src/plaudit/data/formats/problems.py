@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from plaudit.data.fields import (
     BadRowError,
     Node,
-    describe_value,
     read_json,
     read_prompt,
     require_not_empty,
@@ -100,7 +99,7 @@ def _code_contests(row: Node, origin: str, options: ReadOptions) -> tuple[Record
 def _words(row: Node, field: str) -> str:
     words = row.get(field).text()
     if not words.strip():
-        raise BadRowError("empty side", field, expected="a question", found=describe_value(words))
+        raise row.get(field).error("empty side", "a question")
     return words
 
 
@@ -142,7 +141,6 @@ CASES = FieldType(
     name="an object with inputs and outputs, or its JSON",
     matches=lambda node: OBJECT.matches(node) or (isinstance(node.value, str) and '"inputs"' in node.value),
 )
-"""Inputs of a program and what it makes of them."""
 TRUTH = FieldType(
     name="an object with a ground_truth",
     matches=lambda node: isinstance(node.value, Mapping) and isinstance(_truth(node), str | int),
@@ -186,4 +184,3 @@ PROBLEM_FORMATS = (
         produces="prompt with all three kinds of tests as `tests`; the solutions are not read",
     ),
 )
-"""The formats of problems with a check."""

@@ -45,7 +45,7 @@ def _comparison_row(row: Node, origin: str, options: ReadOptions) -> tuple[Recor
     require_different(first, second, "summaries")
     choice = row.get("choice")
     if choice.value not in (0, 1):
-        raise BadRowError("wrong value", "choice", expected="0 or 1", found=describe_value(choice.value))
+        raise choice.error("wrong value", "0 or 1")
     chosen, rejected = (second, first) if choice.value == 1 else (first, second)
     extra = row.optional("extra")
     return (
@@ -108,4 +108,3 @@ SUMMARY_FORMATS = (
         produces="up to four ratings, one an axis; `category` the subreddit or the site",
     ),
 )
-"""The formats of summarize-from-feedback: comparisons and axis evaluations."""

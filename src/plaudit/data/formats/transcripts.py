@@ -49,12 +49,7 @@ def parse_transcript(node: Node) -> Turns:
     """
     before, *rest = _TURN.split(node.text())
     if before.strip() or not rest:
-        raise BadRowError(
-            "wrong value",
-            node.path,
-            expected='a transcript that begins "Human:"',
-            found=describe_value(node.value),
-        )
+        raise node.error("wrong value", 'a transcript that begins "Human:"')
     pairs = zip(rest[::2], rest[1::2], strict=True)
     return tuple(Message(role=_ROLES[speaker], content=content.strip()) for speaker, content in pairs)
 
@@ -127,10 +122,7 @@ def _sharegpt_messages(node: Node) -> Turns:
 def _sharegpt_turn(item: Node) -> dict[str, object]:
     speaker = item.optional("from") or item.get("role")
     if speaker.text() not in _SPEAKERS:
-        expected = f"one of {', '.join(_SPEAKERS)}"
-        raise BadRowError(
-            "unknown role", speaker.path, expected=expected, found=describe_value(speaker.value)
-        )
+        raise speaker.error("unknown role", f"one of {', '.join(_SPEAKERS)}")
     words = item.optional("value") or item.optional("content")
     rest = {name: item.get(name).value for name in item.fields() if item.optional(name) is not None}
     others = {name: value for name, value in rest.items() if name not in ("from", "value")}
@@ -215,7 +207,6 @@ TRANSCRIPT_FORMATS = (
         produces="ranking, usually of seven; `category` is the source",
     ),
 )
-"""The formats of ShareGPT, HH-RLHF and Nectar."""
 
 
 _TREE_ROLES = {"prompter": "user", "assistant": "assistant"}
@@ -281,4 +272,3 @@ TREE_FORMATS = (
         produces="one ranking for each turn with two ranked answers or more",
     ),
 )
-"""The format of OASST trees."""

@@ -271,4 +271,3 @@ TRL_FORMATS = (
         is_generic=True,
     ),
 )
-"""The eight dataset formats of TRL."""

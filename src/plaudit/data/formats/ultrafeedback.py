@@ -8,7 +8,6 @@ from plaudit.data.fields import (
     BadRowError,
     LeftOutError,
     Node,
-    describe_value,
     optional_name,
     read_completion,
     read_prompt,
@@ -46,12 +45,7 @@ def _shp(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
             found="score_A = score_B",
         )
     if (lead > 0) != a_wins:
-        raise BadRowError(
-            "wrong value",
-            "labels",
-            expected=f"{int(lead > 0)}, as score_A and score_B have it",
-            found=describe_value(row.get("labels").value),
-        )
+        raise row.get("labels").error("wrong value", f"{int(lead > 0)}, as score_A and score_B have it")
     chosen, rejected = (a, b) if a_wins else (b, a)
     return (
         Comparison(
@@ -182,8 +176,7 @@ SCORED_FORMATS = (
         optional_fields=frozenset(["domain"]),
         parse=_helpsteer3,
         produces="comparison with `strength`; a 0 is a tie (probability 0.5, or left out by `ties`); "
-        "`category` "
-        "is the domain",
+        "`category` is the domain",
     ),
     RowFormat(
         name="ultrafeedback",
@@ -192,8 +185,6 @@ SCORED_FORMATS = (
         optional_fields=frozenset(["source"]),
         parse=_ultrafeedback,
         produces="one ranking by mean rating, and each rating; `overall_score` is never read; `category` "
-        "is the "
-        "source",
+        "is the source",
     ),
 )
-"""The formats of SHP, HelpSteer2, HelpSteer3 and UltraFeedback."""

@@ -14,7 +14,6 @@ from plaudit.data.fields import (
     LeftOutError,
     Node,
     Turns,
-    describe_value,
     optional_name,
     read_completion,
     read_messages,
@@ -46,7 +45,6 @@ from plaudit.data.records import (
 )
 
 Winner = Literal["a", "b", "tie"]
-"""The side that a vote prefers."""
 
 _WINNERS: dict[str, Winner] = {
     "model_a": "a",
@@ -73,10 +71,7 @@ _LOGGED: dict[str, Winner] = {
 def _arena(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     node = row.get("winner")
     if node.text() not in _WINNERS:
-        names = ", ".join(_WINNERS)
-        raise BadRowError(
-            "wrong value", "winner", expected=f"one of {names}", found=describe_value(node.value)
-        )
+        raise node.error("wrong value", f"one of {', '.join(_WINNERS)}")
     winner = _WINNERS[node.text()]
     side_a, side_b = (read_messages(row.get(f"conversation_{side}")) for side in "ab")
     vote = _vote(side_a, side_b, winner, origin, options)
@@ -216,4 +211,3 @@ VOTE_FORMATS = (
         is_generic=True,
     ),
 )
-"""The formats of votes and ranks."""

@@ -128,7 +128,6 @@ def refuse_unstorable(name: str, tensor: Tensor) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The file's sha256, read in pieces."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -158,7 +157,6 @@ def _raw_bytes(tensor: Tensor) -> memoryview:
 CHECKPOINT_FORMAT = 1
 """The checkpoint format that this version writes and reads; raised when a reader would have to change."""
 MANIFEST_NAME = "manifest.json"
-"""The manifest's file in a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +170,6 @@ class FileDigest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a checkpoint consists of."""
-
     step: int
     files: Mapping[str, FileDigest]
     aliases: Mapping[str, Mapping[str, str]]

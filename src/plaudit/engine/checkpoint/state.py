@@ -146,7 +146,6 @@ def deterministic_kernels() -> Iterator[None]:
 
 
 def capture_rng_state() -> RngState:
-    """The states of all generators of this process now."""
     _, words, position, has_gauss, gauss = np.random.get_state()
     return RngState(
         torch_cpu=torch.get_rng_state(),
@@ -158,7 +157,6 @@ def capture_rng_state() -> RngState:
 
 
 def restore_rng_state(state: RngState) -> None:
-    """Set all generators of this process to a captured state."""
     torch.set_rng_state(state.torch_cpu)
     if state.torch_gpu is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(state.torch_gpu)
@@ -172,8 +170,6 @@ _JSON_TYPES = (type(None), bool, int, float, str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerState:
-    """The whole state of an optimiser."""
-
     tensors: Mapping[str, Tensor]
     """By weight or group, and key."""
     facts: Mapping[str, Any]

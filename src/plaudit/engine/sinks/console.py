@@ -114,7 +114,6 @@ class ConsoleSink:
         """Does nothing: the console keeps no state."""
 
     def close(self, summary: Summary | None) -> None:
-        """Show the last step, take the bar away and say how the run ended."""
         if self._report is not None and self._report.step != self._shown_step and not self._quiet:
             self._show(self._report, self._clock())
         if self._bar is not None:
@@ -161,7 +160,6 @@ class NotebookBar:
     task_ids = (TaskID(0),)
 
     def __init__(self) -> None:
-        """Show nothing yet."""
         self._shown: Any = None
         self._state: dict[str, Any] = {}
 
@@ -180,7 +178,6 @@ class NotebookBar:
         self._state |= state
 
     def refresh(self) -> None:
-        """Show the numbers of now."""
         self._shown.update(self)
 
     def stop(self) -> None:

@@ -66,7 +66,6 @@ class JsonlSink:
         self._files[METRICS_FILE].append(report.as_json())
 
     def sample(self, step: int, rows: Sequence[Sample]) -> None:
-        """One line of samples.jsonl for each answer."""
         for row in rows:
             expected = {} if row.expected is None else {"expected": row.expected}
             line = {"step": step, "prompt": row.prompt, "completion": row.completion, **expected}
@@ -160,7 +159,6 @@ class TensorboardSink:
         self._writer.flush()
 
     def close(self, summary: Summary | None) -> None:
-        """Write out what is waiting and close the file."""
         self._writer.close()
 
 

@@ -83,8 +83,7 @@ def paired_changes(
         task, name = unmatched[0]
         raise UserError(
             f"{task}: {name[:60]!r} was asked only "
-            f"{'before' if unmatched[0] in before_items else 'after'}; ask both "
-            "models the same items"
+            f"{'before' if unmatched[0] in before_items else 'after'}; ask both models the same items"
         )
     tasks = list(dict.fromkeys(item.task for item in before))
     return _holm_corrected([_task_change(task, before_items, after_items, resampling) for task in tasks])

@@ -72,8 +72,6 @@ class PolicyCalibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QuestionColumns:
-    """A row for each of Q questions."""
-
     confidence_Q: Float[np.ndarray, " Q"]
     correct_Q: Float[np.ndarray, " Q"]
     brier_Q: Float[np.ndarray, " Q"]

@@ -67,9 +67,7 @@ def best_of_n_by_reward(
     scorers: tuple[Reward, Reward],
     resampling: Resampling,
 ) -> tuple[BestOfNCurve, OverOptimisation | None]:
-    """The best-of-n curve of a policy's rollouts, chosen by the first scorer and judged by the second, and
-    its over-optimisation fit.
-    """
+    """The best-of-n curve, chosen by the first scorer and judged by the second, and its over-optimisation."""
     tasks = [
         prompt.task((rollout.answer.text, rollout.answer.ended) for rollout in group)
         for prompt, group in zip(prompts, groups, strict=True)
@@ -121,8 +119,7 @@ def _prompt_notes(data: PolicyEvaluationData) -> Iterator[str]:
     if other_tokenizers:
         yield (
             f"{', '.join(other_tokenizers)}: another tokenizer than that of {first}; lengths and "
-            "entropies in its "
-            "tokens do not compare, and answers are drawn with other random numbers"
+            "entropies in its tokens do not compare, and answers are drawn with other random numbers"
         )
 
 
@@ -420,7 +417,6 @@ def _judge_pairs(
     against: Sequence[str],
     on_progress: Callable[[str], None],
 ) -> dict[str, dict[PolicyPair, list[JudgedPair]]]:
-    """The judged pairs by judge and by pair of policies: every policy against those in ``against``."""
     by_name = {policy.name: policy for policy in policies}
     pairs: dict[PolicyPair, tuple[PolicyCompletions, PolicyCompletions]] = {}
     for other in against:

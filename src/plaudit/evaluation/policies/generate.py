@@ -52,9 +52,7 @@ class EvaluationPrompt:
     """The answer that its row holds: a demonstration, the chosen or best one, the reference answer."""
 
     def task(self, answers: Iterable[tuple[str, bool]]) -> Task:
-        """The task for a judge or reward: this prompt with answers, and whether each came to an end by
-        itself.
-        """
+        """The task for a judge or reward: this prompt with answers, and whether each ended by itself."""
         pairs = tuple(answers)
         # An answer is of its prompt's kind: a turn after a conversation, a text after a text.
         is_text = isinstance(self.prompt, str)
@@ -174,8 +172,7 @@ class GenerationSettings:
         if self.sampling.greedy and self.completions_per_prompt > 1:
             raise UserError(
                 f"at temperature 0 all {self.completions_per_prompt} answers to a prompt are the same: ask "
-                "for one, "
-                "or raise the temperature"
+                "for one, or raise the temperature"
             )
         if self.dtype not in ("auto", "float32", "bfloat16", "float64"):
             raise UserError(f"dtype {self.dtype!r}: use auto, float32 or bfloat16")
@@ -338,9 +335,7 @@ def generate_completions(
     *,
     encoded: EncodedChoices | None = None,
 ) -> PolicyCompletions:
-    """Generates a policy's completions of all prompts and scores them, and the choices of multiple-choice
-    questions.
-    """
+    """A policy's scored completions of all prompts, and its choices in multiple-choice questions."""
     loaded = load_policy_folder(folder, settings)
     rollouts = generate_rollouts(loaded, prompts, settings)
     questions = [replace(question, prompt=loaded.question(question.prompt)) for question in questions]

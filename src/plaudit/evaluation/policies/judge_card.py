@@ -58,9 +58,7 @@ class HasMembers(Protocol):
     @property
     def judges(self) -> Sequence[Judge]: ...
 
-    def member_outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[list[Verdict | NoVerdict]]:
-        """A row for each of them."""
-        ...
+    def member_outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[list[Verdict | NoVerdict]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +72,6 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeCard:
-    """What a judge is worth."""
-
     judge: str
     version: str
     """How it is asked: another way or wording is another judge."""

@@ -69,9 +69,7 @@ class KlEstimates:
 def estimate_kl(
     scores: CompletionScores, reference_scores: CompletionScores, resampling: Resampling
 ) -> KlEstimates:
-    """KL(π ‖ π_ref) from both models' log-probs of the completions that π drew: per completion, and per
-    token.
-    """
+    """KL(π ‖ π_ref) per completion and per token, from both models' log-probs of what π drew."""
     pairs = [
         (item, other)
         for policy_group, reference_group in zip(scores, reference_scores, strict=True)

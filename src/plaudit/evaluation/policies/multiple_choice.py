@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plaudit.data.fields import BadRowError, Node, describe_value, read_prompt
+from plaudit.data.fields import BadRowError, Node, read_prompt
 from plaudit.data.files import raw_rows
 from plaudit.data.formats.layout import optional_category
 from plaudit.data.records import Text, assistant_turn, plain_text
@@ -100,9 +100,7 @@ def score_choices(
     temperature: int | float = 1.0,
     encoded: EncodedChoices | None = None,
 ) -> tuple[ChoiceLogprobs, ...]:
-    """The log-probs of every choice of every question by one policy; the choices of one prompt share its
-    computation.
-    """
+    """One policy's log-probs of every choice; the choices of one prompt share its computation."""
     examples = (encoded or EncodedChoices()).examples(questions, encoder)
     return tuple(
         ChoiceLogprobs(
@@ -153,7 +151,7 @@ def _parse_question(row: Node, origin: str) -> ChoiceQuestion:
 def _parse_choice(node: Node) -> str:
     text = node.text()
     if not text.strip():
-        raise BadRowError("empty side", node.path, expected="an answer", found=describe_value(text))
+        raise node.error("empty side", "an answer")
     return text
 
 
@@ -161,10 +159,5 @@ def _parse_right_index(node: Node, count: int) -> int:
     index = node.number()
     # JSON may write 1.0 for 1, which is a place; 1.5 is none.
     if index != int(index) or not 0 <= index < count:
-        raise BadRowError(
-            "wrong value",
-            node.path,
-            expected=f"the place of the right answer, from 0 to {count - 1}",
-            found=describe_value(node.value),
-        )
+        raise node.error("wrong value", f"the place of the right answer, from 0 to {count - 1}")
     return int(index)

@@ -39,9 +39,7 @@ AnswerScores = tuple[TaskScores, ...]
 def score_answers(
     reward: Reward, prompts: Sequence[EvaluationPrompt], policies: Sequence[PolicyCompletions]
 ) -> Mapping[str, AnswerScores]:
-    """Each policy's scores by a reward, by the policy's name; the answers of all policies to one prompt are
-    scored side by side.
-    """
+    """Each policy's scores, by its name; the answers of all to one prompt are scored side by side."""
     answers_by_prompt = [
         [
             [(rollout.answer.text, rollout.answer.ended) for rollout in policy.rollouts[index]]

@@ -32,9 +32,7 @@ from plaudit.evaluation.stats import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedPair:
-    """A pair of answers with a judge's verdicts in both orders; a judge that sees no order gives the same
-    number twice.
-    """
+    """A pair with a judge's verdicts in both orders; the same twice where the judge sees no order."""
 
     prompt: str
     """What was asked: pairs of one prompt are resampled together."""
@@ -231,9 +229,7 @@ class ContestNames:
 def contest_result(
     names: ContestNames, duels: Sequence[JudgedPair], resampling: Resampling, *, sees_order: bool
 ) -> Contest:
-    """All figures of one policy against another by one judge; ``sees_order`` is False for a judge that
-    scores answers one by one.
-    """
+    """All figures of one policy against another; ``sees_order`` is False where answers are scored singly."""
     if not sees_order and any(duel.forward != duel.backward for duel in duels):
         raise ValueError(f"{names.judge} sees no order, and yet gave two numbers for one pair")
     with_verdicts = with_verdict(duels)

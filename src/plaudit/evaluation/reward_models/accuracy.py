@@ -184,8 +184,7 @@ def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> Cei
         ),
         at_most=float(sum(max(cast) for _, cast in votes) / votes_per_pair.sum()),
         words=f"{len(votes)} pairs were judged by {votes_per_pair.mean():.1f} annotators on average: the "
-        "majority of "
-        "the others against one of them, and of all against one of them",
+        "majority of the others against one of them, and of all against one of them",
     )
 
 
@@ -272,9 +271,7 @@ def best_of_n_truth(
 def best_of_n_curve(
     tasks: Sequence[Task], proxies: ScoresByAnswer, truths: ScoresByAnswer, resampling: Resampling
 ) -> BestOfNCurve:
-    """The curve of true utility by n, over all prompts; a prompt with an answer without verdict is left out
-    of it.
-    """
+    """The curve of true utility by n, over the prompts of whose answers all have a verdict."""
     rows = [proxy_and_truth_scores(task, proxies, truths) for task in tasks]
     scored_rows = [row for row in rows if row is not None]
     if not scored_rows:

@@ -235,9 +235,7 @@ def probe_biases(pairs: Sequence[ScoredPair]) -> Probes:
 
 
 def _feature_columns(pairs: Sequence[ScoredPair], *, has_worth: bool) -> list[_FeatureColumn]:
-    """The columns of all features, the true worth first: pairs that it decides by itself say nothing of the
-    others.
-    """
+    """All columns, the true worth first: pairs that it decides by itself say nothing of the others."""
     columns = [_scaled_column(feature, feature_differences(pairs, feature)) for feature in FEATURES]
     columns.append(_scaled_column(PLACE_FEATURE, shown_earlier(pairs)))
     if has_worth:

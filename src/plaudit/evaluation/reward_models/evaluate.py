@@ -273,9 +273,7 @@ def annotators_of(
 
 
 def _sample_records(records: Sequence[PreferenceRecord], n: int, seed: int) -> list[PreferenceRecord]:
-    """n records drawn with a seed, in the order of the file; benchmarks are sorted by subset, so the first
-    n would be of one kind.
-    """
+    """n records drawn with a seed, in the file's order: benchmarks are sorted by subset."""
     indices = sorted(random.Random(seed).sample(range(len(records)), min(n, len(records))))
     return [records[index] for index in indices]
 

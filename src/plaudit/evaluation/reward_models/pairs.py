@@ -15,9 +15,7 @@ from plaudit.rewards.base import Reward, checked_scores
 
 PreferenceRecord = Comparison | Ranking
 ScoresByAnswer = Mapping[tuple[Text, tuple[Text, ...], Text], float | None]
-"""The score of each answer, by prompt, by the answers that it was judged with (some rewards compare), and
-by itself.
-"""
+"""The score of each answer, by prompt, by the answers judged with it (some rewards compare) and by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,7 +160,6 @@ def _with_verdict(scores: TaskScores) -> dict[int, float]:
 
 
 SettingValue = int | float | str | tuple[float, ...]
-"""What a setting of a row can be."""
 ModelOrigin = Literal["newest", "start"]
 """The model of the round before, or the one that the command was given."""
 ScoredBy = Literal["reward", "itself", "demonstrations"]
@@ -180,7 +179,6 @@ class LoopAlgorithm:
     formula: str
     """What is selected, and what trains on it."""
     paper: str
-    """Where it is from."""
     select: Selector
     """From the scores of one prompt's completions to the rows that are trained."""
     trainer: str

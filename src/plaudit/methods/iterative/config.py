@@ -103,7 +103,6 @@ class LoopSettings:
     """What is done when one of these falls: end with the best round's model, or only say so."""
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning in any row."""
         check_bounds(self, "loop")
         if self.threshold and self.top:
             raise UserError("loop.threshold and loop.top say the same thing in two ways; give one of them")
@@ -188,13 +187,11 @@ SelfRewardingConfig = _config_with_reward(
     "Rounds whose newest model judges its own answers.",
     field(default=SELF, metadata={"doc": _SELF_DOC}),
 )
-"""The config of rounds whose newest model judges its own answers."""
 SpinConfig = _config_with_reward(
     "SpinConfig",
     "Rounds in which a demonstration is preferred to the model's own answer.",
     field(init=False, default=""),
 )
-"""The config of rounds in which a demonstration is preferred to the model's own answer: without a reward."""
 _OWN_CONFIGS: Mapping[str, type[LoopConfig]] = {"itself": SelfRewardingConfig, "demonstrations": SpinConfig}
 
 
@@ -356,7 +353,6 @@ class RewardRunSettings:
     """Small matrices beside frozen weights."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot train."""
         check_bounds(self, "reward_run")
         if self.ensemble.member is not None:
             raise UserError("reward_run.ensemble.member: a round trains all of them; leave it out")

@@ -228,7 +228,6 @@ def _checked(measure: Measure, judge: str) -> Measure:
 
 
 _KEYS = {HELD_OUT_JUDGE: "held_out", PEOPLE_LABELS: "people"}
-"""What each measure is called in ``rounds.jsonl``."""
 
 
 def _figures(histories: Sequence[Sequence[Measure]]) -> dict[str, Any]:

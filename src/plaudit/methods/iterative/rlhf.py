@@ -142,17 +142,11 @@ class ComparisonFigures:
     """The figures of a round's comparisons, part of a line of ``rounds.jsonl``."""
 
     round: int
-    """The first is 1."""
     prompts: int
-    """How many were asked."""
     pairs: int
-    """How many pairs of answers were shown."""
     ties: int
-    """Pairs of which neither was called better."""
     unjudged: int
-    """Pairs of which nothing was said."""
     train: int
-    """Comparisons that this round's reward learns from."""
     held_out: int
     """Comparisons of this round that no reward learns from."""
 
@@ -170,7 +164,6 @@ class LearningFigures:
     """The figures of a round's reward and policy; None where there was nothing to measure them by."""
 
     round: int
-    """The first is 1."""
     old_on_new: float | None
     """How often the reward of the round before is right on all new comparisons."""
     old_held_out: float | None
@@ -227,12 +220,10 @@ def reward_config(config: RlhfConfig, this_round: RlhfRound) -> RewardConfig:
         for field in fields(RewardRunSettings)
         if field.name not in ("start", "held_out")
     }
-    continues = settings.start == "newest" and this_round.previous_reward is not None
+    previous = this_round.previous_reward if settings.start == "newest" else None
     return RewardConfig(
         **run_fields,
-        model=this_round.previous_reward
-        if continues and this_round.previous_reward is not None
-        else config.model,
+        model=previous or config.model,
         data=this_round.train,
         # Comparisons are held out by prompt over all rounds already; a share of its own would split again.
         held_out=str(this_round.held_out) if this_round.held_out.exists() else "0",
@@ -284,11 +275,9 @@ def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunF
     """Generate answers and have them compared; raises `WaitingError` while people have not answered."""
     marker, console = _marker_file(folder, this_round, "-compared"), ConsoleSink(quiet=True)
     if this_round.number == 1:
-        sources = [str(config.loop.data or ""), "" if config.comparisons == PEOPLE else config.comparisons]
-        for note in (
-            *folder.notes,
-            *record_lineage("rlhf", config, [word for word in sources if word], folder),
-        ):
+        sources = (config.loop.data, None if config.comparisons == PEOPLE else config.comparisons)
+        words = [str(source) for source in sources if source]
+        for note in (*folder.notes, *record_lineage("rlhf", config, words, folder)):
             console.note(note)
     if marker.exists():
         refuse_changed_files(_comparison_files(this_round), marker, this_round.number)
@@ -317,11 +306,8 @@ def measure_round(config: RlhfConfig, this_round: RlhfRound, folder: RunFolder) 
     marker = _marker_file(folder, this_round)
     if not marker.exists():
         figures = _learning_figures(config, this_round)
-        write_marker(
-            marker,
-            (),
-            {**read_figures(_marker_file(folder, this_round, "-compared")), **figures_as_json(figures)},
-        )
+        compared = read_figures(_marker_file(folder, this_round, "-compared"))
+        write_marker(marker, (), {**compared, **figures_as_json(figures)})
         ConsoleSink(quiet=True).note(figures.sentence)
     rounds = (rlhf_round(config, number) for number in range(1, config.loop.rounds + 1))
     write_round_figures(folder, [(_marker_file(folder, other),) for other in rounds])
@@ -349,17 +335,13 @@ def _generate_answers(
     prompts: Sequence[EncodedPrompt],
     notes: Sequence[str],
 ) -> None:
-    marker, console, n = (
-        _marker_file(folder, this_round, "-drawn"),
-        ConsoleSink(quiet=True),
-        config.loop.answers,
-    )
+    marker, console = _marker_file(folder, this_round, "-drawn"), ConsoleSink(quiet=True)
     if marker.exists():
         refuse_changed_files((this_round.answers,), marker, this_round.number)
         return
     start_note = (
-        f"round {this_round.number}: drawing {n} answers to each of {len(prompts)} prompts from "
-        f"{this_round.generator}"
+        f"round {this_round.number}: drawing {config.loop.answers} answers to each of {len(prompts)} "
+        f"prompts from {this_round.generator}"
     )
     for note in (*notes, start_note):
         console.note(note)
@@ -367,7 +349,7 @@ def _generate_answers(
     # Streams of their own below the round's seed: drawing, order of display and comparer never meet.
     settings = config.draw.sampling(random.Random(f"{_round_seed(config, this_round)}/drawn").getrandbits(32))
     # No scores: in this loop pairs are judged, and not answers.
-    groups = list(generate_and_score(prompts, sampler, None, settings, n))
+    groups = list(generate_and_score(prompts, sampler, None, settings, config.loop.answers))
     write_answers(this_round.answers, groups)
     write_marker(marker, (this_round.answers,), {})
 
@@ -444,7 +426,6 @@ def _as_chat_comparison(row: Comparison) -> Comparison:
 def _write_comparisons(
     config: RlhfConfig, this_round: RlhfRound, new: Sequence[Comparison], initial: Sequence[Comparison]
 ) -> ComparisonFigures:
-    """Write training and held-out comparisons; returns their counts."""
     # From the files, since a loop that goes on has no memory of its earlier rounds.
     earlier = [rlhf_round(config, number) for number in range(1, this_round.number)]
     so_far = [*initial, *(row for other in earlier for row in _read_comparisons(other.comparisons)), *new]
@@ -456,8 +437,7 @@ def _write_comparisons(
     if not train:
         raise UserError(
             f"round {this_round.number}: all {len(held_out)} comparisons are held out; set "
-            "--reward-run.held-out "
-            "lower"
+            "--reward-run.held-out lower"
         )
     write_records(train, this_round.train)
     if held_out:
@@ -474,7 +454,6 @@ def _write_comparisons(
 
 
 def _initial_comparisons(config: RlhfConfig, encoder: Encoder) -> list[Comparison]:
-    """The comparisons of ``loop.data``, which are there before the first round."""
     assert config.loop.data is not None
     # Another file than that of the prompts, which --columns and --leave-out are about.
     options = ReadOptions(split=config.rows.split, ties=config.rows.ties)

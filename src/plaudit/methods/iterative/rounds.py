@@ -54,10 +54,8 @@ class ScoredAnswer:
 
     text: str
     tokens: int
-    """How many tokens were generated."""
     ended: bool
     score: float | None
-    """The reward's score; None is no verdict."""
 
 
 @runtime_checkable
@@ -221,10 +219,8 @@ class RoundFigures:
     """The first is 1."""
     drawn: int
     prompts: int
-    """How many were asked."""
     answers: int
     unjudged: int
-    """Answers without a verdict."""
     cut: int
     """Answers that were cut or are empty, and so are never chosen."""
     mean: float | None

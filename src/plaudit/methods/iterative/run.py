@@ -68,7 +68,6 @@ UNMEASURED = (
     "nothing is measured of the rounds, so nothing shows when the model's own judgement leads it astray: "
     "give --loop.people, comparisons by people, or --loop.held-out-judge with --loop.held-out-prompts"
 )
-"""Said where a model judges itself and nobody looks on."""
 
 
 @contextmanager
@@ -142,7 +141,6 @@ def _draw(
     *,
     notes: Sequence[str],
 ) -> None:
-    """Draw and score a round's answers, and write them."""
     assert settings.answers is not None
     for note in (*notes, _generation_note(this_round, settings, len(prompts))):
         ConsoleSink(quiet=True).note(note)
@@ -234,7 +232,6 @@ def refuse_changed_files(files: Sequence[Path], marker: Path, number: int) -> No
 
 
 def read_figures(marker: Path) -> Mapping[str, Any]:
-    """The figures that ``write_marker`` has written."""
     return _read_marker(marker)["figures"]
 
 

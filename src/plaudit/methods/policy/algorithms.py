@@ -19,6 +19,7 @@ from plaudit.methods.algorithm import (
     find_algorithm,
     is_set,
     load_algorithm,
+    refusal,
     table,
 )
 from plaudit.methods.policy import cells
@@ -482,19 +483,16 @@ POLICY_ALGORITHMS: Mapping[str, Algorithm] = table(
     *(rloo, remax, reinforce_pp, grpo, dr_grpo, dapo, grpo_plus, gspo, cispo),
     *(p3o, online_dpo, online_ipo, ipo_md, nash_md),
 )
-"""The algorithms of policy optimisation, by name."""
 
 OWN = "policy"
 """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""
 
 
 def find_policy_algorithm(name: str) -> Algorithm:
-    """The algorithm of a name; one that is not there is refused with the closest."""
     return find_algorithm(POLICY_ALGORITHMS, name, "algorithm of policy optimisation")
 
 
 def own_algorithm(word: str) -> Algorithm:
-    """The algorithm of ``file.py:name``: a function with settings, or a record without any."""
     example = "def mine(kl_coef: float = 0.05): return replace(grpo(kl_coef), surrogate=…)"
     return load_algorithm(word, row.PolicyAlgorithm, example=example)
 
@@ -514,7 +512,7 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> PolicyA
     given = {name: setting for name, setting in settings.items() if name not in arguments and is_set(setting)}
     for name in given:
         if name not in CELLS:
-            raise UserError(refusal(described.name, name))
+            raise UserError(refusal(POLICY_ALGORITHMS, described.name, name))
     plain: PolicyAlgorithm = described.function(**arguments)
     if not isinstance(plain, row.PolicyAlgorithm):
         raise UserError(f"{described.name} gives a {type(plain).__name__}, and a PolicyAlgorithm is wanted")
@@ -523,14 +521,3 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> PolicyA
     changed = {name for name, item in arguments.items() if item != described.parameters[name].default}
     refuse_unread(record, frozenset(given) | (readable_settings(plain) & changed))
     return record
-
-
-def refusal(algorithm_name: str, setting: str) -> str:
-    """Why an algorithm does not take a setting, and which ones do."""
-    readers = [
-        this_algorithm.name
-        for this_algorithm in POLICY_ALGORITHMS.values()
-        if setting in this_algorithm.parameters
-    ]
-    alternatives = f", or choose among {', '.join(readers)}" if readers else ""
-    return f"{setting} is not part of {algorithm_name}: leave it out{alternatives}"

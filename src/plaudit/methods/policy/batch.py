@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -37,12 +38,10 @@ class ExperienceTensors:
     old_logp_NT: Float[Tensor, "N T"]
     """log π of the policy that the round begins with."""
     ref_logp_NT: Float[Tensor, "N T"]
-    """The reference's log-prob of each token."""
     advantage_NT: Float[Tensor, "N T"]
     value_NT: Float[Tensor, "N T"]
     """The critic's value before the first update."""
     return_NT: Float[Tensor, "N T"]
-    """The return: the critic's target."""
     weight_NT: Float[Tensor, "N T"]
     """The loss weight of each token; 0 leaves it out of the loss but counts it."""
     old_top_NTK: Int[Tensor, "N T K"] | None = None
@@ -140,7 +139,8 @@ class Round:
         self, groups: Sequence[int], *, ranks: int, tokens_at_once: int
     ) -> tuple[tuple[tuple[GroupRef, ...], ...], ...]:
         refs = [GroupRef(group=group, tokens=self.examples[group].tokens) for group in groups]
-        return split_rows(refs, _as_placeholder, ranks=ranks, tokens_at_once=tokens_at_once)
+        placeholder = partial(replace, is_counted=False)
+        return split_rows(refs, placeholder, ranks=ranks, tokens_at_once=tokens_at_once)
 
     def loss_counts(self, groups: Sequence[int]) -> LossCounts:
         examples = [self.examples[group] for group in groups]
@@ -259,10 +259,6 @@ def unpacked_distributions(packed_NTX: Float[Tensor, "N T X"]) -> dict[str, Tens
     top_NTK, coarse_NTC = packed_NTX.split([top, top + 1], dim=-1)
     # Contiguous, as a checkpoint stores them.
     return {"old_top_NTK": top_NTK.int(), "old_coarse_NTC": coarse_NTC.contiguous()}
-
-
-def _as_placeholder(ref: GroupRef) -> GroupRef:
-    return replace(ref, is_counted=False)
 
 
 def _with_counted_mask(example: Example, is_counted: bool) -> Example:

@@ -322,7 +322,6 @@ ADVANTAGES: Mapping[str, Callable[..., Tensor]] = {
     "running": running,
     "whitened": whitened,
 }
-"""What a token is measured against."""
 SURROGATES: Mapping[str, Callable[..., Tensor]] = {
     "log-prob": log_prob,
     "unclipped": unclipped,
@@ -337,19 +336,16 @@ SURROGATES: Mapping[str, Callable[..., Tensor]] = {
     "dpo": online_dpo,
     "ipo": online_ipo,
 }
-"""What a token loses."""
 RATIOS: Mapping[str, Callable[..., Tensor]] = {
     "token": token_ratio,
     "answer": answer_ratio,
     "answer-token": answer_token_ratio,
 }
-"""The importance ratios by name: of a token, or of the whole answer."""
 REDUCTIONS: Mapping[str, Callable[..., Tensor]] = {
     "tokens": token_mean,
     "answers": answer_mean,
     "fixed": fixed_length,
 }
-"""How tokens become one number."""
 NAMED: Mapping[str, Mapping[str, Callable[..., Tensor]]] = {
     "advantage": ADVANTAGES,
     "surrogate": SURROGATES,

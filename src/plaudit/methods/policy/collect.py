@@ -25,7 +25,7 @@ from plaudit.methods.policy.shaping import ProcessReward
 from plaudit.rewards.base import Reward, TaskScores, refusal_counts
 from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
 from plaudit.rewards.learned.step_payments import StepPayments
-from plaudit.rollouts.environment import Environment, Outcome
+from plaudit.rollouts.environment import Environment
 from plaudit.rollouts.episodes import EpisodeSampler
 from plaudit.rollouts.sampler import (
     Rollout,
@@ -56,16 +56,14 @@ class EpisodeReward:
         return ScoresWithParts(
             rows=tuple(tuple(_as_float(rollout.score) for rollout in group) for group in outcomes),
             parts={
-                name: tuple(tuple(_outcome_part(rollout, name) for rollout in group) for group in outcomes)
+                name: tuple(tuple(_as_float(each.parts.get(name)) for each in group) for group in outcomes)
                 for name in names
             },
         )
 
 
 RewardSource = Reward | EpisodeReward | ProcessReward
-"""What scores completions: a reward, an environment's outcome, or a process reward."""
 RolloutSampler = Sampler | EpisodeSampler
-"""What generates rollouts: a sampler of single turns, or one of episodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +75,7 @@ class ScoredGroup:
 
     prompt: EncodedPrompt
     rollouts: tuple[Rollout, ...]
-    """The generated completions, token by token."""
     scores: TaskScores
-    """A number for each answer; None is no verdict, which is never 0."""
     parts: Mapping[str, TaskScores] = field(default_factory=dict[str, TaskScores])
     """What the scores are made of, where the reward keeps that."""
     steps: tuple[StepPayments | None, ...] = ()
@@ -87,11 +83,9 @@ class ScoredGroup:
 
     @property
     def step_payments(self) -> tuple[StepPayments | None, ...]:
-        """The step payments of each completion, None where there are none."""
         return self.steps or (None,) * len(self.rollouts)
 
     def select(self, keep_mask: Sequence[bool]) -> ScoredGroup:
-        """The group with only the completions for which the mask is True."""
         indices = [k for k, keep in enumerate(keep_mask) if keep]
         return ScoredGroup(
             prompt=self.prompt,
@@ -108,7 +102,6 @@ class ScoredGroup:
 def generate_completions(
     prompts: Sequence[EncodedPrompt], sampler: RolloutSampler, settings: SamplingSettings, *, n: int
 ) -> list[list[Rollout]]:
-    """For every question ``n`` answers."""
     if isinstance(sampler, EpisodeSampler):
         return sampler.play(prompts, settings, n=n)
     return sampler.generate([prompt.shown for prompt in prompts], settings, n=n)
@@ -166,10 +159,6 @@ def _checked_group(
     return ScoredGroup(prompt=prompt, rollouts=answers, scores=row, parts=parts)
 
 
-def _outcome_part(outcome: Outcome, name: str) -> float | None:
-    return _as_float(outcome.parts.get(name))
-
-
 def _as_float(value: int | float | None) -> float | None:
     return None if value is None else float(value)
 
@@ -193,11 +182,9 @@ class CollectedRollouts:
     """Completions that were generated, those of rivals left out."""
     no_verdict: int
     zero_std: int
-    """Groups whose rewards have no spread (zero standard deviation)."""
     all_groups: tuple[ScoredGroup, ...]
     """All groups that were generated, also those that were dropped."""
     replayed: tuple[ScoredGroup, ...] = ()
-    """Groups of earlier rounds from the replay buffer."""
 
     @property
     def new_completions(self) -> int:
@@ -276,17 +263,12 @@ class Rival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutCollector:
-    """Generates completions and scores them."""
-
     sampler: RolloutSampler
-    """Generates with the current weights."""
     reward: RewardSource
     sampling: SamplingSettings
     """How answers are drawn; its seed is the run's."""
     completions_per_prompt: int
-    """Completions per prompt (the group size)."""
     ranks: Ranks
-    """This process among its peers."""
     rival: Rival | None = None
     """Who gives the answer that the others are only measured against."""
     dynamic_sampling: bool = False
@@ -540,7 +522,6 @@ class ReplayBuffer:
         return {"kept": torch.frombuffer(bytearray(json.dumps(rows).encode()), dtype=torch.uint8)}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the stored groups."""
         rows = json.loads(bytes(tensors["kept"].tolist()))
         self._groups = [
             ReplayedGroup(round_number=round_number, row=row, group=group_from_json(text, self._prompts)[1])

@@ -20,7 +20,6 @@ from plaudit.methods.policy.algorithms import (
     find_policy_algorithm,
     make_algorithm,
     own_algorithm,
-    refusal,
 )
 from plaudit.methods.policy.cells import CELLS
 from plaudit.rewards.learned.step_payments import ADDITIVE_PAYS, StepPayKind
@@ -63,7 +62,6 @@ class DrawSettings:
     """After so many rounds in which all answers to each prompt have one score a run ends; 0 is never."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn, or learnt from."""
         check_bounds(self, "draw")
         if self.temperature == 0:
             raise UserError(
@@ -101,7 +99,6 @@ class ShapeSettings:
     """Whether scores are divided by the deviation of all so far."""
 
     def __post_init__(self) -> None:
-        """Refuse what rewards length, or nothing."""
         check_bounds(self, "shape")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise UserError(f"shape.low {self.low:g} must be below shape.high {self.high:g}")
@@ -122,7 +119,6 @@ class CriticSettings:
     """How far a value may move within a round before nothing more is gained; 0: no limit."""
 
     def __post_init__(self) -> None:
-        """Refuse a critic that does not learn, or is two things."""
         if self.shared and self.model is not None:
             raise UserError("critic.shared is a head on the policy's own layers: leave out --critic.model")
         check_bounds(self, "critic")
@@ -181,7 +177,6 @@ class ProcessSettings:
     """What is taken off the score of each step, so that a step that says nothing is paid nothing."""
 
     def __post_init__(self) -> None:
-        """Refuse what nothing reads."""
         check_bounds(self, "process")
         if self.pay == "no" and (self.by is not None or self.weight != 1 or self.baseline):
             raise UserError(
@@ -268,7 +263,6 @@ class PolicyConfig(RunConfig):
             )
 
     def _refuse_two_judges_or_none(self) -> None:
-        """Either a reward scores, or an environment does."""
         if self.reward is None and self.environment is None:
             raise UserError(
                 "nothing says what an answer is worth: give --reward (a folder, a rule, file.py:function) or "
@@ -296,9 +290,7 @@ POLICY: Chapter[PolicyAlgorithm, PolicyConfig] = Chapter(
     find=find_policy_algorithm,
     load=own_algorithm,
     make=make_algorithm,
-    refusal=refusal,
 )
-"""The algorithms of policy optimisation with their configs."""
 policy_config_type = POLICY.config_type
 """From an algorithm's name to its config: ``policy_config_type("grpo")(model=…, kl_coef=0.02)``."""
 all_parameters = POLICY.parameters

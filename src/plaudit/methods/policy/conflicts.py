@@ -43,7 +43,6 @@ def algorithm_note(algorithm: Algorithm, configured: PolicyAlgorithm) -> str:
 
 
 def _refuse_contradictions(record: PolicyAlgorithm, config: PolicyConfig) -> None:
-    """Raise for settings that would teach nothing, or something else than what is meant."""
     if "group" in record.needs and record.group_size < 2:
         raise UserError(
             f"group_size {record.group_size}: {record.name} compares the answers to one prompt, and one that "
@@ -91,7 +90,6 @@ def _refuse_other_gradients(record: PolicyAlgorithm, config: PolicyConfig) -> No
 
 
 def _refuse_sampling_conflicts(record: PolicyAlgorithm, config: PolicyConfig) -> None:
-    """Raise for sampling settings from whose completions this algorithm could learn nothing."""
     name = record.name
     if record.dynamic_sampling and record.group_size < 2:
         raise UserError(

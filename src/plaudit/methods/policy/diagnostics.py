@@ -14,7 +14,6 @@ from plaudit.engine.step_report import StepReport
 from plaudit.methods.policy.row import PolicyAlgorithm
 
 DOCS_PAGE = "docs/policy.md"
-"""The documentation page that explains them."""
 WINDOW = 5
 """The most reports in a window at the start or the end."""
 
@@ -101,8 +100,7 @@ def _zero_std_groups(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Map
         return {}
     return {
         "most prompts teach nothing": f": all answers have one score at {fmean(shares):.0%} of them, since "
-        "they "
-        "are too easy or too hard. Draw more answers, add --dynamic-sampling, or choose other prompts. "
+        "they are too easy or too hard. Draw more answers, add --dynamic-sampling, or choose other prompts. "
         f"{DOCS_PAGE}#flat"
     }
 
@@ -113,8 +111,7 @@ def _truncated_completions(reports: Sequence[StepReport]) -> Mapping[str, str]:
         return {}
     return {
         "most answers are cut": f": {1 - fmean(finished_shares):.0%} do not come to an end within the "
-        "longest length, "
-        "and their scores are those of fragments. Raise --draw.max-tokens, or punish it with "
+        "longest length, and their scores are those of fragments. Raise --draw.max-tokens, or punish it with "
         f"--missing-eos-penalty. {DOCS_PAGE}#cut"
     }
 
@@ -210,8 +207,7 @@ def _overoptimised_reward(reports: Sequence[StepReport]) -> Mapping[str, str]:
         return {}
     return {
         "the reward is being gamed": f": it rises on held-out prompts ({proxy[best]:.3g} → {proxy[-1]:.3g}) "
-        "while "
-        f"the judge falls ({judge[best]:.3g} → {judge[-1]:.3g}). The model of the best look is kept, "
+        f"while the judge falls ({judge[best]:.3g} → {judge[-1]:.3g}). The model of the best look is kept, "
         f"unless judge.chooses is off; raise β, or mend the reward. {DOCS_PAGE}#over-optimisation"
     }
 

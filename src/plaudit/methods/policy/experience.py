@@ -87,9 +87,8 @@ class MixtureScorer:
     ) -> tuple[Float[Tensor, "N T"], Bool[Tensor, "N T"]]:
         """log π_m of the first examples of a batch, at least ``least``, and which tokens these are."""
         first_examples = self._affordable_examples(examples, least)
-        mixture_logp_NT = torch.zeros(
-            batch.mask_NT.shape, dtype=torch.promote_types(self._dtype, torch.float32)
-        )
+        dtype = torch.promote_types(self.policy.policy.logp_dtype, torch.float32)
+        mixture_logp_NT = torch.zeros(batch.mask_NT.shape, dtype=dtype)
         computed_NT, start = torch.zeros_like(batch.mask_NT), 0
         for example in first_examples:
             # One prompt at a time: two tables of [M, V] are the largest tensors that a run ever holds.
@@ -99,10 +98,6 @@ class MixtureScorer:
             computed_NT[rows] = batch.mask_NT[rows]
             start = rows.stop
         return mixture_logp_NT, computed_NT
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return self.policy.policy.logp_dtype
 
     def _affordable_examples(self, examples: Sequence[Example], least: int) -> Sequence[Example]:
         # [M, V] cells divided by V: from here on it counts tokens.
@@ -197,7 +192,6 @@ class ScoringModels:
     policy: Policy
     reference: Reference
     critic: RewardModel | ValueHead | None
-    """The critic, or None where the algorithm needs none."""
     temperature: int | float
     """Scores are divided by it, as they were when answers were drawn."""
 
@@ -229,14 +223,10 @@ class ImportanceWeighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperienceMaker:
-    """Turns the rollouts of a round into training tensors."""
-
     row: PolicyAlgorithm
     models: ScoringModels
     shaper: ScoreShaper
-    """Shapes scores before they become rewards."""
     ranks: Ranks
-    """This process among its peers."""
     tokens_at_once: int
     minibatches: int
     """Updates per epoch over a round."""
@@ -323,7 +313,7 @@ class ExperienceMaker:
         ]
         # The reference first, which leaves no graph behind.
         ref_NT = (
-            self._score_round(rollout_round, microbatches, self._reference_logps)
+            self._score_round(rollout_round, microbatches, self.models.reference.logp)
             if "reference" in self.row.needs
             else None
         )
@@ -543,9 +533,6 @@ class ExperienceMaker:
 
         return self._score_round(rollout_round, microbatches, score, is_trained=True)
 
-    def _reference_logps(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
-        return self.models.reference.logp(examples, batch)
-
 
 def stale_sampler_check(
     policy: Policy, expected_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
@@ -556,7 +543,7 @@ def stale_sampler_check(
     return StepCheck(
         # Where log-probs are no numbers it is not the sampler: the loss says so, and names the rows.
         value=mean_gap.nan_to_num(nan=0.0),
-        limit=_allowed_sampler_gap(policy),
+        limit=MAX_SAMPLER_GAP.get(policy.backbone.compute_dtype, MAX_SAMPLER_GAP_HALF),
         error=lambda gap: UserError(
             f"the answers were not drawn from the policy that is trained: its own log-probs of them "
             f"differ from the sampler's by {gap:.2g} nats a token on average. Either the sampler has "
@@ -564,10 +551,6 @@ def stale_sampler_check(
             "(with dropout, perhaps); try --memory.layout right, and --dtype float32"
         ),
     )
-
-
-def _allowed_sampler_gap(policy: Policy) -> float:
-    return MAX_SAMPLER_GAP.get(policy.backbone.compute_dtype, MAX_SAMPLER_GAP_HALF)
 
 
 def _sampler_logps(collected: CollectedRollouts, batch: TokenBatch, dtype: torch.dtype) -> Tensor:

@@ -56,7 +56,6 @@ class GrpoSettings:
     """How answers are drawn; every token has to be possible."""
 
     def __post_init__(self) -> None:
-        """Refuse what would teach nothing, or something else."""
         if self.group < 2:
             raise UserError(f"group {self.group}: an answer alone stands above nobody; give 2 or more")
         if not self.sampling.is_unrestricted:

@@ -32,7 +32,7 @@ from plaudit.methods.policy.collect import (
 )
 from plaudit.methods.policy.experience import ScoringModels
 from plaudit.methods.policy.iterations import RolloutRounds, policy_updates
-from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
+from plaudit.methods.policy.objective import PolicyMicrobatch
 from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective, microbatches_of
 from plaudit.models.backbone import head_of
 from plaudit.models.policy import FullDistributionReference, NoReference
@@ -48,7 +48,6 @@ from plaudit.tokens.prompts import EncodedPrompt
 HELD_OUT_METRICS = ("reward", "length_mean", "frac_finished", "entropy", "kl", "kl_k3", "sqrt_kl")
 """The held-out metrics; the last three where there is a reference."""
 MAX_EXACT_KL_VOCABULARY = 4096
-"""The largest vocabulary for which the exact KL is computed."""
 MAX_DISTRIBUTION_CELLS = 2**24
 """The most probabilities (tokens × vocabulary) held at once."""
 PROMPTS_PER_BATCH = 64
@@ -60,7 +59,6 @@ class HeldOutEvaluator:
     """Generates, scores and measures completions of held-out prompts."""
 
     sampler: RolloutSampler
-    """Generates with the current policy."""
     reward: RewardSource
     judge: Reward | None
     """An independent judge that is never trained against."""
@@ -69,12 +67,11 @@ class HeldOutEvaluator:
     prompts: Sequence[EncodedPrompt]
     completions_per_prompt: int
     ranks: Ranks
-    """This process among its peers."""
     tokens_at_once: int
 
     def evaluate(self, check_interrupt: InterruptCheck) -> Sequence[Metric]:
         """The held-out metrics over all ranks, each of which evaluates its share of the prompts."""
-        rank_prompts = [prompt for index, prompt in enumerate(self.prompts) if self._is_mine(index)]
+        rank_prompts = self.prompts[self.ranks.rank :: self.ranks.world_size]
         metrics: list[Metric] = list(self._metrics([], []))
         # A pause asks all ranks: each comes as often as the one with the most prompts.
         for start in range(0, -(-len(self.prompts) // self.ranks.world_size), PROMPTS_PER_BATCH):
@@ -94,9 +91,6 @@ class HeldOutEvaluator:
         check_interrupt()
         groups = generate_completions(prompts, self.sampler, greedy, n=1)
         return [_group_sample(group) for group in score_groups(prompts, groups, self.reward)]
-
-    def _is_mine(self, index: int) -> bool:
-        return index % self.ranks.world_size == self.ranks.rank
 
     def _metrics(
         self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
@@ -260,7 +254,7 @@ def _small_rounds(rounds: RolloutRounds) -> RolloutRounds:
             completions_per_prompt=min(2, collector.completions_per_prompt),
         ),
         experience=replace(rounds.experience, minibatches=1, epochs=1),
-        extra_microbatches=_no_extra_pieces,
+        extra_microbatches=lambda step: (),
         curriculum=None,
         replay=None,
     )
@@ -268,8 +262,3 @@ def _small_rounds(rounds: RolloutRounds) -> RolloutRounds:
 
 def _short_sampling(sampling: SamplingSettings) -> SamplingSettings:
     return replace(sampling, max_tokens=min(MAX_ROLLOUT_TOKENS, sampling.max_tokens))
-
-
-def _no_extra_pieces(step: int) -> Sequence[AnyMicrobatch]:
-    del step
-    return ()

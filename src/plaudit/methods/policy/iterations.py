@@ -70,7 +70,6 @@ class RoundMemory:
     beta: float
     """The current KL coefficient."""
     score_count: int = 0
-    """How many scores there were so far."""
     mean_score: float = 0.0
     stopped_round: int = 0
     """The newest round that was ended early."""
@@ -140,10 +139,8 @@ class RolloutRounds:
     prompts: Sequence[EncodedPrompt]
     collector: RolloutCollector
     experience: ExperienceMaker
-    """Makes training tensors of scored rollouts."""
     kl_control: KlControl
     ranks: Ranks
-    """This process among its peers."""
     seed: int
     weights: WeightsVersion = field(default_factory=WeightsVersion)
     """Counts how often the policy's weights have moved."""
@@ -183,7 +180,6 @@ class RolloutRounds:
         return self.current
 
     def microbatches(self, step: int, policy_round: Round | None) -> Sequence[AnyMicrobatch]:
-        """This rank's micro-batches of a step of a round; none where the step is skipped."""
         # policy_updates still holds the round that after_step has ended; its other steps come out empty.
         if policy_round is None or policy_round.number == self.memory.stopped_round:
             return ()

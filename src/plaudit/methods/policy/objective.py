@@ -69,11 +69,9 @@ class PolicyMicrobatch:
         return sum(ref.tokens for ref in self.groups)
 
     def rows(self) -> tuple[PolicyMicrobatch, ...]:
-        """Each group alone, still counted as part of the same minibatch."""
         return tuple(replace(self, groups=(ref,)) for ref in self.groups)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[PolicyMicrobatch, ...], ...]:
-        """For each rank its pieces of at most ``budget`` tokens."""
         groups = [ref.group for ref in self.groups]
         divided = self.round.rank_microbatches(groups, ranks=ranks, tokens_at_once=budget)
         return tuple(tuple(replace(self, groups=refs) for refs in share) for share in divided)

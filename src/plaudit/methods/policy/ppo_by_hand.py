@@ -57,7 +57,6 @@ class PpoSettings:
     """How answers are drawn; every token has to be possible."""
 
     def __post_init__(self) -> None:
-        """Refuse what would teach something else."""
         if not self.sampling.is_unrestricted:
             raise UserError("sampling: with tokens left out, the ratio is not that of the drawing policy")
 

@@ -91,9 +91,7 @@ class RolloutSources:
     weights: WeightsVersion = field(default_factory=WeightsVersion)
     """Counts how often the policy's weights have moved, for its samplers."""
     reward: RewardSource
-    """Scores completions: a reward, step rewards, or an environment."""
     models: ScoringModels
-    """Policy, reference and critic, which score tokens."""
     mixture_sampler: RolloutSampler | None = None
     """Generates from the mixture of policy and reference; None where the algorithm has no mixture."""
 
@@ -125,7 +123,6 @@ def make_rollout_sampler(
 def make_rounds(
     algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
 ) -> RolloutRounds:
-    """The rounds of a run: generation, scoring, advantages and minibatches."""
     # Where a rival answers, the mixture is the rival's; the policy's own answers stay on-policy.
     mixture_share = 0.0 if "rival" in algorithm.needs else algorithm.mixture_coef
     return RolloutRounds(
@@ -281,7 +278,6 @@ class PreparedRun:
     rows: Rows[EncodedPrompt]
     actor: ActorCritic
     models: ScoringModels
-    """Policy, reference and critic, which score tokens."""
     reference: PreparedReference
     rounds: RolloutRounds
     evaluator: HeldOutEvaluator
@@ -353,7 +349,6 @@ def _rollout_notes(
     sampler: LocalSampler | ProcessSampler,
     rounds: RolloutRounds,
 ) -> list[str]:
-    """Notes for the user on how completions are drawn and paid."""
     slow_reason = sampler.fallback_reason
     return [
         *(() if slow_reason is None else (f"sampling is slower here: {slow_reason}",)),

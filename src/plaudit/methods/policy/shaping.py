@@ -158,7 +158,6 @@ class RunningScale:
         return {"scale": torch.tensor(values, dtype=torch.float64)}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what a checkpoint kept."""
         count, self._mean, self._squares = tensors["scale"].tolist()
         self._count = int(count)
 
@@ -178,9 +177,7 @@ class ScoreShape:
     """Whether truncated completions are left out of the loss."""
     per_token: int | float = 0.0
     low: int | float | None = None
-    """The lower clipping bound."""
     high: int | float | None = None
-    """The upper clipping bound."""
     scale: bool = False
     """Whether scores are divided by their running standard deviation."""
 
@@ -240,7 +237,6 @@ class ScoreShaper:
         return {"none": torch.zeros(1)} if self._scale is None else self._scale.tensors()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the running scale."""
         if self._scale is not None:
             self._scale.load_tensors(tensors)
 
@@ -284,7 +280,6 @@ class ProcessReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """The reasons for missing verdicts, with the number of completions of each."""
         return dict(
             Counter(refusal_counts(self.process_reward)) + Counter(refusal_counts(self.outcome_reward))
         )
@@ -338,8 +333,7 @@ class ProcessReward:
             if scores is not None and len(scores) != line_count:
                 raise UserError(
                     f"{where}: it scored {len(scores)} steps, and the answer has {line_count} (lines that "
-                    "hold a "
-                    "word)"
+                    "hold a word)"
                 )
             # None is no verdict; an empty row is an answer without any line that holds a word.
             if not scores:

@@ -21,6 +21,7 @@ from plaudit.methods.algorithm import (
     find_algorithm,
     is_set,
     load_algorithm,
+    refusal,
     table,
 )
 from plaudit.methods.preference.cells import CELLS, LinkAlpha, LinkName, link_of, readable_cells, with_cells
@@ -41,7 +42,6 @@ else:
 Tau = Annotated[
     float, Bound("above 0 and at most 1 (the loss can be infinite beyond)", lambda value: 0 < value <= 1)
 ]
-"""A temperature."""
 
 
 @algorithm
@@ -480,19 +480,16 @@ PREFERENCE_ALGORITHMS: Mapping[str, Algorithm] = table(
     *(f_dpo, tr_dpo, sdpo, mpo),
     *(kto, apo_zero_unpaired, bco),
 )
-"""Each algorithm by its name."""
 
 OWN = "preference"
 """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""
 
 
 def find_preference_algorithm(name: str) -> Algorithm:
-    """The algorithm of a name; one that is not there is refused with the closest."""
     return find_algorithm(PREFERENCE_ALGORITHMS, name, "preference algorithm")
 
 
 def own_algorithm(word: str) -> Algorithm:
-    """The algorithm of ``file.py:name``: a function with settings, or a record without any."""
     example = "def mine(beta: float = 0.1): return PreferenceAlgorithm(loss=…, beta=beta)"
     return load_algorithm(word, row.PreferenceAlgorithm, row.UnpairedAlgorithm, example=example)
 
@@ -525,20 +522,9 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> AnyPref
     return with_cells(record, cells) if cells else record
 
 
-def refusal(algorithm_name: str, setting: str) -> str:
-    """Why an algorithm does not take a setting, and which ones do."""
-    readers = [
-        this_algorithm.name
-        for this_algorithm in PREFERENCE_ALGORITHMS.values()
-        if setting in this_algorithm.parameters
-    ]
-    alternatives = f", or choose among {', '.join(readers)}" if readers else ""
-    return f"{setting} is not part of {algorithm_name}: leave it out{alternatives}"
-
-
 def _refuse(algorithm_name: str, unread: list[str]) -> None:
     if unread:
-        raise UserError(refusal(algorithm_name, unread[0]))
+        raise UserError(refusal(PREFERENCE_ALGORITHMS, algorithm_name, unread[0]))
 
 
 def _mixed_parts(mix: tuple[str, ...], beta: float) -> list[tuple[float, PreferenceAlgorithm]]:

@@ -27,7 +27,6 @@ else:
 LinkAlpha = Annotated[
     float, Bound("a number other than 0 (0 is link kl)", lambda value: value != 0 and abs(value) < 1e300)
 ]
-"""One of the alpha divergences."""
 LinkName = Literal["kl", "forward-kl", "js", "alpha"]
 """A divergence from the reference."""
 OF_A_REFERENCE = frozenset({"link", "link_alpha", "dpop_lambda"})

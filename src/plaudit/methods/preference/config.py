@@ -17,7 +17,6 @@ from plaudit.methods.preference.algorithms import (
     find_preference_algorithm,
     make_algorithm,
     own_algorithm,
-    refusal,
 )
 from plaudit.methods.preference.cells import CELLS
 
@@ -71,9 +70,7 @@ PREFERENCE: Chapter[AnyPreferenceAlgorithm, PreferenceConfig] = Chapter(
     find=find_preference_algorithm,
     load=own_algorithm,
     make=make_algorithm,
-    refusal=refusal,
 )
-"""The algorithms of preference optimisation with their configs."""
 preference_config_type = PREFERENCE.config_type
 """From an algorithm's name to its config: ``preference_config_type("simpo")(model=…, gamma=0.5)``."""
 configured_algorithm = PREFERENCE.configured

@@ -186,7 +186,6 @@ def _worst_row_origin(rows: Sequence[JudgedRow], scored: ScoredBatch) -> str:
 
 
 DOCS_PAGE = "docs/preference.md"
-"""The documentation page that explains them."""
 WINDOW = 5
 """The most evaluations in a window at the start or the end."""
 MIN_LOSS_RISE = 0.03
@@ -223,8 +222,7 @@ def _chosen_logp_falling(row: AnyPreferenceAlgorithm, reports: Sequence[StepRepo
     return {
         "the preferred answers are becoming less likely": f" (log π {before:.1f} → {after:.1f}). This is "
         f"expected: {reason}. It does harm when what the model says itself gets worse; look at the "
-        "samples. To "
-        f"counter it, {advice}, lower the learning rate or raise β. {DOCS_PAGE}#falling"
+        f"samples. To counter it, {advice}, lower the learning rate or raise β. {DOCS_PAGE}#falling"
     }
 
 
@@ -239,8 +237,7 @@ def _overfitting(reports: Sequence[StepReport]) -> Mapping[str, str]:
     return {
         "the rows are being learnt by heart": f": accuracy is {trained:.0%} on what is trained and "
         f"{held_out[-1]:.0%} on what is held out. More passes will not help; take fewer epochs, a lower "
-        "rate or "
-        f"more rows. {DOCS_PAGE}#by-heart"
+        f"rate or more rows. {DOCS_PAGE}#by-heart"
     }
 
 

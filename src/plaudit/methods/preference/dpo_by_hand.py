@@ -45,7 +45,6 @@ class DpoSettings:
     """Of the order of the comparisons."""
 
     def __post_init__(self) -> None:
-        """Refuse what would teach nothing."""
         if not self.beta > 0:
             raise UserError(
                 f"beta {self.beta:g}: without it all answers have the same reward; give more than 0"

@@ -106,7 +106,6 @@ HELD_OUT_METRICS = (
 ROUNDING_NATS = 1e-4
 """A difference of so few nats counts as a tie: two computations of a log-prob differ by as much."""
 RowT = TypeVar("RowT", PreferenceAlgorithm, UnpairedAlgorithm)
-"""A row of cells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +126,6 @@ class PreferenceMicrobatch:
         return sum(row.tokens for row in self.judged)
 
     def rows(self) -> tuple[PreferenceMicrobatch, ...]:
-        """Each row alone, still counted as part of the same batch."""
         singles: list[PreferenceMicrobatch] = []
         start = 0
         for row in self.judged:
@@ -149,7 +147,6 @@ class PreferenceMicrobatch:
 
 
 PreferenceObjective = Callable[[PreferenceMicrobatch], ObjectiveResult]
-"""From a micro-batch of feedback rows to loss and metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +169,6 @@ class ScoredBatch:
 
     batch: TokenBatch
     logp_NT: Tensor
-    """The policy's log-probs."""
     ref_logp_NT: Tensor
     repeat_NT: Tensor | None
     """log Σ_v π(v)², where a weight needs it."""
@@ -428,7 +424,6 @@ class PreferenceBatcher:
     row: AnyPreferenceAlgorithm
     models: ScoringModels
     ranks: Ranks
-    """This process among its peers."""
     tokens_at_once: int
     ties: bool = True
     """Whether equal ranks are pairs too."""

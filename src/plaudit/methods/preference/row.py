@@ -161,7 +161,6 @@ class UnpairedAlgorithm(_SharedCells):
 
 
 AnyPreferenceAlgorithm = PreferenceAlgorithm | UnpairedAlgorithm
-"""What the preference trainer runs."""
 
 
 def pair_loss(loss: Callable[..., Tensor], **settings: float) -> PairLoss:

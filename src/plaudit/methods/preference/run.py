@@ -78,10 +78,6 @@ def load_preference_rows(
     return replace(rows, train=rows_of_part(rows.train, config.stages))
 
 
-def _learns_ties(row: AnyPreferenceAlgorithm, config: PreferenceConfig) -> bool:
-    return config.rows.ties == "soft" and "sorted_batch" not in row.needs
-
-
 def load_models(
     row: AnyPreferenceAlgorithm, rows: Rows[JudgedRow], config: PreferenceConfig, run: Run
 ) -> tuple[PreferenceBatcher, PreparedReference]:
@@ -106,7 +102,7 @@ def load_models(
         models=ScoringModels(policy=policy, reference=reference.reference),
         ranks=run.ranks,
         tokens_at_once=config.memory.tokens_at_once,
-        ties=_learns_ties(row, config),
+        ties=config.rows.ties == "soft" and "sorted_batch" not in row.needs,
         running_mean=_make_running_mean() if "running_mean" in row.needs else None,
         mismatched=mismatched,
     )

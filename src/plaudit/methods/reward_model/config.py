@@ -43,7 +43,6 @@ class GroupSettings:
     """In how many ways at once."""
 
     def __post_init__(self) -> None:
-        """Refuse what nothing could be learnt from."""
         if not 0 <= self.least <= self.most:
             raise UserError(f"group.least {self.least}, group.most {self.most}: take 0 ≤ least ≤ most")
         check_bounds(self, "group")
@@ -66,7 +65,6 @@ class GroupConfig(RunConfig):
     """What a group shows, and the module."""
 
     def __post_init__(self) -> None:
-        """Refuse what this kind of run does not do."""
         # A dataclass with slots is made anew, and a bare super() would still mean the one before.
         RunConfig.__post_init__(self)
         if self.lora.rank or self.shard or self.compile:
@@ -90,7 +88,6 @@ LossName = Literal[
     "regression",
     "process",
 ]
-"""What a reward can be learnt by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

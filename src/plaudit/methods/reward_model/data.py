@@ -18,7 +18,6 @@ from plaudit.tokens.encode import Encoder
 from plaudit.tokens.preferences import JudgedRecord, JudgedRow, encode_judged
 
 ROW_KINDS = ("comparisons", "rankings", "ratings", "thumbs", "steps")
-"""The kinds of rows that a reward can be learnt from."""
 
 
 def encode_judged_rows(
@@ -51,8 +50,7 @@ def _refuse_mixed_kinds(records: Sequence[Record]) -> None:
     if unjudged is not None:
         raise UserError(
             f"{unjudged.origin}: this row is a {type(unjudged).__name__.lower()}: nobody judged its "
-            "answer. A "
-            "reward is learnt from comparisons, rankings, ratings, thumbs or labelled steps"
+            "answer. A reward is learnt from comparisons, rankings, ratings, thumbs or labelled steps"
         )
     if len(counts_by_kind) > 1:
         other = next(record for record in records if _record_kind(record) != _record_kind(records[0]))

@@ -110,7 +110,6 @@ class EpisodeSettings:
     """Most targets, for the sake of memory; 0 takes all the rest."""
 
     def __post_init__(self) -> None:
-        """Refuse what no group could meet."""
         if not 0 <= self.least <= self.most:
             raise UserError(f"an episode shows {self.least} to {self.most} items: take 0 ≤ least ≤ most")
         if self.targets < 0:
@@ -215,9 +214,7 @@ def predicted_scores(model: GroupPreference, batch: EpisodeBatch) -> Float[Tenso
 
 
 def target_losses(model: GroupPreference, batch: EpisodeBatch) -> Float[Tensor, "E B"]:
-    """The loss of every target, 0 at padding: ``group_choice_nll`` of several answers,
-    ``gaussian_rating_nll`` for ratings.
-    """
+    """The loss of every target, 0 at padding: ``group_choice_nll``, or ``gaussian_rating_nll`` of ratings."""
     predicted = model(batch.context, batch.target_EBKH.flatten(1, 2))
     score_EBK, log_std_EBK = (
         value_EN.view_as(batch.label_EBK) for value_EN in (predicted.score_EN, predicted.log_std_EN)
@@ -230,7 +227,6 @@ def target_losses(model: GroupPreference, batch: EpisodeBatch) -> Float[Tensor, 
 
 
 HELD_OUT_METRICS = ("held_out/loss", "held_out/accuracy", "held_out/accuracy_unseen")
-"""The metrics that `group_evaluator` reports."""
 EPISODES_PER_GROUP = 32
 """Evaluation episodes per held-out group, each with another context."""
 
@@ -254,7 +250,6 @@ class GroupMicrobatch:
         return sum(len(episode.context) + len(episode.targets) for episode in self.episodes)
 
     def rows(self) -> tuple[GroupMicrobatch, ...]:
-        """Each episode alone, still counted as part of the same step."""
         return tuple(replace(self, episodes=(episode,)) for episode in self.episodes)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[GroupMicrobatch, ...], ...]:
@@ -359,7 +354,6 @@ class GroupedRow:
     probability: float
     """The probability that the first answer is the better one."""
     group: str
-    """The group that judged."""
 
     @property
     def prompt(self) -> tuple[int, ...]:

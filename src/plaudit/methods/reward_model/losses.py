@@ -299,7 +299,6 @@ _SETTINGS_BY_LOSS: dict[str, tuple[str, ...]] = {
     "regression": (),
     "process": ("positive_weight",),
 }
-"""The settings that each loss reads."""
 
 
 def _refuse_unused_settings(name: str, settings: RewardSettings) -> None:

@@ -196,7 +196,6 @@ def body_size(model: RewardModel) -> int:
 
 
 GenerativeConfig = TextRewardConfig | RankerConfig | CriticConfig
-"""The config of any of the three generative rewards."""
 MakeDemonstrations = Callable[[Sequence[Record], JudgePromptFormat], DemonstrationSet]
 """From records to demonstrations: questions about answers with the replies that the model shall learn."""
 
@@ -264,7 +263,6 @@ def _refuse_too_long(encoding: EncodedRows[Example], max_tokens: int) -> Encoded
 def _unknown_token_notes(
     encoder: Encoder, wording: LanguageJudgeSpec, encoding: EncodedRows[Example]
 ) -> Iterator[str]:
-    """A note on the share of the questions' tokens that the tokenizer does not have."""
     unknown = unknown_token(encoder)
     tokens = [token for example in encoding.examples for token in example.prompt]
     count = sum(token == unknown for token in tokens)

@@ -42,7 +42,6 @@ StepLoss = Callable[[Float[Tensor, "N C"], Float[Tensor, "N C"], Bool[Tensor, "N
 """From the scores of steps, their labels and which of them are there to a loss a step."""
 
 LabelT = TypeVar("LabelT", PairLabel, RankingLabel, RatingLabel, StepLabels)
-"""The kind of label of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +62,14 @@ class RewardMicrobatch:
         return sum(row.tokens for row in self.judged)
 
     def rows(self) -> tuple[RewardMicrobatch, ...]:
-        """Each row alone, still counted as part of the same batch."""
         return tuple(replace(self, judged=(row,)) for row in self.judged)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[RewardMicrobatch, ...], ...]:
-        """For each rank its micro-batches of at most ``budget`` tokens."""
         divided = split_rows(self.judged, muted, ranks=ranks, tokens_at_once=budget)
         return tuple(tuple(replace(self, judged=rows) for rows in share) for share in divided)
 
 
 RewardObjective = Callable[[RewardMicrobatch], ObjectiveResult]
-"""From judged rows to what a step minimises."""
 
 
 def microbatches_of(
@@ -222,8 +218,6 @@ def row_losses(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ScoredRows:
-    """The rewards of a micro-batch's completions."""
-
     batch: TokenBatch
     reward_N: Tensor
     counted_R: Tensor

@@ -41,7 +41,6 @@ class BradleyTerrySettings:
     """Of the order of the comparisons."""
 
     def __post_init__(self) -> None:
-        """Refuse what would teach nothing."""
         if self.epochs < 1 or self.batch_size < 1:
             raise UserError(f"epochs {self.epochs} and batch_size {self.batch_size} must be at least 1")
 

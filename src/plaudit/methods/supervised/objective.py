@@ -44,19 +44,15 @@ class SupervisedMicrobatch:
         return sum(example.tokens for example in self.examples)
 
     def rows(self) -> tuple[SupervisedMicrobatch, ...]:
-        """Each row alone, still counted as part of the same batch."""
         return tuple(replace(self, examples=(example,)) for example in self.examples)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[SupervisedMicrobatch, ...], ...]:
-        """For each rank its micro-batches of at most ``budget`` tokens."""
         divided = split_examples(self.examples, ranks=ranks, tokens_at_once=budget)
         return tuple(tuple(replace(self, examples=examples) for examples in share) for share in divided)
 
 
 SupervisedObjective = Callable[[SupervisedMicrobatch], ObjectiveResult]
-"""From rows to what a step minimises."""
 HELD_OUT_METRICS = ("held_out/loss", "held_out/token_accuracy", "held_out/entropy", "held_out/perplexity")
-"""The metrics that `likelihood_evaluator` reports."""
 
 
 def microbatches_of(

@@ -176,7 +176,6 @@ def encode_preferred(records: Sequence[Record], encoder: Encoder, max_tokens: in
 
 
 PREFERRED = SupervisedMethod(name="preferred", encode=encode_preferred, make_objective=maximum_likelihood)
-"""Supervised fine-tuning on preferred answers."""
 
 
 def encode_selection(
@@ -220,7 +219,6 @@ def encode_demonstrations(
 
 
 SFT = SupervisedMethod(name="sft", encode=encode_demonstrations, make_objective=maximum_likelihood)
-"""Supervised fine-tuning."""
 
 
 def require_demonstrations(records: Sequence[Record], method: str) -> Sequence[Demonstration]:

@@ -123,7 +123,6 @@ class Combination:
     """
 
     how: Aggregation
-    """How the scores of its members become one."""
     weights: tuple[int | float, ...] | None = None
     """For ``weighted``: one a member, in their order."""
     k: int | float | None = None
@@ -136,7 +135,6 @@ class Combination:
     """What is done to each member first; None takes them as they are."""
 
     def __post_init__(self) -> None:
-        """Refuse options that the chosen aggregation does not take."""
         for name in ("weights", "k", "gate", "below"):
             is_used, is_set = name in AGGREGATION_OPTIONS[self.how], getattr(self, name) is not None
             if is_used and not is_set:
@@ -186,15 +184,6 @@ AGGREGATION_OPTIONS: Mapping[Aggregation, tuple[str, ...]] = {
     "weighted": ("weights",),
     "gated": ("gate", "below"),
 }
-"""The options that each aggregation needs."""
-
-
-def _aggregate_minimum(_: Combination, reward_MN: Tensor) -> Tensor:
-    return minimum(reward_MN)
-
-
-def _aggregate_mean(_: Combination, reward_MN: Tensor) -> Tensor:
-    return mean(reward_MN)
 
 
 def _aggregate_cautious(combination: Combination, reward_MN: Tensor) -> Tensor:
@@ -216,8 +205,8 @@ def _aggregate_gated(combination: Combination, reward_MN: Tensor) -> Tensor:
 
 
 _AGGREGATIONS: Mapping[Aggregation, Callable[[Combination, Tensor], Tensor]] = {
-    "mean": _aggregate_mean,
-    "min": _aggregate_minimum,
+    "mean": lambda _, reward_MN: mean(reward_MN),
+    "min": lambda _, reward_MN: minimum(reward_MN),
     "cautious": _aggregate_cautious,
     "weighted": _aggregate_weighted,
     "gated": _aggregate_gated,
@@ -251,10 +240,8 @@ class CombinedReward:
     members: tuple[Reward, ...]
     """The rewards whose scores are aggregated; each scores every answer."""
     combination: Combination
-    """How the members' scores become one."""
 
     def __post_init__(self) -> None:
-        """Refuse members that the combination does not fit."""
         self.combination.refuse_members(len(self.members))
 
     @property
@@ -263,7 +250,6 @@ class CombinedReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason of a member for having had no verdict, with its name, and for how many answers."""
         counts = Counter[str]()
         for member in self.members:
             counts.update({f"{member.name}: {why}": n for why, n in refusal_counts(member).items()})

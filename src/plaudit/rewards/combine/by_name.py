@@ -57,7 +57,6 @@ class Gated:
         return merge_refusal_reasons((self.gate, self.other))
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        """A row for each task; None where whoever decides has no verdict."""
         return self.scores_with_parts(tasks).rows
 
     def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:

@@ -79,7 +79,6 @@ class Cascade:
     """The first is asked about everything."""
 
     def __post_init__(self) -> None:
-        """Refuse a cascade without tiers, and tiers of the same name."""
         refuse_duplicate_names(self.name, self.traits.members)
 
     @property
@@ -132,7 +131,6 @@ class Blend:
     """One a reward, none below 0; the sum is 1."""
 
     def __post_init__(self) -> None:
-        """Refuse weights that are no shares."""
         refuse_duplicate_names(self.name, self.rewards)
         if len(self.weights) != len(self.rewards):
             raise UserError(f"{self.name}: {len(self.weights)} weights for {len(self.rewards)} rewards")

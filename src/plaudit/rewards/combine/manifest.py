@@ -21,7 +21,6 @@ from plaudit.rewards.learned.process import StepAggregation
 from plaudit.rewards.learned.scalar import refuse_beta
 
 COMBINED_FILE = "combined.json"
-"""The name of the manifest file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,6 @@ class CombinationManifest:
 
     folders: tuple[Path, ...]
     combination: Combination
-    """How the members' scores become one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +47,6 @@ class ImplicitManifest:
     beta: int | float
 
     def __post_init__(self) -> None:
-        """Refuse what turns the reward round, or into nothing."""
         refuse_beta(self.beta)
 
     @property
@@ -92,7 +89,6 @@ class GroupManifest:
 
 
 RewardManifest = CombinationManifest | ImplicitManifest | ProcessManifest | GroupManifest
-"""What a manifest can describe."""
 
 _MANIFEST_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "implicit": (frozenset(["policy", "beta"]), frozenset(["reference"])),

@@ -38,7 +38,6 @@ class CombineSettings:
     """Where rewards score the rows of normalise: cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
 
     def __post_init__(self) -> None:
-        """Refuse halves of a combination."""
         implicit = self.how == "implicit"
         if implicit and self.policy is None:
             raise UserError("how implicit needs a policy")

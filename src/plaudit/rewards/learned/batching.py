@@ -30,7 +30,6 @@ from plaudit.tokens.batch import Example, TokenBatch, batch_of, join_completions
 from plaudit.tokens.encode import Encoder, RefusedRow, truncate_prompt
 
 TOKENS_AT_ONCE = 8192
-"""Tokens in one pass of the model."""
 
 NO_TRAINED_TOKEN = "no token of the answer is the model's own, so there is no place to read a score at"
 """The reason of an answer of which no token is trained: all of it is template."""
@@ -40,14 +39,11 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An answer without a verdict, and why."""
-
     task: int
     """Which task, from 0."""
     answer: int
     """Which of its answers, from 0."""
     reason: str
-    """Why the answer has no score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +74,6 @@ class ModelLimits:
     """Whether every row of a batch is as long as its longest."""
 
     def __post_init__(self) -> None:
-        """Refuse a pass of no tokens."""
         if self.tokens_at_once < 1:
             raise UserError(f"tokens_at_once {self.tokens_at_once}: expected 1 or more")
 
@@ -92,9 +87,7 @@ class BatchScorer:
     """
 
     name: str
-    """The reward's name, for error messages."""
     encoder: Encoder
-    """Turns prompts and answers into tokens."""
     limits: ModelLimits
     """How much the model can be shown at once."""
     device: torch.device

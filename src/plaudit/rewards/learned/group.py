@@ -25,7 +25,6 @@ from plaudit.tokens.encode import Encoder
 from plaudit.tokens.microbatch import micro_batches_in_order
 
 SINGLE_ANSWER = "a group's taste lies between answers to the same prompt, and this one stands alone"
-"""The reason of a task with a single answer: preferences are relative to the other answers."""
 
 
 def centred_embeddings(

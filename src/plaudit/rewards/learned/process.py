@@ -41,9 +41,7 @@ def step_ends(rollout: Rollout, encoder: Encoder) -> tuple[int, ...]:
 
 
 def _first_place_spelling(ids: Sequence[int], prefix: str, encoder: Encoder, start: int) -> int:
-    """The first position from ``start`` on at which the decoded tokens begin with the prefix,
-    blanks aside.
-    """
+    """The first position from ``start`` on whose decoded tokens begin with the prefix, blanks aside."""
 
     def spells(place: int) -> bool:
         # All tokens from the first, since a byte-level token alone may be part of a character.
@@ -86,9 +84,7 @@ class StepLogitModel(Protocol):
     """Whatever gives each step of a solution its log-odds of being right."""
 
     @property
-    def name(self) -> str:
-        """What tables and pages call it."""
-        ...
+    def name(self) -> str: ...
 
     @property
     def refused(self) -> Mapping[str, int]:
@@ -120,7 +116,6 @@ class StepReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many answers it held for."""
         return self.model.refused
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
@@ -175,7 +170,6 @@ STEP_AGGREGATIONS: dict[StepAggregation, Callable[[Sequence[float]], float]] = {
     "min": step_minimum,
     "last": last_step,
 }
-"""Each way to make one number of the steps' scores."""
 
 
 def encode_steps(solution: Solution, encoder: Encoder) -> tuple[Example, tuple[int, ...]]:

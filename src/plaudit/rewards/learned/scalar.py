@@ -186,11 +186,9 @@ class ImplicitReward:
         return dict(self._scorer.refused)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        """A row for each task; None for an answer that the models cannot be shown."""
         return self.score_tasks(tasks).rows
 
     def score_tasks(self, tasks: Sequence[Task]) -> ScoringResult:
-        """The scores of the tasks, with the reason of every None."""
         with evaluation_mode(*self._models):
             return self._scorer.score_tasks(tasks, self._rewards)
 

@@ -42,9 +42,7 @@ class StepScoringReward(Protocol):
     """A reward that can be asked for a score of each step."""
 
     @property
-    def name(self) -> str:
-        """What tables and pages call it."""
-        ...
+    def name(self) -> str: ...
 
     def step_scores(self, tasks: Sequence[Task], *, odds: bool = False) -> tuple[TaskStepScores, ...]:
         """A row for each task; ``odds`` asks for log-odds in place of chances."""

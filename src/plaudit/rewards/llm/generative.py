@@ -152,7 +152,6 @@ def _has_type_of(value: object, default: object) -> bool:
 QUESTION_TOO_LONG = (
     "the question with what is judged has more than {most:,} tokens; a part of it is not judged"
 )
-"""Said of what cannot be shown to the model as a whole."""
 
 
 class LanguageJudgeModel:

@@ -95,7 +95,6 @@ class PairwiseRanker:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Each reason for having had no verdict, and how many orders of pairs it held for so far."""
         return dict(self._model.scorer.refused)
 
     def win_probability(self, task: Task) -> float | None:

@@ -28,11 +28,9 @@ from typing import Any, BinaryIO, cast
 from plaudit.rewards.sandbox.plain import PLAIN, Packed, pack, plain_value, unpack
 
 MAX_MESSAGE_BYTES = 8_000_000
-"""Bytes of one message."""
 MAX_FETCHED_ITEMS = 100_000
 """Items that are fetched of one iterable."""
 Serve = Callable[[str, list[object], dict[str, object]], object]
-"""Does what the other side asks for."""
 
 
 class PeerEndedError(BaseException):

@@ -55,7 +55,6 @@ class SandboxLimits:
     output_kb: int = 1024
 
     def __post_init__(self) -> None:
-        """Refuse what nothing could run in."""
         for name in self.__dataclass_fields__:
             if not getattr(self, name) > 0:
                 raise UserError(f"sandbox: {name} is {getattr(self, name)}; give more than 0")
@@ -99,9 +98,7 @@ class WatchResult:
     exit_code: int
     """With which code the first member ended."""
     stdout: tuple[bytes, ...]
-    """The standard output of each process."""
     stderr: tuple[bytes, ...]
-    """The standard error of each process."""
     ready: tuple[bytes, ...]
     """What each said once it was confined."""
     verdict: bytes
@@ -110,8 +107,6 @@ class WatchResult:
 
 @dataclass(slots=True)
 class _PipeReader:
-    """A pipe and what was read from it so far."""
-
     pipe: FileIO
     max_bytes: int
     content: bytearray = field(default_factory=bytearray)
@@ -200,7 +195,6 @@ def _pipe_reader(pipe: object, max_bytes: int) -> _PipeReader:
 
 @contextlib.contextmanager
 def _wake_on_exit(selector: selectors.BaseSelector, pid: int) -> Iterator[None]:
-    """While this lasts the selector wakes when the process ends."""
     # A pidfd and not SIGCHLD: signals reach the main thread only, and rewards are asked from a pool.
     end = os.pidfd_open(pid)
     try:
@@ -259,9 +253,7 @@ class ProgramResult:
     exit_code: int
     """With which code it ended; negative is the signal."""
     stdout: bytes
-    """What it wrote to standard output."""
     stderr: bytes
-    """What it wrote to standard error."""
     verdict: bytes
     """What an examiner said; a program has no way to this."""
 

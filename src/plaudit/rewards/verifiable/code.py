@@ -24,7 +24,6 @@ from plaudit.rewards.base import RewardTraits, ScoreOrReason, TaskScores, binary
 from plaudit.rewards.sandbox.sandbox import ProgramResult, Sandbox, SandboxError
 
 NO_TESTS = "the row has no unit tests (its field `tests`)"
-"""Said where there is nothing to run."""
 
 _FENCED_BLOCK = re.compile(r"^[ \t]*+```[ \t]*+(\w*+)[^\n]*+\n(.*?)^[ \t]*+```", re.DOTALL | re.MULTILINE)
 """Possessive, so that a line that never ends is looked at once."""
@@ -63,7 +62,6 @@ class CodeReward:
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse to run nothing at a time."""
         if self.workers < 1:
             raise UserError(f"code: {self.workers} programs at once; give 1 or more")
 

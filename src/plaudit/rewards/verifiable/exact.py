@@ -100,7 +100,6 @@ def last_number(text: str) -> tuple[Fraction, bool] | None:
 
 
 def _last_tagged(text: str) -> str | None:
-    """What stands in the last <answer>…</answer>; None where there is none."""
     # Cut at the closing tags: an expression for the pair would look for the end from each of many beginnings.
     for part in reversed(_CLOSED.split(text)[:-1]):
         opened = _OPENED.search(part)
@@ -264,7 +263,6 @@ def _numbers_match(
 
 
 TOO_SLOW = "the pattern did not decide in time; make it simpler (no repetition within a repetition)"
-"""Said of an answer that the pattern takes too long on."""
 # Computing time, which a busy machine does not change; the search itself looks for the signal now and then.
 _MATCHER_SCRIPT = """
 import json, re, signal, sys

@@ -14,12 +14,14 @@ the same.
 from __future__ import annotations
 
 import math
+import operator
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow, Underflow, localcontext
 from fractions import Fraction
+from typing import Any
 
 from plaudit.rewards.verifiable.math_parser import (
     MAX_CHARACTERS,
@@ -132,22 +134,16 @@ def _to_decimal(value: Value) -> Decimal:
     return Decimal(value.numerator) / value.denominator if isinstance(value, Fraction) else +value
 
 
-def _add(left: Value, right: Value) -> Value:
-    if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return left + right
-    return _to_decimal(left) + _to_decimal(right)
+def _exact_of_exact(operation: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
+    def operate(left: Value, right: Value) -> Value:
+        if isinstance(left, Fraction) and isinstance(right, Fraction):
+            return operation(left, right)
+        return operation(_to_decimal(left), _to_decimal(right))
+
+    return operate
 
 
-def _multiply(left: Value, right: Value) -> Value:
-    if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return left * right
-    return _to_decimal(left) * _to_decimal(right)
-
-
-def _divide(numerator: Value, denominator: Value) -> Value:
-    if isinstance(numerator, Fraction) and isinstance(denominator, Fraction):
-        return numerator / denominator
-    return _to_decimal(numerator) / _to_decimal(denominator)
+_add, _multiply, _divide = map(_exact_of_exact, (operator.add, operator.mul, operator.truediv))
 
 
 def _raise_power(base: Value, power: Value) -> Value:
@@ -193,10 +189,6 @@ def _natural_log(value: Value) -> Value:
     return _to_decimal(value).ln()
 
 
-def _logarithm(value: Value, base: Value) -> Value:
-    return _divide(_natural_log(value), _natural_log(base))
-
-
 def _cosine(value: Value) -> Value:
     return _sine(_PI / 2 - _to_decimal(value))
 
@@ -216,14 +208,6 @@ def _sine(value: Value) -> Value:
     return total
 
 
-def _absolute(value: Value) -> Value:
-    return -value if value < 0 else value
-
-
-def _tangent(value: Value) -> Value:
-    return _divide(_sine(value), _cosine(value))
-
-
 _OPERATIONS: Mapping[str, Callable[..., Value]] = {
     "+": _add,
     "*": _multiply,
@@ -231,18 +215,16 @@ _OPERATIONS: Mapping[str, Callable[..., Value]] = {
     "^": _raise_power,
     "!": _factorial,
     "root": _root,
-    "log": _logarithm,
+    "log": lambda of, base: _divide(_natural_log(of), _natural_log(base)),
     "ln": _natural_log,
     "exp": lambda of: _to_decimal(of).exp(),
-    "abs": _absolute,
+    "abs": lambda of: -of if of < 0 else of,
     "sin": _sine,
     "cos": _cosine,
-    "tan": _tangent,
+    "tan": lambda of: _divide(_sine(of), _cosine(of)),
 }
-"""What each kind of node does to the values of its parts."""
 
 MAX_ITEMS = 20
-"""The most items of a set or a tuple."""
 _MAX_SAMPLE_POINTS = 10
 """At how many points two expressions with symbols are compared."""
 _MIN_SAMPLE_POINTS = 3

@@ -34,7 +34,6 @@ GREEK = frozenset(
         "tau",
     ]
 )
-"""Letters with names, each a symbol."""
 
 # Three digits of exponent: 1e999999999 would become a Fraction of a billion digits.
 _TOKEN = re.compile(
