@@ -207,8 +207,8 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     swapped = _behind_other_prompts(examples)
     if len(swapped) < FEWEST_BASE_ROWS:
         return passed(details)
-    kept_N = nats_N[[number for number, _ in swapped]]
-    gained_N = _nats_a_token(policy, [example for _, example in swapped]) - kept_N
+    own_N = nats_N[[number for number, _ in swapped]]
+    gained_N = _nats_a_token(policy, [example for _, example in swapped]) - own_N
     gained, error = float(gained_N.mean()), float(gained_N.std()) / math.sqrt(len(swapped))
     details += f"; behind the prompt of another row {gained:+.2f} ± {error:.2f}"
     if gained > 2 * error:
