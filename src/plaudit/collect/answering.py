@@ -30,9 +30,7 @@ from plaudit.collect.tasks import check_task, plain_object, shown_task
 from plaudit.data.fields import Node
 
 SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")
-"""Why a task may be given back."""
 FLAG_REASONS = ("harmful", "private", "broken", "other")
-"""Why a task may be reported to the owner."""
 
 _COUNTED = select(func.count()).where(
     label.c.project == bindparam("p"),
@@ -177,7 +175,6 @@ class GivenAnswer:
     person: str
     """Who said it: a name, of which the log gets the pseudonym only."""
     origin: str
-    """The file and row where it stands."""
     group: str | None = None
     """The group that the file names, which the log remembers and no export tells."""
 

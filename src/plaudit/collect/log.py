@@ -39,11 +39,9 @@ CACHE = "plaudit_cache"
 LOG_VERSION = 1
 """The number of the log's own shape; raised only with a step that brings an older one to it."""
 FIRST_LINK = "0" * 64
-"""The link before the first event."""
 _PAGE = 2_000
 
 METADATA = MetaData()
-"""The tables of a store."""
 
 meta = Table("meta", METADATA, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
 """The versions of the log and of its folds."""
@@ -134,7 +132,6 @@ class Entry:
     """What it happens to; a `{seq}` in it becomes the event's own number."""
     body: dict[str, Any]
     key: str | None = None
-    """The sender's own key, if there is one."""
 
 
 _INSERT = insert(log)

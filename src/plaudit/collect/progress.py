@@ -268,7 +268,6 @@ class Pay:
     """What somebody did."""
 
     pseudonym: str
-    """What the log calls the person."""
     name: str | None
     """The name; None of somebody who was erased."""
     participant: str | None

@@ -49,7 +49,6 @@ class AttackSettings(AskingSettings):
     """How many of its principles are drawn for each task."""
 
     def __post_init__(self) -> None:
-        """Refuse what attacks nothing, or leaves out without a word what belongs to it."""
         for name in ("turns", "answers", "max_tokens", "principles", "n"):
             value = getattr(self, name)
             if value is not None and value < 1:

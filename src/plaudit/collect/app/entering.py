@@ -182,7 +182,6 @@ PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/account/password", scope="any", handler=_change_password, lane="password"),
     Page(method="POST", path="/account/sessions", scope="any", handler=_end_sessions),
 )
-"""The pages of coming in and going out."""
 
 
 def _guidelines(visit: Visit) -> Answer:
@@ -251,4 +250,3 @@ READING_PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/preferences", scope="label", handler=_prefer),
     Page(method="GET", path="/keys", scope="any", handler=_keys),
 )
-"""The pages beside the tasks."""

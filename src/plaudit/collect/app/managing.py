@@ -123,7 +123,6 @@ class LabelRow:
     """A label of a page, as it was given and in words."""
 
     given: GivenLabel
-    """Who gave it, when, for what."""
     described: Described
 
 
@@ -213,7 +212,6 @@ class LineFault:
     line: int
     """Its number in what was sent; the first is 1."""
     message: str
-    """What is wrong, and what would be right."""
 
 
 def _add_page(
@@ -354,4 +352,3 @@ PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/manage/export", scope="manage", handler=_export),
     Page(method="GET", path="/manage/log", scope="manage", handler=_log),
 )
-"""The pages of a project's tasks, exports and audit trail."""

@@ -116,7 +116,6 @@ class Form:
     """The fields of a form, as a browser sends them."""
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Every name with its values, in order."""
 
     def value(self, name: str) -> str | None:
         """The value of a field that is there once; None where it is not there."""
@@ -233,11 +232,9 @@ class Stream:
     """An answer that comes in parts, a line of JSON each, to a script of the pages."""
 
     parts: Iterator[Any]
-    """The parts, each as it comes."""
 
 
 Answer = Shown | Sent | File | Json | Stream
-"""What a page's handler may give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

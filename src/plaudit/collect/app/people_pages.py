@@ -241,4 +241,3 @@ PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/manage/invites/end", scope="manage", handler=_end_invite),
     Page(method="GET", path="/manage/pay.csv", scope="manage", handler=_pay),
 )
-"""The pages of people, invites and pay."""

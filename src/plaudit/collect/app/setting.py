@@ -50,7 +50,6 @@ class SettingField:
     """line, text, words (a line each), switch, whole, maybe-whole, share or choice."""
     value: str
     options: tuple[str, ...] = ()
-    """Of a choice, the words to choose from."""
 
 
 def setting_fields(project: Project, given: Form | None = None) -> list[SettingField]:
@@ -201,4 +200,3 @@ PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/manage/settings", scope="read", handler=_settings_page),
     Page(method="POST", path="/manage/settings", scope="manage", handler=_set),
 )
-"""The page of settings."""
