@@ -431,7 +431,6 @@ def save_conversation(
 
 
 def add_note(change: Transaction, name: str, person: str, wanted: str, key: str, text: object) -> Receipt:
-    """A note on a task that the person was given."""
     row = own_assignment(change, name, person, wanted)
     request = {"assignment": wanted, "text": checked_text("text", text)}
     entry = Entry(
@@ -443,7 +442,6 @@ def add_note(change: Transaction, name: str, person: str, wanted: str, key: str,
 def report_task(
     change: Transaction, name: str, person: str, wanted: str, key: str, reason: str, text: object = ""
 ) -> Receipt:
-    """A report of a task to the owner."""
     if reason not in FLAG_REASONS:
         raise FieldError(field="reason", found=repr(reason), expected=f"one of {', '.join(FLAG_REASONS)}")
     row = own_assignment(change, name, person, wanted)

@@ -102,8 +102,6 @@ TRAIL = Index(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened."""
-
     seq: int
     """Its number; dense, from 1."""
     at: str
@@ -313,7 +311,6 @@ def _pages(connection: Connection, after: int) -> Iterator[Sequence[Mapping[Any,
 
 
 def event_of_row(row: Mapping[Any, Any]) -> Event:
-    """The event of a row of the log."""
     return _event(row, None if row["body"] is None else json.loads(row["body"]))
 
 

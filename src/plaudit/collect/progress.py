@@ -265,8 +265,6 @@ def _contents(connection: Connection, table: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pay:
-    """What somebody did."""
-
     pseudonym: str
     name: str | None
     """The name; None of somebody who was erased."""

@@ -82,7 +82,6 @@ class AttackSettings(AskingSettings):
 
     @property
     def sampling(self) -> SamplingSettings:
-        """How the policies' answers are drawn."""
         usual = 1.0 if self.answers > 1 else 0.0
         temperature = usual if self.temperature is None else self.temperature
         return self.sampling_at(temperature)

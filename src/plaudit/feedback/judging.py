@@ -51,7 +51,6 @@ class JudgeRowsSettings(AskingSettings):
 
     @property
     def sampling(self) -> SamplingSettings:
-        """How the policy's answers are drawn."""
         return self.sampling_at(self.temperature)
 
     @property

@@ -83,8 +83,6 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One thing that may be asked."""
-
     method: str
     path: str
     """Behind the prefix; braces stand for a word."""

@@ -127,7 +127,6 @@ class LabelRow:
 
 
 def label_rows(visit: Visit, details: TaskDetails, project: Project) -> list[LabelRow]:
-    """The labels of a task, in words."""
     return [
         LabelRow(
             given=given, described=describe(given.label, details.body, given.order, project, visit.language)
@@ -207,8 +206,6 @@ def _make_gold(visit: Visit) -> Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFault:
-    """What is wrong with a line of tasks."""
-
     line: int
     """Its number in what was sent; the first is 1."""
     message: str

@@ -190,8 +190,6 @@ class Cookie:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A page."""
-
     template: str
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     status: int = 200
@@ -211,8 +209,6 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """Something to save."""
-
     name: str
     """What it is called: letters, digits, dots and dashes."""
     content: bytes

@@ -208,7 +208,6 @@ def status_of(error: UserError) -> int:
 
 
 def error_details(error: UserError) -> dict[str, Any]:
-    """What is wrong, and of which field."""
     details: dict[str, Any] = {"message": str(error)}
     if isinstance(error, FieldError):
         details |= {"field": error.field, "found": error.found, "expected": error.expected}

@@ -43,8 +43,6 @@ _SWITCHED_ON = "yes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingField:
-    """A setting as its field of the form."""
-
     name: str
     form: str
     """line, text, words (a line each), switch, whole, maybe-whole, share or choice."""

@@ -59,8 +59,6 @@ class Mirrored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAttack:
-    """How one policy stood."""
-
     policy: str
     hash: str
     """The hash of its content; of a model on a server, of its address and name."""

@@ -153,8 +153,6 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """One way to say it."""
-
     settings: tuple[str, ...]
     """What else of how it is asked changes what it says."""
     request: Callable[[HowToAsk, Question], ChatRequest]

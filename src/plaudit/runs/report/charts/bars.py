@@ -45,8 +45,6 @@ _MIN_LABEL_WIDTH = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBin:
-    """A bin: how many values lie between two."""
-
     low: Number
     high: Number
     count: int
@@ -145,8 +143,6 @@ _MAX_LABEL_LENGTH = 34
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackedBar:
-    """A whole in its parts."""
-
     label: str
     counts: tuple[int, ...]
 

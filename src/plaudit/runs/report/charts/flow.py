@@ -22,8 +22,6 @@ _LETTER_WIDTH, _SMALL_LETTER_WIDTH = 7.7, 6.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowBox:
-    """One box."""
-
     name: str
     caption: str
     needs: tuple[str, ...] = ()

@@ -187,8 +187,6 @@ _NAMES_LEFT, _NAME_SPACING, _MAX_NAME_LENGTH = 272, 13, 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterPoint:
-    """One thing and where it lies."""
-
     label: str
     x: Number
     y: Span
@@ -196,8 +194,6 @@ class ScatterPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterChart:
-    """What a scatter chart shows."""
-
     points: Sequence[ScatterPoint]
     """At least one, and no more than there is room to name: about fifteen."""
     path: Sequence[tuple[Number, Number]] = ()
