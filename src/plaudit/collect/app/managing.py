@@ -271,10 +271,6 @@ def read_task_lines(text: str, project: Project) -> tuple[list[Any], list[LineFa
 # Exports.
 
 
-def _export_form(visit: Visit) -> Answer:
-    return _export_page(visit, chosen=Filters())
-
-
 def _export_page(visit: Visit, *, chosen: Filters, problem: str = "") -> Shown:
     switches = [(name, getattr(chosen, name)) for name in _SWITCHES]
     return manage_page(
@@ -345,7 +341,12 @@ PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/manage/tasks/{task}/gold", scope="manage", handler=_make_gold),
     Page(method="GET", path="/manage/add", scope="manage", handler=_add_page),
     Page(method="POST", path="/manage/add", scope="manage", handler=_add_tasks),
-    Page(method="GET", path="/manage/export", scope="manage", handler=_export_form),
+    Page(
+        method="GET",
+        path="/manage/export",
+        scope="manage",
+        handler=lambda visit: _export_page(visit, chosen=Filters()),
+    ),
     Page(method="POST", path="/manage/export", scope="manage", handler=_export),
     Page(method="GET", path="/manage/log", scope="manage", handler=_log),
 )

@@ -366,11 +366,8 @@ def _referenced_stages(settings: object) -> Iterator[str]:
     """The stages that settings refer to, as ``$name``."""
     if isinstance(settings, str) and settings.startswith("$"):
         yield settings[1:]
-    elif isinstance(settings, Mapping):
-        for nested in settings.values():
-            yield from _referenced_stages(nested)
-    elif isinstance(settings, list):
-        for nested in settings:
+    elif isinstance(settings, Mapping | list):
+        for nested in settings.values() if isinstance(settings, Mapping) else settings:
             yield from _referenced_stages(nested)
 
 
