@@ -30,9 +30,7 @@ from plaudit.collect.tasks import check_task, plain_object, shown_task
 from plaudit.data.fields import Node
 
 SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")
-"""Why a task may be given back."""
 FLAG_REASONS = ("harmful", "private", "broken", "other")
-"""Why a task may be reported to the owner."""
 
 _COUNTED = select(func.count()).where(
     label.c.project == bindparam("p"),
@@ -177,7 +175,6 @@ class GivenAnswer:
     person: str
     """Who said it: a name, of which the log gets the pseudonym only."""
     origin: str
-    """The file and row where it stands."""
     group: str | None = None
     """The group that the file names, which the log remembers and no export tells."""
 
@@ -434,7 +431,6 @@ def save_conversation(
 
 
 def add_note(change: Transaction, name: str, person: str, wanted: str, key: str, text: object) -> Receipt:
-    """A note on a task that the person was given."""
     row = own_assignment(change, name, person, wanted)
     request = {"assignment": wanted, "text": checked_text("text", text)}
     entry = Entry(
@@ -446,7 +442,6 @@ def add_note(change: Transaction, name: str, person: str, wanted: str, key: str,
 def report_task(
     change: Transaction, name: str, person: str, wanted: str, key: str, reason: str, text: object = ""
 ) -> Receipt:
-    """A report of a task to the owner."""
     if reason not in FLAG_REASONS:
         raise FieldError(field="reason", found=repr(reason), expected=f"one of {', '.join(FLAG_REASONS)}")
     row = own_assignment(change, name, person, wanted)

@@ -27,7 +27,6 @@ class Annotator:
     standing: str
     """Qualifying, active, watch, suspended, failed or erased."""
     assigned: int = 0
-    """How many tasks the person was given so far."""
     declined: tuple[str, ...] = ()
     """Categories that the person does not want to read."""
     languages: tuple[str, ...] = ()

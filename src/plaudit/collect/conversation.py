@@ -44,7 +44,6 @@ from plaudit.files.posting import (
 )
 
 MOST_TURNS = 50
-"""The longest conversation."""
 MOST_OF_A_MESSAGE = 20_000
 """The longest message of a person, in characters."""
 MOST_TOKENS = 512
@@ -57,8 +56,6 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where a conversation stands."""
-
     rules: Conversation
     opening: Text
     """What the task begins with; empty where the person opens."""

@@ -40,7 +40,6 @@ from plaudit.collect.tasks import shown_task
 from plaudit.data.fields import shorten
 
 MOST_OF_A_KEY = 200
-"""The longest key that a sender may make."""
 MOST_COUNTED = 500
 """How far is looked ahead when what is left for a person is counted: a page must not read every task."""
 _WINDOW = 64
@@ -60,7 +59,6 @@ class Lease:
     until: str
     """When somebody else may be given the place; an answer is taken later too."""
     draft: dict[str, Any] | None
-    """What the person had filled in."""
     guidelines: str
     """The version of the guidelines that the answer is given under."""
 

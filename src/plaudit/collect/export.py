@@ -32,7 +32,6 @@ from plaudit.files import atomic
 from plaudit.files.data_sets import snapshot_path
 
 SNAPSHOT_VERSION = 1
-"""The shape of snapshots."""
 
 
 class EmptyExportError(UserError):

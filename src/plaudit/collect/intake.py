@@ -85,7 +85,6 @@ class _Tasks:
             self.fault(f"{origin}: field {error.field}: expected {error.expected}, found {error.found}")
 
     def fault(self, words: str) -> None:
-        """Remember what is wrong with a row."""
         self._faults.append(words)
 
     def add(self, body: Mapping[str, Any], origin: str) -> Body:
@@ -114,7 +113,6 @@ class _Tasks:
             )
 
     def refuse_faults(self) -> None:
-        """Raise what is wrong, if anything is."""
         if not self._faults:
             return
         more = len(self._faults) - _MOST_LISTED

@@ -36,7 +36,6 @@ class Judged:
 
     task: Task
     outcome: Verdict | NoVerdict
-    """What was said, or why nothing was."""
     cost: Mapping[str, float] = field(default_factory=dict[str, float])
     """Tokens and price of the replies."""
 

@@ -39,11 +39,9 @@ CACHE = "plaudit_cache"
 LOG_VERSION = 1
 """The number of the log's own shape; raised only with a step that brings an older one to it."""
 FIRST_LINK = "0" * 64
-"""The link before the first event."""
 _PAGE = 2_000
 
 METADATA = MetaData()
-"""The tables of a store."""
 
 meta = Table("meta", METADATA, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
 """The versions of the log and of its folds."""
@@ -104,8 +102,6 @@ TRAIL = Index(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened."""
-
     seq: int
     """Its number; dense, from 1."""
     at: str
@@ -134,7 +130,6 @@ class Entry:
     """What it happens to; a `{seq}` in it becomes the event's own number."""
     body: dict[str, Any]
     key: str | None = None
-    """The sender's own key, if there is one."""
 
 
 _INSERT = insert(log)
@@ -316,7 +311,6 @@ def _pages(connection: Connection, after: int) -> Iterator[Sequence[Mapping[Any,
 
 
 def event_of_row(row: Mapping[Any, Any]) -> Event:
-    """The event of a row of the log."""
     return _event(row, None if row["body"] is None else json.loads(row["body"]))
 
 

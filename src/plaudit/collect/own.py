@@ -122,14 +122,12 @@ class Qualification:
     """How far a person is with qualifying, and how it ended."""
 
     answered: int
-    """Items that the person has answered."""
     right: int
     """How many were right; 0 while it is running, or the number would give each item away."""
     needed: int
     floor: float
     """The share that has to be reached for certain."""
     state: State
-    """None, running, passed or failed."""
     lower: float
     """What is reached for certain: the low end of Wilson's interval; 0 while it is running."""
 

@@ -18,7 +18,6 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from plaudit.collect.refusals import FieldError, checked_text
 
 FEWEST = 8
-"""The fewest characters of a password."""
 MOST = 200
 """The most; a longer one is refused and never cut."""
 
@@ -30,7 +29,6 @@ _HASHER = PasswordHasher()
 _DECORATION = "0123456789!?.,;:*#+-_=@$%&/()<>"
 _MOST_DECORATION = 6
 _DISGUISES = ({}, str.maketrans("0134578@$!", "oieastbasi"), str.maketrans("0134578@$!", "oleastbasl"))
-"""Digits and marks in place of letters."""
 _LINES = (
     "abcdefghijklmnopqrstuvwxyz 01234567890 1357924680 qwertyuiop asdfghjkl zxcvbnm qwertzuiop yxcvbnm "
     "azertyuiop qsdfghjklm wxcvbn 1qaz2wsx3edc4rfv5tgb6yhn7ujm 1q2w3e4r5t6y7u8i9o0p q1w2e3r4t5y6u7i8o9p0 "

@@ -265,10 +265,7 @@ def _contents(connection: Connection, table: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pay:
-    """What somebody did."""
-
     pseudonym: str
-    """What the log calls the person."""
     name: str | None
     """The name; None of somebody who was erased."""
     participant: str | None

@@ -74,7 +74,6 @@ class Project:
     """What orders and draws begin with."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
         _refuse_unwritable(self)
         for error in _faults(self):
             raise UserError(f"project {self.name!r}: {error}")

@@ -35,8 +35,6 @@ _DAYS = 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEntry:
-    """A task in a list."""
-
     id: str
     seq: int
     """The number of the event that added it: what pages go on from."""
@@ -53,8 +51,6 @@ class TaskEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPage:
-    """A page of tasks."""
-
     tasks: tuple[TaskEntry, ...]
     """The tasks, in the order in which they were added."""
     after: int | None
@@ -63,8 +59,6 @@ class TaskPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenLabel:
-    """A label of a task, with who gave it."""
-
     seq: int
     at: str
     annotator: str
@@ -358,8 +352,6 @@ def trail(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsChange:
-    """A change of a project's settings."""
-
     at: str
     actor: str
     guidelines: str

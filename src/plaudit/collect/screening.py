@@ -392,5 +392,4 @@ def demonstration_tasks(store: LabelStore, project: str) -> list[dict[str, Any]]
 
 
 def screening_to_dict(screening: Screening) -> dict[str, Any]:
-    """A screening as JSON holds it."""
     return asdict(screening)

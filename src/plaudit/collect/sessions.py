@@ -52,8 +52,6 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The session of a request."""
-
     id: str
     """By what it is listed and ended: a part of the hash, which opens nothing."""
     identity: Identity
@@ -68,8 +66,6 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEntry:
-    """A session in a list of somebody's sessions."""
-
     id: str
     """By what it is ended; it opens nothing."""
     started: str

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 PEOPLE = "people"
 """The word for people, who are waited for."""
 JudgedKind = Literal["pair", "rank", "rate"]
-"""The kinds of task that judge answers."""
 INVITES_FOLDER = "invites"
 """In the folder of a pipeline: the invites by which simulated people come into its label store."""
 LOOK_SECONDS = 2.0
@@ -87,7 +86,6 @@ class CollectSettings:
     """The seed of all random numbers."""
 
     def __post_init__(self) -> None:
-        """Refuse what nobody can be asked."""
         if (self.data is None) == (self.model is None):
             raise UserError(
                 "say either a model, whose answers to prompts are judged, or data that has answers"

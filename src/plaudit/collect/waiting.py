@@ -20,7 +20,6 @@ class Wait:
     wanted: int
     """How many were asked for; more where people are divided."""
     tasks: tuple[str, ...] = ()
-    """The ids of the tasks that these labels are of."""
 
     @property
     def sentence(self) -> str:

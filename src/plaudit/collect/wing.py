@@ -21,4 +21,3 @@ WING = Wing(
         "places_preferred": "plaudit.collect.export:places_preferred",
     },
 )
-"""Named among the entry points of pyproject.toml."""

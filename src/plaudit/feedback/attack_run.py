@@ -60,11 +60,8 @@ NO_TWINS = (
     "refusals of harmless prompts were not measured (--without-twins): whoever refuses everything would "
     "resist every attack"
 )
-"""What is missing without twins."""
 WHOLE_PROMPTS = "intervals count prompts, not attempts: what was made of one prompt hangs together"
-"""Said where several attempts, or answers, belong to one prompt."""
 NO_MIRRORED = "unequal refusal was not measured: no two rows of the twins share a word under `mirror`"
-"""What is missing without mirrored pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,6 @@ class AttackSettings(AskingSettings):
     """How many of its principles are drawn for each task."""
 
     def __post_init__(self) -> None:
-        """Refuse what attacks nothing, or leaves out without a word what belongs to it."""
         for name in ("turns", "answers", "max_tokens", "principles", "n"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -83,7 +82,6 @@ class AttackSettings(AskingSettings):
 
     @property
     def sampling(self) -> SamplingSettings:
-        """How the policies' answers are drawn."""
         usual = 1.0 if self.answers > 1 else 0.0
         temperature = usual if self.temperature is None else self.temperature
         return self.sampling_at(temperature)

@@ -30,7 +30,6 @@ from plaudit.rewards.registry import resolve_function
 from plaudit.rewards.word_files import function_pieces, refuse_circle, word_from
 
 _FILE_SETTINGS = ("rubric", "constitution", "preamble")
-"""Settings of a judge's word that name a file."""
 _OWN_CONSTITUTION = "ours"
 
 
@@ -143,7 +142,6 @@ def _cache(settings: JudgeSettings) -> ReplyCache:
 
 
 def _place(word: str) -> Path:
-    """The folder or file of a word."""
     return Path(parse_judge_word(word).place.partition(":")[2])
 
 

@@ -33,9 +33,7 @@ GROUP = "ai"
 """The group of rows that models judged; they never mix silently with those of people."""
 
 SAME_ANSWERS = "since both answers read the same"
-"""Why a prompt is left out: there is nothing to compare."""
 EMPTY_ANSWER = "since an answer is empty"
-"""Why a prompt is left out: no row can hold such an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

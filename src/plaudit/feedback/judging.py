@@ -43,7 +43,6 @@ class JudgeRowsSettings(AskingSettings):
     """The judge's card; its temperature scales the chances."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be judged."""
         AskingSettings.__post_init__(self)
         refuse_no_answers(model=self.model, prompts=self.prompts, data=self.data, purpose="judged")
         _ = self.sampling
@@ -52,7 +51,6 @@ class JudgeRowsSettings(AskingSettings):
 
     @property
     def sampling(self) -> SamplingSettings:
-        """How the policy's answers are drawn."""
         return self.sampling_at(self.temperature)
 
     @property

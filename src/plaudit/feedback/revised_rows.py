@@ -116,15 +116,10 @@ def _own_answers_note(settings: ReviseSettings, writer: Writer) -> str | None:
     """That the reviser is the revised model, or of its family."""
     if settings.model is None:
         return None
-    own = parse_judge_word(settings.by).place
-    is_local = own.startswith(LOCAL)
-    if is_local and _same_folder(Path(own.removeprefix(LOCAL)), settings.model):
+    own, model = parse_judge_word(settings.by).place, model_folder(settings.model).resolve()
+    if own.startswith(LOCAL) and model_folder(Path(own.removeprefix(LOCAL))).resolve() == model:
         return f"{writer.name} revises answers of its own: it mends what it can see, and not what it cannot"
     return family_note(settings.by, writer.name, {str(settings.model): settings.model})
-
-
-def _same_folder(first: Path, other: Path) -> bool:
-    return model_folder(first).resolve() == model_folder(other).resolve()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

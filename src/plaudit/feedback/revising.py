@@ -12,9 +12,7 @@ from plaudit.feedback.judges.writing import check_writer
 from plaudit.rollouts.sampler import SamplingSettings
 
 MOST_ROUNDS = 4
-"""The most rounds of critique and revision."""
 Give = Literal["demonstrations", "pairs"]
-"""What rows are made of revisions: answers to imitate, or each preferred to its original."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +42,6 @@ class ReviseSettings(AskingSettings):
     """Phrases that are counted before and after, by groups, as YAML; none: refusals and evasions."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be revised."""
         AskingSettings.__post_init__(self)
         refuse_no_answers(model=self.model, prompts=self.prompts, data=self.data, purpose="revised")
         _ = self.sampling
@@ -56,7 +53,6 @@ class ReviseSettings(AskingSettings):
 
     @property
     def sampling(self) -> SamplingSettings:
-        """How the policy's answers are drawn."""
         return self.sampling_at(self.temperature)
 
 

@@ -44,7 +44,6 @@ EMPTY_ANSWER = "empty"
 OTHER_ANSWER = "of several turns, or with calls"
 """The reason where an answer is more than one turn of words."""
 UNCHANGED = "unchanged"
-"""What becomes of an answer that its last revision leaves as it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,6 @@ class RevisionPlan:
     """What tells one draw of the texts from another."""
 
     def __post_init__(self) -> None:
-        """Refuse rounds that cannot be."""
         check_rounds(self.rounds, minimal=self.minimal)
 
     @property
@@ -142,7 +140,6 @@ class Revised:
     principles: Sequence[Principle | None]
     """That of each round; None without a constitution."""
     steps: tuple[Step, ...] = ()
-    """The rounds that came to a revision."""
     failure: Failure | None = None
     """What ended them early, where anything did."""
     tokens: int = 0

@@ -21,7 +21,6 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.diversity import common_word_count, distinct_n
 
 OPENING_WORDS = 3
-"""How many words an opening has."""
 
 Marks = Mapping[str, tuple[str, ...]]
 """Phrases by the name of their group."""

@@ -39,4 +39,3 @@ WING = Wing(
         "spread": "plaudit.feedback.judge_kinds:SEVERAL_KIND",
     },
 )
-"""Named among the entry points of pyproject.toml."""

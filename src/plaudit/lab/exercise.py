@@ -15,8 +15,6 @@ from plaudit.lab.exercises.pages import ExerciseResult, PipelineFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exercise:
-    """One exercise of the lab."""
-
     name: str
     title: str
     """The question that it answers."""

@@ -32,4 +32,3 @@ WING = Wing(
         "run_page": "plaudit.runs.report.run.page:write_report",
     },
 )
-"""Named among the entry points of pyproject.toml."""

@@ -48,7 +48,6 @@ from plaudit.collect.refusals import FieldError
 from plaudit.collect.store import LabelStore, Receipt
 
 PREFIX = "/api/v1"
-"""What every address begins with."""
 _MOST_LISTED = 500
 # Where the server itself reaches out, and which of its files it reads, is set by whoever runs it.
 _FIXED_SETTINGS = ("talks_to", "gold_rows", "qualify_rows")
@@ -84,8 +83,6 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One thing that may be asked."""
-
     method: str
     path: str
     """Behind the prefix; braces stand for a word."""
@@ -96,7 +93,6 @@ class Endpoint:
     rules: Mapping[str, FieldRule] = field(default_factory=dict[str, FieldRule])
     """The fields that it takes, in the body or, of a GET, behind the question mark."""
     status: int = 200
-    """The status when it went well."""
     lines: bool = False
     """Whether the body is JSON lines."""
     most: int = MOST_BYTES
@@ -109,7 +105,6 @@ def join_by_invite(store: LabelStore, given: Mapping[str, Any]) -> dict[str, Any
 
 
 JOIN_RULES: Mapping[str, FieldRule] = {"invite": TEXT, "name": TEXT, "key": MAYBE_TEXT}
-"""The fields of a join."""
 
 
 def _me(call: Call) -> dict[str, Any]:
@@ -471,4 +466,3 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         rules={**_FILTERS, "position": INTEGER},
     ),
 )
-"""All that may be asked with a token."""

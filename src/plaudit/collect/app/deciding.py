@@ -199,4 +199,3 @@ PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/manage/quality", scope="review", handler=_quality),
     Page(method="GET", path="/manage/gaps", scope="read", handler=_gaps),
 )
-"""The pages of what reviewers decide."""

@@ -22,7 +22,7 @@ from plaudit.collect.app.render import LANGUAGES
 from plaudit.collect.app.safety import RequestError, status_of
 from plaudit.collect.own import guidelines_read, own_preferences, read_guidelines
 from plaudit.collect.people import join_project, look_at_invite, set_preferences
-from plaudit.collect.project import Project, guidelines_version
+from plaudit.collect.project import guidelines_version
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError
 from plaudit.collect.sessions import (
     SESSION_DAYS,
@@ -182,7 +182,6 @@ PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/account/password", scope="any", handler=_change_password, lane="password"),
     Page(method="POST", path="/account/sessions", scope="any", handler=_end_sessions),
 )
-"""The pages of coming in and going out."""
 
 
 def _guidelines(visit: Visit) -> Answer:
@@ -209,20 +208,17 @@ def _preferences(visit: Visit) -> Answer:
 def _preferences_page(
     visit: Visit, chosen: Mapping[str, Sequence[str]], error: FieldError | None = None
 ) -> Shown:
+    upsetting, declined = visit.store.project(visit.who.project).upsetting, chosen["declined"]
     values = {
-        "upsetting": _declinable(visit.store.project(visit.who.project), chosen["declined"]),
-        "declined": chosen["declined"],
+        # With what was declined already and is asked for no more.
+        "upsetting": [*upsetting, *(word for word in declined if word not in upsetting)],
+        "declined": declined,
         "languages_read": " ".join(chosen["languages"]),
         "areas_known": ", ".join(chosen.get("areas", ())),
         "error": error,
         "notices": [("notice-preferences", "good")] if visit.query.get("notice") == "preferences" else [],
     }
     return Shown(template="preferences.html", values=values, status=200 if error is None else 422)
-
-
-def _declinable(project: Project, declined: Sequence[str]) -> list[str]:
-    """What may be declined, with what was declined already and is asked for no more."""
-    return [*project.upsetting, *(word for word in declined if word not in project.upsetting)]
 
 
 def _prefer(visit: Visit) -> Answer:
@@ -239,16 +235,10 @@ def _prefer(visit: Visit) -> Answer:
     return Sent(to="/preferences?notice=preferences")
 
 
-def _keys(visit: Visit) -> Answer:
-    del visit
-    return Shown(template="keys.html")
-
-
 READING_PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/guidelines", scope="label", handler=_guidelines),
     Page(method="POST", path="/guidelines/read", scope="label", handler=_read_guidelines),
     Page(method="GET", path="/preferences", scope="label", handler=_preferences),
     Page(method="POST", path="/preferences", scope="label", handler=_prefer),
-    Page(method="GET", path="/keys", scope="any", handler=_keys),
+    Page(method="GET", path="/keys", scope="any", handler=lambda _: Shown(template="keys.html")),
 )
-"""The pages beside the tasks."""

@@ -222,7 +222,6 @@ def _passed(visit: Visit, answered: int) -> list[tuple[str, str]]:
 
 
 def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status: int = 200) -> Shown:
-    """What is said where there is no task."""
     is_over = found.reason in ("suspended", "failed")
     values = {
         "reason": found.reason,
@@ -408,7 +407,6 @@ def _unsent(visit: Visit, error: UserError) -> PageFault:
 
 
 def _stream(visit: Visit) -> Answer:
-    """Send a message, and give the answers as they are written."""
     assignment, key, message = (visit.sent.get(name) for name in ("assignment", "key", "message"))
     if not isinstance(assignment, str) or not isinstance(key, str):
         raise FieldError(field="assignment", found="no text", expected="the assignment and a key")
@@ -537,4 +535,3 @@ PAGES: tuple[Page, ...] = (
     _page("POST", "/label/edit/{assignment}", _revise),
     _page("GET", "/history", _history),
 )
-"""The pages of whoever labels."""

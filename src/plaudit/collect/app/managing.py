@@ -123,12 +123,10 @@ class LabelRow:
     """A label of a page, as it was given and in words."""
 
     given: GivenLabel
-    """Who gave it, when, for what."""
     described: Described
 
 
 def label_rows(visit: Visit, details: TaskDetails, project: Project) -> list[LabelRow]:
-    """The labels of a task, in words."""
     return [
         LabelRow(
             given=given, described=describe(given.label, details.body, given.order, project, visit.language)
@@ -208,12 +206,9 @@ def _make_gold(visit: Visit) -> Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFault:
-    """What is wrong with a line of tasks."""
-
     line: int
     """Its number in what was sent; the first is 1."""
     message: str
-    """What is wrong, and what would be right."""
 
 
 def _add_page(
@@ -274,10 +269,6 @@ def read_task_lines(text: str, project: Project) -> tuple[list[Any], list[LineFa
 
 
 # Exports.
-
-
-def _export_form(visit: Visit) -> Answer:
-    return _export_page(visit, chosen=Filters())
 
 
 def _export_page(visit: Visit, *, chosen: Filters, problem: str = "") -> Shown:
@@ -350,8 +341,12 @@ PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/manage/tasks/{task}/gold", scope="manage", handler=_make_gold),
     Page(method="GET", path="/manage/add", scope="manage", handler=_add_page),
     Page(method="POST", path="/manage/add", scope="manage", handler=_add_tasks),
-    Page(method="GET", path="/manage/export", scope="manage", handler=_export_form),
+    Page(
+        method="GET",
+        path="/manage/export",
+        scope="manage",
+        handler=lambda visit: _export_page(visit, chosen=Filters()),
+    ),
     Page(method="POST", path="/manage/export", scope="manage", handler=_export),
     Page(method="GET", path="/manage/log", scope="manage", handler=_log),
 )
-"""The pages of a project's tasks, exports and audit trail."""

@@ -116,7 +116,6 @@ class Form:
     """The fields of a form, as a browser sends them."""
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Every name with its values, in order."""
 
     def value(self, name: str) -> str | None:
         """The value of a field that is there once; None where it is not there."""
@@ -191,8 +190,6 @@ class Cookie:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A page."""
-
     template: str
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     status: int = 200
@@ -212,8 +209,6 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """Something to save."""
-
     name: str
     """What it is called: letters, digits, dots and dashes."""
     content: bytes
@@ -233,11 +228,9 @@ class Stream:
     """An answer that comes in parts, a line of JSON each, to a script of the pages."""
 
     parts: Iterator[Any]
-    """The parts, each as it comes."""
 
 
 Answer = Shown | Sent | File | Json | Stream
-"""What a page's handler may give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

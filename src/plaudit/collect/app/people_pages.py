@@ -146,6 +146,7 @@ def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = N
     form = visit.form
     values = {name: form.value(name) or usual for name, usual in _USUAL.items()}
     error = fault if isinstance(fault, FieldError) else None
+    address = next(iter(visit.site.origins), "")
     return manage_page(
         visit,
         "manage_invites.html",
@@ -154,7 +155,7 @@ def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = N
         roles=[*SCOPES],
         values=_USUAL if secret else values,
         secret=secret,
-        address=f"{_address_of(visit)}/join/{secret}",
+        address=f"{address}/join/{secret}",
         # A fresh one with every page but that which is sent again.
         key=(form.value("key") if error is not None else None) or fresh_key(),
         done=visit.query.get("done", ""),
@@ -164,10 +165,6 @@ def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = N
 
 
 _USUAL = {"role": "annotator", "uses": "1", "days": "14", "code": "", "tasks": ""}
-
-
-def _address_of(visit: Visit) -> str:
-    return visit.site.origins[0] if visit.site.origins else ""
 
 
 def _invite(visit: Visit) -> Answer:
@@ -241,4 +238,3 @@ PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/manage/invites/end", scope="manage", handler=_end_invite),
     Page(method="GET", path="/manage/pay.csv", scope="manage", handler=_pay),
 )
-"""The pages of people, invites and pay."""

@@ -32,13 +32,11 @@ from plaudit.collect.kinds.kind import LETTERS, text_of
 from plaudit.data.records import pictures, plain_text, turns_of
 
 LANGUAGES: Mapping[str, str] = {"en": "English", "de": "Deutsch", "ar": "العربية"}
-"""The languages of the app, each by its own name."""
 MEDIA_TYPES: Mapping[str, str] = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-"""The kinds of static files by how their names end."""
 _WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?")
 _MOST_COMPARED = 4_000_000
 _ROLES = ("system", "user", "assistant", "tool")

@@ -36,9 +36,7 @@ from plaudit.files import exact_json
 MOST_BYTES = 8_000_000
 """The largest body of a usual request: the longest label, with every letter escaped."""
 MOST_TASK_BYTES = 64_000_000
-"""The largest body of tasks."""
 MOST_TASKS = 20_000
-"""How many tasks a request may bring."""
 MOST_OF_A_KEY = 200
 """The longest key of a sender, in characters."""
 MOST_OF_A_NUMBER = 2**62
@@ -65,15 +63,10 @@ class FieldRule:
 
 
 TEXT, ANY = FieldRule(types=(str,)), FieldRule(types=())
-"""A text that must be there, and a value that must be there whatever it is."""
 MAYBE_TEXT, MAYBE_ANY = FieldRule(types=(str,), required=False), FieldRule(types=(), required=False)
-"""The same, which may be left out."""
 INTEGER = FieldRule(types=(int,), required=False)
-"""A whole number that may be left out."""
 NUMBER = FieldRule(types=(float, int), required=False)
-"""A number that may be left out."""
 SWITCH = FieldRule(types=(bool,), required=False)
-"""True or false, which may be left out."""
 _TYPE_NAMES = {
     str: "a text",
     int: "a whole number",
@@ -215,7 +208,6 @@ def status_of(error: UserError) -> int:
 
 
 def error_details(error: UserError) -> dict[str, Any]:
-    """What is wrong, and of which field."""
     details: dict[str, Any] = {"message": str(error)}
     if isinstance(error, FieldError):
         details |= {"field": error.field, "found": error.found, "expected": error.expected}
@@ -283,7 +275,6 @@ class WithHeaders:
         return self._app.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, as ASGI has it."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -54,7 +54,6 @@ from plaudit.collect.store import LabelStore, Receipt
 from plaudit.errors import UserError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-"""The addresses that only this machine reaches."""
 PAGES: tuple[Page, ...] = (
     *entering.PAGES,
     *labelling_pages.PAGES,
@@ -64,7 +63,6 @@ PAGES: tuple[Page, ...] = (
     *people_pages.PAGES,
     *deciding.PAGES,
 )
-"""All pages of the app."""
 
 
 def make_app(store: LabelStore, site: Site | None = None, reports: Reports | None = None) -> WithHeaders:

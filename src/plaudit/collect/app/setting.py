@@ -43,14 +43,11 @@ _SWITCHED_ON = "yes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingField:
-    """A setting as its field of the form."""
-
     name: str
     form: str
     """line, text, words (a line each), switch, whole, maybe-whole, share or choice."""
     value: str
     options: tuple[str, ...] = ()
-    """Of a choice, the words to choose from."""
 
 
 def setting_fields(project: Project, given: Form | None = None) -> list[SettingField]:
@@ -96,29 +93,15 @@ def _line(name: str, text: str) -> str:
     return text.strip()
 
 
-def _text(name: str, text: str) -> str:
-    del name
-    return text
-
-
 def _words(name: str, text: str) -> tuple[str, ...]:
     del name
     return tuple(line.strip() for line in text.split("\n") if line.strip())
-
-
-def _switch(name: str, text: str) -> bool:
-    del name
-    return text == _SWITCHED_ON
 
 
 def _whole(name: str, text: str) -> int:
     if not text.strip():
         raise FieldError(field=name, found="nothing", expected="a whole number")
     return whole_number({name: text.strip()}, name)
-
-
-def _maybe_whole(name: str, text: str) -> int | None:
-    return _whole(name, text) if text.strip() else None
 
 
 def _share(name: str, text: str) -> float:
@@ -140,11 +123,11 @@ def _choice(name: str, text: str) -> str:
 
 _READERS = {
     "line": _line,
-    "text": _text,
+    "text": lambda _, text: text,
     "words": _words,
-    "switch": _switch,
+    "switch": lambda _, text: text == _SWITCHED_ON,
     "whole": _whole,
-    "maybe-whole": _maybe_whole,
+    "maybe-whole": lambda name, text: _whole(name, text) if text.strip() else None,
     "share": _share,
     "choice": _choice,
 }
@@ -201,4 +184,3 @@ PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/manage/settings", scope="read", handler=_settings_page),
     Page(method="POST", path="/manage/settings", scope="manage", handler=_set),
 )
-"""The page of settings."""

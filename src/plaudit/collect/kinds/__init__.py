@@ -17,4 +17,3 @@ KINDS: dict[str, Kind] = {
         attack.KIND,
     )
 }
-"""All kinds by name, in the order in which they are listed."""

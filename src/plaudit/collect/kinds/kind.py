@@ -121,7 +121,6 @@ class Kind:
     """One kind of task."""
 
     name: str
-    """How projects and tasks name it."""
 
     # Tasks.
     answers: tuple[int, int] = (0, 0)

@@ -18,15 +18,10 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
 NO_OVERLAP = "undefined: nothing was labelled by two people"
-"""Why there is no figure where everybody labelled something else."""
 ONE_VALUE = "undefined: only one value was used, so nothing shows that people tell things apart"
-"""Why there is no figure where all labels are the same."""
 ONE_PROMPT = "no interval: all labels belong to one prompt"
-"""Why a figure has no interval."""
 TOO_MANY_VALUES = "no interval: there are more than 25 values"
-"""Why a figure of a long scale has none."""
 RARELY_DEFINED = "no interval: in many draws of prompts only one value is left"
-"""Why a figure whose values hardly vary has none."""
 MOST_VALUES = 25
 """Values for whose coincidences of all draws there is room."""
 
@@ -65,9 +60,7 @@ class Agreements:
     """Labels of what at least two people labelled."""
     units: int
     people: int
-    """How many people gave these labels."""
     prompts: int
-    """How many prompts it belongs to."""
 
 
 def agreements(values: Values, resampling: Resampling) -> Agreements:

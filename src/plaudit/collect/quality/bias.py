@@ -38,13 +38,9 @@ LEAST_PREFERENCES = 20
 LENGTHS_DIFFER = 30
 """Characters from which one answer counts as the longer (AlpacaEval's figure)."""
 NOTHING = "no label says anything of it"
-"""Why a share has no value."""
 NO_PREFERENCES = f"nobody has {LEAST_PREFERENCES} preferences of both places"
-"""Why there are no odds of what sways all."""
 TOO_FEW = f"fewer than {LEAST_PREFERENCES} preferences"
-"""Why a person has no odds."""
 ONE_SIDE = "always the same place, so that the odds have no end"
-"""Why a person who never prefers the other place has none."""
 _MOST_STEPS, _MOST_STEP = 50, 5.0
 _MOST_LOGIT = 4.0
 

@@ -56,8 +56,6 @@ class Child:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What there is of a report."""
-
     report: dict[str, Any] | None
     """The newest report, perhaps of an older position; None where there is none yet."""
     seq: int

@@ -89,7 +89,6 @@ class Choices:
     """Labels that say which of two answers is better, with what the answers look like."""
 
     votes: Votes
-    """Who said what of which pair."""
     item_B: np.ndarray
     """The label that each comes from: a ranking gives several."""
     prompt_U: np.ndarray
@@ -185,8 +184,6 @@ class _Columns:
 
 
 class _Gathering:
-    """Labels on their way into columns."""
-
     def __init__(self, project: Project, people: Sequence[Person], tasks: Mapping[str, _TaskFacts]) -> None:
         self.project, self.people, self._tasks = project, people, tasks
         self._kind = KINDS[project.ask]
@@ -258,7 +255,6 @@ class _Gathering:
             self._choices.append((pair, person, _choice(better), swapped, len(self._items) - 1))
 
     def gathered(self) -> Gathered:
-        """All of it, as arrays."""
         scales = self._kind.scales
         scale = {"": (1, "ordinal")} if scales is None else scales(self.project)
         return Gathered(

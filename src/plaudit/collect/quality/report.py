@@ -34,9 +34,7 @@ RANDOM_SKILL = 0.5
 HABIT_SHARE = 0.6
 """The share of a person's clicks from which they are a habit."""
 NOT_COMPARED = "the kind of task has no preferences between two answers"
-"""Why a figure of preferences has no value."""
 NO_OTHERS = "nobody else answered the same"
-"""Why a figure that compares with others has no value."""
 _RESAMPLING = Resampling(times=1000)
 
 

@@ -16,7 +16,6 @@ class Figure:
     value: float | None
     """The number; None where it is undefined."""
     low: float | None = None
-    """The lower end of the interval; None where there is none."""
     high: float | None = None
     n: int = 0
     """How many labels, pairs or answers it rests on."""
@@ -45,7 +44,6 @@ class AgreementRow:
     units: int
     """How many pairs, answers or steps at least two people labelled."""
     people: int
-    """How many people gave these labels."""
     prompts: int
     """How many prompts they belong to: what the intervals resample."""
 
@@ -99,9 +97,7 @@ class Drift:
     what: str
     """gold (share right), others (share that agrees with the others) or seconds (median)."""
     before: float
-    """The figure of the labels before."""
     now: float
-    """The figure of the last ones."""
     p: float
     """Fisher's exact test for shares, Mann and Whitney's for seconds, by Holm's rule for all people."""
     n: int

@@ -75,7 +75,6 @@ class Skill:
     truth_UK: Float[np.ndarray, "U K"]
     """The chance of each truth of each pair."""
     steps: int
-    """How many steps the fit took."""
 
     @property
     def first_U(self) -> Float[np.ndarray, " U"]:

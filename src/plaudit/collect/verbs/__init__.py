@@ -40,7 +40,6 @@ _SOLO = "solo"
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``collect`` with its verbs."""
     collect = subparsers.add_parser(
         "collect", epilog="By yourself, without a verb: plaudit collect FILE --out ROWS"
     )
@@ -73,7 +72,6 @@ def whole_words(words: Sequence[str]) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb that was asked for."""
     try:
         load(f"plaudit.collect.verbs.{args.run_verb}")(args)
     except ModuleNotFoundError as error:

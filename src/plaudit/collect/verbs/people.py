@@ -176,7 +176,6 @@ _DEEDS = {
     "suspend": _suspend,
     "password": _set_password,
 }
-"""What is done by the option of a name."""
 
 
 def write_pay(args: argparse.Namespace) -> None:

@@ -102,14 +102,11 @@ def _rows(path: Path, content: bytes) -> Iterator[Worked]:
             try:
                 yield _worked(exact_json.loads(line))
             except (ValueError, BadRowError, KeyError, TypeError, AttributeError) as error:
+                why = f"there is no {error}" if isinstance(error, KeyError) else str(error)
                 raise UserError(
-                    f"{where}: this line of the archive is damaged ({_why(error)}); repair it, or delete the "
-                    "line: the others stay good"
+                    f"{where}: this line of the archive is damaged ({why}); repair it, or delete the line: "
+                    "the others stay good"
                 ) from error
-
-
-def _why(error: Exception) -> str:
-    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _worked(row: Any) -> Worked:

@@ -25,7 +25,6 @@ EXAMPLES = 3
 MESSAGES_AT_ONCE = 8
 """How many it is asked for before what worked of them is shown to it."""
 NOTHING_TO_GO_ON_FROM = "the policy said nothing to go on from"
-"""Why an attack ended early."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,6 @@ class Attacker:
     tried: set[str] = field(default_factory=set[str])
     """The keys of all conversations that were asked."""
     requested: int = 0
-    """How many messages were asked for."""
     repeated: int = 0
     """How many of them were tried before."""
     failures: Counter[str] = field(default_factory=Counter[str])

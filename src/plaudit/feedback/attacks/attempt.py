@@ -12,7 +12,6 @@ from plaudit.files import exact_json
 DECIDED = 0.5
 """The chance from which on an answer counts as having done what it was asked about."""
 NO_CATEGORY = "no category"
-"""The category of rows that name none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ from plaudit.files import exact_json
 from plaudit.files.atomic import AtomicFile, make_output_folder, write_json
 
 ATTACK_FILE = "attack.json"
-"""The figures."""
 ANSWERS_FILE = "answers.jsonl"
 """Every conversation with its answers and what was found of them."""
 
@@ -60,8 +59,6 @@ class Mirrored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAttack:
-    """How one policy stood."""
-
     policy: str
     hash: str
     """The hash of its content; of a model on a server, of its address and name."""
@@ -76,7 +73,6 @@ class PolicyAttack:
     refusal_by_category: tuple[Rate, ...] = ()
     """The same by the kind of prompt that they are twins of."""
     mirrored: Mirrored | None = None
-    """Of mirrored pairs; None where there were none."""
     archive: Rate | None = None
     """Of what worked before, against whichever policy; None where nothing had."""
     failures: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -107,9 +103,7 @@ class Written:
 
     writer: str
     requested: int
-    """How many messages it was asked for."""
     fresh: int
-    """How many of them were new."""
     repeated: int
     """How many it had written before, or were there already."""
     failures: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -135,7 +129,6 @@ class AttackReport:
     gaps: tuple[Gap, ...] = ()
     """Each later policy beside the first."""
     written: tuple[Written, ...] = ()
-    """What a model wrote, for each policy."""
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     """What was not measured, so that the other figures are not read for the whole."""
@@ -184,7 +177,6 @@ def mirrored_of(pairs: Sequence[tuple[Finding, Finding]], names: Sequence[str]) 
 
 
 NamedFindings = tuple[str, Sequence[Finding]]
-"""A policy's name and what was found of it."""
 
 
 def gap_between(what: str, mine: NamedFindings, theirs: NamedFindings) -> Gap | None:

@@ -44,8 +44,6 @@ class TargetAnswer:
 
 
 class Target(Protocol):
-    """Whatever is attacked."""
-
     @property
     def name(self) -> str: ...
 

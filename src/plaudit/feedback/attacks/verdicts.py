@@ -161,7 +161,6 @@ class FunctionJudge:
     reward: UserFunctionReward
     version: str = ""
     notes: tuple[str, ...] = ()
-    """It says nothing of itself."""
 
     @property
     def name(self) -> str:

@@ -134,7 +134,6 @@ def source_of(word: str) -> str | None:
 
 
 def _parsed(word: str, value: object, number: str, words: Sequence[str]) -> Reply:
-    """What a function gave, checked."""
     fields: Mapping[Any, Any] = value if isinstance(value, Mapping) else {"text": value}
     for name in fields:
         if name not in _FIELDS:

@@ -37,7 +37,6 @@ from plaudit.files.posting import (
 )
 
 TOO_LONG = "too long for the server"
-"""The reason where the question is longer than the server's model can read."""
 MAX_FAILURES = 3
 """Questions in a row that cannot be asked, each after all attempts, after which the server is down."""
 TOP_LOGPROBS = 20

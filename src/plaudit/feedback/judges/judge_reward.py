@@ -17,7 +17,6 @@ from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.rewards.base import RewardTraits, TaskScores
 
 SINGLE_ANSWER = "one answer alone cannot be compared"
-"""The reason for an answer without others to the same prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

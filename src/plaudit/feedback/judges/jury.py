@@ -55,7 +55,6 @@ class Member:
     """How often it agrees with people, where that was measured."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no judge and no share."""
         if not isinstance(self.judge, str) or not self.judge.strip():
             raise UserError(f"judge is {self.judge!r}: expected the word of one")
         value = self.accuracy

@@ -23,15 +23,12 @@ class ChatRequest:
     """
 
     question: Question | Conversation
-    """What is asked."""
     words: tuple[str, ...] = ()
     """The words whose log-probs are wanted; none: no log-probs are asked for."""
     is_word: bool = False
     """Whether the reply is to be one of these words and nothing else."""
     temperature: int | float = 0.0
-    """The sampling temperature of the reply."""
     max_tokens: int = 512
-    """The most tokens of the reply."""
     seed: int | None = None
     """What tells one draw of the same question from another."""
 

@@ -47,7 +47,6 @@ from plaudit.feedback.judges.rubric import read_rubric
 from plaudit.feedback.judges.wording import Question, ShownPair, Wording, pair_question, wording_named
 
 NO_TRUE_ANSWER = "no true answer to compare with"
-"""The reason where a judge that is given the true answer has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,6 @@ class ModelJudge:
     asker: Asker
     ask: HowToAsk = field(default_factory=HowToAsk)
     mode: Mode = field(init=False, compare=False, repr=False)
-    """The way in which it says what it thinks."""
     reader: Reader = field(init=False, compare=False, repr=False)
     asks_both_orders: ClassVar[bool] = True
 

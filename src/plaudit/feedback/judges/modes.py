@@ -153,8 +153,6 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """One way to say it."""
-
     settings: tuple[str, ...]
     """What else of how it is asked changes what it says."""
     request: Callable[[HowToAsk, Question], ChatRequest]
@@ -180,10 +178,6 @@ def word_request(ask: HowToAsk, question: Question, words: tuple[str, ...] = YES
 
 def _text_request(ask: HowToAsk, question: Question, words: tuple[str, ...] = ()) -> ChatRequest:
     return ChatRequest(question=question, words=words, temperature=ask.temperature, max_tokens=ask.max_tokens)
-
-
-def _points_request(ask: HowToAsk, question: Question) -> ChatRequest:
-    return word_request(ask, question, tuple(str(number) for number in range(1, ask.points + 1)))
 
 
 def _read_reasons(ask: HowToAsk, reader: Reader, requests: Sequence[ChatRequest]) -> list[Read]:
@@ -266,7 +260,9 @@ MODES: Mapping[How, Mode] = {
     ),
     "points": Mode(
         settings=("temperature", "points"),
-        request=_points_request,
+        request=lambda ask, question: word_request(
+            ask, question, tuple(str(number) for number in range(1, ask.points + 1))
+        ),
         # Points are read as they stand: the mean of draws would cost several times as much.
         read=lambda ask, reader, requests: reader.odds(requests, reader.plain),
         without_logprobs="points are whole numbers",

@@ -17,13 +17,9 @@ from plaudit.feedback.judges.wording import delimiters
 from plaudit.files.chat import read_completion
 
 REFUSED = "refused"
-"""The reason where the judge refused to judge."""
 UNREADABLE = "not to be read"
-"""The reason where the reply holds no verdict."""
 CUT = "cut off"
-"""The reason where the reply was longer than it may be, before it came to its verdict."""
 JudgeVerdict = Literal["A", "B", "tie", "refuse"]
-"""The verdicts that a judge can give."""
 MARKUP = " \t\r\n*_`\"'.()[]:<>/▁Ġ"
 """Signs around a word that mean nothing: Markdown, quotation marks, and how tokenizers write a blank."""
 

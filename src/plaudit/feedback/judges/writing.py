@@ -50,7 +50,6 @@ class Writer:
     max_tokens: int = 256
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be written with."""
         if not 0 <= self.temperature < math.inf or self.max_tokens < 1:
             raise UserError(
                 f"{self.name} is to write at temperature {self.temperature:g} at most {self.max_tokens} "

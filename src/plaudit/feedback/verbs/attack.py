@@ -39,7 +39,6 @@ asked first of whoever is attacked with it later."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``attack``."""
     parser = subparsers.add_parser(
         "attack", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
@@ -76,7 +75,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Attack, print, and write what --out names."""
     from plaudit.cli.sample import make_console
     from plaudit.feedback.attack_run import attack, estimates, parties_of
     from plaudit.feedback.judges.money import Purse

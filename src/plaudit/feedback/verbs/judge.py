@@ -39,7 +39,6 @@ how      letter   A or B by log-probs, in both orders (default)
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``judge``."""
     judge = subparsers.add_parser(
         "judge", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
@@ -87,7 +86,6 @@ def add_money_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judge rows, or make the card of a judge."""
     _check(args)
     if args.card is not None:
         _make_card(args)

@@ -24,7 +24,6 @@ empty or fail are left out and counted. Replies are kept: the same command goes 
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``revise``."""
     revise = subparsers.add_parser(
         "revise", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
@@ -48,7 +47,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Revise, or say what it will cost."""
     from plaudit.feedback.revised_rows import prepare_revising, revision_figures, write_revisions
 
     files = _files(args)

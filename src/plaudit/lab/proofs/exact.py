@@ -77,9 +77,9 @@ def make_language(*, seed: int = 0, prompts: int = 2, symbols: int = 2, length: 
     generator = torch.Generator().manual_seed(seed)
     # float64 throughout: what rounding makes must stay far below the 1e-10 that claims are held to.
     reward_PY = torch.randn(prompts, len(answers), generator=generator, dtype=torch.float64)
-    logit_PN = torch.randn(
-        prompts, _prefix_count(symbols, length), symbols + 1, generator=generator, dtype=torch.float64
-    )
+    # Beginnings after which a token is still to come.
+    prefixes = sum(symbols**tokens for tokens in range(length))
+    logit_PN = torch.randn(prompts, prefixes, symbols + 1, generator=generator, dtype=torch.float64)
     return Language(
         symbols=symbols,
         prompts=_first_prompts(prompts, symbols),
@@ -132,11 +132,6 @@ def _first_prompts(prompts: int, symbols: int) -> Strings:
         strings += [(END, *body) for body in product(range(1, symbols + 1), repeat=tokens)]
         tokens += 1
     return tuple(strings[:prompts])
-
-
-def _prefix_count(symbols: int, length: int) -> int:
-    """Beginnings after which a token is still to come."""
-    return sum(symbols**tokens for tokens in range(length))
 
 
 def _logps_of_answers(logp_PNV: Tensor, answers: Strings) -> Tensor:

@@ -91,7 +91,6 @@ class Proof:
 
     @property
     def sentence(self) -> str:
-        """The figures in a sentence."""
         end = f"learning ends {self.distance:.1e} from π* (total variation), {self.lost:.1e} short of its J"
         if self.reaches_optimum:
             return f"{self.name} reaches π*: slope there {self.slope:.1e}; {end}."

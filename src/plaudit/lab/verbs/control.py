@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers, integer, positive_integer
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     )
     # Threads of networks so small mostly wait for each other.
     torch.set_num_threads(1)
-    say = _to_stderr if args.json else make_console().print
+    say = partial(print, file=sys.stderr) if args.json else make_console().print
     say("on the true reward")
     truth = train_on_true_reward(settings, say)
     say(f"on {args.comparisons:,} comparisons")
@@ -74,10 +75,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print_table(outcome)
     return 0
-
-
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 def _print_table(outcome: ControlResult) -> None:

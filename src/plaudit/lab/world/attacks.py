@@ -114,4 +114,3 @@ class WorldAttacks:
 
 
 WORLD = WorldAttacks()
-"""What is offered to whoever attacks."""

@@ -26,7 +26,6 @@ class FactClaim:
 
     @property
     def true(self) -> bool:
-        """Whether it is so."""
         return true_value(self.topic) == self.value
 
 

@@ -122,7 +122,7 @@ def _mirrored(split: Split, categories: Sequence[Category]) -> Iterator[Group]:
     candidates = questions_of(categories, split)
     by_name = {
         subject.name: {
-            _without_name(question, subject.name): question
+            plain_text(question.messages).replace(subject.name, "{}"): question
             for question in candidates
             if question.entity == subject.entity and len(question.messages) == 1
         }
@@ -138,10 +138,6 @@ def _mirrored(split: Split, categories: Sequence[Category]) -> Iterator[Group]:
             if pattern in second and is_red_team(first[pattern]) == is_red_team(second[pattern]):
                 mirror = pattern.format(" | ".join(names))
                 yield tuple(_mirror(by_pattern[pattern], mirror, split) for by_pattern in (first, second))
-
-
-def _without_name(question: Question, name: str) -> str:
-    return plain_text(question.messages).replace(name, "{}")
 
 
 def _mirror(question: Question, mirror: str, split: Split) -> Prompt:

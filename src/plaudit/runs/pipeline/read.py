@@ -46,7 +46,6 @@ from plaudit.runs.pipeline.stages import stage_kinds
 DEFAULT_CONFIG = Path(__file__).with_name("default.yaml")
 """The YAML file of the pipeline that runs without a CONFIG."""
 SHIPPED = {"default": DEFAULT_CONFIG, "constitutional": Path(__file__).with_name("constitutional.yaml")}
-"""The pipelines that come with plaudit, by the words that name them."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _STAGES_EXAMPLE = "stages: [{sft: {do: sft, model: $model, data: rows.jsonl}}, …]"
 _ARTICLES = {"rows": "rows", "groups": "groups", "evaluation": "an evaluation"}

@@ -149,8 +149,6 @@ def validate_pipeline(pipeline: Pipeline) -> None:
 
 
 class _Run:
-    """A pipeline while it runs: what is finished, what runs, what waits for people, what has failed."""
-
     def __init__(
         self,
         context: PipelineContext,

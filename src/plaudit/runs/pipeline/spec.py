@@ -175,8 +175,6 @@ class PipelineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline(PipelineSettings):
-    """What it says, and its stages."""
-
     stages: tuple[Stage, ...]
     """In an order in which each comes after those that it needs."""
     hub_names: Mapping[str, str] = field(default_factory=dict[str, str])

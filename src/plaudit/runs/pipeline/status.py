@@ -238,8 +238,6 @@ StageState = Literal["kept", "taken back", "goes on", "runs", "waits", "waits fo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStatus:
-    """The status of one stage: its state, the reason, and its result where there is one."""
-
     state: StageState
     reason: str
     stage_key: StageKey | None

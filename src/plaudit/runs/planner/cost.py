@@ -44,8 +44,6 @@ DEFAULT_EVALUATIONS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What a cost estimate is asked for."""
-
     method: str
     config: RunConfig
     """The run, as ``resolve_run`` returns it."""
@@ -217,8 +215,6 @@ def estimated_throughput(cost: RunCost) -> Throughput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredItem:
-    """Something that a run writes to the disk."""
-
     name: str
     bytes: int
     count: int

@@ -21,7 +21,6 @@ UNITS = {
 }
 """What a number of bytes may be written in."""
 DeviceKind = Literal["cpu", "cuda"]
-"""The kind of device that a run computes on."""
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -51,7 +50,6 @@ GPUS = {
     "l40s": _gpu("L40S", 44.4, 362, 0.86),
     "rtx4090": _gpu("RTX 4090", 23.5, 165, 1.01),
 }
-"""GPUs that `plaudit plan --gpu` knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,8 +43,6 @@ ALWAYS, STEP, GENERATE = "always", "step", "draw"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLine:
-    """One thing that takes memory."""
-
     name: str
     bytes: int
     when: str

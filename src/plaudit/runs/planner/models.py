@@ -34,8 +34,6 @@ LIVE, CACHED, ADAPTER_OFF, NONE = "live", "kept", "beneath", "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSize:
-    """The number of weights of a model."""
-
     trained: int
     frozen: int
     bytes: int
@@ -56,8 +54,6 @@ class ScorerModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunModels:
-    """All models of a run."""
-
     trained_model: Policy | RewardModel
     critic: RewardModel | None
     reference_kind: str

@@ -15,9 +15,7 @@ from plaudit.runs.planner.suggestions import Suggestion
 from plaudit.runs.planner.throughput import Throughput
 
 PHASE_WORDS = {ALWAYS: "always", STEP: "in a step", GENERATE: "while drawing"}
-"""When a line is in memory, in words."""
 SUGGESTIONS_FOLLOW = "these would, nearest first; those that leave the gradient as it is come before others:"
-"""What stands above settings that would make a run fit."""
 
 
 def cost_sentences(method: str, config: Any) -> Iterator[str]:

@@ -12,9 +12,7 @@ from plaudit.runs.planner.cost import PlanRequest, RunCost, estimate_cost, may_f
 from plaudit.runs.planner.models import LIVE
 
 SUGGESTED_LORA_RANK = 16
-"""The LoRA rank that is suggested."""
 MIN_TOKENS_AT_ONCE = 512
-"""Fewer tokens at once are not suggested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,6 @@ MEASURE_SECONDS = 10.0
 WARMUP_PROMPTS = 2
 """Prompts of the first, small round, from whose time the next one's size is chosen."""
 MIB = 1024 * 1024
-"""Bytes of a MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,8 +91,6 @@ class CaptionedChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExerciseResult:
-    """The result of an exercise: what its pipeline's folder shows."""
-
     claims: tuple[Claim, ...]
     table: Table | None = None
     charts: tuple[CaptionedChart, ...] = ()

@@ -125,8 +125,6 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """Drawings beside each other, and how to read them."""
-
     charts: Sequence[Markup]
     guide: str = ""
     texts: Sequence[str] = ()
@@ -197,8 +195,6 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """A prompt and its answers side by side."""
-
     prompt: str
     answers: Sequence[Answer]
     title: str = ""

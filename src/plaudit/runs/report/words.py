@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 Number = int | float
-"""Any number that is measured or counted."""
 # Controls, marks that reverse or hide text, half surrogates, and what Unicode reserves as no character. Tab
 # and line feed stay; so do the joiners that emoji, Arabic and Indic scripts are written with.
 _INVISIBLE = re.compile(

@@ -11,12 +11,11 @@ from hypothesis import given, strategies as st
 from markupsafe import Markup
 
 from plaudit.runs.report.charts.axes import WIDTH, Span
-from plaudit.runs.report.charts.bars import AmountBar, StackedBar, amount_bar_chart, stacked_bar_chart
+from plaudit.runs.report.charts.bars import AmountBar, amount_bar_chart, stacked_bar_chart
 from plaudit.runs.report.charts.intervals import (
     GuideLine,
     IntervalRow,
     IntervalRows,
-    ScatterChart,
     ScatterPoint,
     amount_chart,
     scatter_chart,
@@ -40,7 +39,7 @@ def of_class(chart: Markup, name: str) -> list[ElementTree.Element]:
 @given(st.lists(st.tuples(st.floats(min_value=0, max_value=10), NUMBERS), min_size=1, max_size=14))
 def test_names_do_not_touch_and_stay_inside(spots: list[tuple[float, float]]) -> None:
     shown = [ScatterPoint(label=f"p{at}", x=x, y=Span(value=y)) for at, (x, y) in enumerate(spots)]
-    chart = scatter_chart("True worth", "", ScatterChart(points=shown))
+    chart = scatter_chart("True worth", "", shown)
     downs = sorted(float(name.attrib["y"]) for name in of_class(chart, "label"))
     tall = float(svg_of(chart).attrib["viewBox"].split()[-1])
 
@@ -52,9 +51,7 @@ def test_names_do_not_touch_and_stay_inside(spots: list[tuple[float, float]]) ->
 
 def test_a_place_has_its_interval_and_the_path_its_name() -> None:
     spot = ScatterPoint(label="ppo", x=1.0, y=Span(value=0.7, low=0.6, high=0.8))
-    chart = scatter_chart(
-        "W", "", ScatterChart(points=[spot], path=((0.0, 0.4), (2.0, 0.8)), path_label="best of n")
-    )
+    chart = scatter_chart("W", "", [spot], path=((0.0, 0.4), (2.0, 0.8)), path_label="best of n")
 
     assert "ppo: 0.700 (0.600 to 0.800) at 1.00" in chart
     assert len(of_class(chart, "ideal")) == 1
@@ -64,7 +61,7 @@ def test_a_place_has_its_interval_and_the_path_its_name() -> None:
 
 @given(st.lists(st.tuples(*[st.integers(min_value=0, max_value=10**6)] * 3), min_size=1, max_size=5))
 def test_parts_are_as_long_as_their_counts(counts: list[tuple[int, int, int]]) -> None:
-    rows = [StackedBar(label=f"r{at}", counts=own) for at, own in enumerate(counts)]
+    rows = [(f"r{at}", own) for at, own in enumerate(counts)]
     chart = stacked_bar_chart("Won", "pairs", rows, ("won", "tied", "lost"))
     bars = of_class(chart, "bar")
 

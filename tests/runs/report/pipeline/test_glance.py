@@ -194,9 +194,7 @@ def asked(number: int, worth: float, category: str | None, text: str = "") -> Pr
 
 
 def drawn(*answered: PromptAnswers) -> list[PromptAnswers]:
-    found = drawn_questions(replace(FOUND, all_answers=answered), before="sft", after="ppo")
-    assert found is not None
-    return found.rows
+    return drawn_questions(replace(FOUND, all_answers=answered), before="sft", after="ppo")[1]
 
 
 def test_questions_are_of_different_categories_in_an_order_that_has_nothing_to_do_with_the_result() -> None:
@@ -216,16 +214,15 @@ def test_a_loss_is_among_the_questions_where_there_is_one() -> None:
 
 def test_only_questions_with_unlike_answers_are_drawn_and_the_others_are_counted() -> None:
     same = [replace(asked(n, 0.5, "fact", shown(n).answers[1].text)) for n in range(10)]
-    found = drawn_questions(
+    sentence, _ = drawn_questions(
         replace(FOUND, all_answers=(*same, asked(10, 1.0, "fact"))), before="sft", after="ppo"
     )
 
-    assert found is not None
-    assert found.sentence == (
+    assert sentence == (
         "On 1 of 11 prompts ppo and sft say different things: ppo's answer is better on 1, worse on 0 and as "
         "good on 0. Here: 1 prompt of these, drawn by a hash of their words and spread over categories."
     )
-    assert drawn_questions(replace(FOUND, all_answers=tuple(same)), before="sft", after="ppo") is None
+    assert drawn_questions(replace(FOUND, all_answers=tuple(same)), before="sft", after="ppo") == ("", [])
 
 
 def test_a_judges_verdict_stands_beside_an_answer_of_unknown_worth_and_a_long_one_is_folded(

@@ -63,7 +63,6 @@ from plaudit.tensors.groups import size_of_group, sum_of_group
 from plaudit.tensors.masked import broadcast_to_tokens
 
 TOPIC = "estimators"
-"""The name under which all of them are proven."""
 EXACT = 1e-10
 
 

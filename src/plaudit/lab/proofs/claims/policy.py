@@ -188,12 +188,8 @@ def _largest_kl_ratio(setup: ProofSetup) -> float:
     """KL over δ; no step at all is not a number, and no bound holds it."""
     return max(
         (math.nan if evaluation is None else evaluation.kl / limit for limit, evaluation in _steps(setup)),
-        key=_nan_to_inf,
+        key=lambda ratio: math.inf if math.isnan(ratio) else ratio,
     )
-
-
-def _nan_to_inf(figure: float) -> float:
-    return math.inf if math.isnan(figure) else figure
 
 
 def _smallest_improvement(setup: ProofSetup) -> float:
@@ -304,10 +300,6 @@ def _grpo_two_answers(setup: ProofSetup) -> Tensor:
     return converged_by_ascent(setup, "grpo", k3_ascent(setup, LARGE_GROUP), two=True)
 
 
-def _optimum_two_answers(setup: ProofSetup) -> Tensor:
-    return optimum(setup.two_answers, setup.beta)
-
-
 def _largest_rise_by_group_size(setup: ProofSetup) -> float:
     """The largest rise of the distance to groups without end, from 2 to 64."""
     limit_PY = two_answer_fixed_point_in_the_limit(setup.two_answers, beta=setup.beta)
@@ -388,7 +380,11 @@ POLICY_CLAIMS = (
         partial(_reward_scale_effect, where=_grpo_two_answers),
         high=0.01,
     ),
-    _grpo_claim("where that moves π*", partial(_reward_scale_effect, where=_optimum_two_answers), low=0.05),
+    _grpo_claim(
+        "where that moves π*",
+        partial(_reward_scale_effect, where=lambda setup: optimum(setup.two_answers, setup.beta)),
+        low=0.05,
+    ),
     _grpo_claim(
         "larger groups: nearer to β (π − π_ref) = √(π (1 − π)); largest rise",
         _largest_rise_by_group_size,

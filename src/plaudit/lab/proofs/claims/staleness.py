@@ -124,11 +124,6 @@ def _sequence_estimator(cell: Callable[[Tensor, Tensor], Tensor]) -> Estimator:
     return estimator
 
 
-def _identity_log_ratio(log_ratio_NT: Tensor, mask_NT: Tensor) -> Tensor:
-    """GRPO's ratios: each token's own."""
-    return log_ratio_NT
-
-
 def _errors_by_cap(setup: ProofSetup) -> list[float]:
     return [surrogate_error(setup, partial(_truncated_weight_loss, cap=cap)) for cap in CAPS]
 
@@ -142,7 +137,8 @@ def _largest_rise(setup: ProofSetup) -> float:
 
 
 _gspo = _sequence_estimator(sequence_log_ratio)
-_grpo = _sequence_estimator(_identity_log_ratio)
+# Of each token its own ratio.
+_grpo = _sequence_estimator(lambda log_ratio_NT, _: log_ratio_NT)
 OFF_POLICY_CLAIMS = (
     _off_policy_claim(
         "old answers, whole completion's ratio: ∇J; error",

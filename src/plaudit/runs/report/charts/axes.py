@@ -176,7 +176,6 @@ class Plot:
         return round(self.bottom - self.y.position(value) * (self.bottom - self.top), 1)
 
     def path(self, points: Iterable[tuple[Number, Number]]) -> str:
-        """A line through these points."""
         return "M" + "L".join(f"{self.x_position(x)} {self.y_position(y)}" for x, y in points)
 
 

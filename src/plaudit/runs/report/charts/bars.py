@@ -45,8 +45,6 @@ _MIN_LABEL_WIDTH = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBin:
-    """A bin: how many values lie between two."""
-
     low: Number
     high: Number
     count: int
@@ -70,7 +68,10 @@ def reliability_diagram(
     upper, lower = Plot(x, y, *_UPPER), Plot(x, _count_axis(counts), *_LOWER)
     diagonal = element("path", {"class": "ideal", "d": upper.path([(low, low), (high, high)])})
     parts = [*draw_axes(upper), diagonal]
-    tips = [_bin_text(each, share, of) for each, share in zip(filled, shares, strict=True)]
+    tips = [
+        f"said {percent(each.confidence)}, came {share.text(percent)}, {counted(each.pairs, of)}"
+        for each, share in zip(filled, shares, strict=True)
+    ]
     for each, share, tip in zip(filled, shares, tips, strict=True):
         parts += point_with_interval("first", upper, each.confidence, share, tip)
     for count, tip in zip(counts, tips, strict=True):
@@ -85,10 +86,6 @@ def reliability_diagram(
 def _observed(each: Bin) -> Span:
     low, high = wilson_interval(each.right, each.pairs)
     return Span(value=each.right, low=low, high=high)
-
-
-def _bin_text(each: Bin, observed: Span, of: str) -> str:
-    return f"said {percent(each.confidence)}, came {observed.text(percent)}, {counted(each.pairs, of)}"
 
 
 def histogram(
@@ -143,31 +140,27 @@ _STACK_HEIGHT, _STACK_LABEL_HEIGHT, _STACK_BAR_HEIGHT = 36, 15, 13
 _MAX_LABEL_LENGTH = 34
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackedBar:
-    """A whole in its parts."""
-
-    label: str
-    counts: tuple[int, ...]
+_StackedBar = tuple[str, Sequence[int]]
 
 
-def stacked_bar_chart(title: str, unit: str, rows: Sequence[StackedBar], names: Sequence[str]) -> Markup:
-    """A bar of full width for each row, divided as its counts are; ``names`` says what the parts are."""
+def stacked_bar_chart(title: str, unit: str, rows: Sequence[_StackedBar], names: Sequence[str]) -> Markup:
+    """A bar of full width for each row, a label and counts; ``names`` says what its parts are."""
     assert len(names) == len(PART_CLASSES)
-    description = "; ".join(f"{row.label}: {_counts_text(row, names)}" for row in rows)
+    description = "; ".join(f"{label}: {_counts_text(counts, names)}" for label, counts in rows)
     bars = [part for at, row in enumerate(rows) for part in _stacked_bar(row, at * _STACK_HEIGHT, names)]
     svg = svg_drawing(title, description, len(rows) * _STACK_HEIGHT, *bars)
     return chart_figure(title, unit, svg, *map(_part_key, PART_CLASSES, names))
 
 
-def _stacked_bar(row: StackedBar, top: int, names: Sequence[str]) -> Iterator[Markup]:
-    yield svg_text("label", 0, top + 11, truncated(row.label, _MAX_LABEL_LENGTH))
-    yield svg_text("number", WIDTH, top + 11, " : ".join(f"{count:,}" for count in row.counts))
-    total, left = sum(row.counts), 0.5
-    for shade, count, name in zip(PART_CLASSES, row.counts, names, strict=True):
+def _stacked_bar(row: _StackedBar, top: int, names: Sequence[str]) -> Iterator[Markup]:
+    label, counts = row
+    yield svg_text("label", 0, top + 11, truncated(label, _MAX_LABEL_LENGTH))
+    yield svg_text("number", WIDTH, top + 11, " : ".join(f"{count:,}" for count in counts))
+    total, left = sum(counts), 0.5
+    for shade, count, name in zip(PART_CLASSES, counts, names, strict=True):
         width = (WIDTH - 1) * count / total if total else 0.0
         if width:
-            tip = f"{row.label}: {name} {count:,} of {total:,}, {percent(count / total)}"
+            tip = f"{label}: {name} {count:,} of {total:,}, {percent(count / total)}"
             yield bar(shade, (left, top + _STACK_LABEL_HEIGHT, width, _STACK_BAR_HEIGHT), tip)
         left += width
 
@@ -177,8 +170,8 @@ def _part_key(shade: str, name: str) -> Markup:
     return sign_key(box, name, kind="key beside-others")
 
 
-def _counts_text(row: StackedBar, names: Sequence[str]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in zip(names, row.counts, strict=True))
+def _counts_text(counts: Sequence[int], names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in zip(names, counts, strict=True))
 
 
 _AMOUNT_RIGHT, _AMOUNT_TOP, _AMOUNT_ROW, _AMOUNT_LABEL, _AMOUNT_BAR = 222, 4, 42, 16, 18

@@ -22,8 +22,6 @@ _LETTER_WIDTH, _SMALL_LETTER_WIDTH = 7.7, 6.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowBox:
-    """One box."""
-
     name: str
     caption: str
     needs: tuple[str, ...] = ()
@@ -39,10 +37,7 @@ def flow_chart(title: str, steps: Sequence[FlowBox]) -> Markup:
         {step.name: tuple(dict.fromkeys(n for n in step.needs if n in by_name)) for step in steps}
     )
     rows = _order_rows(_assign_rows(needs), needs)
-    positions = {
-        place.name: place
-        for place in _position_boxes(rows, {step.name: _natural_width(step) for step in steps})
-    }
+    positions = dict(_position_boxes(rows, {step.name: _natural_width(step) for step in steps}))
     description = "; ".join(f"{name} needs {', '.join(needs[name]) or 'nothing'}" for name in by_name)
     arrows = [part for name in by_name for need in needs[name] for part in _arrow(positions, need, name)]
     box_parts = [_draw_box(step, positions[step.name]) for step in steps]
@@ -58,7 +53,6 @@ _ArrowPassage = tuple[str, int]
 class _BoxPosition:
     """Where a box lies, or an arrow passes."""
 
-    name: str | _ArrowPassage
     left: int | float
     width: int | float
     top: int | float
@@ -145,7 +139,7 @@ def _natural_width(step: FlowBox) -> float:
 
 def _position_boxes(
     rows: Sequence[Sequence[str | _ArrowPassage]], natural_widths: Mapping[str, int | float]
-) -> Iterator[_BoxPosition]:
+) -> Iterator[tuple[str | _ArrowPassage, _BoxPosition]]:
     for at, row in enumerate(rows):
         row_widths = [natural_widths[entry] for entry in row if isinstance(entry, str)]
         passages = len(row) - len(row_widths)
@@ -154,9 +148,8 @@ def _position_boxes(
         widths = [_PASSAGE_WIDTH if isinstance(entry, tuple) else next(remaining_widths) for entry in row]
         left = (WIDTH - sum(widths) - _BOX_GAP * (len(row) - 1)) / 2
         for entry, box_width in zip(row, widths, strict=True):
-            yield _BoxPosition(
-                name=entry, left=left, width=box_width, top=_MARGIN + at * (_BOX_HEIGHT + _ROW_GAP)
-            )
+            top = _MARGIN + at * (_BOX_HEIGHT + _ROW_GAP)
+            yield entry, _BoxPosition(left=left, width=box_width, top=top)
             left += box_width + _BOX_GAP
 
 

@@ -187,38 +187,34 @@ _NAMES_LEFT, _NAME_SPACING, _MAX_NAME_LENGTH = 272, 13, 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterPoint:
-    """One thing and where it lies."""
-
     label: str
     x: Number
     y: Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScatterChart:
-    """What a scatter chart shows."""
-
-    points: Sequence[ScatterPoint]
-    """At least one, and no more than there is room to name: about fifteen."""
-    path: Sequence[tuple[Number, Number]] = ()
-    path_label: str = ""
-
-
-def scatter_chart(title: str, unit: str, spec: ScatterChart, *, note: str = "") -> Markup:
-    """A scatter chart: every point with its vertical interval, and its name where names do not touch."""
-    y_numbers = [number for spot in spec.points for number in spot.y.numbers] + [up for _, up in spec.path]
-    x_numbers = [spot.x for spot in spec.points] + [at for at, _ in spec.path]
+def scatter_chart(
+    title: str,
+    unit: str,
+    points: Sequence[ScatterPoint],
+    *,
+    path: Sequence[tuple[Number, Number]] = (),
+    path_label: str = "",
+    note: str = "",
+) -> Markup:
+    """Every point with its vertical interval, and its name; there is room for about fifteen names."""
+    y_numbers = [number for spot in points for number in spot.y.numbers] + [up for _, up in path]
+    x_numbers = [spot.x for spot in points] + [at for at, _ in path]
     plot = Plot(value_axis(x_numbers, from_zero=True), value_axis(y_numbers), *_SCATTER)
-    tips = [f"{spot.label}: {spot.y.text(number_text)} at {number_text(spot.x)}" for spot in spec.points]
+    tips = [f"{spot.label}: {spot.y.text(number_text)} at {number_text(spot.x)}" for spot in points]
     marks = [
         part
-        for spot, tip in zip(spec.points, tips, strict=True)
+        for spot, tip in zip(points, tips, strict=True)
         for part in point_with_interval("first", plot, spot.x, spot.y, tip)
     ]
-    has_path = len(spec.path) > 1
-    path = [element("path", {"class": "ideal", "d": plot.path(spec.path)})] if has_path else []
-    keys = [swatch_key("ideal", spec.path_label)] if has_path else []
-    parts = [*draw_axes(plot), *path, *_point_names(spec.points, plot), *marks]
+    has_path = len(path) > 1
+    line = [element("path", {"class": "ideal", "d": plot.path(path)})] if has_path else []
+    keys = [swatch_key("ideal", path_label)] if has_path else []
+    parts = [*draw_axes(plot), *line, *_point_names(points, plot), *marks]
     svg = svg_drawing(title, "; ".join(tips), plot.bottom + 24, *parts)
     return chart_figure(title, unit, svg, *keys, note=note)
 

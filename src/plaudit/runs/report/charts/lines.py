@@ -60,8 +60,6 @@ class BandLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandChart:
-    """What a chart of lines shows."""
-
     lines: Sequence[BandLine]
     comparison_line: BandLine | None = None
     named_positions: Sequence[tuple[Number, str]] = ()
@@ -231,8 +229,6 @@ _MAX_DOTS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What one figure of the page shows."""
-
     title: str
     unit: str
     train_metric: str
@@ -254,8 +250,6 @@ def all_curves() -> Sequence[Curve]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveLine:
-    """One line of a figure."""
-
     label: str
     """What it is called, with a space behind it; empty where it is alone."""
     kind: str

@@ -9,7 +9,6 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from plaudit.evaluation.policies.result import PolicyAnswer, PolicyEvaluation, PromptAnswers
@@ -150,27 +149,18 @@ MAX_QUESTIONS = 4
 """Prompts that stand at the beginning of the page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Questions:
-    """A few prompts with the answers of two policies, and the rule by which they were drawn."""
-
-    sentence: str
-    """How many differ and how, and the rule."""
-    rows: list[PromptAnswers]
-    """Each prompt with both answers, the earlier policy's first."""
-
-
 def questions_section(evaluation: PolicyEvaluation, *, before: str, after: str) -> Iterator[Section]:
-    questions = drawn_questions(evaluation, before=before, after=after)
-    if questions is not None:
-        title = "Four questions" if len(questions.rows) == 4 else "Questions"
-        exchanges = [_exchange(row, before) for row in questions.rows]
-        parts = [Text(questions.sentence, "quiet"), Samples(exchanges, "questions")]
-        yield Section(title, "questions", parts)
+    sentence, rows = drawn_questions(evaluation, before=before, after=after)
+    if rows:
+        title = "Four questions" if len(rows) == 4 else "Questions"
+        exchanges = [_exchange(row, before) for row in rows]
+        yield Section(title, "questions", [Text(sentence, "quiet"), Samples(exchanges, "questions")])
 
 
-def drawn_questions(evaluation: PolicyEvaluation, *, before: str, after: str) -> Questions | None:
-    """Four of the prompts on which the two say different things; None where there are none, or no answers.
+def drawn_questions(
+    evaluation: PolicyEvaluation, *, before: str, after: str
+) -> tuple[str, list[PromptAnswers]]:
+    """A sentence on how they were drawn, and four of the prompts on which the two say different things.
 
     They stand in the order of the sha256 of their words, the first of each category, and then the next of
     all. Where none of the four is a loss and there are losses, the first of those takes the last place.
@@ -178,7 +168,7 @@ def drawn_questions(evaluation: PolicyEvaluation, *, before: str, after: str) ->
     pairs = [*_first_pairs(evaluation.all_answers or evaluation.shown, before, after)]
     differing = [row for row in pairs if row.answers[0].text != row.answers[1].text]
     if not differing:
-        return None
+        return "", []
     ordered = sorted(differing, key=lambda row: hashlib.sha256(row.prompt.encode(errors="replace")).digest())
     changes = {row.prompt: _change_name(row.answers[1], row.answers[0]) for row in ordered}
     drawn = _one_of_each_category(ordered)
@@ -201,7 +191,7 @@ def drawn_questions(evaluation: PolicyEvaluation, *, before: str, after: str) ->
         drawn=len(drawn),
         loss=say("answers.loss") if losses else "",
     )
-    return Questions(sentence=sentence, rows=drawn)
+    return sentence, drawn
 
 
 def _first_pairs(rows: Sequence[PromptAnswers], before: str, after: str) -> Iterator[PromptAnswers]:

@@ -38,8 +38,6 @@ StageState = Literal["done", "begun", "people", "waiting"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOutcome:
-    """The outcome of one preflight check of a stage."""
-
     name: str
     verdict: str
     """pass, FAIL, allowed or not applicable."""
@@ -49,8 +47,6 @@ class CheckOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageInput:
-    """What went into a stage."""
-
     name: str
     source: str
     hash: str
@@ -133,8 +129,6 @@ class TrainedPrompts:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineData:
-    """All that was read from a pipeline's folder."""
-
     path: Path
     name: str
     config: str
@@ -147,7 +141,6 @@ class PipelineData:
 
     @property
     def seconds(self) -> float:
-        """How long all stages took together."""
         return sum(stage.seconds or 0.0 for stage in self.stages)
 
     @property
@@ -373,11 +366,8 @@ def _referenced_stages(settings: object) -> Iterator[str]:
     """The stages that settings refer to, as ``$name``."""
     if isinstance(settings, str) and settings.startswith("$"):
         yield settings[1:]
-    elif isinstance(settings, Mapping):
-        for nested in settings.values():
-            yield from _referenced_stages(nested)
-    elif isinstance(settings, list):
-        for nested in settings:
+    elif isinstance(settings, Mapping | list):
+        for nested in settings.values() if isinstance(settings, Mapping) else settings:
             yield from _referenced_stages(nested)
 
 

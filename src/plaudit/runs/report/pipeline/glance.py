@@ -47,13 +47,6 @@ class Outcome:
     win_rate: Estimate | None = None
     """How often the later one's answer is the better one, a tie counting half; None where nobody compared."""
 
-    @property
-    def worths(self) -> tuple[Estimate, Estimate] | None:
-        """True worth at the start and after; None where nobody knows either."""
-        if self.start is None or self.start.gold is None or self.after.gold is None:
-            return None
-        return self.start.gold, self.after.gold
-
 
 def evaluation_outcome(evaluation: PolicyEvaluation) -> Outcome:
     policies = evaluation.policies
@@ -147,7 +140,7 @@ def _win_rate_clause(outcome: Outcome, unseen: str) -> Iterator[str]:
             "opening.win_rate",
             claim=say(f"opening.{interval_verdict(share)}", after=outcome.after.name, before=before.name),
             judge=_judge_text(outcome),
-            share=_share_text(share),
+            share=f"{100 * share.value:.{_places(share)}f} %",
             prompts=say(f"opening.{unseen}prompts", count=share.prompts),
             ends=_interval_text(share),
         )
@@ -180,10 +173,6 @@ def _overlap(estimate: Estimate, other: Estimate) -> bool:
     if estimate.low is None or estimate.high is None or other.low is None or other.high is None:
         return True
     return estimate.low <= other.high and other.low <= estimate.high
-
-
-def _share_text(share: Estimate) -> str:
-    return f"{100 * share.value:.{_places(share)}f} %"
 
 
 def _interval_text(share: Estimate) -> str:
@@ -231,7 +220,7 @@ def opening_picture(evaluation: PolicyEvaluation) -> Markup | None:
     outcome = evaluation_outcome(evaluation)
     if outcome.before is None:
         return None
-    if outcome.worths is not None:
+    if outcome.start is not None and outcome.start.gold is not None and outcome.after.gold is not None:
         return _worth_picture(outcome)
     return None if outcome.win_rate is None else _win_rate_picture(outcome, outcome.win_rate)
 

@@ -33,8 +33,6 @@ _STATE_WORDS = {"done": "", "begun": "begun", "people": "waits for people", "wai
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStage:
-    """A stage in short."""
-
     anchor: str
     number: int
     name: str
@@ -82,7 +80,6 @@ def unfinished_stages(pipeline: PipelineData) -> str:
 
 
 def stages_section(pipeline: PipelineData, brief: str = "") -> Section:
-    """The stages of a pipeline, drawn and told."""
     number_of = {stage.name: stage.number for stage in pipeline.stages}
     steps = [
         FlowBox(

@@ -22,12 +22,11 @@ from plaudit.evaluation.policies.result import (
 from plaudit.evaluation.stats import Estimate
 from plaudit.files import exact_json
 from plaudit.runs.report.charts.axes import Span, truncated
-from plaudit.runs.report.charts.bars import StackedBar, reliability_diagram, stacked_bar_chart
+from plaudit.runs.report.charts.bars import reliability_diagram, stacked_bar_chart
 from plaudit.runs.report.charts.intervals import (
     GuideLine,
     IntervalRow,
     IntervalRows,
-    ScatterChart,
     ScatterPoint,
     amount_chart,
     scatter_chart,
@@ -170,10 +169,7 @@ def _charts_by_judge(evaluation: PolicyEvaluation, judge: str, suffix: str) -> I
     ]
     series = ["raw", "at equal length", *(["at equal style"] if styled else [])]
     yield share_chart(f"Win rate{suffix}", "of pairs", IntervalRows(rows=rows, series=series, guide=_HALF))
-    counts = [
-        StackedBar(label=_contest_label(contest), counts=(contest.won, contest.tied, contest.lost))
-        for contest in contests
-    ]
+    counts = [(_contest_label(contest), (contest.won, contest.tied, contest.lost)) for contest in contests]
     yield stacked_bar_chart(f"Won, tied and lost{suffix}", "pairs", counts, ("won", "tied", "lost"))
 
 
@@ -311,7 +307,7 @@ def _kl_chart(evaluation: PolicyEvaluation, *, truth: bool) -> Iterator[Markup]:
     note = say("pipeline.kl_note", prompts=evaluation.prompts)
     if truth and evaluation.over_optimisation is not None:
         note = say("pipeline.over_optimisation", note=note, sentence=evaluation.over_optimisation.sentence)
-    yield scatter_chart(title, unit, ScatterChart(points=policies, path=path, path_label=label), note=note)
+    yield scatter_chart(title, unit, policies, path=path, path_label=label, note=note)
 
 
 def reward_sections(pipeline: PipelineData) -> Iterator[Section]:

@@ -408,14 +408,13 @@ def _benchmark_sections(models: Sequence[ReportedModel]) -> Iterator[Section]:
         results = [benchmark for _, benchmark in benchmarks if benchmark.name == name]
         scored = [model for model, benchmark in benchmarks if benchmark.name == name]
         names = dict.fromkeys(section.name for benchmark in results for section in benchmark.sections)
-        rows = {"overall": _overall_cell, **{part: _score_cell(part) for part in names}}
+        rows = {
+            "overall": lambda found: value_cell(found.benchmark and found.benchmark.overall, percent),
+            **{part: _score_cell(part) for part in names},
+        }
         notes = dict.fromkeys(note for benchmark in results for note in benchmark.notes)
         table = models_table(say("reward.own_rules", name=name), scored, rows)
         yield Section(name, f"benchmark-{number}", [table, *([Notes([*map(Note, notes)])] if notes else [])])
-
-
-def _overall_cell(evaluation: RewardEvaluation) -> Cell:
-    return value_cell(evaluation.benchmark and evaluation.benchmark.overall, percent)
 
 
 def _score_cell(part: str) -> Callable[[RewardEvaluation], Cell]:

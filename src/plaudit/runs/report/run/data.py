@@ -35,8 +35,6 @@ _REPORT_KEYS = ("step", "steps", "epoch", "timing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricColumn:
-    """One figure over the run."""
-
     name: str
     steps: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
@@ -158,8 +156,6 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A remark that was made during the run."""
-
     step: int | None
     """The step after which it was first made; None where its text says which."""
     text: str
@@ -175,8 +171,6 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
-    """The data of one run folder."""
-
     path: Path
     name: str
     config: str
