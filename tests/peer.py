@@ -28,10 +28,7 @@ LONG = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerValues:
-    """One question to the peer and the file with its answer.
-
-    Example: ``PeerValues(file=Path("tests/losses/peer_values/reward.json"), ask=ask)``
-    """
+    """One question to the peer and the file with its answer."""
 
     file: Path
     """Where the answer is recorded."""

@@ -21,12 +21,10 @@ from plaudit.given import hold
 from tests.engine.toy import make_model
 
 WORDS = [{"prompt": f"{n}", "completion": "a word"} for n in range(6)]
-"""Demonstrations."""
 PAIRS = [
     {"prompt": prompt, "chosen": f"{prompt} is a good question.", "rejected": "No."}
     for prompt in ("one", "two", "three", "four", "five", "six")
 ]
-"""Rows as a file has them."""
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +290,6 @@ def loss_in_place_of_an_algorithm(chosen: Any, rejected: Any, context: Any) -> N
 
 
 PLACE: Mapping[str, Any] = {"model": "m", "data": "d", "out": "o"}
-"""Where a run would be."""
 
 
 @pytest.mark.parametrize(

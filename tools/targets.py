@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -71,11 +72,11 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
     yield Figure(name="files of the core", value=len(core), target=270, bound=280)
-    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=69_505)
+    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=68_870)
     yield Figure(name="files", value=len(house), target=470, bound=519)
-    yield Figure(name="lines", value=line_count(house), target=108_000, bound=120_484)
+    yield Figure(name="lines", value=line_count(house), target=108_000, bound=119_507)
     docstrings = sum(docstring_lines(source.tree) for source in house)
-    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=17_192)
+    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=16_508)
     comments = sum(comment_lines(source.text) for source in house)
     code = sum(code_lines(source.text) for source in house)
     share = round(100 * comments / max(code, 1), 2)
@@ -84,7 +85,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     yield Figure(name="dataclasses in the core", value=records, target=380, bound=440)
     long = [source.path.name for source in house if len(source.text.splitlines()) >= LONG]
     yield Figure(
-        name=f"files of {LONG} lines and more", value=len(long), target=8, bound=22, detail=", ".join(long)
+        name=f"files of {LONG} lines and more", value=len(long), target=8, bound=11, detail=", ".join(long)
     )
     families = prefix_families([source.path for source in house])
     yield Figure(name="prefix families", value=len(families), target=0, bound=0, detail=", ".join(families))
@@ -102,12 +103,21 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     for name, most in VAGUE.items():
         yield Figure(name=f"times that a name is {name!r}", value=bound[name], target=0, bound=most)
     tests = [source for source in files if source.path.parts[0] == TESTS]
-    yield Figure(name="lines of tests", value=line_count(tests), target=70_000, bound=93_886)
+    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=93_421)
 
 
 def line_count(files: Sequence[Source]) -> int:
     """All their lines."""
     return sum(len(source.text.splitlines()) for source in files)
+
+
+def test_lines(files: Sequence[Source]) -> int:
+    """All their lines but those that only say when a test runs: ``@pytest.mark.slow`` and its like."""
+    return sum(
+        not re.match(r"\s*@pytest\.mark\.(slow|one_in\(\d+\))$", line)
+        for source in files
+        for line in source.text.splitlines()
+    )
 
 
 def is_record(node: ast.AST) -> bool:

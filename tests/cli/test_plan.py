@@ -31,7 +31,6 @@ SEVEN_B: dict[str, Any] = {
     "max_position_embeddings": 4096,
     "tie_word_embeddings": False,
 }
-"""Llama 2's, with 6,738,415,616 weights."""
 QUIET = ("--device", "cpu", "--no-check")
 
 

@@ -81,7 +81,6 @@ ELEMENTS: tuple[str, ...] = (
     '<noscript><p title="</noscript><img src=x onerror=alert(1)>">',
     "<dialog open><form method=dialog><button>OK</button></form></dialog>",
 )
-"""As HTML, wherever text becomes elements."""
 
 BREAKOUTS: tuple[str, ...] = (
     '"><script>alert(1)</script>',
@@ -138,10 +137,8 @@ MARKED: tuple[str, ...] = (
     "$\\href{javascript:alert(1)}{press}$",
     "# <svg onload=alert(1)>",
 )
-"""As Markdown."""
 
 HOSTILE: tuple[str, ...] = (*ELEMENTS, *BREAKOUTS, *MARKED)
-"""All of them."""
 
 STRANGE_ELEMENTS = """() => {
   const found = [], own = location.origin;

@@ -66,7 +66,6 @@ EXPECTED = {
     """,
 }
 SCRIPTS = frozenset({"POST /label/stream"})
-"""Addresses that scripts ask, with JSON."""
 GIVES_OUT = frozenset({"GET /label"})
 """Addresses that give a task out when they are read."""
 NEEDED = {

@@ -32,7 +32,6 @@ ODD = (
     *("", "\0", "a\0b", "\ufffe", "\ud800", "a" * 300, "../../etc/passwd", "%00", "%ed%a0%80", "%", "null"),
     *("' OR 1=1 --", "\u202e", "1e999", "-1", "9" * 40, "NaN", "t1", "a1", "w1", "p", "owner", "active"),
 )
-"""Texts that have been faults somewhere."""
 ODD_BYTES = (b"\xff\xfe", b"%ed%a0%80", b"%00", b"%", b"%zz", b"\x00", b"\xc0\xaf", b"+", b"=&=&", b";")
 """Bytes that are no text, or no form."""
 TEXTS = st.one_of(st.sampled_from(ODD), st.text(max_size=30))

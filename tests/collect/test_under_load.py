@@ -18,10 +18,11 @@ from benchmarks.annotators import (
 from plaudit.collect.store import open_store
 from tests.collect.desks import Cluster
 
+pytestmark = pytest.mark.slow
+
 SHORT = Load(people=20, labels=600, overlap=3, most_seconds=240)
 
 
-@pytest.mark.slow
 def test_a_short_load_loses_nothing_and_is_told_in_figures(tmp_path: Path) -> None:
     observed = load_store(str(tmp_path / "labels.db"), SHORT)
     assert len(observed.receipts) == SHORT.labels
@@ -32,7 +33,6 @@ def test_a_short_load_loses_nothing_and_is_told_in_figures(tmp_path: Path) -> No
     assert {"next p95, ms", "submit p99, ms", "submissions a second"} <= {*row}
 
 
-@pytest.mark.slow
 def test_a_killed_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
     observed = load_under_kills(str(tmp_path / "labels.db"), SHORT, 4)
     assert len(observed.receipts) == SHORT.labels
@@ -40,7 +40,6 @@ def test_a_killed_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
     assert observed.failures > 0
 
 
-@pytest.mark.slow
 def test_a_killed_server_and_a_restarted_database_lose_nothing(cluster: Cluster) -> None:
     restarts = list[int]()
 
@@ -54,13 +53,11 @@ def test_a_killed_server_and_a_restarted_database_lose_nothing(cluster: Cluster)
     assert restarts == [0, 1]
 
 
-@pytest.mark.slow
 def test_fifty_kills(tmp_path: Path) -> None:
     load = Load(people=100, labels=9_000, most_seconds=290)
     assert len(load_under_kills(str(tmp_path / "labels.db"), load, 50).receipts) == 9_000
 
 
-@pytest.mark.slow
 def test_a_lost_label_and_a_wrong_receipt_are_found(tmp_path: Path) -> None:
     """What the kills are judged by sees a loss."""
     where = str(tmp_path / "labels.db")

@@ -20,7 +20,6 @@ class Reply:
     headers: Mapping[str, str]
     """Names in small letters; of cookies, the last one only."""
     cookies: tuple[str, ...]
-    """The Set-Cookie lines."""
     content: bytes
 
     @property

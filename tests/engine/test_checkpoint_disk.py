@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("save_on_bad_disk.py")
 MOUNT = 'mount -t tmpfs -o "$1" tmpfs "$2" && shift 2 && exec "$@"'
 
@@ -45,7 +47,6 @@ def can_mount(tmp_path: Path) -> None:
         pytest.skip(f"this system does not let a test mount a small disk: {done.stderr.strip()}")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("can_mount")
 def test_a_full_disk(tmp_path: Path) -> None:
     found = outcome("full", tmp_path, small_disk("size=2m", tmp_path))
@@ -58,7 +59,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert (found["step"], found["unchanged"], found["torn"]) == (1, True, [])
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("can_mount")
 def test_a_disk_without_room_for_another_name(tmp_path: Path) -> None:
     found = outcome("no_inodes", tmp_path, small_disk("size=8m,nr_inodes=40", tmp_path))
@@ -68,7 +68,6 @@ def test_a_disk_without_room_for_another_name(tmp_path: Path) -> None:
     assert (found["step"], found["unchanged"]) == (1, True)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("can_mount")
 def test_a_disk_that_turned_read_only(tmp_path: Path) -> None:
     found = outcome("read_only", tmp_path, small_disk("size=8m", tmp_path))
@@ -79,7 +78,6 @@ def test_a_disk_that_turned_read_only(tmp_path: Path) -> None:
     assert (found["step"], found["unchanged"]) == (1, True)
 
 
-@pytest.mark.slow
 def test_a_file_that_would_grow_over_the_limit(tmp_path: Path) -> None:
     found = outcome("limited", tmp_path, [])
 
@@ -97,7 +95,6 @@ def open_to_all() -> Iterator[Path]:
             path.chmod(0o755)
 
 
-@pytest.mark.slow
 def test_a_folder_that_may_not_be_written(open_to_all: Path) -> None:
     found = outcome("forbidden", open_to_all, [])
 

@@ -12,9 +12,10 @@ from safetensors.numpy import load_file
 from tests.engine.toy import Toy, make_toy
 from tests.engine.toy_command import Command, Done, outcome, plaudit, sft
 
+pytestmark = pytest.mark.slow
+
 QUIET = ("--sample.rows", 0, "--sinks", "tensorboard")
 BAD_STEPS = [3, 8]
-"""When row 7 comes up."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,6 @@ def notes(out: Path) -> list[str]:
     return [json.loads(line)["note"] for line in (out / "notes.jsonl").read_text("utf-8").splitlines()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("rare", "what"), [("nan", "loss"), ("inf", "loss"), ("tiny", "gradient")])
 def test_raise_names_the_row_and_changes_no_weight(
     toys: dict[str, Toy], tmp_path: Path, rare: str, what: str
@@ -56,14 +56,12 @@ def test_raise_names_the_row_and_changes_no_weight(
     assert "step 3: the" in again.err
 
 
-@pytest.mark.slow
 def test_with_accumulation_the_row_is_named_too(toys: dict[str, Toy], tmp_path: Path) -> None:
     done = run(toys["tiny"], tmp_path, "raise", "--memory.tokens-at-once", 40)
 
     assert "the gradient (rows.jsonl:7) is not a finite number" in done.err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rare", "how"),
     [
@@ -94,7 +92,6 @@ def test_the_step_is_left_out_counted_noted_and_the_run_resumes_exactly(
     )
 
 
-@pytest.mark.slow
 def test_a_step_that_is_left_out_moves_neither_weights_nor_optimiser(
     toys: dict[str, Toy], tmp_path: Path
 ) -> None:
@@ -107,7 +104,6 @@ def test_a_step_that_is_left_out_moves_neither_weights_nor_optimiser(
         assert before == left_out != after
 
 
-@pytest.mark.slow
 def test_leaving_out_and_rolling_back_lead_to_the_same_weights(toys: dict[str, Toy], tmp_path: Path) -> None:
     for how in ("skip", "rollback"):
         assert run(toys["nan"], tmp_path / how, how).code == 0
@@ -119,7 +115,6 @@ def test_leaving_out_and_rolling_back_lead_to_the_same_weights(toys: dict[str, T
     assert all(skipped[name].tobytes() == rolled[name].tobytes() for name in skipped)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["skip", "rollback"])
 def test_the_limit_is_kept_also_after_a_kill(toys: dict[str, Toy], tmp_path: Path, how: str) -> None:
     command = sft(toys["nan"], tmp_path, *QUIET, "--safety.on-nonfinite", how, "--safety.skip-limit", 1)

@@ -11,7 +11,6 @@ from plaudit.engine.step_report import SLOW_STEP, StepPace
 from tests.methods.policy.commands import Place, make_place, well
 
 ROUND = 8
-"""Answers of a round."""
 SLEEPER = """
 import time
 

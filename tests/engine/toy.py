@@ -40,15 +40,10 @@ TEMPLATE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toy:
-    """Where the model and its rows lie.
-
-    Example: ``Toy(model=Path("base"), data=Path("rows.jsonl"))``
-    """
+    """Where the model and its rows lie."""
 
     model: Path
-    """A Hugging Face folder."""
     data: Path
-    """Demonstrations as JSON lines."""
 
 
 def make_toy(folder: Path, *, rows: int = 24, family: str = "llama", rare: str | None = None) -> Toy:

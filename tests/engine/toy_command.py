@@ -30,15 +30,11 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A command that has ended.
-
-    Example: ``Done(code=0, out="The model is in runs/a/model", err="a: 10 steps")``
-    """
+    """A command that has ended."""
 
     code: int
     """Its exit status; −9 when it was killed by signal 9."""
     out: str
-    """What it said."""
     err: str
     """What it said on the error stream."""
 
@@ -121,15 +117,11 @@ def sft(toy: Toy, out: Path, *more: object) -> list[object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What must be the same whether a run was killed or not.
-
-    Example: ``Outcome(metrics=({"step": 1, "loss": 5.7},), samples=b"", weights=b"")``
-    """
+    """What must be the same whether a run was killed or not."""
 
     metrics: tuple[dict[str, Any], ...]
     """The lines of metrics.jsonl without their timing."""
     samples: bytes
-    """samples.jsonl."""
     weights: bytes
     """The file of the final weights."""
 

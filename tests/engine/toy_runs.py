@@ -50,10 +50,7 @@ PAIR = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToyRun:
-    """What a toy run does.
-
-    Example: ``ToyRun(steps=100, done=40)`` was broken off after its 40th step.
-    """
+    """What a toy run does."""
 
     steps: int = 100
     """How many steps the run has."""
@@ -62,7 +59,6 @@ class ToyRun:
     evaluate_every: int = 10
     """Steps between held-out figures; 0 for none."""
     spoilt: Callable[[int, dict[str, Number]], dict[str, Number]] = lambda step, values: values
-    """Changes a step's values."""
     notes: Sequence[str] = ()
     """What the run remarks before its first step."""
 

@@ -24,6 +24,5 @@ with suppress(ImportError):
     import peft.tuners.lora  # noqa: F401
 
 WARMED = (plaudit, rich, torch, transformers)
-"""Imported for what the import does."""
 
 get_checkpoint_conversion_mapping("llama")

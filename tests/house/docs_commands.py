@@ -28,17 +28,12 @@ class DocsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One fenced block.
-
-    Example: ``Block(language="bash", text="plaudit --version", line=12, mark="", reason="")``
-    """
+    """One fenced block."""
 
     language: str
     """The word behind the fence."""
     text: str
-    """What stands inside."""
     line: int
-    """Where the block begins."""
     mark: str
     """The comment in front of it: "not run", "output" or nothing."""
     reason: str

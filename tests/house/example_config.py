@@ -9,10 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """How a step is taken.
-
-    Example: ``Optimizer(beta2=0.99)``
-    """
+    """How a step is taken."""
 
     beta2: float = 0.95
     """How slowly the squared gradient is averaged,
@@ -27,10 +24,7 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
-    """Small adapters.
-
-    Example: ``Lora(rank=8)``
-    """
+    """Small adapters."""
 
     rank: int = 16
     """The rank of an adapter."""
@@ -40,10 +34,7 @@ class Lora:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """A run.
-
-    Example: ``RunConfig(model=Path("base"), out=Path("runs/a"))``
-    """
+    """A run."""
 
     model: Path
     """The folder of the base model."""

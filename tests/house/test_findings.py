@@ -206,7 +206,6 @@ TINY = {
     "best-of-many.best-of": 8,
     "best-of-many.bootstrap": 50,
 }
-"""A hundredth of everything."""
 
 
 @pytest.mark.slow

@@ -154,23 +154,16 @@ def test_a_file_may_be_named_by_the_verb_itself(tmp_path):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undocumented:
-    """Lacks a docstring.
-
-    Example: ``Undocumented(knob=1)``
-    """
+    """Lacks a docstring."""
 
     knob: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsupported:
-    """Has a field that no option can set.
-
-    Example: ``Unsupported(knob={})``
-    """
+    """Has a field that no option can set."""
 
     knob: dict[str, int] = field(default_factory=dict[str, int])
-    """A mapping."""
 
 
 def test_a_setting_that_cannot_be_an_option_fails_when_the_parser_is_built():
@@ -183,13 +176,9 @@ def test_a_setting_that_cannot_be_an_option_fails_when_the_parser_is_built():
 def test_options_of_a_class_inside_a_function():
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Local:
-        """Local.
-
-        Example: ``Local(size=2)``
-        """
+        """Local."""
 
         size: int = 1
-        """How large."""
 
     args = parser_of(Local).parse_args(["--size", "3"])
     assert to_yaml(read_config(Local, args)) == "size: 3\n"

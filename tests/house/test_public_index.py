@@ -22,7 +22,6 @@ HOMES = {
     for chapter in CHAPTERS
     for name, home in homes_of(Path(import_module(chapter).__file__ or "").with_suffix(".pyi")).items()
 }
-"""The module of each public name."""
 
 
 @pytest.mark.parametrize("public", HOMES)

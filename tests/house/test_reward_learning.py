@@ -119,4 +119,3 @@ TINY = {
     "reward-judged.world": "true",
     "reward-judged.best-of": 2,
 }
-"""A hundredth of everything."""

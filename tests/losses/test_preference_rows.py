@@ -32,7 +32,6 @@ THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if facts.data ==
 DELTA = 0.3
 """The baseline that rows are told of here."""
 NO_REFERENCE = ("slic", "simpo", "cpo", "orpo", "rrhf")
-"""Rows that have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

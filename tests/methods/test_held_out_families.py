@@ -18,7 +18,6 @@ from tests.engine.toy import Toy, make_toy, write_rows
 
 Row = dict[str, Any]
 PROMPTS = 20
-"""Each with several rows."""
 
 
 def prompt(number: int) -> str:
@@ -62,19 +61,13 @@ def critiques() -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A command, its rows, and how many questions each prompt makes.
-
-    Example: ``Case(method="ranker", rows=pairs, questions=6, more=("--words.order", "both"))``
-    """
+    """A command, its rows, and how many questions each prompt makes."""
 
     method: str
-    """What is trained."""
     rows: Callable[[], list[Row]]
-    """What it learns from."""
     questions: int
     """How many of each prompt."""
     more: tuple[str, ...] = ()
-    """Beside the usual words."""
 
 
 CASES = {

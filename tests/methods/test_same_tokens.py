@@ -353,7 +353,6 @@ def command(folder: Path, name: str, data: Path, out: Path, *more: object) -> in
 
 
 PIECES = ("--memory.tokens-at-once", 60)
-"""Two rows at once."""
 
 
 @pytest.mark.slow

@@ -25,10 +25,7 @@ Damage = Callable[[Path], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
-    """A damage, and what every command has to say about it.
-
-    Example: ``Damaged(damage=remove("tokenizer.json"), says="tokenizer.json")``
-    """
+    """A damage, and what every command has to say about it."""
 
     damage: Damage
     """What is done to a sound folder."""
@@ -227,7 +224,6 @@ FOLDERS = {
         says=r"adapter_config\.json: does not say on which model",
     ),
 }
-"""Folders of something else."""
 
 CONFIGS = {
     "an empty config": Damaged(damage=write("config.json", ""), says=r"config\.json: not valid JSON"),
@@ -301,7 +297,6 @@ CONFIGS = {
         damage=write("generation_config.json", "[]"), says=r"generation_config\.json: this is a JSON list"
     ),
 }
-"""What config.json and generation_config.json say."""
 
 WEIGHTS = {
     "no weights": _torn(r"no \*\.safetensors file", remove("model.safetensors")),
@@ -383,7 +378,6 @@ TOKENIZERS = {
         damage=fewer_embeddings, says="model: the tokenizer does not fit the model: 'w89' is token 89"
     ),
 }
-"""The tokenizer's files."""
 
 TEMPLATES = {
     "a template that is not closed": _template("Unexpected end of template", "{% for m in messages %}"),
@@ -408,4 +402,3 @@ TEMPLATES = {
 """Chat templates, which are programs of strangers."""
 
 DAMAGED = FOLDERS | CONFIGS | WEIGHTS | TOKENIZERS | TEMPLATES
-"""All of them."""

@@ -8,9 +8,7 @@ from torch import Tensor
 from plaudit.models.group_preference import GroupPreference, GroupPreferenceConfig
 
 H = 6
-"""Size of an embedding."""
 CONFIG = GroupPreferenceConfig(embedding=H, width=16, layers=2, heads=4)
-"""A small module."""
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

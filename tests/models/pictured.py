@@ -14,7 +14,6 @@ from plaudit.models.decode import cache_name_of
 PICTURE = 60
 """The token that stands where a picture is shown."""
 PIXELS = 4
-"""Numbers of a picture."""
 
 
 class PicturedConfig(LlamaConfig):

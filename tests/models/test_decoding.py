@@ -23,7 +23,6 @@ from tests.models.zoo import EAGER, RECURRENT, SDPA, VOCABULARY, WINDOW, build
 PROMPTS = ([5, 9, 3], [7, 8, 21, 40, 33, 12, 6, 19, 50], [30, 31, 32, 33])
 ANSWERS = (3, 1, 2)
 TURN = [0, 0, 0, 1, 2, 2]
-"""Which prompt each answer belongs to."""
 
 
 def predicted(policy: Policy, texts: list[list[int]]) -> Tensor:

@@ -46,7 +46,6 @@ def always(answer):
 def letters(answer):
     return len(str(answer)) / 100
 """
-"""A user's own file."""
 MOODY = frozenset({"reward-deterministic", "reward-order", "reward-batching"})
 """Who sees a reward that says something else each time."""
 FUNCTIONS: dict[str, tuple[frozenset[str], str]] = {
@@ -65,13 +64,11 @@ class Mixed:
     """A reward whose scores are mixed up."""
 
     reward: Reward
-    """The sound one."""
     mix: Callable[[Sequence[Task], tuple[TaskScores, ...]], tuple[TaskScores, ...]]
     """What becomes of its scores."""
 
     @property
     def name(self) -> str:
-        """The sound one's."""
         return self.reward.name
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

@@ -38,7 +38,6 @@ def pair(prompt: str, chosen: str, rejected: str, **more: Any) -> Row:
 
 
 def thumb(prompt: str, said: str, label: bool) -> Row:
-    """A thumb."""
     return {"prompt": turns("user", prompt), "completion": turns("assistant", said), "label": label}
 
 
@@ -197,4 +196,3 @@ BROKEN_ROWS = (
         says="48 of 48 rows hold the text of a control token; own.jsonl:1 '<|im_start|>': they were through",
     ),
 )
-"""All of them."""

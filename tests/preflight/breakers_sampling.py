@@ -28,7 +28,6 @@ class Around:
     """A sampler that is told other settings, or hands on other rollouts."""
 
     sampler: Sampler
-    """The real one."""
     told: Callable[[SamplingSettings], SamplingSettings] = lambda settings: settings
     """What it is told in place of what was asked."""
     given: Callable[[Rollout], Rollout] = lambda rollout: rollout
@@ -64,7 +63,6 @@ class Broken:
     says: str
     """What one of them must say."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of the run."""
 
 
 def sharp(folder: Path) -> Path:

@@ -25,7 +25,6 @@ from tests.engine.toy import demonstrations, write_rows
 from tests.preflight.subjects import Method, healthy, make_model_with_bos
 
 ASSISTANT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-"""How the toy's template asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +166,6 @@ def from_the_right(example: Example, max_tokens: int, *, bos: int | None = None)
 
 
 def not_at_all(example: Example, max_tokens: int, *, bos: int | None = None) -> Example | RefusedRow:
-    """No cut."""
     del max_tokens, bos
     return example
 

@@ -214,4 +214,3 @@ BROKEN = (
         method="reward",
     ),
 )
-"""All of them."""

@@ -20,9 +20,7 @@ from plaudit.preflight.checks import CHECKS
 from tests.engine.toy import demonstrations, make_model, write_rows
 
 Method = Literal["sft", "reward", "dpo", "kto", "grpo", "ppo"]
-"""Runs that the tests look at."""
 BOS = "<|begin|>"
-"""The token that begins every text."""
 
 
 def make_model_with_bos(folder: Path, family: str = "llama") -> Path:

@@ -17,7 +17,6 @@ from plaudit.preflight.check import Check, failed
 from tests.preflight.subjects import Method, make_model_with_bos, rows_for
 
 METHODS: tuple[Method, ...] = ("sft", "reward", "dpo", "grpo")
-"""One of each trainer."""
 
 
 def trained(method: Method, folder: Path, out: str, **settings: Any) -> Path:

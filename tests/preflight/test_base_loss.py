@@ -23,7 +23,6 @@ ROWS = [record_to_dict(row) for row in making.demonstrations(48)]
 
 
 def looked(folder: Path, rows: list[Any], breaks: Callable[[Policy], None] | None = None) -> Result:
-    """What the check says of the world's base model and these rows."""
     data = write_rows(folder / "rows.jsonl", rows)
     with healthy("sft", folder, model=base_model_folder(), data=data) as subject:
         assert subject.policy is not None
@@ -40,7 +39,6 @@ def test_a_model_that_knows_the_rows_passes(tmp_path: Path) -> None:
 
 
 def test_nats_are_those_of_transformers(tmp_path: Path) -> None:
-    """Alone and in transformers' own forward pass, the shortest rows, each with its mean."""
     data = write_rows(tmp_path / "rows.jsonl", ROWS[:6])
     with healthy("sft", tmp_path, model=base_model_folder(), data=data, dtype="float64") as subject:
         said = CHECKS["base-loss"].run(subject).details
@@ -60,7 +58,6 @@ def test_nats_are_those_of_transformers(tmp_path: Path) -> None:
 
 
 def noise(policy: Policy) -> None:
-    """A layer that was never loaded."""
     layers: Any = policy.base.get_decoder().layers
     with torch.no_grad():
         for weight in layers[0].parameters():
@@ -68,7 +65,6 @@ def noise(policy: Policy) -> None:
 
 
 def another_tokenizer(policy: Policy) -> None:
-    """Tokens that stand for other words than the model has learnt."""
     embedding: Any = policy.base.get_input_embeddings()
     with torch.no_grad():
         embedding.weight.copy_(embedding.weight.roll(137, 0))
@@ -82,7 +78,6 @@ def test_a_model_that_is_worse_than_nothing_fails(tmp_path: Path, breaks: Callab
 
 
 def shuffled() -> list[Any]:
-    """Each question with the answer of another row."""
     return [
         {**row, "completion": other["completion"]}
         for row, other in zip(ROWS, [*ROWS[7:], *ROWS[:7]], strict=True)
@@ -90,7 +85,6 @@ def shuffled() -> list[Any]:
 
 
 def exchanged() -> list[Any]:
-    """The answer asks, and the question answers."""
     return [
         {
             "prompt": [{"role": "user", "content": row["completion"][-1]["content"]}],

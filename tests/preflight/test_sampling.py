@@ -82,7 +82,6 @@ def test_where_nothing_is_sampled_only_ends_are_looked_at(tmp_path: Path, method
 
 @pytest.mark.parametrize("method", ["sft", "grpo"])
 def test_a_word_that_ends_answers_is_named(tmp_path: Path, method: Any) -> None:
-    """A second end, of a letter, which stands in the middle of trained answers and is no special token."""
     folder = sharp(tmp_path / "sharp")
     letter = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("e")
     path = folder / "generation_config.json"

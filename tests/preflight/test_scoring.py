@@ -17,9 +17,7 @@ from tests.preflight import breakers_scoring as broken
 from tests.preflight.subjects import healthy, says_only
 
 LEAN = {"dropout", "padding-side", "packing", "shared-prompt"}
-"""What every model can be asked."""
 SPEAKS = LEAN | {"base-loss"}
-"""What a language model is asked that learns from given answers."""
 GRADIENTS = {"micro-batches", "accumulation", "ranks"}
 """What fails, too, where a row hangs on its neighbours."""
 

@@ -12,10 +12,7 @@ from plaudit.tensors.logprobs import LogitRule, score_tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Random states, a random head and what to take of them.
-
-    Example: ``case(tokens=7, vocabulary=23, hidden=5, bias=True)``
-    """
+    """Random states, a random head and what to take of them."""
 
     hidden_MH: Tensor
     weight_VH: Tensor

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Completion, Example
-from plaudit.tokens.encode import RefusedRow, describe_truncation, truncate_prompt
+from plaudit.tokens.encode import RefusedRow, truncate_prompt
 
 BOS = 1
 
@@ -23,7 +23,6 @@ def example_of(prompt: tuple[int, ...], *lengths: int) -> Example:
 def test_what_fits_is_left_as_it_is() -> None:
     example = example_of((1, 5, 6), 4, 2)
     assert truncate_prompt(example, 7, bos=BOS) is example
-    assert describe_truncation(example, example) is None
 
 
 def test_the_prompt_loses_its_beginning_but_keeps_its_bos() -> None:
@@ -32,8 +31,6 @@ def test_the_prompt_loses_its_beginning_but_keeps_its_bos() -> None:
     assert isinstance(shorter, Example)
     assert shorter.prompt == (1, 7, 8)
     assert shorter.completions == example.completions
-    words = "rows.jsonl:7: 2 of 5 prompt tokens were cut from its start to let the answer fit whole"
-    assert describe_truncation(example, shorter) == words
 
 
 def test_a_prompt_without_bos_loses_only_its_beginning() -> None:

@@ -100,11 +100,11 @@ def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
             f"{name}: the rows could be {' or '.join(row_format.title for row_format in narrowest)} "
             f"(fields: {join_names(_field_names(nodes))}); say which with --format {names}"
         )
-    found = narrowest[0]
-    share = "the rows" if match_counts[found.name] == len(nodes) else "most rows"
-    no_prompt = "prompt" in found.excluded_fields and "prompt" not in found.schema
-    because = f"because {share} have {_schema_text(found, nodes)}{' and no prompt' * no_prompt}"
-    return Detection(row_format=found, sentence=_format_sentence(found, nodes, name, because))
+    narrow = narrowest[0]
+    share = "the rows" if match_counts[narrow.name] == len(nodes) else "most rows"
+    no_prompt = "prompt" in narrow.excluded_fields and "prompt" not in narrow.schema
+    because = f"because {share} have {_schema_text(narrow, nodes)}{' and no prompt' * no_prompt}"
+    return Detection(row_format=narrow, sentence=_format_sentence(narrow, nodes, name, because))
 
 
 def detection_by_name(format_name: str, rows: Sequence[RawRow], name: str) -> Detection:

@@ -109,16 +109,6 @@ def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None
     return replace(example, prompt=example.prompt[:bos_count] + tail)
 
 
-def describe_truncation(before: Example, after: Example) -> str | None:
-    """What ``truncate_prompt`` took away, in words; None when it took nothing."""
-    removed = len(before.prompt) - len(after.prompt)
-    if removed == 0:
-        return None
-    where = f"{before.origin}: " if before.origin else ""
-    total = f"{len(before.prompt):,}"
-    return f"{where}{removed:,} of {total} prompt tokens were cut from its start to let the answer fit whole"
-
-
 BOUNDARY_MERGED = (
     "an answer was tokenised on its own: in the whole text its first characters merge with the prompt's last"
 )

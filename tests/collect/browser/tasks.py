@@ -20,7 +20,6 @@ from tests.rewards.server import serving
 
 CONVERSATIONS = ("talk", "attack")
 WITH_KEYS = "html[data-keys=ready]"
-"""A page whose scripts have run."""
 SETTINGS: Mapping[str, dict[str, Any]] = {
     "rate": {"aspects": ("helpful", "kind"), "anchors": ((), ("rude", "neutral", "kind")), "points": 5},
 }

@@ -18,19 +18,14 @@ PATIENCE = 150.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """Processes that have ended.
-
-    Example: ``Done(code=0, out="The model is in runs/a/model", err="", at=1770000000.0)``
-    """
+    """Processes that have ended."""
 
     code: int
     """The exit status of torchrun, which is 1 when a rank failed."""
     out: str
-    """What was said."""
     err: str
     """What was said on the error stream."""
     at: float
-    """When they ended."""
 
     def says(self, start: str) -> list[str]:
         """The lines of the error stream that begin so."""

@@ -26,15 +26,10 @@ from tests.engine.toy_command import warm_server
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What came of a command on one rank.
-
-    Example: ``Said(code=0, out="The model is in runs/a/model", err="")``
-    """
+    """What came of a command on one rank."""
 
     code: int
-    """What the command returned."""
     out: str
-    """What it said."""
     err: str
     """What it said on the error stream."""
     left: tuple[str, ...] = ()
@@ -43,15 +38,10 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A command and the environment that it runs in.
-
-    Example: ``Run(arguments=("train", "sft", …), environment={"TOY_STOP": "1:3"})``
-    """
+    """A command and the environment that it runs in."""
 
     arguments: tuple[str, ...]
-    """Behind ``plaudit``."""
     environment: Mapping[str, str]
-    """Set while it runs."""
     more_of_last_rank: tuple[str, ...] = ()
     """Arguments that only the last rank is given."""
 

@@ -34,7 +34,6 @@ STORIES = {
     "1 → 2 divided": (1, True, 2),
 }
 QUICK = ("2 → 2", "2 → 1", "2 divided → 1")
-"""The others are slow."""
 CHANGED = [name for name, (before, _, after) in STORIES.items() if before != after]
 UNCHANGED = [name for name in STORIES if name not in CHANGED]
 
@@ -45,10 +44,7 @@ def marked(names: Iterable[str]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What was said before and after the stop.
-
-    Example: ``Told(folder=Path("runs"), stopped={"2 → 1": [Said(…), Said(…)]}, done={"2 → 1": [Said(…)]})``
-    """
+    """What was said before and after the stop."""
 
     folder: Path
     """Where the run folders lie."""

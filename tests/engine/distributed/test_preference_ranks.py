@@ -65,15 +65,11 @@ ALL = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """All runs of a group, and what was said in them.
-
-    Example: ``Trained(folder=Path("runs"), alone={"dpo": [Said(…)]}, together={"dpo data": […]})``
-    """
+    """All runs of a group, and what was said in them."""
 
     folder: Path
     """Where the run folders lie."""
     alone: dict[str, list[Said]]
-    """What one process said."""
     together: dict[str, list[Said]]
     """What each of two ranks said."""
 

@@ -39,7 +39,6 @@ MANNERS: dict[str, tuple[str, ...]] = {
 }
 WAYS = ("data", "shard")
 QUICK = ("comparisons", "comparisons, several")
-"""The others are slow."""
 PAIRS = [
     pytest.param(manner, way, marks=[] if manner in QUICK else [pytest.mark.slow])
     for manner in MANNERS
@@ -50,15 +49,11 @@ PAIRS = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """All runs, and what was said in them.
-
-    Example: ``Trained(folder=Path("runs"), alone={"steps": [Said(…)]}, together={"steps data": […]})``
-    """
+    """All runs, and what was said in them."""
 
     folder: Path
     """Where the run folders lie."""
     alone: dict[str, list[Said]]
-    """What one process said."""
     together: dict[str, list[Said]]
     """What each of two ranks said."""
 

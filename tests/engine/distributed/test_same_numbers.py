@@ -40,7 +40,6 @@ MANNERS: dict[str, tuple[str, ...]] = {
 }
 WAYS = ("data", "shard")
 QUICK = ("plain",)
-"""The others are slow."""
 PAIRS = [
     (manner, way)
     for manner in MANNERS
@@ -57,15 +56,11 @@ def marked(*pairs: tuple[str, ...]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """All runs of a group, and what was said in them.
-
-    Example: ``Trained(folder=Path("runs"), alone={"plain": [Said(…)]}, together={"plain data": […]})``
-    """
+    """All runs of a group, and what was said in them."""
 
     folder: Path
     """Where the run folders lie."""
     alone: dict[str, list[Said]]
-    """What one process said."""
     together: dict[str, list[Said]]
     """What each of two ranks said."""
 

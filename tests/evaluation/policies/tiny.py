@@ -18,9 +18,7 @@ ASKED = (
     EvaluationPrompt(prompt=user_turn("w9 w12"), category="odd"),
     EvaluationPrompt(prompt=user_turn("w20"), category="even"),
 )
-"""Two questions."""
 ENDS = (EOS, END)
-"""Tokens that end an answer."""
 
 
 def policy(where: Path, seed: int) -> Path:

@@ -18,7 +18,6 @@ from plaudit.lab.world import making
 from tests.peer import ROOT, ask_script
 
 OPENAI = Path(os.environ.get("PLAUDIT_OPENAI_PYTHON", ROOT / ".peers/openai/bin/python"))
-"""The environment of the official client."""
 MINDS = ("world", "shy,refusals=1", "faulty,faults=0.6")
 
 

@@ -29,7 +29,6 @@ from tests.feedback.judges.judges import both_orders, pair
 from tests.peer import ROOT
 
 VLLM = Path(os.environ.get("PLAUDIT_VLLM_PYTHON", ROOT / ".peers/vllm/bin/python"))
-"""The environment of vLLM."""
 TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}:\n{{ m['content'] }}{{ eos_token }}{% endfor %}"
     "{% if add_generation_prompt %}assistant:\n{% endif %}"

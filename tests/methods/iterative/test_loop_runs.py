@@ -29,7 +29,6 @@ OWN: dict[str, tuple[object, ...]] = {
     "self-rewarding": ("--loop.rounds", 1, "--loop.answers", 3, "--learning-rate", 0.0005),
     "spin": ("--loop.rounds", 1, "--learning-rate", 0.0005),
 }
-"""Each row, made small."""
 QUIET = ("--sample.rows", 0, "--evaluate-every", 200)
 GRADED = '''
 def short(answer):

@@ -37,10 +37,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A loop as it stood at some moment, with a copy: a loop goes on only where it began.
-
-    Example: ``kept.back()`` puts its folder back as it was
-    """
+    """A loop as it stood at some moment, with a copy: a loop goes on only where it began."""
 
     went: Went
     copy: Path

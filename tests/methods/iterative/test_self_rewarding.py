@@ -20,6 +20,8 @@ from tests.engine.toy import Toy, demonstrations, write_rows
 from tests.engine.toy_command import Command, plaudit
 from tests.methods.iterative.test_loop_runs import command, lines, may_be_learnt, text
 
+pytestmark = pytest.mark.slow
+
 OWN = ("--reward", "self", "--loop.rounds", 2, "--loop.answers", 3)
 FALLING = '''
 def falls(answer, prompt):
@@ -87,7 +89,6 @@ def own_points(folder: Path, prompt: str, answer: str) -> float:
     return float(sum(n * share for n, share in enumerate(shares, 1)))
 
 
-@pytest.mark.slow
 def test_each_round_is_scored_by_the_newest_model_and_pairs_are_its_best_against_its_worst(
     toy: Toy, undisturbed: tuple[Path, str]
 ) -> None:
@@ -109,7 +110,6 @@ def test_each_round_is_scored_by_the_newest_model_and_pairs_are_its_best_against
         assert found
 
 
-@pytest.mark.slow
 def test_every_round_says_what_its_model_is_worth_as_a_judge_and_by_a_held_out_judge(
     undisturbed: tuple[Path, str],
 ) -> None:
@@ -138,7 +138,6 @@ def kept(out: Path) -> dict[str, bytes]:
     return {name: (out / name).read_bytes() for name in (*names, "rounds.jsonl")}
 
 
-@pytest.mark.slow
 def test_a_loop_that_is_killed_anywhere_ends_with_the_same_bits(
     toy: Toy, watched: tuple[object, ...], undisturbed: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -160,7 +159,6 @@ def test_a_loop_that_is_killed_anywhere_ends_with_the_same_bits(
     assert kept(out) == kept(undisturbed[0])
 
 
-@pytest.mark.slow
 def test_a_measure_that_was_edited_is_refused(toy: Toy, watched: tuple[object, ...], tmp_path: Path) -> None:
     out = tmp_path / "loop"
     again = command("self-rewarding", toy, out, *OWN, *watched)
@@ -172,7 +170,6 @@ def test_a_measure_that_was_edited_is_refused(toy: Toy, watched: tuple[object, .
     assert "measured.json: it is not as round 0 has left it" in " ".join(done.err.split())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("on_fall", ["stop", pytest.param("go-on", marks=pytest.mark.slow)])
 def test_a_fall_ends_the_loop_with_the_best_rounds_model(
     toy: Toy, watched: tuple[object, ...], tmp_path: Path, on_fall: str
@@ -197,7 +194,6 @@ def test_a_fall_ends_the_loop_with_the_best_rounds_model(
     assert "this loop is finished" in " ".join(plaudit(*again).err.split())
 
 
-@pytest.mark.slow
 def test_two_processes_measure_once_and_end_together(
     toy: Toy, watched: tuple[object, ...], undisturbed: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -217,7 +213,6 @@ def refused(toy: Toy, out: Path, name: str, *more: object) -> str:
     return " ".join(done.err.split())
 
 
-@pytest.mark.slow
 def test_what_cannot_judge_itself_is_refused_before_anything_is_drawn(
     toy: Toy, watched: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -244,7 +239,6 @@ def test_what_cannot_judge_itself_is_refused_before_anything_is_drawn(
     )
 
 
-@pytest.mark.slow
 def test_a_model_that_cannot_reply_with_its_points_is_refused_by_name(toy: Toy, tmp_path: Path) -> None:
     folder = tmp_path / "mute"
     shutil.copytree(base_model_folder(), folder)

@@ -16,6 +16,8 @@ from tests.engine.toy import Toy, demonstrations, write_rows
 from tests.engine.toy_command import Command, plaudit
 from tests.methods.iterative.test_loop_runs import command, lines, may_be_learnt, settings, text
 
+pytestmark = pytest.mark.slow
+
 BETA = 0.4
 OWN = ("--loop.rounds", 2, "--loop.answers", 2, "--preference.beta", BETA)
 
@@ -53,7 +55,6 @@ def undisturbed(toy: Toy, home: Path, held_out: Path) -> Path:
     return out
 
 
-@pytest.mark.slow
 def test_rows_are_each_demonstration_against_each_of_the_newest_models_other_answers(
     toy: Toy, undisturbed: Path
 ) -> None:
@@ -95,7 +96,6 @@ def answer_logp(folder: Path, prompt: str, answer: str) -> float:
     return sum(float(logp[n - 1, tokens[n]]) for n in range(first, len(tokens)))
 
 
-@pytest.mark.slow
 def test_the_loss_is_the_papers(undisturbed: Path, held_out: Path) -> None:
     """E log(1 + exp(−(λ log π(y|x)/π_t(y|x) − λ log π(y'|x)/π_t(y'|x)))), π_t of the round before."""
     rounds = undisturbed / "rounds"
@@ -112,7 +112,6 @@ def test_the_loss_is_the_papers(undisturbed: Path, held_out: Path) -> None:
     assert abs(last["held_out/loss"] - math.log(2)) > 1e-3, "it has moved away from the opponent"
 
 
-@pytest.mark.slow
 def test_a_demonstration_gains_on_what_the_model_said_before(undisturbed: Path) -> None:
     def lead(folder: Path) -> float:
         """How much likelier demonstrations are than the opponent's answers, in nats."""
@@ -126,7 +125,6 @@ def test_a_demonstration_gains_on_what_the_model_said_before(undisturbed: Path) 
     assert lead(undisturbed / "model") > lead(undisturbed / "rounds" / "1" / "run" / "model") + 1
 
 
-@pytest.mark.slow
 def test_a_killed_loop_ends_with_the_same_bits(
     toy: Toy, held_out: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -149,7 +147,6 @@ def refused(toy: Toy, out: Path, data: Path, *more: object) -> str:
     return " ".join(done.err.split())
 
 
-@pytest.mark.slow
 def test_without_demonstrations_and_with_a_reward_it_is_refused(toy: Toy, tmp_path: Path) -> None:
     out = tmp_path / "out"
     said = refused(toy, out, toy.data.with_name("prompts.jsonl"))
@@ -166,7 +163,6 @@ def test_without_demonstrations_and_with_a_reward_it_is_refused(toy: Toy, tmp_pa
     assert "the demonstration has 3 turns" in refused(toy, tmp_path / "turns", several)
 
 
-@pytest.mark.slow
 def test_a_model_that_says_what_is_demonstrated_has_nothing_left_to_learn(toy: Toy, tmp_path: Path) -> None:
     """Its own likeliest answers as demonstrations: every answer is the demonstration."""
     first = tmp_path / "first"

@@ -55,10 +55,7 @@ def even(prompt, answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a model, prompts and rules lie.
-
-    Example: ``Place(folder=tmp_path)``
-    """
+    """Where a model, prompts and rules lie."""
 
     folder: Path
 

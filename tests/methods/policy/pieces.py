@@ -51,7 +51,6 @@ from tests.rollouts.talkers import write_tokenizer
 EARLIER = 0.37
 """The mean score of rounds that were before."""
 BONUS = 0.03
-"""How much entropy counts."""
 PTX = [("w10 w11", "w12 w13"), ("w20", "w21 w22 w23"), ("w30 w31 w32", "w33")]
 """Text that shall not be forgotten, a word a token."""
 SINGLE = ("trpo", "reinforce", "a2c", "rloo", "remax", "nash-md")
@@ -153,7 +152,6 @@ def again(dtype: torch.dtype, device: torch.device) -> Policy:
 
 
 standing = cache(again)
-"""The reference, which nothing moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

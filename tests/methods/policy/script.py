@@ -17,9 +17,7 @@ from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings, TokenIds
 from tests.models.zoo import VOCABULARY
 
 WARM = 1.3
-"""The temperature of these tests."""
 LONGEST = 8
-"""The most tokens of an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ from tests.methods.policy.pieces import SINGLE, Learnt, Scene, learnt, same_grad
 SOME = ("ppo", "grpo", "dr-grpo", "gspo", "p3o", "remax", "reinforce-pp", "ipo-md", "nash-md")
 """One of each kind of ratio, reduction, divergence and advantage."""
 ALL = [pytest.param(name, marks=[] if name in SOME else [pytest.mark.slow]) for name in POLICY_ALGORITHMS]
-"""The others are slow, all together."""
 
 
 def moved(one: Scene) -> Sequence[AnyMicrobatch]:

@@ -23,7 +23,6 @@ from tests.methods.policy.test_resume import interrupted, same
 from tests.rewards.scorers import scorer_folder
 
 BREAKS = range(34, 44)
-"""Words with which a line ends."""
 RULES = """
 import math
 

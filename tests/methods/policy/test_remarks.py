@@ -29,7 +29,6 @@ BLIND = "the critic explains nothing"
 GAMED = "the reward is being gamed"
 IDLE = "many steps had nothing to learn from"
 LONG = 20
-"""Steps of a history."""
 Series = Sequence[float]
 
 

@@ -24,7 +24,6 @@ RISING = "the held-out loss is rising"
 FAR = "the policy has gone far from its reference"
 STILL = "hardly anything has been learnt"
 LONG = 24
-"""Steps of a history."""
 
 
 def history(steps: int | None = None, /, **series: Sequence[float]) -> list[StepReport]:

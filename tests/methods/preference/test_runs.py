@@ -23,7 +23,6 @@ from tests.methods.reward_model.rows import judged, make_files
 LONG = ("--steps", 30, "--batch-size", 8, "--learning-rate", 0.01, "--held-out", 0.2)
 SELDOM = ("--evaluate-every", 10, "--sample-every", 30, "--save-every", 30, "--sample.rows", 1)
 STILL = ("--steps", 1, "--learning-rate", 1e-12)
-"""A run that does not move."""
 QUICK = ("dpo", "ipo", "aot", "orpo", "tr-dpo", "kto")
 """Of each kind one: the others are slow, all together."""
 BY_LOSS = ("apo-down", "discopop", "slic")

@@ -11,7 +11,6 @@ from tests.engine.toy import WORDS, Toy, demonstrations, make_toy, write_rows
 
 Row = dict[str, Any]
 KINDS = ("comparisons", "rankings", "ratings", "thumbs", "steps")
-"""All kinds of judged rows."""
 LOSS = {
     "comparisons": "bradley-terry",
     "rankings": "k-wise",

@@ -31,6 +31,8 @@ from tests.methods.reward_model.group_rows import comparisons, pair
 from tests.rewards.learned.group_zoo import asked, learn, reward_of, right, scorer, task, taste_of
 from tests.rewards.scorers import apart, known
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -38,7 +40,6 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return learn(tmp_path_factory.mktemp("learnt"))
 
 
-@pytest.mark.slow
 def test_five_comparisons_of_a_group_tell_what_it_prefers(learnt: Path, tmp_path: Path) -> None:
     """And two groups of opposite tastes, asked about the same answers, disagree."""
     accuracies: list[float] = []
@@ -50,7 +51,6 @@ def test_five_comparisons_of_a_group_tell_what_it_prefers(learnt: Path, tmp_path
     assert min(accuracies) > 0.6, accuracies
 
 
-@pytest.mark.slow
 def test_the_reward_is_what_the_module_says_of_the_answers_beside_the_context(
     learnt: Path, tmp_path: Path
 ) -> None:
@@ -87,7 +87,6 @@ def test_the_reward_is_what_the_module_says_of_the_answers_beside_the_context(
     assert apart(reward_of(learnt, tmp_path / "long", "long-9").scores(tasks), wanted) < 1e-4
 
 
-@pytest.mark.slow
 def test_a_task_is_judged_as_if_it_were_the_only_one(learnt: Path, tmp_path: Path) -> None:
     reward = reward_of(learnt, tmp_path / "long", "long-9")
     tasks = [
@@ -103,7 +102,6 @@ def test_a_task_is_judged_as_if_it_were_the_only_one(learnt: Path, tmp_path: Pat
     assert known(together[-1][0]) == pytest.approx(known(together[-1][1]), abs=1e-5)
 
 
-@pytest.mark.slow
 def test_the_order_of_the_context_says_nothing_and_a_doubt_says_less(learnt: Path) -> None:
     encoder, module = make_encoder(base_model_folder()), load_group_preference(learnt / "groups" / "model")
     embedder = Policy(load_model(base_model_folder(), dtype=torch.float32, device=torch.device("cpu"))).eval()
@@ -132,7 +130,6 @@ def test_the_order_of_the_context_says_nothing_and_a_doubt_says_less(learnt: Pat
     assert margins[0] > margins[1] + 20 * 0.5, "without a context no answer is much better than another"
 
 
-@pytest.mark.slow
 def test_an_answer_alone_has_no_verdict_and_an_unreadable_one_spoils_no_other(
     learnt: Path, tmp_path: Path
 ) -> None:
@@ -153,7 +150,6 @@ def test_an_answer_alone_has_no_verdict_and_an_unreadable_one_spoils_no_other(
     assert "does not fit in" in reason
 
 
-@pytest.mark.slow
 def test_answers_that_must_give_way_are_cut_and_not_read_beyond_the_model(
     learnt: Path, tmp_path: Path
 ) -> None:
@@ -168,14 +164,12 @@ def test_answers_that_must_give_way_are_cut_and_not_read_beyond_the_model(
     assert reward.refused == {}
 
 
-@pytest.mark.slow
 def test_all_comparisons_of_the_file_count_where_no_group_is_named(learnt: Path, tmp_path: Path) -> None:
     tasks = asked("long", 4)
     every = reward_of(learnt, tmp_path / "every", None).scores(tasks)
     assert apart(every, reward_of(learnt, tmp_path / "one", "long-9").scores(tasks)) > 0.1
 
 
-@pytest.mark.slow
 def test_a_taste_moves_with_what_lies_beside_it_and_combines_like_any_reward(
     learnt: Path, tmp_path: Path
 ) -> None:
@@ -206,7 +200,6 @@ def combine(learnt: Path, out: Path, *more: object) -> int:
     return run("combine", "group", learnt / "groups", *own, *more)
 
 
-@pytest.mark.slow
 def test_the_command_makes_a_reward_that_can_be_evaluated(
     learnt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,7 +221,6 @@ def test_the_command_makes_a_reward_that_can_be_evaluated(
     assert "long" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_what_makes_no_taste_is_said_and_nothing_written(
     learnt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -262,7 +254,6 @@ def test_what_makes_no_taste_is_said_and_nothing_written(
     assert "no group preference module lies here; plaudit train group makes one" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_model_of_another_size_is_not_the_one_that_it_was_trained_beside(
     learnt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,7 +269,6 @@ def test_a_model_of_another_size_is_not_the_one_that_it_was_trained_beside(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_a_group_run_alone_is_no_reward_and_the_way_to_one_is_told(learnt: Path) -> None:
     for folder in (learnt / "groups", learnt / "groups" / "model"):
         with pytest.raises(
@@ -287,7 +277,6 @@ def test_a_group_run_alone_is_no_reward_and_the_way_to_one_is_told(learnt: Path)
             load_reward(folder, device="cpu")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -308,7 +297,6 @@ def test_a_damaged_taste_is_named(learnt: Path, tmp_path: Path, change: dict[str
             ask(path.parent)
 
 
-@pytest.mark.slow
 def test_a_damaged_module_is_named(learnt: Path, tmp_path: Path) -> None:
     shutil.copytree(learnt / "groups" / "model", tmp_path / "module")
     taste = replace(taste_of(learnt, "long-9"), module=tmp_path / "module")

@@ -12,10 +12,7 @@ _WITHOUT_END = ("meta",)
 
 @dataclass(slots=True)
 class Page:
-    """What a parser found in a page.
-
-    Example: ``read_page(run / "report.html").sections["Notes"]``
-    """
+    """What a parser found in a page."""
 
     tags: Counter[str] = field(default_factory=Counter[str])
     """How often each element occurs."""
