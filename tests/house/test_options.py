@@ -164,6 +164,7 @@ class Unsupported:
     """Has a field that no option can set."""
 
     knob: dict[str, int] = field(default_factory=dict[str, int])
+    """A mapping."""
 
 
 def test_a_setting_that_cannot_be_an_option_fails_when_the_parser_is_built():
@@ -179,6 +180,7 @@ def test_options_of_a_class_inside_a_function():
         """Local."""
 
         size: int = 1
+        """How large."""
 
     args = parser_of(Local).parse_args(["--size", "3"])
     assert to_yaml(read_config(Local, args)) == "size: 3\n"

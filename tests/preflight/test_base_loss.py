@@ -110,8 +110,3 @@ def test_a_model_that_knows_nothing_yet_is_no_alarm(tmp_path: Path) -> None:
     assert result.holds
     assert not result.doubtful
     assert "knows nothing of such text yet" in result.details
-
-
-def test_where_answers_are_drawn_there_is_nothing_to_read(tmp_path: Path) -> None:
-    with healthy("grpo", tmp_path) as subject:
-        assert CHECKS["base-loss"].run(subject).holds is None

@@ -22,6 +22,7 @@ from plaudit.preflight.exact_sampling import (
 )
 from plaudit.rollouts.drawing import sample_tokens
 from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
+from tests.engine.toy import demonstrations
 from tests.preflight.breakers_sampling import BROKEN, Broken, sharp
 from tests.preflight.subjects import failing, healthy
 from tests.rollouts.talkers import write_talker
@@ -83,13 +84,16 @@ def test_where_nothing_is_sampled_only_ends_are_looked_at(tmp_path: Path, method
 @pytest.mark.parametrize("method", ["sft", "grpo"])
 def test_a_word_that_ends_answers_is_named(tmp_path: Path, method: Any) -> None:
     folder = sharp(tmp_path / "sharp")
-    letter = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("e")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    word = tokenizer.encode(demonstrations(1)[0]["completion"], add_special_tokens=False)[0]
     path = folder / "generation_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": [2, letter]}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": [2, word]}))
     with healthy(method, tmp_path, model=folder) as subject:
         found = _seen(subject)["stop-tokens"]
     assert found.holds is False
-    assert found.details.startswith(f"'e' ({letter}) is declared as an end, and ")
+    assert found.details.startswith(
+        f"{tokenizer.convert_ids_to_tokens(word)!r} ({word}) is declared as an end"
+    )
     assert ("in the middle of an answer of sft.jsonl:" in found.details) == (method == "sft")
 
 
