@@ -21,7 +21,6 @@ Scored = TypeVar("Scored", Policy, RewardModel)
 
 VOCABULARY = 61
 WINDOW = 6
-"""Shorter than every conversation of the tests."""
 
 PLAIN = {
     "vocab_size": VOCABULARY,
