@@ -346,9 +346,8 @@ def _with_more_completions(examples: Sequence[Example], answers: int) -> list[Ex
 
 def _layout_tolerance(model: Model, plain_NT: Tensor) -> float:
     scale = 1.0 if isinstance(model, Policy) else max(1.0, float(plain_NT.abs().max()))
-    return (
-        ROUNDING.get(model.base.dtype, HALF_PRECISION_MAX_ROUNDINGS * torch.finfo(torch.bfloat16).eps) * scale
-    )
+    half = HALF_PRECISION_MAX_ROUNDINGS * torch.finfo(torch.bfloat16).eps
+    return ROUNDING.get(model.backbone.compute_dtype, half) * scale
 
 
 def _first_row_loss(subject: PreflightSubject) -> str:
