@@ -37,8 +37,7 @@ def nearest_word(word: str, candidates: Iterable[str]) -> str | None:
     normalised = {name: _normalised(name) for name in names}
     target = _normalised(word)
     for name in names:
-        # The last part first: who left out the group ("--beta2")
-        # should not be sent to the nearest spelling.
+        # The last part first: who left out the group ("--beta2") should not be sent to the nearest spelling.
         if normalised[name].rpartition(".")[2] == target:
             return name
     close = get_close_matches(target, normalised.values(), n=1)
@@ -302,8 +301,7 @@ def direct_settings(
         setting = Setting(
             path=(*path, field.name),
             value_type=value_type,
-            # A group's own default may differ from its class's: --help
-            # shows what this config starts from.
+            # A group's own default may differ from its class's: --help shows what this config starts from.
             default=_field_default(field) if defaults is MISSING else getattr(defaults, field.name),
             doc=doc,
             group=_group_type(value_type),

@@ -15,7 +15,7 @@ from tests.engine.toy_command import Command, Done, outcome, plaudit, sft
 pytestmark = pytest.mark.slow
 
 QUIET = ("--sample.rows", 0, "--sinks", "tensorboard")
-BAD_STEPS = [3, 8]
+BAD_STEPS = [3, 8]  # When row 7 comes up.
 
 
 @pytest.fixture(scope="module")

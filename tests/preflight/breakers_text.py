@@ -24,7 +24,7 @@ from plaudit.tokens.microbatch import ForwardInputs, Layout
 from tests.engine.toy import demonstrations, write_rows
 from tests.preflight.subjects import Method, healthy, make_model_with_bos
 
-ASSISTANT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+ASSISTANT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"  # How the toy's template asks.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,8 +96,7 @@ def one_step(
         bootstrap_N[:, None], (mask_NT.shape[1], 0)
     )
     next_NT = _discounted_suffix_sum(padded_NT, pad(mask_NT, (0, 1), value=True), 0.0)[:, 1:]
-    # V of the next trained token is found without γ, which then
-    # counts one moment whatever lies in between.
+    # V of the next trained token is found without γ, which then counts one moment whatever lies in between.
     return (reward_NT + gamma * next_NT - value_NT).masked_fill(~mask_NT, 0.0)
 
 

@@ -73,8 +73,7 @@ def rank_error(
     if first.rank == rank:
         error.add_note(f"This was {rank_label}.")
         return UserError(f"{rank_label}: {error}") if isinstance(error, UserError) else error
-    # Every rank met the same fault, such as one bad row: the
-    # first says it once, the others leave in silence.
+    # Every rank met the same fault, such as one bad row: the first says it once, the others leave in silence.
     if first.words == error_text(error):
         return CommandEnd(2)
     own_fault = "" if lost else f"; its own fault: {first_line(error)}"

@@ -22,6 +22,7 @@ from plaudit.models.backbone import without_head
 from plaudit.models.policy import Policy, log_ratio_tolerance
 from plaudit.models.reward_model import RewardModel
 from plaudit.preflight.check import (
+    SAMPLE_SIZE,
     Check,
     PreflightSubject,
     Result,
@@ -194,7 +195,8 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     policy = subject.policy
     if policy is None or not subject.trained:
         return not_applicable("no given answers are learnt by a language model")
-    examples = [example.select([0]) for example in shortest_examples(subject, BASE_ROWS)]
+    rows = shortest_examples(subject, BASE_ROWS)
+    examples = [row.select([0]) for row in rows if any(row.completions[0].mask)]
     policy.eval()
     nats_N = _nats_a_token(policy, examples)
     whole, blind = float(nats_N.mean()), math.log(len(subject.encoder.info.tokenizer))
@@ -202,8 +204,8 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     if not whole <= blind + NOISE:
         return failed(f"{details}: the model does worse than one that knows nothing")
     if whole > blind - KNOWLEDGE:
-        near = whole <= blind + KNOWLEDGE
-        return (passed if near else warned)(f"{details}: the model knows nothing of such text yet")
+        verdict = passed if whole <= blind + KNOWLEDGE else warned
+        return verdict(f"{details}: the model knows nothing of such text yet")
     swapped = _behind_other_prompts(examples)
     if len(swapped) < FEWEST_BASE_ROWS:
         return passed(details)
@@ -217,12 +219,14 @@ def check_base_loss(subject: PreflightSubject) -> Result:
 
 
 def _nats_a_token(policy: Policy, examples: Sequence[Example]) -> Tensor:
-    """−log π of the trained tokens of each row, the mean of the row, ``[N]``."""
-    batch = _device_batch(policy, examples)
-    with torch.no_grad():
-        logp_NT = policy.score(batch).logp_NT.double().cpu()
-    mask_NT = batch.mask_NT.cpu()
-    return -logp_NT.where(mask_NT, 0.0).sum(-1) / mask_NT.sum(-1)
+    """−log π of the trained tokens of each row, the mean of the row, ``[N]``; a few rows at a time."""
+    nats: list[Tensor] = []
+    for at in range(0, len(examples), SAMPLE_SIZE):
+        batch = _device_batch(policy, examples[at : at + SAMPLE_SIZE])
+        with torch.no_grad():
+            logp_NT = policy.score(batch).logp_NT.double()
+        nats.append((-logp_NT.where(batch.mask_NT, 0.0).sum(-1) / batch.mask_NT.sum(-1)).cpu())
+    return torch.cat(nats)
 
 
 def _behind_other_prompts(examples: Sequence[Example]) -> list[tuple[int, Example]]:
