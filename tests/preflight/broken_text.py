@@ -61,7 +61,7 @@ BROKEN = (
     Broken(
         name="two ends",
         encoder=answers(lambda one, _: replace(one, ids=(*one.ids, one.ids[-1]), mask=(*one.mask, True))),
-        fails=frozenset({"end-of-turn", "mask"}),
+        fails=frozenset({"end-of-turn", "mask", "stop-tokens"}),
         says="end-of-turn: sft.jsonl:",
     ),
     Broken(
@@ -114,7 +114,7 @@ BROKEN = (
         name="the user's turns are trained too",
         encoder=masked(lambda mask: (True,) * len(mask)),
         rows=conversations(),
-        fails=frozenset({"mask"}),
+        fails=frozenset({"mask", "stop-tokens"}),
         says="mask: own.jsonl:1: 1 stretches are trained, and the row has 2 answers to learn",
     ),
     Broken(

@@ -9,7 +9,7 @@ from plaudit.preflight.checks import CHECKS
 from plaudit.preflight.report import check_page, checks_table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-UNHEARD_OF = ("reward-order", "giveaway")
+UNHEARD_OF = ("reward-order", "giveaway", "label-noise")
 """Faults that nobody seems to have reported in public."""
 AGAIN = "make the pages again: python -m plaudit.preflight.report docs"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Record
+from plaudit.lab.world import making
+from plaudit.lab.world.annotators import annotator_pool
 from plaudit.preflight import contents, data
 from plaudit.preflight.check import PreflightSubject, run_checks
 from plaudit.tokens import chat_template
@@ -98,7 +102,8 @@ def test_thresholds_are_lenient(subject: PreflightSubject) -> None:
     few = [comparison(n, probability=0.5) for n in range(data.MIN_ROWS - 1)]
     assert of(few, subject)["ties"].holds
     longer = [comparison(n, chosen="yes and yes") for n in range(70)]
-    assert of(longer, subject)["lengths"].holds
+    assert of(longer, subject)["lengths"].doubtful
+    assert of(longer[:29], subject)["lengths"].doubtful is False
     assert (
         of([*longer, *(comparison(n, chosen="yes and yes") for n in range(70, 80))], subject)["lengths"].holds
         is False
@@ -195,6 +200,61 @@ def test_a_word_that_gives_few_pairs_away_is_worth_a_look(subject: PreflightSubj
     assert found.verdict == "warn"
     assert "in 40 of 40 pairs" in found.result.details
     assert contents_of(replace(subject, records=rows[:29]))["giveaway"].verdict == "pass"
+
+
+def worlds_pairs(turned: float) -> list[Record]:
+    """A thousand pairs of the world's experts, of which such a share is turned round."""
+    rng = random.Random(0)
+    return [
+        replace(row, chosen=row.rejected, rejected=row.chosen) if rng.random() < turned else row
+        for row in making.comparisons(1000, annotator_pool("experts"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("turned", "says"),
+    [(0.0, None), (0.25, "a third of labels"), (0.3, "coin"), (0.5, "no better than a coin")],
+)
+def test_labels_that_nothing_explains_are_doubtful(
+    subject: PreflightSubject, turned: float, says: str | None
+) -> None:
+    result = contents_of(replace(subject, records=worlds_pairs(turned)))["label-noise"].result
+    assert result.doubtful == (says is not None), result.details
+    assert (says or "words and length alone call") in result.details
+
+
+def test_each_pair_is_guessed_from_all_others() -> None:
+    texts = [("a long answer", "no"), ("yes, gladly", "never"), ("a hat", "a long coat"), ("gladly", "a hat")]
+    features = torch.stack([contents.leave_one_out_features(pair) for pair in texts])
+    for i, margin in enumerate(contents.leave_one_out_margins(texts)):
+        others = features[[j for j in range(4) if j != i]]
+        # Ridge regression by its normal equations, on the other three alone.
+        gram = others.mT @ others + 3.0 * torch.eye(others.shape[1], dtype=torch.float64)
+        assert float(features[i] @ torch.linalg.solve(gram, others.sum(0))) == pytest.approx(float(margin))
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("It\u00e2\u20ac\u2122s the cat", "FAIL"),
+        ("the caf\u00c3\u00a9 is red", "FAIL"),
+        ("it&#39;s red &amp; round", "FAIL"),
+        ("a \ufffd cat", "FAIL"),
+        ("the caf\u00e9 of S\u00c3O JO\u00c3O, \u00c2ME\u2019s", "pass"),
+        ("<b>red &amp; round</b>", "pass"),
+        ("AT&T; R&D", "pass"),
+    ],
+)
+def test_letters_that_nobody_wrote_are_seen(subject: PreflightSubject, said: str, verdict: str) -> None:
+    rows = [comparison(n, chosen=f"{said} of the number {n}, which goes on. And on") for n in range(40)]
+    found = contents_of(replace(subject, records=rows))
+    assert found["garbled-text"].verdict == verdict
+    # What breaks off is counted among answers whose letters are right.
+    assert found["cut-answers"].verdict == ("not applicable" if verdict == "FAIL" else "FAIL")
+    few = [*rows[:1], *(comparison(n) for n in range(40))]
+    assert contents_of(replace(subject, records=few))["garbled-text"].verdict == verdict.replace(
+        "FAIL", "warn"
+    )
 
 
 def test_empty_prompts_are_seen(subject: PreflightSubject) -> None:

@@ -1,15 +1,22 @@
 """Checks of what the rows say: what a model would learn besides what was meant.
 
-Answers that break off, answers that stand in their prompt, a word that gives the preferred side away, control
-tokens among somebody's words, prompts that say nothing. Each is counted in one pass over the rows.
+Answers that break off, letters read in the wrong encoding, answers that stand in their prompt, a word that
+gives the preferred side away, preferences that no words explain, control tokens among somebody's words,
+prompts that say nothing. Each is counted in one pass over the rows.
 """
 
 from __future__ import annotations
 
+import math
 import re
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
+
+import torch
+from torch import Tensor
 
 from plaudit.data.records import Prompt, Record, Steps, Text, plain_text, user_turn, words_of
 from plaudit.errors import UserError
@@ -25,6 +32,7 @@ from plaudit.preflight.check import (
     warned,
 )
 from plaudit.preflight.data import MAX_ONE_SIDED_SHARE, MIN_ROWS, learns_from_judgements, preference_pairs
+from plaudit.preflight.samples import answers_in_row
 from plaudit.preflight.tokenization import abbreviate
 from plaudit.tokens.encode import Encoder, record_answers
 
@@ -39,6 +47,18 @@ FEW_COPIED_SHARE = 0.1
 MAX_TEMPLATED_SHARE = 0.5
 """Above it control tokens are no accident: the rows have been through a template already."""
 _BROKEN_OFF = re.compile(r"[^\W_][,;:\-–—]?$|[,\-–—]$")
+MAX_GARBLED_SHARE = 0.5
+"""Above it wrong letters are what the rows teach."""
+MIN_FITTED_PAIRS, MAX_FITTED_PAIRS = 300, 1000
+"""How many pairs a baseline needs to say something, and how many it reads."""
+HASHED_WORDS = 2048
+_MIN_SUREST_ACCURACY = 0.7
+_RIDGE = 3.0
+# UTF-8 read as Latin-1 or Windows-1252, and what nothing could decode.
+_MISREAD = re.compile(r"[ÂÃ][\u0080-\u00bf\u0152-\u2122]|â[\u0080\u20ac][\u0080-\u00bf\u0152-\u2122]|\ufffd")
+_ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|amp|lt|gt|quot|apos|nbsp);", re.IGNORECASE)
+_WORD = re.compile(r"\w+|[^\w\s]")
+_TAG = re.compile(r"</?[a-z]", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*(\s|$)")
 
 
@@ -51,7 +71,7 @@ def check_cut_answers(subject: PreflightSubject) -> Result:
     for record in subject.records:
         for answer in _learnt_answers(record):
             text = plain_text(answer).rstrip()
-            if len(text.split()) < MIN_WORDS or not _SENTENCE_END.search(text):
+            if len(text.split()) < MIN_WORDS or not _SENTENCE_END.search(text) or _garbled_at(text):
                 continue
             looked += 1
             if _BROKEN_OFF.search(text):
@@ -62,6 +82,30 @@ def check_cut_answers(subject: PreflightSubject) -> Result:
     if cut:
         details += f"; {cut[0][0]} ends in {abbreviate(cut[0][1][-60:])}"
     return failed(details) if looked >= MIN_ROWS and len(cut) > MAX_CUT_SHARE * looked else passed(details)
+
+
+def check_garbled_text(subject: PreflightSubject) -> Result:
+    """Counts rows with letters that were read in another encoding than they were written in, signs that could
+    not be read at all, or marks of HTML where a sign is meant. It fails when more than half of at least 30
+    rows have some, and warns of fewer."""
+    rows = [
+        (record.origin, text)
+        for record in subject.records
+        for text in [" ".join(map(plain_text, (record.prompt, *answers_in_row(record))))]
+    ]
+    garbled = [(origin, match) for origin, text in rows if (match := _garbled_at(text))]
+    if not garbled:
+        return passed(f"none of {len(rows):,} rows")
+    origin, match = garbled[0]
+    excerpt = match.string[max(0, match.start() - 12) : match.end() + 12]
+    details = f"{len(garbled):,} of {len(rows):,} rows; {origin} has {excerpt!r}"
+    many = len(rows) >= MIN_ROWS and len(garbled) > MAX_GARBLED_SHARE * len(rows)
+    return failed(details) if many else warned(details)
+
+
+def _garbled_at(text: str) -> re.Match[str] | None:
+    # Beside tags they are code, which is meant so.
+    return _MISREAD.search(text) or (None if _TAG.search(text) else _ENTITY.search(text))
 
 
 def check_answer_in_prompt(subject: PreflightSubject) -> Result:
@@ -112,9 +156,7 @@ def check_giveaway(subject: PreflightSubject) -> Result:
     for record in subject.records:
         for better, worse in preference_pairs(record):
             pairs += 1
-            chosen, rejected = (
-                set(re.findall(r"\w+|[^\w\s]", plain_text(side).casefold())) for side in (better, worse)
-            )
+            chosen, rejected = (set(_WORD.findall(plain_text(side).casefold())) for side in (better, worse))
             counts.update((word, "preferred") for word in chosen - rejected)
             counts.update((word, "other") for word in rejected - chosen)
     if not counts:
@@ -126,6 +168,58 @@ def check_giveaway(subject: PreflightSubject) -> Result:
         return failed(details)
     doubtful = pairs >= MIN_ROWS and count > MAX_ONE_SIDED_SHARE * pairs
     return warned(details) if doubtful else passed(details)
+
+
+def check_label_noise(subject: PreflightSubject) -> Result:
+    """A baseline that knows the words of answers and their length guesses each of 300 to 1,000 pairs from all
+    others. It warns where it does no better than a coin, or where of the fifth that it is surest of less than
+    seventy in a hundred are called right: so do labels of which a third is turned round, or random."""
+    if not learns_from_judgements(subject):
+        return not_applicable("nothing is compared: answers are learnt as they stand, or drawn")
+    pairs: dict[str, tuple[str, str]] = {}
+    for record in subject.records:
+        # One pair a prompt: an answer that stands in two pairs would tell of the one what the other says.
+        for better, worse in islice(preference_pairs(record), 1):
+            if len(pairs) < MAX_FITTED_PAIRS:
+                pairs.setdefault(_words(record.prompt), (_words(better), _words(worse)))
+    if len(pairs) < MIN_FITTED_PAIRS:
+        return not_applicable(f"{len(pairs)} prompts with a pair; {MIN_FITTED_PAIRS} say something")
+    margin_N = leave_one_out_margins([*pairs.values()])
+    surest_N = margin_N[margin_N.abs().argsort(descending=True)[: len(margin_N) // 5]]
+    accuracy, surest = float((margin_N > 0).double().mean()), float((surest_N > 0).double().mean())
+    low, high = wilson_interval(accuracy, len(margin_N))
+    details = (
+        f"words and length alone call {accuracy:.0%} ({low:.0%} to {high:.0%}) of {len(margin_N):,} pairs "
+        f"right, and {surest:.0%} of the fifth where they say most"
+    )
+    if low <= 0.5:
+        return warned(f"{details}: no better than a coin")
+    doubtful = wilson_interval(surest, len(surest_N))[1] < _MIN_SUREST_ACCURACY
+    return warned(f"{details}: as where a third of labels is turned round") if doubtful else passed(details)
+
+
+def leave_one_out_margins(pairs: Sequence[tuple[str, str]]) -> Tensor:
+    """What ridge regression on words and length, fitted to all other pairs, says of each: above 0 where it
+    prefers the first answer too."""
+    features_NF = torch.stack([leave_one_out_features(pair) for pair in pairs])
+    kernel_NN = features_NF @ features_NF.mT
+    # The closed form: with H = K (K + λ)⁻¹, row i without itself has (Hy - diag H · y) / (1 - diag H), y = 1.
+    hat_NN = torch.linalg.solve(kernel_NN + _RIDGE * torch.eye(len(pairs), dtype=torch.float64), kernel_NN)
+    own_N = hat_NN.diagonal()
+    return (hat_NN.sum(-1) - own_N) / (1 - own_N)
+
+
+def leave_one_out_features(pair: tuple[str, str]) -> Tensor:
+    """The first text's words, hashed, and the logarithm of its length, less those of the second, ``[F]``."""
+    features_F = torch.zeros(HASHED_WORDS + 1, dtype=torch.float64)
+    for sign, text in zip((1.0, -1.0), pair, strict=True):
+        words = _WORD.findall(text)
+        features_F[-1] += 2 * sign * math.log1p(len(words))
+        numbers = [zlib.crc32(word.encode()) % HASHED_WORDS for word in {*words}]
+        features_F += sign * torch.bincount(
+            torch.tensor(numbers, dtype=torch.long), minlength=len(features_F)
+        )
+    return features_F
 
 
 def check_control_tokens(subject: PreflightSubject) -> Result:
@@ -227,6 +321,17 @@ CHECKS = (
         at_start=True,
     ),
     Check(
+        name="garbled-text",
+        proves="Letters are those that were written.",
+        matters="A file that was written in UTF-8 and read as Windows-1252 has three signs for every "
+        "apostrophe, and text from a web page has &#39; for it. A model learns to write the same, as GPT-J "
+        "did (the-pile#102), and neither loss nor reward says so.",
+        mend="Read the source in its own encoding; turn marks of HTML into signs (Python: html.unescape). "
+        "Rows about such marks are right as they are.",
+        run=check_garbled_text,
+        at_start=True,
+    ),
+    Check(
         name="answer-in-prompt",
         proves="Answers do not stand in their own prompts.",
         matters="Where the answer can be read off the prompt, copying is all that is learnt, and every "
@@ -244,6 +349,19 @@ CHECKS = (
         "same word, or all others hold an apology, that word is what is rewarded and all that is learnt.",
         mend="Take the word out of the answers, or add pairs in which it is on the other side.",
         run=check_giveaway,
+        at_start=True,
+    ),
+    Check(
+        name="label-noise",
+        proves="Something in the answers explains which is preferred.",
+        matters="Labels that are random, or of which a third is turned round, train without a fault: a loss "
+        "near log 2 and an accuracy just above one half look like a hard task. Simple habits of those who "
+        "prefer, longer or politer answers, show in words and length; where not even these do, it is more "
+        "often the file than the task.",
+        mend="Judge twenty pairs yourself. If you agree with one in two, look where the labels come from: "
+        "swapped columns, a join on the wrong key, votes that were not read. Where the preference is in the "
+        "facts (mathematics, code) no words can show it: go on.",
+        run=check_label_noise,
         at_start=True,
     ),
     Check(

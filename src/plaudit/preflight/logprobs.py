@@ -193,10 +193,10 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     likelier, beyond twice the standard error of the difference, answers and prompts do not belong together.
     """
     policy = subject.policy
-    if policy is None or not subject.trained:
-        return not_applicable("no given answers are learnt by a language model")
-    rows = shortest_examples(subject, BASE_ROWS)
+    rows = [] if policy is None or not subject.trained else shortest_examples(subject, BASE_ROWS)
     examples = [row.select([0]) for row in rows if any(row.completions[0].mask)]
+    if policy is None or not examples:
+        return not_applicable("no given answers are learnt by a language model")
     policy.eval()
     nats_N = _nats_a_token(policy, examples)
     whole, blind = float(nats_N.mean()), math.log(len(subject.encoder.info.tokenizer))

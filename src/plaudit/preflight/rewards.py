@@ -13,6 +13,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import correlation
 
 import torch
 
@@ -21,10 +22,19 @@ from plaudit.data.records import Text, assistant_turn, plain_text, split_tools, 
 from plaudit.errors import UserError
 from plaudit.models.reward_model import RewardModel, first_differing_token
 from plaudit.models.verify import tolerance
-from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed
+from plaudit.preflight.check import (
+    Check,
+    PreflightSubject,
+    Result,
+    failed,
+    not_applicable,
+    passed,
+    warned,
+)
 from plaudit.preflight.logprobs import temporary_layout, transformers_token_scores
 from plaudit.preflight.samples import (
     ScoredTasks,
+    excerpt,
     first_difference,
     reward_under_check,
     sample_tasks,
@@ -203,6 +213,12 @@ def _score_tolerance(model: RewardModel, scored_rows: Sequence[PlainlyScoredRow]
 
 
 RENDERED_ROWS = 4
+SATURATED_SPREAD = 1e-3
+"""Below this share of its size a reward hardly tells answers apart."""
+LARGE_SCORE = 1e3
+LENGTH_CORRELATION = 0.99
+MIN_LENGTHS = 5
+"""Different lengths among which a correlation says something."""
 
 
 def check_reward_template(subject: PreflightSubject) -> Result:
@@ -369,35 +385,85 @@ def check_reward_independent(subject: PreflightSubject) -> Result:
 
 
 def check_reward_differs(subject: PreflightSubject) -> Result:
-    """The reward is asked about answers that differ.
+    """The reward is asked about answers that differ, and about an empty answer, the prompt's own words and
+    the row's reference answer.
 
-    Where all of them have one score it is asked about an empty answer, the prompt's own words and the row's
-    reference answer too: a reward that is 0 until a model succeeds must at least tell success from nothing.
+    It fails where no answer moves the reward, and warns where only others than those of the model do, where
+    scores hardly differ beside their size, are in the thousands, go with the length of answers, or where
+    saying nothing scores highest.
     """
     scored = score_sample_tasks(subject)
     if isinstance(scored, str):
         return not_applicable(scored)
     texts = {plain_text(answer) for task in scored.tasks for answer in task.answers}
-    differing_prompts = sum(len({score for score in row if score is not None}) > 1 for row in scored.rows)
-    spread = max(scored.scores) - min(scored.scores)
+    # Rows with one answer each are compared with one another.
+    groups = [row for task, row in zip(scored.tasks, scored.rows, strict=True) if len({*task.answers}) > 1]
+    spreads = [max(row) - min(row) for row in map(_verdicts, groups or [scored.scores]) if row]
+    largest = max(map(abs, scored.scores))
     details = (
         f"{len(scored.scores)} scores from {min(scored.scores):.4g} to {max(scored.scores):.4g}; the "
-        f"answers to {differing_prompts} of {len(scored.tasks)} prompts differ in score"
+        f"answers to {sum(map(bool, spreads))} of {len(scored.tasks)} prompts differ in score"
     )
-    if spread:
-        return passed(details)
-    task = scored.tasks[0]
-    truth = () if task.reference_answer is None else (task.reference_answer,)
-    rows = scored.reward.scores([_with_answers(task, ("", plain_text(task.prompt), *truth))])
-    extra_scores = [score for row in rows for score in row if score is not None]
-    if {*extra_scores} != {scored.scores[0]}:
-        return passed(
-            f"{details}, so nothing is learnt from answers like these; others have "
-            f"{_distinct_scores_text(extra_scores)}"
-        )
-    return failed(
-        f"all {len(scored.scores)} answers, {len(texts)} different ones, have the score {scored.scores[0]:g}"
-    )
+    probes = [
+        ("", plain_text(task.prompt), *(() if (truth := task.reference_answer) is None else (truth,)))
+        for task in scored.tasks
+    ]
+    asked = [_with_answers(task, probe) for task, probe in zip(scored.tasks, probes, strict=True)]
+    probed = [row[-len(probe) :] for row, probe in zip(scored.reward.scores(asked), probes, strict=True)]
+    if not any(spreads):
+        moved = [row for own, row in zip(scored.rows, probed, strict=True) if {*_verdicts(row)} - {*own}]
+        if moved:
+            return warned(
+                f"{details}, so nothing is learnt from answers like these; others have "
+                f"{_distinct_scores_text(_verdicts(moved[0]))}"
+            )
+        return failed(f"{details}, {len(texts)} different answers and an empty one among them")
+    doubts = [
+        *_scale_doubts(max(spreads), largest),
+        *_length_doubts(scored),
+        *(_emptiness_doubts(scored, probed) if subject.reward is not None else ()),
+    ]
+    return warned(f"{details}; {'; '.join(doubts)}") if doubts else passed(details)
+
+
+def _verdicts(row: TaskScores) -> list[float]:
+    return [score for score in row if score is not None]
+
+
+def _scale_doubts(spread: float, largest: float) -> Iterator[str]:
+    if spread < SATURATED_SPREAD * largest:
+        yield f"saturated: answers to a prompt differ by at most {spread:.2g} beside scores of {largest:.4g}"
+    if largest > LARGE_SCORE:
+        yield f"a score of {largest:.4g} leaves penalties, of KL or length, without a weight"
+
+
+def _length_doubts(scored: ScoredTasks) -> Iterator[str]:
+    sizes = [
+        (float(len(plain_text(answer))), score)
+        for task, row in zip(scored.tasks, scored.rows, strict=True)
+        for answer, score in zip(task.answers, row, strict=True)
+        if score is not None
+    ]
+    lengths, scores = zip(*sizes, strict=True)
+    if len({*lengths}) < MIN_LENGTHS or len({*scores}) == 1:
+        return
+    with_length = correlation(lengths, scores)
+    if abs(with_length) > LENGTH_CORRELATION:
+        yield f"scores go with the answers' length and with little else (a correlation of {with_length:.3f})"
+
+
+def _emptiness_doubts(scored: ScoredTasks, probed: Sequence[TaskScores]) -> Iterator[str]:
+    """``probed``: of each task the scores of an empty answer, of the prompt, and of a reference answer."""
+    pairs = [(row[0], _verdicts(own)) for own, row in zip(scored.rows, probed, strict=True)]
+    if all(empty is not None and own and empty > max(own) for empty, own in pairs):
+        yield f"an empty answer scores higher than all others to each of {len(pairs)} prompts"
+    worse = [
+        task
+        for task, (empty, _, *truth) in zip(scored.tasks, probed, strict=True)
+        if truth and truth[0] is not None and empty is not None and truth[0] < empty
+    ]
+    if worse:
+        yield f"an empty answer scores higher than the row's own {excerpt(worse[0].reference_answer or '')}"
 
 
 def _compare_repeated(

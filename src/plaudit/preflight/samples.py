@@ -213,10 +213,10 @@ def score_fault(scored_inputs: Sequence[Task], rows: Sequence[TaskScores]) -> st
         return f"asked about {len(scored_inputs)} prompts it answered {len(rows)}"
     for task, row in zip(scored_inputs, rows, strict=True):
         if len(row) != len(task.answers):
-            return f"it gave {len(row)} scores for {len(task.answers)} answers to {_excerpt(task.prompt)}"
+            return f"it gave {len(row)} scores for {len(task.answers)} answers to {excerpt(task.prompt)}"
         for answer, score in zip(task.answers, row, strict=True):
             if score is not None and not math.isfinite(score):
-                return f"it gave {score} for {_excerpt(answer)}, an answer to {_excerpt(task.prompt)}"
+                return f"it gave {score} for {excerpt(answer)}, an answer to {excerpt(task.prompt)}"
     return None
 
 
@@ -281,7 +281,7 @@ def _relative_tolerance(leaf: Reward) -> float:
     )
 
 
-def _excerpt(text: Text) -> str:
+def excerpt(text: Text) -> str:
     return repr(plain_text(text)[:40])
 
 
