@@ -93,6 +93,12 @@ BROKEN = (
         says="end-of-turn: the template ends answers with '<|fin|>', which is no stop token of the model",
     ),
     Broken(
+        name="a template that opens no answer",
+        template=TEMPLATE.partition("{% if add_generation_prompt %}")[0],
+        fails=frozenset({"template"}),
+        says="it writes '<|im_start|>assistant\\n' before an answer and leaves it out where one is asked for",
+    ),
+    Broken(
         name="a mask of zeros",
         encoder=masked(lambda mask: (False,) * len(mask)),
         fails=frozenset({"mask", "end-of-turn", "gradient-flow"}),

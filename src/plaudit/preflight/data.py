@@ -25,10 +25,12 @@ from plaudit.data.records import (
     Record,
     Steps,
     Text,
+    assistant_turn,
     pictures,
     plain_text,
     preference_probability,
     split_tools,
+    user_turn,
     words_of,
 )
 from plaudit.errors import UserError
@@ -468,7 +470,7 @@ def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tup
 def check_chat_template(subject: PreflightSubject) -> Result:
     """Renders conversations of the kinds that the rows hold (a system turn, an empty one, several), made of
     words that occur nowhere else, with transformers alone: each word must be there once, and in order. A
-    system turn may stand later than it was said."""
+    system turn may stand later than it was said. Where an answer is asked for, its header must be there."""
     if subject.encoder.chat_format is None:
         return not_applicable("the tokenizer has no chat template")
     shapes = _conversation_shapes(subject)
@@ -491,8 +493,27 @@ def check_chat_template(subject: PreflightSubject) -> Result:
         return not_applicable(
             f"the template refuses every kind of row: {_describe_shape(next(iter(shapes)))}"
         )
+    unopened = _unopened_answer(subject.encoder)
+    if unopened is not None:
+        return failed(unopened)
     refused_note = "" if len(checked) == len(shapes) else f"; {len(shapes) - len(checked)} kinds are refused"
     return passed(f"every word once and in order: {'; '.join(checked)}{refused_note}")
+
+
+def _unopened_answer(encoder: Encoder) -> str | None:
+    """What is wrong where a template does not open the answer that it is asked for."""
+    question = user_turn("Hello")
+    asked, plain = (render_chat(encoder, question, add_generation_prompt=ask) for ask in (True, False))
+    answered = render_chat(
+        encoder, (*question, *assistant_turn("plaudit0opens")), add_generation_prompt=False
+    )
+    header = answered.removeprefix(asked).partition("plaudit0opens")[0]
+    if asked != plain or not answered.startswith(asked) or not header.strip():
+        return None
+    return (
+        f"the template has no generation prompt: it writes {header!r} before an answer and leaves it out "
+        "where one is asked for, so it is learnt as words of the answer"
+    )
 
 
 def _conversation_shapes(subject: PreflightSubject) -> dict[ConversationShape, str]:
@@ -577,7 +598,8 @@ PROMPT_CHECKS = (
         "long one or changes their order hides words from the model; the loss still falls. Templates that "
         "break with the kind of turns in the rows: marin#7237, TRL#5224.",
         mend="Give the model a template that knows these turns (chat_template in tokenizer_config.json, or "
-        "chat_template.jinja). Or reshape the rows: put system words at the start of the first user turn.",
+        "chat_template.jinja). Or reshape the rows: put system words at the start of the first user turn. A "
+        "template opens the answer where add_generation_prompt is true.",
         run=check_chat_template,
         at_start=True,
     ),

@@ -107,6 +107,8 @@ def _context_length(subject: PreflightSubject) -> int:
     return subject.max_length if max_positions is None else min(subject.max_length, max_positions)
 
 
+LOW_TEMPERATURE = 0.1
+"""Below it the answers drawn to a prompt are one answer, and the gradient of its tokens is rounding."""
 MAX_PROMPTS, MAX_ANSWERS = 4, 3
 """How many prompts a reward is asked about, and answers to each."""
 MAX_REMOTE = 2

@@ -21,7 +21,15 @@ from plaudit.errors import UserError
 from plaudit.models.backbone import head_of
 from plaudit.models.policy import Policy
 from plaudit.preflight import exact_sampling
-from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed
+from plaudit.preflight.check import (
+    Check,
+    PreflightSubject,
+    Result,
+    failed,
+    not_applicable,
+    passed,
+    warned,
+)
 from plaudit.preflight.exact_sampling import (
     LogprobErrors,
     chi_square_test,
@@ -32,6 +40,7 @@ from plaudit.preflight.exact_sampling import (
     transformers_logits,
 )
 from plaudit.preflight.samples import (
+    LOW_TEMPERATURE,
     MAX_SCANNED_ROWS,
     SamplePrompt,
     describe_origins,
@@ -197,7 +206,14 @@ def check_sampler_logps(subject: PreflightSubject) -> Result:
                 f"{_settings_text(settings)} leaves out"
             )
         errors.append(item)
-    return _logprob_result(errors, rows, limit, "transformers' own")
+    result = _logprob_result(errors, rows, limit, "transformers' own")
+    temperature = subject.sampling.temperature
+    if not result.holds or subject.trial is None or temperature >= LOW_TEMPERATURE:
+        return result
+    return warned(
+        f"{result.details}; at the temperature {temperature:g} all answers to a prompt are one answer, "
+        "and there is nothing to learn from: 0.7 to 1 is usual"
+    )
 
 
 def check_sampler_fresh(subject: PreflightSubject) -> Result:

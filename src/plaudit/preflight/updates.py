@@ -32,8 +32,9 @@ from plaudit.preflight.check import (
     not_applicable,
     passed,
     preserve_weights,
+    warned,
 )
-from plaudit.preflight.samples import TrialStep, likelihood_step, make_trial_step
+from plaudit.preflight.samples import LOW_TEMPERATURE, TrialStep, likelihood_step, make_trial_step
 
 Gradients = Sequence[Tensor | None]
 """Of every weight that learns; None where no gradient came."""
@@ -62,7 +63,7 @@ class GradientRecorder(torch.optim.Optimizer):
 
 def check_microbatches(subject: PreflightSubject) -> Result:
     """The gradient of a batch is that of its rows, and of any other pieces of it, added up."""
-    trial = trial_step_or_reason(subject)
+    trial = _summed_trial_or_reason(subject)
     if isinstance(trial, Result):
         return trial
     ways = {"row by row": trial.rows}
@@ -76,7 +77,7 @@ def check_microbatches(subject: PreflightSubject) -> Result:
 
 def check_ranks(subject: PreflightSubject) -> Result:
     """The shares of two ranks add up to the whole, and one without rows adds nothing."""
-    trial = trial_step_or_reason(subject)
+    trial = _summed_trial_or_reason(subject)
     if isinstance(trial, Result):
         return trial
     dealt = [microbatch.shares(2, microbatch.tokens) for microbatch in trial.batch]
@@ -98,7 +99,7 @@ def check_ranks(subject: PreflightSubject) -> Result:
 
 def check_accumulation(subject: PreflightSubject) -> Result:
     """What reaches the optimiser of a step in several pieces is what reaches it of one."""
-    trial = trial_step_or_reason(subject)
+    trial = _summed_trial_or_reason(subject)
     if isinstance(trial, Result):
         return trial
     with _eval_mode(trial.job):
@@ -118,6 +119,16 @@ def check_accumulation(subject: PreflightSubject) -> Result:
         f"loss by {losses:.1g}"
     )
     return passed(details) if max(error, norms, losses) <= _relative_tolerance(subject) else failed(details)
+
+
+def _summed_trial_or_reason(subject: PreflightSubject) -> TrialStep | Result:
+    """The trial step of checks that compare gradients."""
+    if subject.trial is not None and subject.sampling.temperature < LOW_TEMPERATURE:
+        return not_applicable(
+            f"at the temperature {subject.sampling.temperature:g} the drawn tokens are certain, and their "
+            "gradient is rounding (see sampler-logps)"
+        )
+    return trial_step_or_reason(subject)
 
 
 def check_all_weights_learn(subject: PreflightSubject) -> Result:
@@ -308,6 +319,8 @@ GRADIENT_CHECKS = (
 RELATIVE_UPDATES = (0.01, 0.1, 0.001)
 """How much of their size weights move in the first step that is tried, one try after another."""
 OVERFIT_STEPS = 10
+MIN_ADAPTER_RATE = 1e-6
+"""In a step of Adam the half of an adapter that begins as 0 moves by about the rate."""
 CLEAR_DECREASE = 0.02
 """The relative decrease of the loss from which it counts as learnt."""
 MAX_CHECKPOINT_BYTES = 64 * 2**20
@@ -368,10 +381,17 @@ def check_adapters(subject: PreflightSubject) -> Result:
             f"{len(unchanged)} of {len(adapter_names)} adapters did not move in two steps: "
             f"{_abbreviated_names(unchanged)}"
         )
-    return passed(
+    details = (
         f"{trial.description}: {len(adapter_names & changed)} adapters moved in two steps, "
         f"{len(base_names)} weights beneath did not"
     )
+    rate = trial.job.learning_rate
+    if rate < MIN_ADAPTER_RATE and trial.job.optimizer.name != "sgd":
+        return warned(
+            f"{details}; at the rate {rate:g} a thousand steps leave them near the 0 that they begin with: "
+            "adapters usually want 1e-5 to 1e-3"
+        )
+    return passed(details)
 
 
 def check_checkpoint_resume(subject: PreflightSubject) -> Result:
