@@ -93,7 +93,7 @@ def test_a_broken_step_is_named(
     ("method", "settings", "doubtful", "says"),
     [
         ("sft", {"lora": LoraSettings(rank=2), "learning_rate": 1e-7}, "adapters", "near the 0"),
-        ("grpo", {"draw": DrawSettings(temperature=0.01)}, "sampler-logps", "answers to a prompt are one answer"),
+        ("grpo", {"draw": DrawSettings(temperature=0.01)}, "sampler-logps", "one answer, and"),
     ],
 )
 def test_settings_that_teach_nothing_are_doubted_by_name(

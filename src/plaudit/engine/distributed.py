@@ -292,6 +292,10 @@ class Ranks:
         self.all_gather([0.0])
 
 
+STARTERS = {"SLURM_STEP_NUM_TASKS": "srun", "OMPI_COMM_WORLD_SIZE": "mpirun", "PMI_SIZE": "mpirun"}
+"""What says how many processes were started, and who started them."""
+
+
 def single_process(device: torch.device | str = "cpu") -> Ranks:
     return Ranks(rank=0, world_size=1, device=torch.device(device))
 
@@ -314,6 +318,7 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     """
     local_device, world = _local_device(device), int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
+        _refuse_unjoined_process()
         yield single_process(local_device)
         return
     store = _join_group(local_device, world)
@@ -338,6 +343,22 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
             raise
         raise raised from error
     _leave_group()
+
+
+def _refuse_unjoined_process() -> None:
+    """Each of several processes that know nothing of each other would train the whole run, in one folder."""
+    started = [
+        f"{starter} started {number} processes"
+        for variable, starter in STARTERS.items()
+        if (number := os.environ.get(variable, "1")) != "1"
+    ]
+    if "MASTER_ADDR" in os.environ and "ACCELERATE_MIXED_PRECISION" in os.environ:
+        started = ["accelerate launch, asked for several processes on CPUs, started one"]
+    if started and "WORLD_SIZE" not in os.environ:
+        raise UserError(
+            f"{started[0]}, and nothing joins them: torchrun --nproc-per-node N -m plaudit … starts a run of "
+            "several processes (WORLD_SIZE=1 in the environment says that this is a run by itself)"
+        )
 
 
 def _local_device(device: str) -> torch.device:

@@ -33,6 +33,26 @@ def test_a_world_without_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert said.endswith("start them with torchrun, or unset WORLD_SIZE")
 
 
+@pytest.mark.parametrize(
+    ("started", "says"),
+    [
+        ({"SLURM_STEP_NUM_TASKS": "2"}, "srun started 2 processes, and nothing joins them: torchrun"),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, "mpirun started 4 processes, and nothing joins them"),
+        ({"MASTER_ADDR": "127.0.0.1", "ACCELERATE_MIXED_PRECISION": "no"}, "accelerate launch, asked for"),
+    ],
+)
+def test_processes_that_nothing_joins_are_refused(
+    monkeypatch: pytest.MonkeyPatch, started: dict[str, str], says: str
+) -> None:
+    for name, value in started.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert refusal().startswith(says)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with process_group("cpu") as ranks:
+        assert ranks.world_size == 1
+
+
 @pytest.mark.slow
 def test_others_that_do_not_come_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     world = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
