@@ -19,7 +19,7 @@ from plaudit.data.transforms import some_of
 from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import check_policy_folder
-from plaudit.evaluation.policies.judge import family_note
+from plaudit.evaluation.policies.judge import error_note, family_note
 from plaudit.feedback.attacking import AttackSettings
 from plaudit.feedback.attacks.archive import Worked, add_to_archive, read_archive
 from plaudit.feedback.attacks.attacker import EXAMPLES, Attacker, Questioner
@@ -379,6 +379,7 @@ def _notes(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -
             for target in targets
         ),
         *([] if family is None else [family]),
+        *([error_note(parties.judge.name)] if asks_a_model(settings.judge) else []),
         *(note for judge in judges for note in judge.notes),
         *([WHOLE_PROMPTS] if rewordings else []),
     ]

@@ -129,6 +129,7 @@ def test_what_a_reader_has_to_know_is_said(found, reward):
     notes = " ".join(found.notes)
     assert "24 prompts are few" in notes
     assert "reward judges by a learnt reward" in notes
+    assert "reward errs as all judges do" in notes
     assert "reward is of the same family of models as base, shaken, broken" in notes
     assert (found.gold, found.reward, found.reference) == ("gold", "reward", "base")
     assert found.sampling == "temperature 1, at most 32 tokens"

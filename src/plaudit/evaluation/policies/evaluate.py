@@ -25,7 +25,7 @@ from plaudit.evaluation.policies.generate import (
     load_policy_folder,
     written_completions,
 )
-from plaudit.evaluation.policies.judge import family_note, judge_notes, judge_pairs, sees_order
+from plaudit.evaluation.policies.judge import error_note, family_note, judge_notes, judge_pairs, sees_order
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
@@ -203,6 +203,8 @@ def _judge_notes(
                 f"{judge.name} judges by a learnt reward; of policies that were trained on it, its verdict "
                 "says how well they please it, not how good they are"
             )
+        if not isinstance(judge, RewardJudge) or judge.log_odds:
+            yield error_note(judge.name)
         family = family_note(judge_name, judge.name, folders)
         if family is not None:
             yield family

@@ -123,6 +123,14 @@ def judge_notes(judge: Judge) -> tuple[str, ...]:
     return tuple(getattr(judge, "notes", ()))
 
 
+def error_note(name: str) -> str:
+    """What has to be said of figures that a judge's word alone stands for."""
+    return (
+        f"{name} errs as all judges do, and the intervals know nothing of how often: plaudit judge --card "
+        "measures it on labels of people"
+    )
+
+
 def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | None:
     """A note on a judge that is, or is of the family of, policies that it judges; None where nothing is known
     of it.
