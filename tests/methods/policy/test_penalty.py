@@ -13,15 +13,14 @@ from plaudit.tokens.batch import batch_of
 from tests.methods.policy.pieces import Scene, learnt, scene
 
 
-def log_probs(one: Scene) -> torch.Tensor:
-    """Of every token of the script's answers, each answer through the model alone."""
+def distributions(one: Scene) -> torch.Tensor:
+    """log π over the vocabulary at every token of the script's answers, each through the model alone."""
     found: list[torch.Tensor] = []
     with torch.no_grad():
         for example in one.rounds.current.examples if one.rounds.current else ():
             for place in range(len(example.completions)):
                 batch = batch_of([example.select([place])])
-                logp_NT = one.policy.score(batch, temperature=one.watchers.temperature).logp_NT
-                found.append(logp_NT[batch.mask_NT])
+                found.append(one.policy.distributions(batch, temperature=one.watchers.temperature))
     return torch.cat(found)
 
 
@@ -39,16 +38,37 @@ def two_moves(coefficient: float, target: float, rate: float = 0.02) -> tuple[Sc
     for step in (1, 2):
         pieces = one.pieces(step)
         if step == 1:
-            old = log_probs(one)
+            old = distributions(one)
         _, _, told = learnt(one, pieces)
         with torch.no_grad():
             for weight in one.policy.parameters():
                 if weight.grad is not None:
                     weight.sub_(rate * weight.grad)
         if step == 2:
-            rho = log_probs(one) - old
+            new = distributions(one)
         one.rounds.after_step(step, told)
-    return one, float((rho.exp() - 1 - rho).mean()), float(told["approx_kl"])
+    return one, float((old.exp() * (old - new)).sum(-1).mean()), float(told["approx_kl"])
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("ppo", {"target_kl": 9.0}), ("ppo-penalty", {}), ("trpo", {})]
+)
+def test_what_ends_rounds_and_moves_is_the_kl_of_whole_distributions(
+    name: str, settings: dict[str, float]
+) -> None:
+    """Over the answers that were just learnt the estimate would be another."""
+    one = scene(name, policy={"kl_coef": 0.0, **({} if name == "trpo" else {"update_epochs": 2}), **settings})
+    pieces = [replace(piece, is_first_update=False) for piece in one.pieces(1)]
+    old = distributions(one)
+    learnt(one, pieces)
+    with torch.no_grad():
+        for weight in one.policy.parameters():
+            if weight.grad is not None:
+                weight.sub_(0.02 * weight.grad)
+    new = distributions(one)
+    told = float(learnt(one, pieces)[2]["approx_kl"])
+    assert told == pytest.approx(float((old.exp() * (old - new)).sum(-1).mean()), rel=1e-6)
+    assert told > 0
 
 
 @pytest.mark.one_in(3)

@@ -22,8 +22,7 @@ from plaudit.engine.metrics import Metric, mean_metric, values_of
 from plaudit.engine.step import merge_over_ranks
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
-from plaudit.losses.divergence import double_or_halve_beta, k3, proportional_beta
-from plaudit.losses.ratio import log_ratio
+from plaudit.losses.divergence import double_or_halve_beta, proportional_beta
 from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.collect import (
     CollectedRollouts,
@@ -32,7 +31,7 @@ from plaudit.methods.policy.collect import (
     RolloutCollector,
 )
 from plaudit.methods.policy.experience import ExperienceMaker
-from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
+from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch, old_kl_reader
 from plaudit.rollouts.sampler import WeightsVersion
 from plaudit.tensors.masked import masked_sum
 from plaudit.tokens.prompts import EncodedPrompt
@@ -242,7 +241,7 @@ class RolloutRounds:
         self.current = None
 
     def _kl_to_old(self, policy_round: Round) -> float:
-        """KL(π_old ‖ π) a token over what π_old drew in a round, by the weights of this moment."""
+        """KL(π_old ‖ π) a token over the states of a round's own answers, by the weights of this moment."""
         models = self.experience.models
         shares = policy_round.rank_microbatches(
             policy_round.fresh,
@@ -255,8 +254,8 @@ class RolloutRounds:
             batch = batch.to(models.policy.device)
             experience = policy_round.experience.rows(index_n, batch.mask_NT.shape[1], models.policy.device)
             with torch.no_grad():
-                logp_NT = models.policy.score(batch, temperature=models.temperature).logp_NT
-            kl_NT = k3(-log_ratio(logp_NT, experience.old_logp_NT, batch.mask_NT))
+                reader = old_kl_reader(experience, models.temperature)
+                kl_NT = models.score(batch, readers=[reader]).read[-1]
             metrics.append(mean_metric("kl", masked_sum(kl_NT, batch.mask_NT), batch.mask_NT.sum()))
         return float(values_of(merge_over_ranks(metrics, self.ranks))["kl"])
 

@@ -175,7 +175,7 @@ def _passes(
         scores, value_NT = first.take(microbatch.groups)
     if scores is None:
         has_old = experience.old_top_NTK is not None
-        readers = [_old_kl_reader(experience, models.temperature)] if has_old else []
+        readers = [old_kl_reader(experience, models.temperature)] if has_old else []
         scores = models.score(batch, entropy=bool(row.entropy_coef), readers=readers)
     if isinstance(models.critic, ValueHead):
         # Its values came with the policy's own pass; a critic of its own takes a second one.
@@ -185,7 +185,7 @@ def _passes(
     return scores, value_NT
 
 
-def _old_kl_reader(experience: ExperienceTensors, temperature: int | float) -> StateReader:
+def old_kl_reader(experience: ExperienceTensors, temperature: int | float) -> StateReader:
     """Reads KL(π_old ‖ π) off the states of each trained token."""
 
     def read(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
@@ -292,6 +292,9 @@ def _update_metrics(
     tokens = mask_NT.sum()
     ratio_NT = inputs.ratio_NT.detach()
     fresh_NT = _drawn_for_this_round(microbatch, mask_NT)
+    # Over whole distributions where what steers by it asked for them.
+    is_known = microbatch.round.experience.old_top_NTK is not None
+    old_kl_NT = inputs.whole_old_kl_NT if is_known else inputs.old_kl_NT.detach()
     # Placeholders compute along on a rank without groups and must not be counted twice.
     counted_groups = sum(ref.is_counted for ref in microbatch.groups)
 
@@ -303,7 +306,7 @@ def _update_metrics(
         Metric(name="loss", total=loss.detach(), how="sum"),
         mean_metric("ratio", masked_sum(ratio_NT, mask_NT), tokens),
         # An estimate over answers of π_old, so those of earlier policies have no part in it.
-        mean_metric("approx_kl", masked_sum(inputs.old_kl_NT.detach(), fresh_NT), fresh_NT.sum()),
+        mean_metric("approx_kl", masked_sum(old_kl_NT, fresh_NT), fresh_NT.sum()),
     ]
     if row.clip_range is not None and any(row.clip_range):
         low, high = row.clip_range

@@ -184,8 +184,11 @@ class PolicyAlgorithm:
     @property
     def needs(self) -> frozenset[str]:
         """What its cells need: critic, reference, group, pairs, rival, old_distribution …"""
-        reference = frozenset({"reference"}) if self.divergence != "none" else frozenset[str]()
-        return needs_of(self.advantage, self.surrogate, self.ratio, self.reduction) | reference
+        needed = needs_of(self.advantage, self.surrogate, self.ratio, self.reduction)
+        # On the very tokens that were learnt a KL comes out several times as large as over the distribution.
+        if self.target_kl or self.max_kl or "adaptive_penalty" in needed:
+            needed |= {"old_distribution"}
+        return needed | {"reference"} if self.divergence != "none" else needed
 
     @property
     def divergence(self) -> Literal["reward", "loss", "none"]:
