@@ -43,7 +43,7 @@ from plaudit.preflight.samples import (
     single_answer_tasks,
     why_no_reward,
 )
-from plaudit.rewards.base import TaskScores, leaf_rewards, refusal_counts, traits_of
+from plaudit.rewards.base import TaskScores, compares_answers, leaf_rewards, refusal_counts
 from plaudit.rewards.learned.batching import evaluation_mode
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.tokens.batch import Example
@@ -375,7 +375,7 @@ def check_reward_independent(subject: PreflightSubject) -> Result:
     scored = score_sample_tasks(subject)
     if isinstance(scored, str):
         return not_applicable(scored)
-    if any(traits_of(leaf).compares_answers for leaf in leaf_rewards(scored.reward)):
+    if compares_answers(scored.reward):
         return not_applicable("the reward compares the answers to one prompt with each other")
     rows = [
         tuple(scored.reward.scores([answer])[0][0] for answer in _split_answers(task))

@@ -75,6 +75,13 @@ def leaf_rewards(reward: Reward) -> Iterator[Reward]:
         yield from leaf_rewards(member)
 
 
+def compares_answers(reward: object) -> bool:
+    """Whether a score depends on the other answers to a prompt, in any part of a reward."""
+    return isinstance(reward, Reward) and any(
+        traits_of(leaf).compares_answers for leaf in leaf_rewards(reward)
+    )
+
+
 def checked_scores(reward: Reward, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
     """What a reward says of every answer: a finite number or None for each, and anything else is refused."""
     rows = reward.scores(tasks)

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from plaudit.data.judging import Task
+from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.methods.policy.collect import score_groups
 from plaudit.methods.policy.config import ProcessSettings, ShapeSettings
 from plaudit.methods.policy.held_out import MAX_ROLLOUT_TOKENS, RolloutTrial
 from plaudit.methods.policy.row import AdvantageInputs
 from plaudit.methods.policy.shaping import ProcessReward
-from plaudit.rewards.base import TaskScores
+from plaudit.rewards.base import RewardTraits, TaskScores, compares_answers
 from plaudit.rewards.combine.cascade import ScoresWithParts
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
 from plaudit.tensors.masked import moments
@@ -48,8 +49,10 @@ def test_the_first_round_is_measured_against_its_own_mean() -> None:
     one = scene("reinforce", policy={"divergence": "none"})
     one.rounds.memory.mean_score, one.rounds.memory.score_count = 0.0, 0
     advantage_NT, _ = whole(one)
-    first_N = advantage_NT[:, 0]
-    assert float(first_N.mean()) == pytest.approx(0, abs=1e-9)
+    score_N = whole(scene("reinforce", policy={"divergence": "none"}))[0][:, 0] + EARLIER
+    # A mean that holds an answer's own score would make its advantage smaller, by (n - 1) / n.
+    share = len(score_N) / (len(score_N) - 1)
+    assert advantage_NT[:, 0].tolist() == pytest.approx((share * (score_N - score_N.mean())).tolist())
 
 
 def test_the_likeliest_answer_is_shaped_like_the_others() -> None:
@@ -198,6 +201,36 @@ class Listener:
     ) -> list[list[Rollout]]:
         self.lengths.append(settings.max_tokens)
         return self.sampler.generate(prompts, settings, n=n)
+
+
+class Prefers:
+    """A judge of pairs, by their letters: of two answers it says what a `PairwiseRanker` would."""
+
+    name = "prefers"
+    traits = RewardTraits(compares_answers=True)
+
+    def __init__(self) -> None:
+        self.chances: list[float] = []
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """Each answer is shown beside the rival's alone."""
+        sizes = [[1.0 + sum(map(ord, plain_text(answer))) % 7 for answer in task.answers] for task in tasks]
+        self.chances += [first / (first + second) for first, second in sizes]
+        return tuple((first / (first + second), second / (first + second)) for first, second in sizes)
+
+
+def test_a_judges_chance_is_what_nash_md_learns_by() -> None:
+    """And not σ of it, which would squash it into 0.27 to 0.73."""
+    judge, one = Prefers(), scene("nash-md", policy={"kl_coef": 0.0})
+    assert compares_answers(judge)
+    one.rounds.collector = replace(one.rounds.collector, reward=judge, judges_pairs=True)
+    advantage_NT, _ = whole(one)
+    assert advantage_NT[:, 0].tolist() == pytest.approx([chance - 0.5 for chance in judge.chances])
+    assert max(judge.chances) > 0.8
+    figures = {metric.name: metric for metric in one.rounds.current.metrics} if one.rounds.current else {}
+    assert float(figures["win_prob"].total) == pytest.approx(
+        sum(judge.chances) / len(judge.chances) * float(figures["win_prob"].weight)
+    )
 
 
 @pytest.mark.parametrize("name", ["remax", "nash-md"])

@@ -162,9 +162,9 @@ def greedy(inputs: AdvantageInputs, /) -> Tensor:
 
 @needs("rival")
 def preference(inputs: AdvantageInputs, /) -> Tensor:
-    """P(y ≻ y′) − ½, P = σ(r − r′), less the KL."""
-    win_N = baseline.win_probability_advantage(inputs.score_N, inputs.rival_N) - inputs.kl_cost_N
-    return masked.broadcast_to_tokens(win_N, inputs.mask_NT)
+    """P(y ≻ y′) − ½, less the KL; P is a judge's, or σ(r − r′)."""
+    advantage_N = inputs.win_probability_N - 0.5 - inputs.kl_cost_N
+    return masked.broadcast_to_tokens(advantage_N, inputs.mask_NT)
 
 
 def running(inputs: AdvantageInputs, /) -> Tensor:

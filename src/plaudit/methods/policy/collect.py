@@ -178,6 +178,8 @@ class CollectedRollouts:
     """Prompts with the answers that have a verdict; none is empty."""
     rivals: tuple[ScoredGroup, ...]
     """For each group the one answer that it is only measured against; empty where there is none."""
+    scores_are_chances: bool = False
+    """Whether each score is the chance of being preferred to that answer."""
     generated: int
     """Completions that were generated, those of rivals left out."""
     no_verdict: int
@@ -271,6 +273,8 @@ class RolloutCollector:
     ranks: Ranks
     rival: Rival | None = None
     """Who gives the answer that the others are only measured against."""
+    judges_pairs: bool = False
+    """Whether the reward compares, and is asked about each answer beside the rival's alone."""
     dynamic_sampling: bool = False
     """Dynamic sampling: groups with equal scores are dropped and other prompts sampled instead."""
     complete_groups_only: bool = False
@@ -327,6 +331,7 @@ class RolloutCollector:
         return CollectedRollouts(
             groups=tuple(groups),
             rivals=tuple(rivals),
+            scores_are_chances=self.judges_pairs,
             generated=generated,
             no_verdict=no_verdict,
             zero_std=sum(_has_equal_scores(scored.scored_only()) for scored in without_rivals),
@@ -375,7 +380,7 @@ class RolloutCollector:
             rival_rollouts = generate_completions(rank_prompts, self.rival.sampler, rival_sampling, n=1)
             groups = [[*group, *rollout] for group, rollout in zip(groups, rival_rollouts, strict=True)]
         # Scored where it was drawn, since an episode's outcome does not travel with its tokens.
-        scored = score_groups(rank_prompts, groups, self.reward)
+        scored = (self._judge_pairs if self.judges_pairs else self._score)(rank_prompts, groups)
         if world == 1:
             return scored
         lines = [
@@ -384,6 +389,30 @@ class RolloutCollector:
         by_index = dict(group_from_json(line, prompts) for line in self.ranks.all_gather_strings(lines))
         # In the order of the questions: every rank has to build the very same round.
         return [by_index[index] for index in range(len(prompts))]
+
+    def _score(
+        self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
+    ) -> list[ScoredGroup]:
+        return score_groups(prompts, groups, self.reward)
+
+    def _judge_pairs(
+        self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
+    ) -> list[ScoredGroup]:
+        """Each answer's score is the chance that it is preferred to the rival's, the last of its group."""
+        asked = [
+            (prompt, (answer, group[-1]))
+            for prompt, group in zip(prompts, groups, strict=True)
+            for answer in group[:-1]
+        ]
+        judged = iter(self._score([prompt for prompt, _ in asked], [pair for _, pair in asked]))
+        return [
+            ScoredGroup(
+                prompt=prompt,
+                rollouts=tuple(group),
+                scores=(*(next(judged).scores[0] for _ in group[:-1]), 0.5),
+            )
+            for prompt, group in zip(prompts, groups, strict=True)
+        ]
 
     def _without_rival(self, group: ScoredGroup) -> ScoredGroup:
         return group.select([k < self.completions_per_prompt for k in range(len(group.rollouts))])

@@ -152,7 +152,7 @@ def round_metrics(
         shift_NT = log_ratio(experience.old_logp_NT[fresh], experience.ref_logp_NT[fresh], mask_NT)
         metrics |= {**_kl_means(shift_NT, mask_NT), "kl_coef": float(inputs.kl_coefficient)}
     if "rival" in row.needs:
-        metrics["win_prob"] = float((inputs.score_N - inputs.rival_N)[fresh].sigmoid().mean())
+        metrics["win_prob"] = float(inputs.win_probability_N[fresh].mean())
     if "critic" in row.needs:
         value_NT, return_NT = experience.value_NT[fresh], experience.return_NT[fresh]
         metrics["value_mean"] = float(masked_mean(value_NT, mask_NT))
@@ -389,6 +389,7 @@ class ExperienceMaker:
             kl_coefficient=kl_coefficient,
             value_NT=value_NT,
             rival_N=rival_P[batch.group_N],
+            scores_are_chances=collected.scores_are_chances,
             # Before the first round there is none; its own mean would hold the score that it is taken from.
             mean_score=mean_of_others(score_N, torch.zeros_like(batch.group_N))
             if mean_score is None

@@ -66,7 +66,7 @@ from plaudit.methods.supervised.run import require_demonstrations
 from plaudit.models.policy import GeneratingReference, Policy
 from plaudit.models.reward_model import RewardModel, ValueHead
 from plaudit.preflight.check import PreflightSubject
-from plaudit.rewards.base import Reward
+from plaudit.rewards.base import Reward, compares_answers
 from plaudit.rewards.registry import resolve_function, resolve_reward
 from plaudit.rollouts.build import process_of_policy, sampler_of_policy
 from plaudit.rollouts.episodes import MAX_TURNS, EpisodeSampler
@@ -134,6 +134,7 @@ def make_rounds(
             completions_per_prompt=algorithm.group_size,
             ranks=run.ranks,
             rival=_make_rival(algorithm, config, sources),
+            judges_pairs="rival" in algorithm.needs and compares_answers(sources.reward),
             complete_groups_only="pairs" in algorithm.needs,
             dynamic_sampling=algorithm.dynamic_sampling,
             refills=config.draw.resample_limit,
