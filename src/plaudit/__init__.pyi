@@ -3,7 +3,6 @@
 from plaudit import advantages as advantages, losses as losses
 from plaudit.advantages.baseline import updated_running_mean as updated_running_mean
 from plaudit.advantages.group import nonzero_std_groups as nonzero_std_groups, pass_rate as pass_rate
-from plaudit.advantages.temporal import last_value as last_value
 from plaudit.api import evaluate as evaluate, load_rows as load_rows, train as train
 from plaudit.data.judging import Judge as Judge, Task as Task, Verdict as Verdict
 from plaudit.data.read import read_records as read_records

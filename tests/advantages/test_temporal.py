@@ -9,7 +9,6 @@ from hypothesis import given, settings, strategies as st
 from plaudit.advantages.temporal import (
     bandit,
     gae,
-    last_value,
     monte_carlo,
     one_step,
     reinforce_plus_plus,
@@ -68,7 +67,7 @@ def test_holes_are_as_if_they_were_not_there(width, seed, gamma, lam):
 def everything(reward_NT, value_NT, kl_NT, mask_NT):
     """Every function of tokens, of one batch."""
     score_N, finished_N = draw(9, len(mask_NT)), torch.arange(len(mask_NT)) % 2 == 0
-    end_N = last_value(value_NT, mask_NT, finished_N)
+    end_N = value_NT.masked_fill(~mask_NT, 0.0).sum(-1).masked_fill(finished_N, 0.0)
     advantage_NT = gae(reward_NT, value_NT, mask_NT, gamma=0.9, lam=0.8, bootstrap_N=end_N)
     return {
         "end": end_N,
@@ -116,15 +115,6 @@ def test_the_score_stands_at_the_last_trained_token_and_the_kl_at_all():
     torch.testing.assert_close(
         found_NT[1:].sum(-1), score_N[1:] - 0.3 * (kl_NT * mask_NT)[1:].sum(-1), rtol=0, atol=1e-13
     )
-
-
-def test_a_cut_completion_goes_on_with_the_critics_last_word():
-    value_NT = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
-    mask_NT = torch.tensor([[True, True, False], [True, True, False]])
-    end_N = last_value(value_NT, mask_NT, torch.tensor([True, False]))
-    assert end_N.tolist() == [0.0, 2.0]
-    found_NT = one_step(torch.zeros(2, 3), value_NT, mask_NT, gamma=1, bootstrap_N=end_N)
-    assert found_NT.tolist() == [[1.0, -2.0, 0.0], [1.0, 0.0, 0.0]]
 
 
 def test_steps_get_their_scores_where_they_end_and_tokens_what_is_still_to_come():

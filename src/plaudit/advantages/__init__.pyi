@@ -17,7 +17,6 @@ from plaudit.advantages.group import (
 from plaudit.advantages.temporal import (
     bandit as bandit,
     gae as gae,
-    last_value as last_value,
     monte_carlo as monte_carlo,
     one_step as one_step,
     reinforce_plus_plus as reinforce_plus_plus,

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from plaudit.tensors.masked import Moments, broadcast_to_tokens, last_token_mask, masked_sum_rows, whiten
+from plaudit.tensors.masked import Moments, broadcast_to_tokens, last_token_mask, whiten
 
 
 def token_rewards(
@@ -132,20 +132,6 @@ def returns(
     3.0
     """
     return (advantage_NT + value_NT).masked_fill(~mask_NT, 0.0)
-
-
-def last_value(
-    value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"], finished_N: Bool[Tensor, " N"]
-) -> Float[Tensor, " N"]:
-    """A ``bootstrap_N`` for completions that were cut: the critic's last word; 0 where they ended themselves.
-
-    It is V before the last trained token, since none is known after it.
-
-    >>> import torch
-    >>> last_value(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, True]]), torch.tensor([False])).item()
-    2.0
-    """
-    return masked_sum_rows(value_NT, last_token_mask(mask_NT)).masked_fill(finished_N, 0.0)
 
 
 def bandit(

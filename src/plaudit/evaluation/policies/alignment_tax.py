@@ -53,13 +53,6 @@ class TaskChange:
     p_value: float
     """Of the paired test that nothing changed, by Holm's rule for all tasks together."""
 
-    def regressed(self, most_lost: int | float) -> bool:
-        """Whether more than ``most_lost`` is gone for sure: the whole interval of the change lies below it.
-
-        One prompt alone gives no interval, and then the change itself decides.
-        """
-        return (self.change.value if self.change.high is None else self.change.high) < -most_lost
-
     def retained(self, most_lost: int | float) -> bool:
         """Whether no more than ``most_lost`` is surely gone; False also where there were too few items."""
         return self.change.low is not None and self.change.low >= -most_lost
