@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -23,6 +24,8 @@ from plaudit.methods.iterative.algorithms import (
     rejection_sampled,
     top_share_threshold,
 )
+from plaudit.methods.iterative.config import LoopSettings
+from plaudit.methods.iterative.rounds import LoopRound, RoundFigures, ScoredAnswer, select_rows
 from plaudit.rewards.base import TaskScores
 
 SCORE = st.one_of(st.none(), st.integers(-3, 3).map(float), st.floats(-1e6, 1e6))
@@ -107,6 +110,32 @@ def test_every_pair_with_a_wide_gap_is_there_once(row: TaskScores, gap: float) -
 
 def test_a_gap_is_not_reached_by_what_equals_it() -> None:
     assert pairs_above_gap((0.0, 1.0), 1.0) == ()
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_without_a_gap_pairs_are_chosen_in_any_unit(unit: float) -> None:
+    answers = [[answer(f"{number}", number * unit) for number in (0, 1, 3)], [answer("same", unit)] * 2]
+    picks, figures = chosen("rs-dpo", answers)
+    assert (picks, figures.rows) == ([((2, 0), (2, 1)), ()], 2)
+
+
+def test_twice_the_same_words_are_no_pair() -> None:
+    """A tournament may throw the one out earlier than the other."""
+    picks, _ = chosen("rso", [[answer("a", 1.0), answer("a ", 0.5), answer("b", 0.4), answer("c", 0.9)]])
+    assert picks == [((3, 2),)]
+
+
+def answer(text: str, score: float) -> ScoredAnswer:
+    return ScoredAnswer(text=text, tokens=1, ended=True, score=score)
+
+
+def chosen(name: str, groups: list[list[ScoredAnswer]]) -> tuple[list[Selection], RoundFigures]:
+    nowhere = Path("nowhere")
+    first = LoopRound(
+        number=1, folder=nowhere, model=nowhere, generator=nowhere, generated_in=1, threshold_index=0
+    )
+    settings = LoopSettings(beta=1e9 if name == "rso" else None)
+    return select_rows(ITERATIVE_ALGORITHMS[name], settings, first, groups, seed=0)
 
 
 @given(rows=st.lists(ROW, max_size=4), share=st.floats(0.01, 1))

@@ -90,9 +90,10 @@ def test_rewards_can_be_combined_and_moved_with_the_folder(place: Path, tmp_path
     out, told = tmp_path / "out", stages(place)
     told["both"] = {
         "do": "combine",
-        "how": "weighted",
+        "how": "gated",
         "members": ["$reward", "$reward2"],
-        "weights": [1, 0.5],
+        "gate": 1,
+        "below": -0.5,
         "normalise": "$pairs",
     }
     told["reward2"] = {**told["reward"], "seed": 1}
@@ -108,5 +109,5 @@ def test_rewards_can_be_combined_and_moved_with_the_folder(place: Path, tmp_path
     facts = json.loads((tmp_path / "moved" / "stages" / "both" / "combined.json").read_text())
     assert len({one["scale"] for one in facts["normal"]}) == 2
     assert seal(tmp_path / "moved", "both")["result"] == key
-    assert "weighted of reward, reward2" in seal(tmp_path / "moved", "both")["summary"]
+    assert "gated of reward, reward2" in seal(tmp_path / "moved", "both")["summary"]
     assert set(states(well(config, tmp_path / "moved")).values()) == {"kept"}

@@ -162,6 +162,8 @@ def test_a_stage_that_is_called_like_another_is_refused(place: Path) -> None:
         ("stages: [{a: {do: world-rows, make: prompts, answers: 3}}]\n", "--answers says nothing to prompts"),
         ("stages: [{a: {do: world-rows, make: thumbs, annotators: x}}]\n", "there is no pool 'x'"),
         ("stages: {a: {do: combine, how: implicit}}\n", "how implicit needs a policy"),
+        ("stages: {a: {do: combine, how: gated, members: [., .]}}\n", "how gated takes two members, gate"),
+        ("stages: {a: {do: combine, members: [., .], below: 1}}\n", "below says nothing to how mean"),
         (
             "model: world\nstages: {e: {do: evaluate, policies: $model, against: $x}}\n",
             "there is no stage $x",

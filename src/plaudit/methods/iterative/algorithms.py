@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, permutations
+from itertools import combinations, pairwise, permutations
+from statistics import median
 from typing import Literal
 
 from plaudit.errors import UserError
@@ -86,6 +87,17 @@ def pairs_above_gap(scores: TaskScores, gap: int | float) -> Selection:
     """
     scored = _with_verdict(scores)
     return tuple((a, b) for a, b in permutations(scored, 2) if scored[a] - scored[b] > gap)
+
+
+def half_median_gap(rows: Sequence[TaskScores]) -> float:
+    """Half the median of all gaps between scores to one prompt that differ: it suits any reward's unit.
+
+    >>> half_median_gap([(0.0, 1.0, 1.0), (0.0, None, 3.0)])
+    0.5
+    """
+    pairs = (pair for row in rows for pair in combinations(_with_verdict(row).values(), 2))
+    gaps = [abs(a - b) for a, b in pairs if a != b]
+    return median(gaps) / 2 if gaps else 0.0
 
 
 def rejection_sampled(
@@ -288,8 +300,8 @@ ITERATIVE_ALGORITHMS: Mapping[str, LoopAlgorithm] = _by_name(
         select=lambda scores, choice: pairs_above_gap(scores, choice.gap),
         trainer="dpo",
         generates_from="start",
-        defaults={"rounds": 1, "answers": 16, "gap": 1.0, "reference": "start"},
-        optional_settings=("teach",),
+        defaults={"rounds": 1, "answers": 16, "reference": "start"},
+        optional_settings=("teach", "gap"),
     ),
     LoopAlgorithm(
         name="slic-hf",

@@ -86,7 +86,7 @@ class LoopSettings:
     beta: Positive | None = None
     """How dear distance from the drawing policy is: small values accept only the best (rso)."""
     gap: FromZero | None = None
-    """Pairs have scores further apart than this (rs-dpo)."""
+    """Pairs have scores further apart than this (rs-dpo); none: half the median gap of the round."""
     teach: str | None = None
     """The row of the preference table that learns from pairs (plaudit train --list)."""
     reference: Literal["auto", "newest", "start"] = "auto"

@@ -32,6 +32,7 @@ from plaudit.methods.iterative.algorithms import (
     Selection,
     SelectionSettings,
     best_of_n_kl,
+    half_median_gap,
     top_share_threshold,
 )
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings
@@ -286,11 +287,18 @@ def select_rows(
     rows = [_eligible_scores(group, distinct=settings.distinct) for group in groups]
     _refuse_no_verdicts(groups, rows)
     threshold = _score_threshold(settings, this_round.threshold_index, rows)
+    gap = half_median_gap(rows) if settings.gap is None else settings.gap
     picks = [
-        facts.select(
-            row, _selection_settings(settings, threshold, this_round.generated_in, seed, (index, len(row)))
+        _without_copies(
+            facts.select(
+                row,
+                _selection_settings(
+                    settings, threshold, gap, this_round.generated_in, seed, (index, len(row))
+                ),
+            ),
+            group,
         )
-        for index, row in enumerate(rows)
+        for index, (row, group) in enumerate(zip(rows, groups, strict=True))
     ]
     selected = [(row, pick) for row, prompt_picks in zip(rows, picks, strict=True) for pick in prompt_picks]
     if not selected:
@@ -315,6 +323,15 @@ def select_rows(
         none=sum(not prompt_picks for prompt_picks in picks),
         threshold=threshold,
         kl_bound=best_of_n_kl(settings.answers or 1) if facts.has_kl_bound else None,
+    )
+
+
+def _without_copies(picks: Selection, group: Sequence[ScoredAnswer]) -> Selection:
+    """Without pairs of twice the same words, to which a tournament may give two scores."""
+    return tuple(
+        pick
+        for pick in picks
+        if len(pick) == 1 or len({group[index].text.strip() for index in pick}) == len(pick)
     )
 
 
@@ -368,7 +385,12 @@ def _eligible_scores(group: Sequence[ScoredAnswer], *, distinct: bool) -> TaskSc
 
 
 def _selection_settings(
-    settings: LoopSettings, threshold: float | None, generated_in: int, seed: int, where: tuple[int, int]
+    settings: LoopSettings,
+    threshold: float | None,
+    gap: int | float,
+    generated_in: int,
+    seed: int,
+    where: tuple[int, int],
 ) -> SelectionSettings:
     index, count = where
     # By the round of the draw: stages over the same answers see the same numbers.
@@ -378,7 +400,7 @@ def _selection_settings(
         threshold=defaults.threshold if threshold is None else threshold,
         keep=settings.keep,
         beta=defaults.beta if settings.beta is None else settings.beta,
-        gap=defaults.gap if settings.gap is None else settings.gap,
+        gap=gap,
         uniforms=tuple(rng.random() for _ in range(count)),
     )
 

@@ -17,7 +17,7 @@ class CombineSettings:
     Example: ``CombineSettings(how="weighted", members=("$reward", "$implicit"), weights=(0.2, 1.0))``
     """
 
-    how: Literal["mean", "min", "cautious", "weighted", "implicit"] = "mean"
+    how: Literal["mean", "min", "cautious", "weighted", "gated", "implicit"] = "mean"
     """What the members say together; implicit: β (log π − log π_ref) of a policy and its reference,
     or β log π of a policy alone."""
     members: tuple[str, ...] = ()
@@ -26,6 +26,10 @@ class CombineSettings:
     """weighted: one for each member."""
     k: float | None = None
     """cautious: how many deviations are taken off; none: 1."""
+    gate: int | None = None
+    """gated: which of two members decides, 0 or 1."""
+    below: float | None = None
+    """gated: under this score the gate's own is what counts."""
     normalise: Path | None = None
     """Rows on whose answers each reward is brought to mean 0 and deviation 1 first; none: as they are."""
     policy: Path | None = None
@@ -43,10 +47,13 @@ class CombineSettings:
             raise UserError("how implicit needs a policy")
         if implicit == bool(self.members):
             raise UserError(f"how {self.how} is made of {'policies' if implicit else 'members'}")
-        unread = ("members", "weights", "k", "normalise") if implicit else ("policy", "reference", "beta")
-        for name in (*unread, *(() if self.how == "weighted" else ("weights",))):
+        of_one_way = {"weights": "weighted", "k": "cautious", "gate": "gated", "below": "gated"}
+        unread = ("members", "normalise") if implicit else ("policy", "reference", "beta")
+        for name in (*unread, *(name for name, how in of_one_way.items() if how != self.how)):
             if getattr(self, name) not in (None, ()):
                 raise UserError(f"{name} says nothing to how {self.how}; leave it out")
+        if self.how == "gated" and (self.gate not in (0, 1) or self.below is None or len(self.members) != 2):
+            raise UserError("how gated takes two members, gate (0 or 1) and below, a score of the gate")
         if self.how == "weighted" and len(self.weights) != len(self.members):
             raise UserError(f"{len(self.members)} members want as many weights, not {len(self.weights)}")
 
@@ -74,7 +81,14 @@ def write_combination(settings: CombineSettings, folder: Path) -> None:
     normal = None
     if normalise is not None:
         normal = fit_reward_normalisations(members, normalise, device=settings.device)
-    combination = Combination(how=settings.how, weights=weights, k=settings.deviations, normal=normal)
+    combination = Combination(
+        how=settings.how,
+        weights=weights,
+        k=settings.deviations,
+        gate=settings.gate,
+        below=settings.below,
+        normal=normal,
+    )
     save_combination(folder, members, combination)
 
 

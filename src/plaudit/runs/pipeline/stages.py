@@ -170,7 +170,13 @@ def _combine(settings: CombineSettings, out: Path, stage: Stage, context: Pipeli
         write_combination(settings, out)
         sentence = f"{settings.how} of {', '.join(names['members'])}"
         options = {"how": settings.how, "weights": [*settings.weights], "k": settings.deviations}
-        options |= {"normalise": settings.normalise, "device": settings.device, "out": out}
+        options |= {
+            "gate": settings.gate,
+            "below": settings.below,
+            "normalise": settings.normalise,
+            "device": settings.device,
+            "out": out,
+        }
         command = command_line("plaudit combine rewards", *settings.members, **options)
     return StageResult(sentences=(sentence,), command=command)
 
