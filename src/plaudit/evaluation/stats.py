@@ -137,7 +137,7 @@ def bootstrap_gap(
         if all(weights):
             first, other = (sum_P[prompt_P].sum() for sum_P, _ in parts)
             gaps.append(float(first / weights[0] - other / weights[1]))
-    low, high = np.quantile(gaps, (0.025, 0.975)) if prompts > 1 and gaps else (None, None)
+    low, high = np.quantile(gaps, interval_levels(prompts)) if prompts > 1 and gaps else (None, None)
     return Estimate(
         value=value[0] - value[1],
         low=None if low is None else float(low),
@@ -165,8 +165,23 @@ def _bootstrap_interval(
         prompt_SP = rng.integers(len(sum_P), size=size)
         # A ratio of sums and not a mean of means: a prompt with more answers weighs more, as in the estimate.
         resampled_means.append(sum_P[prompt_SP].sum(1) / weight_P[prompt_SP].sum(1))
-    low, high = np.quantile(np.concatenate(resampled_means), (0.025, 0.975))
+    low, high = np.quantile(np.concatenate(resampled_means), interval_levels(len(sum_P)))
     return float(low), float(high)
+
+
+def interval_levels(prompts: int) -> tuple[float, float]:
+    """The quantiles of a bootstrap's draws between which a 95 % interval lies.
+
+    Draws of few prompts lie too close together, by √((n − 1)/n), and know of no t distribution: percentiles
+    that are taken further out make up for both (Hesterberg 2015, arXiv:1411.5279).
+
+    >>> [round(interval_levels(prompts)[0], 4) for prompts in (10, 40, 1000)]
+    [0.0086, 0.0203, 0.0248]
+    """
+    from scipy.special import ndtr, stdtrit
+
+    low = float(ndtr(sqrt(prompts / (prompts - 1)) * stdtrit(prompts - 1, 0.025)))
+    return low, 1 - low
 
 
 def wilson_interval(share: int | float, n: int) -> tuple[float, float]:
@@ -493,14 +508,15 @@ def _fit_with_interval(
             value=None,
             reason=f"in {undecided_share:.0%} of the draws of prompts no pair speaks against the rest",
         )
-    low, high = np.quantile(_sigmoid(theta_S), (0.025, 0.975))
+    prompts = len(np.unique(prompt_B))
+    low, high = np.quantile(_sigmoid(theta_S), interval_levels(prompts))
     return ControlledWinRate(
         value=Estimate(
             value=float(_sigmoid(theta)[0]),
             low=float(low),
             high=float(high),
             n=len(verdict_B),
-            prompts=len(np.unique(prompt_B)),
+            prompts=prompts,
         )
     )
 

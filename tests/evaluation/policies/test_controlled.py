@@ -149,6 +149,7 @@ def test_features_that_only_together_decide_a_few_pairs_leave_with_these_pairs()
 
 
 def test_draws_are_solved_together_as_they_are_one_by_one():
+    from scipy.stats import norm, t
     from statsmodels.genmod.families import Binomial
     from statsmodels.genmod.generalized_linear_model import GLM
 
@@ -162,5 +163,6 @@ def test_draws_are_solved_together_as_they_are_one_by_one():
         GLM(y_B, design_BC, family=Binomial(), freq_weights=times_P.astype(float)).fit().params[1]
         for times_P in times_SP
     ]
-    ends = 1 / (1 + np.exp(-np.quantile(thetas, (0.025, 0.975))))
+    levels = norm.cdf(np.sqrt(60 / 59) * t.ppf((0.025, 0.975), 59))
+    ends = 1 / (1 + np.exp(-np.quantile(thetas, levels)))
     assert (found.low, found.high) == pytest.approx(tuple(ends), abs=1e-3)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
+from plaudit.collect.quality.agreement import Values, agreements
 from plaudit.evaluation.shares import share_estimate
-from plaudit.evaluation.stats import Estimate
+from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 
 
 def ends(found: Estimate) -> tuple[float, float]:
@@ -56,3 +57,38 @@ def test_intervals_hold_what_is_set_where_rows_of_a_prompt_go_together(true: flo
         low, high = ends(share_estimate(value_B, prompt_B))
         held += low <= true <= high
     assert 0.93 <= held / 1000 <= 0.98
+
+
+@pytest.mark.parametrize(("prompts", "labels"), [(10, 1), (15, 3)])
+def test_intervals_of_few_prompts_hold_the_truth(prompts: int, labels: int) -> None:
+    """Plain percentiles of the draws hold it nine times in ten."""
+    rng, inside, alphas = np.random.default_rng(1), 0, 0
+    for seed in range(400):
+        value_P = rng.beta(5, 1.5, size=prompts)
+        draws = Resampling(times=400, seed=seed)
+        found = bootstrap_mean(value_P, np.arange(prompts), draws)
+        assert found.low is not None
+        assert found.high is not None
+        inside += found.low <= 5 / 6.5 <= found.high
+        if labels > 1:
+            right_B = rng.random(prompts * labels) < 0.9
+            truth_B = (np.arange(prompts) % 2).repeat(labels)
+            alpha = agreements(
+                labelled(np.where(right_B, truth_B, 1 - truth_B), prompts, labels), draws
+            ).alpha
+            alphas += (alpha.low or 0.0) <= 0.64 <= (alpha.high or 1.0)
+    assert 0.925 <= inside / 400 <= 0.985
+    assert labels == 1 or 0.92 <= alphas / 400 <= 0.995
+
+
+def labelled(value_B: np.ndarray, prompts: int, labels: int) -> Values:
+    unit_B = np.arange(prompts).repeat(labels)
+    return Values(
+        unit_B=unit_B,
+        person_B=np.tile(np.arange(labels), prompts),
+        value_B=value_B,
+        prompt_B=unit_B,
+        guidelines_B=np.zeros(len(unit_B), dtype=int),
+        categories=2,
+        level="nominal",
+    )

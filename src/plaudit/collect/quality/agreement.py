@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plaudit.collect.quality.result import Figure
-from plaudit.evaluation.stats import Resampling
+from plaudit.evaluation.stats import Resampling, interval_levels
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -99,7 +99,7 @@ def agreements(values: Values, resampling: Resampling) -> Agreements:
     alpha, gwet, percent = (
         Figure(value=None, n=units, reason=ONE_VALUE)
         if value is None
-        else _figure(value, None if draws_SA is None else measure(draws_SA, values), units, reason)
+        else _figure(value, None if draws_SA is None else measure(draws_SA, values), units, prompts, reason)
         for value, measure in measured
     )
     return Agreements(
@@ -188,13 +188,15 @@ def _draws(
     return times_SD @ sums_PA[index_D], ""
 
 
-def _figure(value: float, drawn_S: Float[np.ndarray, " S"] | None, n: int, reason: str) -> Figure:
+def _figure(
+    value: float, drawn_S: Float[np.ndarray, " S"] | None, n: int, prompts: int, reason: str
+) -> Figure:
     if drawn_S is None:
         return Figure(value=value, n=n, reason=reason)
     defined = np.isfinite(drawn_S)
     if defined.mean() < 0.95:
         return Figure(value=value, n=n, reason=RARELY_DEFINED)
-    low, high = np.quantile(drawn_S[defined], (0.025, 0.975))
+    low, high = np.quantile(drawn_S[defined], interval_levels(prompts))
     return Figure(value=value, low=float(low), high=float(high), n=n)
 
 

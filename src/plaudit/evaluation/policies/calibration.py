@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from plaudit.evaluation.reward_models.accuracy import RELIABILITY_BINS, equal_mass_bins, reliability_by_width
 from plaudit.evaluation.reward_models.pairs import group_index
-from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_mean
+from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_mean, interval_levels
 
 MIN_BIN_QUESTIONS = 30
 """Questions in a bin: with fewer, chance alone makes most of the error."""
@@ -236,7 +236,7 @@ def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampli
                 for weight_SP in _bootstrap_counts(prompts, resampling)
             ]
         )
-        lower_S, upper_S = np.quantile(resampled_S, (0.025, 0.975))
+        lower_S, upper_S = np.quantile(resampled_S, interval_levels(prompts))
         low, high = 2 * value - upper_S, 2 * value - lower_S
     # The correction can push an end past the value itself.
     return replace(point, low=float(min(low, value)), high=float(max(high, value)))

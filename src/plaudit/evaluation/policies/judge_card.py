@@ -38,7 +38,7 @@ from plaudit.evaluation.policies.win_rate import (
 from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
 from plaudit.evaluation.reward_models.pairs import ScoredPair, group_index
 from plaudit.evaluation.shares import share_estimate
-from plaudit.evaluation.stats import Estimate, Resampling
+from plaudit.evaluation.stats import Estimate, Resampling, interval_levels
 from plaudit.files import exact_json
 from plaudit.files.atomic import write_json
 from plaudit.files.exact_json import restore
@@ -228,7 +228,7 @@ def _kappa(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | No
         for _ in range(resampling.times if prompts > 1 else 0)
     ]
     defined = [draw for draw in draws if draw is not None]
-    low, high = map(float, np.quantile(defined, (0.025, 0.975))) if defined else (None, None)
+    low, high = map(float, np.quantile(defined, interval_levels(prompts))) if defined else (None, None)
     return Estimate(value=value, low=low, high=high, n=len(duels), prompts=prompts)
 
 

@@ -13,7 +13,7 @@ from plaudit.data.judging import Task
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import best_of_n_kl, best_of_n_truth, proxy_and_truth_scores
 from plaudit.evaluation.reward_models.pairs import ScoresByAnswer
-from plaudit.evaluation.stats import Estimate, Resampling
+from plaudit.evaluation.stats import Estimate, Resampling, interval_levels
 
 Form = Literal["best-of-n", "policy"]
 """Whose distance it is: d(α − β·d) of best-of-n, d(α − β·ln d) of policy optimisation."""
@@ -169,7 +169,8 @@ def _estimate_from_draws(
     low, high = None, None
     if shape[0] > 1:
         # Without interpolation, which has no answer between a number and infinity.
-        low, high = (float(end) for end in np.quantile(resampled_T, (0.025, 0.975), method="inverted_cdf"))
+        ends = np.quantile(resampled_T, interval_levels(shape[0]), method="inverted_cdf")
+        low, high = map(float, ends)
     return Estimate(
         value=float(value),
         low=None if low is None or low > furthest else low,

@@ -26,6 +26,7 @@ from plaudit.evaluation.stats import (
     Estimate,
     Resampling,
     bootstrap_mean,
+    interval_levels,
     win_rate_at_equal_features,
 )
 
@@ -387,7 +388,7 @@ def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...
     ]
     ends = None
     if prompts > 1 and len(resampled_ratings) >= (1 - MAX_FAILED_DRAWS) * resampling.times:
-        ends = np.quantile(np.array(resampled_ratings), (0.025, 0.975), axis=0)
+        ends = np.quantile(np.array(resampled_ratings), interval_levels(prompts), axis=0)
     return tuple(
         Rating(
             name=name,
