@@ -193,17 +193,16 @@ class _Moments:
             self.part["exp_avg_sq"].copy_(round_stochastically(square, self.generator))
             return
         for name, values in (("exp_avg", mean), ("exp_avg_rms", square.sqrt_())):
-            codes, factor = to_float8(values, self.generator, never_to_zero=name == "exp_avg_rms")
+            codes, factor = to_float8(values, self.generator, roots=name == "exp_avg_rms")
             self.part[name].copy_(codes)
             self.part[f"{name}_factor"].copy_(factor)
 
 
-def to_float8(
-    wide: Tensor, generator: torch.Generator, *, never_to_zero: bool = False
-) -> tuple[Tensor, Tensor]:
+def to_float8(wide: Tensor, generator: torch.Generator, *, roots: bool = False) -> tuple[Tensor, Tensor]:
     """The bytes of float8 numbers (e4m3) and each row's factor, rounded by chance, right on average.
 
-    With ``never_to_zero`` what is small beside its row, where float8 loses its digits, is rounded up.
+    Of ``roots`` the squares are right on average: those of roots that are would be too large. And what is small
+    beside its row, where float8 loses its digits, is rounded up, never to 0.
 
     >>> codes, factor = to_float8(torch.tensor([[1.0, 0.5, 0.0]]), torch.Generator().manual_seed(0))
     >>> from_float8(codes, factor)
@@ -213,11 +212,17 @@ def to_float8(
     factor = largest / _FLOAT8.max
     scaled = wide / factor.where(largest > 0, 1.0)
     noise = torch.randint(0, 2**20, wide.shape, generator=generator, device=wide.device, dtype=torch.int32)
+    bits = scaled.view(torch.int32)
+    if roots:
+        # Of r between a and b, p of the way: (r² − a²)/(b² − a²) = p − p(1 − p)(b − a)/(a + b), by p's first 10 of
+        # 20 binary digits; in units of b − a, a is 8 to 15.
+        p_1024 = bits.bitwise_right_shift(10).bitwise_and_(1023)
+        bits = bits - p_1024.mul_(1024 - p_1024) // bits.bitwise_right_shift(19).bitwise_and_(14).add_(17)
     # 3 of float32's 23 binary digits stay: what the noise carries over decides, and the rest is cut off.
-    normal = (scaled.view(torch.int32) + noise).bitwise_and_(~0xFFFFF).view(torch.float32)
+    normal = (bits + noise).bitwise_and_(~0xFFFFF).view(torch.float32)
     # Below its smallest whole number float8 has steps of one size.
     steps = scaled / _FLOAT8_STEP
-    small = (steps.ceil() if never_to_zero else (steps + noise / 2**20).floor()) * _FLOAT8_STEP
+    small = (steps.ceil() if roots else (steps + noise / 2**20).floor()) * _FLOAT8_STEP
     rounded = normal.where(scaled.abs() >= _FLOAT8.smallest_normal, small)
     return rounded.clamp_(-_FLOAT8.max, _FLOAT8.max).to(torch.float8_e4m3fn).view(torch.uint8), factor
 
