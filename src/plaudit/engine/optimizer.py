@@ -201,8 +201,8 @@ class _Moments:
 def to_float8(wide: Tensor, generator: torch.Generator, *, roots: bool = False) -> tuple[Tensor, Tensor]:
     """The bytes of float8 numbers (e4m3) and each row's factor, rounded by chance, right on average.
 
-    Of ``roots`` the squares are right on average: those of roots that are would be too large. And what is small
-    beside its row, where float8 loses its digits, is rounded up, never to 0.
+    Of ``roots`` the squares are right on average: those of roots that are would be too large. And what is
+    small beside its row, where float8 loses its digits, is rounded up, never to 0.
 
     >>> codes, factor = to_float8(torch.tensor([[1.0, 0.5, 0.0]]), torch.Generator().manual_seed(0))
     >>> from_float8(codes, factor)
@@ -214,8 +214,8 @@ def to_float8(wide: Tensor, generator: torch.Generator, *, roots: bool = False) 
     noise = torch.randint(0, 2**20, wide.shape, generator=generator, device=wide.device, dtype=torch.int32)
     bits = scaled.view(torch.int32)
     if roots:
-        # Of r between a and b, p of the way: (r² − a²)/(b² − a²) = p − p(1 − p)(b − a)/(a + b), by p's first 10 of
-        # 20 binary digits; in units of b − a, a is 8 to 15.
+        # Of r, p of the way from a to b, b's chance is (r² − a²)/(b² − a²) = p − p(1 − p)(b − a)/(a + b), by
+        # the first 10 of p's 20 binary digits; in units of b − a, a is 8 to 15.
         p_1024 = bits.bitwise_right_shift(10).bitwise_and_(1023)
         bits = bits - p_1024.mul_(1024 - p_1024) // bits.bitwise_right_shift(19).bitwise_and_(14).add_(17)
     # 3 of float32's 23 binary digits stay: what the noise carries over decides, and the rest is cut off.
