@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Sequence, Set
 from types import CodeType
 
-from plaudit.rewards.sandbox.peer import OPERATIONS, CaptureError, Peer
+from plaudit.rewards.sandbox.peer import OPERATIONS, CaptureError, Peer, open_class
 from plaudit.rewards.sandbox.runner import connect_peer, module_names, start_confined
 
 TESTS_MODULE = "tests"
@@ -29,7 +29,12 @@ def main() -> None:
 
     def serve(operation: str, args: list[object], kwargs: dict[str, object]) -> object:
         check_access(peer, operation, args)
-        return OPERATIONS[operation](*args, **kwargs)
+        try:
+            return OPERATIONS[operation](*args, **kwargs)
+        except AssertionError as error:
+            # The program that called back has it in its hands, and may let it fall.
+            peer.failed = f"a test's function that the answer called: {_describe_error(error)}"
+            raise
 
     peer = connect_peer(setup, serve, trusts=False)
     passed, reason = examine(peer, setup["tests"])
@@ -45,11 +50,16 @@ def check_access(peer: Peer, operation: str, args: Sequence[object]) -> None:
     """
     if not args or not peer.owns(args[0]):
         raise TypeError("nothing of this was given")
-    if operation in ("getattr", "setattr"):
+    if operation == "data":
+        raise TypeError("this is not for the answer to see")
+    if operation in ("getattr", "setattr", "delattr"):
         name = args[1] if len(args) > 1 else None
         public = isinstance(name, str) and not name.startswith("_")
         if not public or type(args[0]).__module__ != TESTS_MODULE:
             raise AttributeError("this is not for the answer to see")
+        # A method in its place would answer for the tests' own.
+        if operation != "getattr" and callable(getattr(args[0], str(name), None)):
+            raise AttributeError("this is not for the answer to change")
 
 
 def examine(peer: Peer, tests: Sequence[str]) -> tuple[bool | None, str]:
@@ -68,9 +78,16 @@ def examine(peer: Peer, tests: Sequence[str]) -> tuple[bool | None, str]:
     defined = requested & {*found} if isinstance(found, list) else set[str]()
     if not defined:
         return False, f"the answer does not define {', '.join(sorted(requested))}"
+    harmless = _harmless_lines(tests, requested)
+    peer.may_swallow = lambda trace: (trace.tb_frame.f_code.co_filename, trace.tb_lineno) in harmless
     with CaptureError() as caught:
-        return _run_tests(peer, codes, _test_namespace(peer, "\n".join(tests), defined))
-    return False, _describe_error(caught.error)
+        passed, reason = _run_tests(peer, codes, _test_namespace(peer, "\n".join(tests), defined))
+    if caught.error is not None:
+        return False, _describe_error(caught.error)
+    # Tests of a class may ask what nobody but the program could tell; of a function's result that is no plain
+    # data the program is to blame, or an answer that nobody can judge would be a way round every verdict.
+    has_class = any(map(_names_class, requested))
+    return None if peer.refused and has_class else passed, reason
 
 
 def _read_tests(tests: Sequence[str]) -> tuple[list[CodeType], set[str]]:
@@ -90,8 +107,9 @@ def _run_tests(peer: Peer, codes: Sequence[CodeType], namespace: dict[str, objec
         with CaptureError() as caught:
             exec(code, namespace)
         # A test may catch everything and go on; a line that broke on the way is a failure all the same.
-        if caught.error is not None or peer.has_ended:
-            return False, f"test {n} of {len(codes)}: {_describe_error(caught.error)}"
+        failed = peer.failed or peer.refused
+        if caught.error is not None or failed:
+            return False, f"test {n} of {len(codes)}: {failed or _describe_error(caught.error)}"
     return True, ""
 
 
@@ -111,8 +129,44 @@ def _test_namespace(peer: Peer, source: str, defined: Iterable[str]) -> dict[str
     for name in sorted(dotted_names(source) & free & sys.stdlib_module_names):
         # The answer's import is not taken over: it could be anything.
         namespace[name] = importlib.import_module(name)
-    namespace.update({name: peer.request("global", name) for name in sorted(defined)})
+    for name in sorted(defined):
+        namespace[name] = peer.request("global", name)
+        if _names_class(name):
+            open_class(namespace[name])
     return namespace
+
+
+def _names_class(name: str) -> bool:
+    """Whether the tests ask for a class: they say so by its name, since a program may say what it likes."""
+    return name.lstrip("_")[:1].isupper()
+
+
+def _harmless_lines(tests: Sequence[str], requested: Set[str]) -> set[tuple[str, int]]:
+    """Where an error may be swallowed by a context manager of the answer: it comes from the tests alone.
+
+    That is a ``raise`` right in a ``with``, or a statement there that has nothing but built-ins in it. What
+    comes from anything else may stand before a claim, which would be left out.
+    """
+    pure = (free_names("\n".join(tests)) & {*dir(builtins)}) - requested
+    harmless, other = set[tuple[str, int]](), set[tuple[str, int]]()
+    for n, test in enumerate(tests, 1):
+        for node in ast.walk(ast.parse(test)):
+            for statement in node.body if isinstance(node, ast.With) else ():
+                # One at the end has its own say; behind another one there is something to leave out.
+                if isinstance(statement, ast.With) and statement is node.body[-1]:
+                    continue
+                lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+                places = harmless if _fails_by_itself(statement, pure) else other
+                places.update((f"test {n}", line) for line in lines)
+    return harmless - other
+
+
+def _fails_by_itself(statement: ast.stmt, pure: Set[str]) -> bool:
+    nodes = [*ast.walk(statement)]
+    is_pure = all(node.id in pure for node in nodes if isinstance(node, ast.Name))
+    return isinstance(statement, ast.Raise) or (
+        is_pure and not any(isinstance(node, ast.Assert) for node in nodes)
+    )
 
 
 _LENT = {"Counter": "collections", "OrderedDict": "collections", "deque": "collections", "isclose": "math"}

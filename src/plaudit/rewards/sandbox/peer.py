@@ -1,28 +1,28 @@
-"""Two processes that use each other's objects: plain values travel, everything else is asked about.
+"""Two processes that use each other's objects: plain values travel as copies, everything else is handled.
 
-Values travel as JSON without losing their type; nothing that is read can run anything. What cannot travel
-stays where it is and is stood for by a `Proxy` on the other side. A proxy asks its owner for what only the
-owner knows (an attribute, the result of a call), and never for a judgement: whether it equals a plain value
-is decided on this side, by plain data, so that an object that calls itself equal to everything is equal to
-nothing.
+Values travel as JSON without losing their type; nothing that is read can run anything. What is no plain data
+stays where it is, and the other side has a `Handle` on it: its attributes are read and its methods called
+there, and what comes of that travels in turn.
 
-Arithmetic could be a judgement too: ``abs(f(2) - 1.414) < 0.01`` holds of an object that, told 1.414, calls
-the difference 0, and remembers 1.414. So a side that does not trust the other (the tests') reckons with plain
-data itself where an object is of a subclass of it, and judges it by that data in all else; what any other
-object makes of a plain operand is `Deferred`.
+**What is handled never judges.** A side that does not trust the other (the tests') compares, counts, orders and
+reckons with plain data that it has copied once, by Python's own means. What would need the word of an object
+is a `Refusal`, and one refusal is remembered: whatever the tests make of it, they have not passed. The
+exception are objects of a class that the tests ask for by name (`Handle` that is open): their operators are
+methods, whose results travel like those of any other; yet of two objects that are said to be equal or in
+order the data has to say so too.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import itertools
 import json
+import math
 import operator
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from fractions import Fraction
+from dataclasses import fields, is_dataclass
+from types import GeneratorType, TracebackType
 from typing import Any, BinaryIO, cast
 
 from plaudit.rewards.sandbox.plain import PLAIN, Packed, pack, plain_value, unpack
@@ -35,6 +35,10 @@ Serve = Callable[[str, list[object], dict[str, object]], object]
 
 class PeerEndedError(BaseException):
     """The other side has ended, or says what cannot be understood; no ``except Exception`` hides it."""
+
+
+class Refusal(TypeError):
+    """What was asked for would make an object of the other side a judge of itself."""
 
 
 class CaptureError:
@@ -61,23 +65,45 @@ class Peer:
     """
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO, serve: Serve, *, trusts: bool) -> None:
-        """``serve`` does what the other side asks for; ``trusts``: whether it may do arithmetic for this."""
+        """``serve`` does what the other side asks for; ``trusts``: whether its objects may judge."""
         self.trusts = trusts
         self._reader, self._writer, self._serve = reader, writer, serve
-        # Holds a reference to all that was shown: a proxy knows a number only, and an id() may be used again.
+        # Holds a reference to all that was shown: a handle has a number only, and an id() may be used again.
         self._shared_objects: list[object] = []
-        self._errors: dict[str, type[Exception]] = {}
-        self.has_ended = False
-        self.turns = 0
-        """How often the other side was asked for something that may change its objects."""
+        self._numbers: dict[int, int] = {}
+        self._handles: dict[int, Handle] = {}
+        self._errors: dict[str, type[BaseException]] = {}
+        self._error_numbers: dict[type, int] = {}
+        self.failed = ""
+        """What is wrong whatever the tests make of it: the line has ended, a claim of theirs was caught."""
+        self.refused = ""
+        """What was refused first; empty where nothing was."""
+        self.may_swallow: Callable[[TracebackType], bool] = lambda _: trusts
+        """Whether a context manager of the other side may hear of an error, and end it."""
 
-    def request(self, operation: str, *values: object, **named_values: object) -> object:
+    def request(self, operation: str, /, *values: object, **named_values: object) -> Any:
         """Has the other side do something; meanwhile does what it asks for."""
-        self.turns += operation != "data"
+        return unpack(self._answer(operation, values, named_values), self._resolve)
+
+    def request_open(self, operation: str, /, *values: object, **named_values: object) -> Any:
+        """The same; where an object comes of it, its operators may be used."""
+        answer = self._answer(operation, values, named_values)
+        return self._handle(answer, is_open=True) if _is_reference(answer) else unpack(answer, self._resolve)
+
+    def request_closed(self, operation: str, *values: object) -> Any:
+        """The same; where an object comes of it, its operators may no longer be used."""
+        answer = self._answer(operation, values, {})
+        return self._handle(answer, is_open=False) if _is_reference(answer) else unpack(answer, self._resolve)
+
+    def _answer(self, operation: str, values: tuple[object, ...], named_values: dict[str, object]) -> Packed:
         packed = [self._pack(value) for value in values]
         self._send(
             ["ask", operation, packed, {name: self._pack(value) for name, value in named_values.items()}]
         )
+        if operation not in _LOOKS:
+            # What was handed over may have changed since it was copied.
+            for handle in filter(_is_handle, [*values, *named_values.values()]):
+                _state(handle).forget()
         while True:
             match self._receive():
                 # Before it answers it may call back: a key function of ours, an iterator that we lent.
@@ -87,9 +113,11 @@ class Peer:
                     # They went as copies; as within one process, a function may change what it was given.
                     for place, content in after:
                         refill(values[place], unpack(content, self._resolve))
-                    return unpack(value, self._resolve)
-                case ["fail", list(names), str(text)]:
-                    raise self._error_of(names)(text)
+                    return value
+                case ["end"] if operation in _STEPS:
+                    raise StopIteration
+                case ["fail", list(names), list(args)]:
+                    raise _make_error(self._error_class(names), *(unpack(a, self._resolve) for a in args))
                 case _:
                     raise self._mark_ended("a message that means nothing")
 
@@ -101,6 +129,11 @@ class Peer:
                     self._handle_request(operation, args, kwargs)
                 case _:
                     raise self._mark_ended("a message that means nothing")
+
+    def refuse(self, what: str) -> Refusal:
+        """The refusal, remembered."""
+        self.refused = self.refused or what
+        return Refusal(what)
 
     def _handle_request(self, operation: str, args: list[Packed], kwargs: dict[str, Packed]) -> None:
         with CaptureError() as caught:
@@ -122,10 +155,17 @@ class Peer:
         # No answer can be sent down a line that has ended.
         if isinstance(caught.error, PeerEndedError):
             raise caught.error
-        if caught.error is not None:
-            # Names only, as no class can travel: the tests' `except ValueError` still catches a subclass.
-            names = [kind.__name__ for kind in type(caught.error).__mro__]
-            self._send(["fail", names, str(caught.error)[:1000]])
+        if isinstance(caught.error, StopIteration) and operation in _STEPS:
+            self._send(["end"])
+        elif caught.error is not None:
+            self._send_error(caught.error)
+
+    def _send_error(self, error: BaseException) -> None:
+        # Names only, as no class can travel: the tests' `except ValueError` still catches a subclass.
+        names = [kind.__name__ for kind in type(error).__mro__]
+        # Of a class of its own only the text, as its arguments mean something to that class alone.
+        args = error.args if getattr(builtins, names[0], None) is type(error) else (str(error)[:1000],)
+        self._send(["fail", names, [self._pack(arg) for arg in args]])
 
     def _send(self, message: Packed) -> None:
         # JSON escapes newlines inside strings, so one line is one message.
@@ -139,7 +179,7 @@ class Peer:
             raise self._mark_ended("the other side has ended") from error
 
     def owns(self, value: object) -> bool:
-        return any(value is shared for shared in self._shared_objects)
+        return id(value) in self._numbers
 
     def _receive(self) -> Packed:
         # Bounded: a line that never ends would otherwise fill this process's memory.
@@ -153,7 +193,7 @@ class Peer:
 
     def _mark_ended(self, reason: str) -> PeerEndedError:
         # Remembered, as tests may swallow even a BaseException; the examiner looks before it says passed.
-        self.has_ended = True
+        self.failed = reason
         return PeerEndedError(reason)
 
     def _pack(self, value: object) -> Packed:
@@ -161,150 +201,341 @@ class Peer:
 
     def _reference(self, value: object) -> Packed:
         # It goes home as the object that it stands for, so `is` and isinstance hold on its own side.
-        if type(value) is Deferred:
-            value = value.found()
-        if type(value) is Proxy:
-            return ["own", object.__getattribute__(value, "_number")]
-        self._shared_objects.append(value)
-        error = value if isinstance(value, type) and issubclass(value, Exception) else None
-        mro = [] if error is None else [kind.__name__ for kind in error.__mro__]
-        return ["ref", len(self._shared_objects) - 1, issubclass(type(value), PLAIN), mro]
+        if _stands_in(value):
+            return ["own", _state(value).number]
+        if isinstance(value, type) and value in self._error_numbers:
+            return ["own", self._error_numbers[value]]
+        number = self._numbers.setdefault(id(value), len(self._shared_objects))
+        if number == len(self._shared_objects):
+            self._shared_objects.append(value)
+        kind = type(value)
+        if issubclass(kind, type) and issubclass(cast("type", value), BaseException):
+            return ["error", number, [one.__name__ for one in cast("type", value).__mro__]]
+        if issubclass(kind, PLAIN):
+            return ["copy", number, self._pack(plain_value(value))]
+        if kind is GeneratorType:
+            return ["generator", number, None]
+        return ["iterator" if hasattr(kind, "__next__") else "object", number, None]
 
     def _resolve(self, packed: Packed) -> object:
         match packed:
             case ["own", int(number)] if 0 <= number < len(self._shared_objects):
                 return self._shared_objects[number]
-            case ["ref", int(number), bool(plain), list(mro)]:
-                return self._error_of(mro) if mro else Proxy(self, number, plain)
+            case ["error", int(number), list(names)]:
+                kind = self._error_class(names)
+                self._error_numbers.setdefault(kind, number)
+                return kind
+            case ["copy", int(number), data]:
+                return self._copy(number, data)
+            case ["generator", *_]:
+                return _generate(self._handle(packed))
+            case _:
+                return self._handle(packed)
+
+    def _handle(self, packed: Packed, *, is_open: bool | None = None) -> Handle:
+        """The one handle on that object; None: as open as it was."""
+        match packed:
+            case [("object" | "iterator" | "generator" | "copy") as kind, int(number), _]:
+                # Not asked whether it is true.
+                if number not in self._handles:
+                    self._handles[number] = Handle(_State(self, number, kind))
             case _:
                 raise ValueError("no value")
+        state = _state(self._handles[number])
+        state.is_open = state.is_open if is_open is None else is_open
+        return self._handles[number]
 
-    def _error_of(self, names: list[str]) -> type[Exception]:
+    def _copy(self, number: int, packed: Packed) -> object:
+        data = unpack(packed, self._resolve)
+        if type(data) not in _COPY_CLASSES:
+            raise ValueError("no value")
+        copy = _COPY_CLASSES[type(data)](data)
+        copy.__dict__[_STATE] = _State(self, number, "copy")
+        return copy
+
+    def _error_class(self, names: list[str]) -> type[BaseException]:
         """The class of an error: a built-in one, or one of the same name that stands for the other side's."""
-        first, *rest = names or ["Exception"]
+        first, *rest = map(str, names or ["Exception"])
+        # These end loops, comprehensions and generators without a word: no call may raise them.
+        if first in ("StopIteration", "StopAsyncIteration", "GeneratorExit"):
+            return RuntimeError
         builtin_class = getattr(builtins, first, None)
-        # Exception only: a name like SystemExit must not let one side end the other.
-        if isinstance(builtin_class, type) and issubclass(builtin_class, Exception):
+        if isinstance(builtin_class, type) and issubclass(builtin_class, BaseException):
             return builtin_class
         if first not in self._errors:
-            base = self._error_of(rest) if rest else Exception
-            self._errors[first] = cast("type[Exception]", type(str(first), (base,), {}))
+            base = self._error_class(rest) if rest else Exception
+            self._errors[first] = cast("type[BaseException]", type(first, (base,), {}))
         return self._errors[first]
 
 
-class Proxy:
+def _is_reference(packed: Packed) -> bool:
+    return isinstance(packed, list) and packed[:1] in (["copy"], ["object"], ["iterator"])
+
+
+_STATE = "_plaudit_state"
+_UNREAD: Any = object()
+_STEPS = ("next", "send")
+"""Operations that may come to an end."""
+_LOOKS = frozenset(["data", "items", "hash", "is_instance", "is_subclass", "eq", "lt", "le", "gt", "ge"])
+"""Operations that leave an object as it is."""
+
+
+class _State:
+    """What is known of an object of the other side."""
+
+    __slots__ = ("data", "fetched", "has_data", "has_ended", "is_open", "items", "kind", "number", "peer")
+
+    def __init__(self, peer: Peer, number: int, kind: str) -> None:
+        self.peer, self.number, self.kind = peer, number, kind
+        # Its operators may be used: it is of a class that the tests ask for.
+        self.is_open = peer.trusts
+        # It is of a subclass of plain data.
+        self.has_data = kind == "copy"
+        self.has_ended, self.fetched = False, 0
+        self.forget()
+
+    def forget(self) -> None:
+        """What was copied of it is to be copied anew."""
+        self.data = self.items = _UNREAD
+
+    def ask(self, operation: str, /, *values: object, **named_values: object) -> Any:
+        return self.peer.request(operation, *values, **named_values)
+
+
+def _state(value: object) -> _State:
+    return object.__getattribute__(value, _STATE)
+
+
+def _is_handle(value: object) -> bool:
+    return type(value) is Handle
+
+
+def _stands_in(value: object) -> bool:
+    return type(value) is Handle or type(value) in _COPY_CLASSES.values()
+
+
+def open_class(handle: object) -> None:
+    """Let the operators of this class's objects be used, since the tests ask for it by name."""
+    if _is_handle(handle):
+        _state(handle).is_open, _state(handle).kind = True, "class"
+
+
+def _attribute(value: object, name: str) -> object:
+    state = _state(value)
+    try:
+        attribute = state.ask("getattr", value, name)
+    except AttributeError:
+        # By hasattr, or getattr with a default, it would be what it likes each time.
+        if state.is_open or name.startswith("_"):
+            raise
+        raise state.peer.refuse(f"an object that has no {name!r}") from None
+    if name in _JUDGING_METHODS and _is_handle(attribute) and not state.is_open:
+        raise state.peer.refuse(_NO_DATA)
+    return attribute
+
+
+_JUDGING_METHODS = frozenset(
+    "issubset issuperset isdisjoint difference symmetric_difference union intersection startswith endswith "
+    "count index find rindex rfind equals allclose isclose is_integer".split()
+) | {name for name in dir(str) if name.startswith("is")}
+"""Methods of plain data (and of numpy's) by which a test asks whether something is as it should be."""
+
+
+class Handle:
     """Stands for an object of the other side."""
 
-    def __init__(self, peer: Peer, number: int, plain: bool) -> None:
-        """``plain``: it is of a subclass of plain data."""
-        facts = (("_peer", peer), ("_number", number), ("_plain", plain), ("_known", None))
+    __slots__ = (_STATE,)
+
+    def __init__(self, state: _State) -> None:
         # Past this class's own __setattr__, which would ask the owner.
-        for name, value in facts:
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, _STATE, state)
 
     def __getattr__(self, name: str) -> object:
         return _attribute(self, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        _ask_owner(self, "setattr", name, value)
+        _state(self).ask("setattr", self, name, value)
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        return object.__getattribute__(self, "_peer").request("call", self, *args, **kwargs)
+    def __delattr__(self, name: str) -> None:
+        _state(self).ask("delattr", self, name)
 
-    @property
-    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Of a subclass of plain data that data's type, for ``isinstance``."""
-        return type(_plain_data(self)) if object.__getattribute__(self, "_plain") else Proxy
+    def __call__(self, /, *args: object, **kwargs: object) -> object:
+        state = _state(self)
+        ask = state.peer.request_open if state.kind == "class" else state.ask
+        return ask("call", self, *args, **kwargs)
 
     def __instancecheck__(self, instance: object) -> bool:
-        return type(instance) in _STAND_INS and bool(_ask_owner(self, "is_instance", instance))
+        return _stands_in(instance) and _state(self).ask("is_instance", self, instance) is True
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __iter__(self) -> Iterator[object]:
-        if _is_judged_by_data(self):
-            yield from cast("Iterator[object]", _plain_data(self))
-            return
-        iterator = _ask_owner(self, "iter")
-        for _ in range(MAX_FETCHED_ITEMS):
-            try:
-                item = object.__getattribute__(self, "_peer").request("next", iterator)
-            # A StopIteration that left this generator would become a RuntimeError.
-            except StopIteration:
-                return
-            yield item
-        raise ValueError(f"more than {MAX_FETCHED_ITEMS:,} items")
-
-    def __contains__(self, item: object) -> bool:
-        # All of it first: what goes on for ever would contain everything.
-        return item in (cast("Any", _plain_data(self)) if _is_judged_by_data(self) else [*self])
-
-    def __getitem__(self, key: object) -> object:
-        """By the data where it has the item; what else a subclass makes of a key only its owner knows."""
-        if _is_judged_by_data(self):
-            with contextlib.suppress(LookupError, TypeError):
-                return OPERATIONS["getitem"](_plain_data(self), key)
-        return _ask_owner(self, "getitem", key)
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> bool:
-        if kind is not None and issubclass(kind, AssertionError):
-            # A test's own verdict: a context that the program made must neither see nor swallow it.
-            _ask_owner(self, "exit", None, None, None)
-            return False
-        return bool(_ask_owner(self, "exit", kind, error, None))
-
-
-class Deferred:
-    """What a program's object makes of a plain operand: ``V(2) * 3``, not yet asked for.
-
-    The operand may be what a test expects (``f(2) - 1.414``), and what comes of it may be claimed to be 0. So
-    it is told to the program only for what cannot be such a judgement: to be compared with another object of
-    the program, to be handed to it, for an attribute that no plain value has, for its text.
-    """
-
-    def __init__(self, peer: Peer, name: str, operands: tuple[object, ...]) -> None:
-        self.known_peer = peer
-        self._request = name, operands
-        self._found: Proxy | None = None
-
-    def found(self) -> Proxy:
-        """The object that comes of it, asked for once."""
-        if self._found is None:
-            name, operands = self._request
-            found = self.known_peer.request(name, *operands)
-            if type(found) is not Proxy:
-                raise TypeError(f"{_REFUSED}; its own arithmetic gives objects here, and no plain data")
-            self._found = found
-        return self._found
-
-    def __getattr__(self, name: str) -> object:
-        if name in _PLAIN_NAMES:
-            raise TypeError(_REFUSED)
-        return getattr(self.found(), name)
-
-    def __bool__(self) -> bool:
-        raise TypeError(_REFUSED)
+    def __subclasscheck__(self, subclass: type) -> bool:
+        return _is_handle(subclass) and _state(self).ask("is_subclass", self, subclass) is True
 
     def __hash__(self) -> int:
-        raise TypeError(_REFUSED)
+        return _state(self).ask("hash", self)
 
     def __str__(self) -> str:
-        return self._text("str")
+        return _state(self).ask("str", self)
 
     def __repr__(self) -> str:
-        return self._text("repr")
+        return _state(self).ask("repr", self)
 
-    def _text(self, operation: str) -> str:
-        text = str(_ask_owner(self.found(), operation))
-        # A difference that is claimed to vanish is written so: 0.0, [], set(), 0:00:00.
-        if not any(letter in "123456789" for letter in text):
-            raise TypeError(_REFUSED)
-        return text
+    def __format__(self, form: str) -> str:
+        return _by_owner("format", self, form) if form else str(self)
+
+    def __bool__(self) -> bool:
+        said = _state(self).ask("bool", self) is True
+        if not said and not _state(self).is_open:
+            raise _state(self).peer.refuse("an object that is false")
+        return said
+
+    def __len__(self) -> int:
+        if _state(self).kind == "iterator" and not _state(self).is_open:
+            # Also for whatever asks how long it is before it goes through it.
+            raise TypeError("an iterator has no length")
+        return _state(self).ask("len", self) if _state(self).is_open else len(_items(self))
+
+    def __getitem__(self, key: Any) -> object:
+        return _state(self).ask("getitem", self, key) if _state(self).is_open else _items(self)[key]
+
+    def __contains__(self, item: object) -> bool:
+        if _state(self).is_open:
+            return _state(self).ask("contains", self, item) is True
+        return item in _items(self)
+
+    def __iter__(self) -> Iterator[object]:
+        if _state(self).kind == "iterator":
+            return self
+        return iter(_state(self).ask("iter", self) if _state(self).is_open else _items(self))
+
+    def __next__(self) -> object:
+        return _step(self, "next")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        # It hears of an error, and may end it, only where no claim of the tests is left out by that.
+        hears = trace is not None and _state(self).peer.may_swallow(trace)
+        return _state(self).ask("exit", self, *((kind, str(error)) if hears else ())) is True and hears
 
 
-_REFUSED = "what an object's own arithmetic with plain data gives is no number, and neither true nor false"
-_STAND_INS = (Proxy, Deferred)
+def _step(handle: Handle, operation: str, *args: object) -> object:
+    state = _state(handle)
+    # It has ended for good, whatever the other side would say now.
+    if state.has_ended:
+        raise StopIteration
+    state.fetched += 1
+    if state.fetched > MAX_FETCHED_ITEMS:
+        raise ValueError(f"more than {MAX_FETCHED_ITEMS:,} items")
+    try:
+        return state.ask(operation, handle, *args)
+    except StopIteration:
+        state.has_ended = True
+        raise
+
+
+def _generate(handle: Handle) -> Iterator[object]:
+    sent: object = None
+    while True:
+        try:
+            item = _step(handle, "next") if sent is None else _step(handle, "send", sent)
+        # A StopIteration that left this generator would become a RuntimeError.
+        except StopIteration:
+            return
+        sent = yield item
+
+
+def _items(handle: Handle) -> Any:
+    """All that it holds, copied once."""
+    state = _state(handle)
+    if state.kind == "iterator":
+        # All of it first: what goes on for ever would contain everything.
+        return tuple(item for item in handle)
+    if state.items is _UNREAD:
+        try:
+            state.items = state.ask("items", handle)
+        except TypeError:
+            raise state.peer.refuse(_NO_DATA) from None
+    return state.items
+
+
+def _data(value: Any) -> Any:
+    """What it is made of, copied once."""
+    if not _is_handle(value):
+        return value
+    state = _state(value)
+    if state.data is _UNREAD:
+        state.data = state.ask("data", value)
+    return state.data
+
+
+def _compare(name: str, left: object, right: object) -> bool:
+    state = next(_state(value) for value in (left, right) if _is_handle(value))
+    if state.peer.trusts:
+        return bool(state.ask(name, left, right))
+    if _is_handle(left) and _is_handle(right):
+        return _compare_objects(name, state, left, right)
+    if state.is_open and state.has_data:
+        return bool(OPERATIONS[name](_data(left), _data(right)))
+    # An object is no plain data, unless its class says otherwise, or arithmetic with plain data made it.
+    is_other = not state.has_data and not (state.is_open and state.ask(name, left, right) is True)
+    if name == "eq" and (left is None or right is None or is_other):
+        return False
+    raise state.peer.refuse(_NO_DATA)
+
+
+def _compare_objects(name: str, state: _State, left: object, right: object) -> bool:
+    said = state.ask(name, left, right) is True
+    if name == "eq" and (not said or left is right):
+        return said
+    # Only their owner can compare them, but it is believed where the data says the same.
+    with contextlib.suppress(TypeError):
+        if bool(OPERATIONS[name](_data(left), _data(right))) == said:
+            return said
+    raise state.peer.refuse("objects that compare otherwise than what they are made of")
+
+
+def _by_owner(name: str, handle: Handle, *args: object) -> Any:
+    if not _state(handle).is_open:
+        raise _state(handle).peer.refuse(_NO_DATA)
+    return _state(handle).peer.request_open(name, handle, *args)
+
+
+def _arithmetic(name: str, *operands: object) -> object:
+    handles = [operand for operand in operands if _is_handle(operand)]
+    peer = _state(handles[0]).peer
+    if not any(_state(handle).is_open for handle in handles):
+        raise peer.refuse(_NO_DATA)
+    if peer.trusts or len(handles) == len(operands):
+        return peer.request_open(name, *operands)
+    # The other side was told a plain operand, which may be what is expected: what comes of that can be
+    # handled, and is no number. Of subclasses of plain data the number is reckoned here.
+    result = peer.request_closed(name, *operands)
+    if _is_handle(result):
+        return result
+    if not all(_state(handle).is_open and _state(handle).has_data for handle in handles):
+        raise peer.refuse(_NO_DATA)
+    return OPERATIONS[name](*map(_data, operands))
+
+
+_NO_DATA = "an object stands where plain data is needed"
+
+
+def _operator(name: str, reflected: bool) -> Callable[..., Any]:
+    # Made by a function, since a closure in the loop would see only the loop's last name.
+    def operation(self: Handle, *args: object) -> Any:
+        if name in _COMPARISONS:
+            return _compare(name, self, *args)
+        if name in _PAIRS:
+            return _arithmetic(name, *((*args, self) if reflected else (self, *args)))
+        # To change an object, or to enter it, is no judgement.
+        return (_state(self).ask if name in _DEEDS else _by_owner)(name, self, *args)
+
+    return operation
+
+
+def _mutable(value: object) -> bool:
+    # By exact type, as in `pack`: a subclass went as a reference, so there is no copy to bring up to date.
+    return type(value) in (list, dict, set, bytearray)
 
 
 def refill(old: object, new: object) -> None:
@@ -317,192 +548,106 @@ def refill(old: object, new: object) -> None:
         old.update(new)  # pyright: ignore
 
 
-def _mutable(value: object) -> bool:
-    # By exact type, as in `pack`: a subclass went as a proxy, so there is no copy to bring up to date.
-    return type(value) in (list, dict, set, bytearray)
-
-
-_UNCHANGING = (int, float, str, bytes, tuple, frozenset)
-_DATA_METHODS: Mapping[type, frozenset[str]] = {
-    **{kind: frozenset(dir(kind)) for kind in (int, float, str, bytes, frozenset)},
-    **dict.fromkeys((tuple, list), frozenset(["count", "index"])),
-    set: frozenset(dir(frozenset)),
-    dict: frozenset(),
-}
-"""Methods that only look at the data: of these the data's own is taken."""
-_SETS = ("issubset", "issuperset", "isdisjoint", "difference", "symmetric_difference")
-_COMPARING_METHODS: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys((*_SETS, "equals", "allclose", "isclose", "startswith", "endswith"), object),
-    # Of a set only: a union-find's union(1, 2) asks for no judgement.
-    **dict.fromkeys(("union", "intersection"), (set, frozenset)),
-}
-"""Methods by which a test judges an object, and the plain operands that they are not told."""
-_TEXT_PREDICATES = frozenset(name for name in dir(str) if name.startswith("is")) | {"is_integer"}
-_NUMPY_NAMES = ("all", "any", "sum", "max", "min", "mean", "std", "item", "tolist", "norm", "size", "shape")
-# What a test asks of a difference that ought to vanish: (f(x) - y).total_seconds() == 0.
-_PLAIN_NAMES = frozenset(_NUMPY_NAMES).union(
-    *map(
-        dir,
-        (*PLAIN, complex, deque, Counter, date, datetime, time, timedelta, Decimal, Fraction, slice, range),
-    )
-)
-
-
-def _ask_owner(proxy: Proxy, operation: str, *args: object) -> object:
-    return object.__getattribute__(proxy, "_peer").request(operation, proxy, *args)
-
-
-def _fact(value: object, name: str) -> Any:
-    """What a proxy knows without asking; of anything else None."""
-    return object.__getattribute__(value, name) if type(value) is Proxy else None
-
-
-def _is_judged_by_data(value: object) -> bool:
-    """Whether it is an object of the side that is not trusted, of a subclass of plain data."""
-    return bool(_fact(value, "_plain")) and not _fact(value, "_peer").trusts
-
-
-def _plain_data(proxy: Proxy) -> object:
-    """The plain data of it; an object that has none is equal to nothing."""
-    if not object.__getattribute__(proxy, "_plain"):
-        return object()
-    known, peer = _fact(proxy, "_known"), _fact(proxy, "_peer")
-    # Asked again only after the program had a turn: one test must not be told two things of one object.
-    if known is not None and (known[0] == peer.turns or type(known[1]) in _UNCHANGING):
-        return known[1]
-    data = _ask_owner(proxy, "data")
-    if type(data) not in PLAIN:
-        raise TypeError("no plain data")
-    object.__setattr__(proxy, "_known", (peer.turns, data))
-    return data
-
-
-def _data_or_itself(value: object) -> object:
-    return _plain_data(value) if type(value) is Proxy else value
-
-
-def _by_data_or_owner(proxy: Proxy, name: str, *args: object) -> object:
-    """The operation, done with plain data where the object has some, else by its owner."""
-    if _is_judged_by_data(proxy):
-        return OPERATIONS[name](_plain_data(proxy), *args)
-    return _ask_owner(proxy, name, *args)
-
-
-def _attribute(proxy: Proxy, name: str) -> object:
-    value = _ask_owner(proxy, "getattr", name)
-    if type(value) is not Proxy or _fact(proxy, "_peer").trusts:
-        return value
-    data = _plain_data(proxy) if _is_judged_by_data(proxy) else None
-    # f(x).issubset(y) is the test's question; a method that changes or adds something is the program's.
-    if data is not None and name in _DATA_METHODS[type(data)]:
-        return getattr(data, name)
-    if name in _TEXT_PREDICATES:
-        raise TypeError(f"{name}() is a question about plain data, and this object is none")
-    refused = _COMPARING_METHODS.get(name)
-    return value if refused is None else _without_plain(value, refused)
-
-
-def _without_plain(method: Proxy, refused: type | tuple[type, ...]) -> Callable[..., object]:
-    def call(*args: object) -> object:
-        if any(type(arg) not in _STAND_INS and isinstance(arg, refused) for arg in args):
-            raise TypeError("an object's own word of how it compares with plain data counts for nothing")
-        return method(*args)
-
-    return call
-
-
-def _compare(operation: str, left: object, right: object) -> bool:
-    """A comparison of which one side, or both, stands for an object of the other process."""
-    has_plain = any(type(value) not in _STAND_INS for value in (left, right))
-    # Before anything is asked for: with it the operand would be told.
-    if has_plain and Deferred in map(type, (left, right)):
-        raise TypeError(_REFUSED)
-    pair = [value.found() if type(value) is Deferred else value for value in (left, right)]
-    proxy = next(value for value in pair if type(value) is Proxy)
-    # Two objects only their owner can compare; but of two subclasses of plain data the data decides, or a
-    # list would be sorted because its items say so.
-    if _fact(proxy, "_peer").trusts or not (has_plain or all(map(_is_judged_by_data, pair))):
-        return bool(_fact(proxy, "_peer").request(operation, *pair))
-    return bool(OPERATIONS[operation](*map(_data_or_itself, pair)))
-
-
-def _peer_of(stand_in: Proxy | Deferred) -> Peer:
-    return stand_in.known_peer if type(stand_in) is Deferred else _fact(stand_in, "_peer")
-
-
-def _arithmetic(name: str, *operands: Any) -> object:
-    peer = next(_peer_of(operand) for operand in operands if type(operand) in _STAND_INS)
-    if peer.trusts:
-        return peer.request(name, *operands)
-    data = [_plain_data(operand) if _is_judged_by_data(operand) else operand for operand in operands]
-    if all(type(operand) is Proxy for operand in operands):
-        # Objects alone give their owner nothing away: V(1) + V(2) is as good as a method's result.
-        are_numbers = len(operands) > 1 and all(type(value) in (int, float) for value in data)
-        return OPERATIONS[name](*data) if are_numbers else peer.request(name, *operands)
-    # A tuple of one's own (a vector, a point) has an arithmetic of its own, but for what puts two together.
-    are_points = any(type(a) is Proxy and type(b) is tuple for a, b in zip(operands, data, strict=True))
-    if any(type(value) in _STAND_INS for value in data) or (are_points and name != "add"):
-        return Deferred(peer, name, operands)
-    return OPERATIONS[name](*data)
-
-
-def _operator(name: str, reflected: bool) -> Callable[..., object]:
-    # Made by a function, since a closure in the loop would see only the loop's last name.
-    def operation(self: Proxy, *args: object) -> object:
-        if name in _COMPARISONS:
-            return _compare(name, self, *args)
-        if name in _ARITHMETIC:
-            return _arithmetic(name, *((*args, self) if reflected else (self, *args)))
-        return (_by_data_or_owner if name in _BY_DATA else _ask_owner)(self, name, *args)
-
-    return operation
-
-
-def _add_operators(kind: type, names: Iterable[str], reflected: Iterable[str] = ()) -> None:
-    """Give a class these operators, and of some the reflected one (``__radd__``) too."""
-    for name in names:
-        setattr(kind, f"__{name}__", _operator(name, reflected=False))
-    for name in reflected:
-        setattr(kind, f"__r{name}__", _operator(name, reflected=True))
-
-
 _SHIFTS = ("lshift", "rshift")
-BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and", "or", "xor", *_SHIFTS)
-"""Operators with a second operand."""
-_PAIRS = (*BINARY, "pow", "divmod")
-_SIGNS = ("neg", "pos", "abs", "invert")
-_BY_DATA = ("len", "int", "float", "index", "bool", "hash", "round", "format")
-ITEMS = ("setitem", "delitem", "enter", "next", "str", "repr")
-"""What containers, contexts and iterators do, and what an object says of itself."""
-_ARITHMETIC = frozenset([*_PAIRS, *_SIGNS])
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and", "or", "xor", *_SHIFTS)
+_PAIRS = (*_BINARY, "pow", "divmod")
 _COMPARISONS = ("eq", "lt", "le", "gt", "ge")
-_add_operators(Proxy, (*_PAIRS, *_SIGNS, *_BY_DATA, *ITEMS, *_COMPARISONS), _PAIRS)
-_add_operators(Deferred, (*_PAIRS, *_SIGNS, *_COMPARISONS), _PAIRS)
+_ROUNDINGS = ("trunc", "floor", "ceil")
+_CONVERSIONS = ("int", "float", "complex", "round")
+_SIGNS = ("neg", "pos", "abs", "invert", "index")
+_DEEDS = ("setitem", "delitem", "enter")
+for _name in (*_PAIRS, *_COMPARISONS, *_ROUNDINGS, *_CONVERSIONS, *_SIGNS, *_DEEDS, "reversed"):
+    setattr(Handle, f"__{_name}__", _operator(_name, reflected=False))
+for _name in _PAIRS:
+    setattr(Handle, f"__r{_name}__", _operator(_name, reflected=True))
 
 
-def _call_function(function: Callable[..., object], *args: object, **kwargs: object) -> object:
+def _copy_class(kind: type) -> type:
+    """A subclass of plain data that has its data here and all else at its owner."""
+    names: dict[str, Any] = {
+        "__getattr__": _attribute,
+        "__repr__": lambda self: _state(self).ask("repr", self),
+        # What copies, copies the data.
+        "__reduce_ex__": lambda self, _: (kind, (plain_value(self),)),
+    }
+    if kind is tuple:
+        # A named tuple may have them as fields.
+        names.update({name: property(_field(name)) for name in ("count", "index")})
+    if kind is dict:
+        names["__missing__"] = lambda self, key: _state(self).ask("getitem", self, key)
+    return type(kind.__name__, (kind,), names)
+
+
+def _field(name: str) -> Callable[[Any], object]:
+    def get(copy: Any) -> object:
+        field = _state(copy).ask("getattr", copy, name)
+        return getattr(tuple(copy), name) if _is_handle(field) else field
+
+    return get
+
+
+_COPY_CLASSES: Mapping[type, type] = {kind: _copy_class(kind) for kind in PLAIN}
+
+
+def _call_function(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
     return function(*args, **kwargs)
 
 
-def _instance_check(kind: type, value: object) -> bool:
-    return isinstance(value, kind)
+def _list_items(value: Iterable[object]) -> object:
+    items = tuple(itertools.islice(iter(value), MAX_FETCHED_ITEMS + 1))
+    if len(items) > MAX_FETCHED_ITEMS:
+        raise ValueError(f"more than {MAX_FETCHED_ITEMS:,} items")
+    return items
 
 
-def _exit_context(context: Any, *args: object) -> object:
+def _describe_object(value: Any) -> object:
+    """What an object is made of: its data where it has some, else its class and its attributes."""
+    if isinstance(value, PLAIN):
+        return plain_value(value)
+    names: Iterable[str] = vars(value) if hasattr(value, "__dict__") else getattr(value, "__slots__", ())
+    if is_dataclass(value):
+        names = [one.name for one in fields(value) if one.compare]
+    return (type(value).__qualname__, *(getattr(value, name, None) for name in names))
+
+
+def _exit_context(context: Any, kind: type[BaseException] | None = None, text: str = "") -> object:
     # Looked up on the type, as a with statement does.
-    return type(context).__exit__(context, *args)
+    leave = type(context).__exit__
+    if kind is None:
+        return leave(context, None, None, None)
+    error = _make_error(kind, text)
+    try:
+        return bool(leave(context, kind, error, None))
+    except kind as raised:
+        # A generator that is a context raises again what it does not end.
+        if raised is error:
+            return False
+        raise
 
 
-OPERATIONS: Mapping[str, Callable[..., object]] = {
-    **{name: getattr(operator, f"__{name}__") for name in (*BINARY, *_COMPARISONS)},
-    **{name: getattr(operator, name) for name in ("neg", "pos", "invert", "abs", "index")},
-    **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem")},
-    **{kind.__name__: kind for kind in (bool, int, float, str)},
+def _make_error(kind: type[BaseException], *args: object) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    # Not by the making of a class of somebody's own, which may want other arguments than a text.
+    if kind.__module__ == "builtins":
+        kind.__init__(error, *args)
+    return error
+
+
+OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    **{name: getattr(operator, f"__{name}__") for name in (*_BINARY, *_COMPARISONS)},
+    **{name: getattr(operator, name) for name in _SIGNS},
+    **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem", "contains")},
+    **{name: getattr(math, name) for name in _ROUNDINGS},
+    **{kind.__name__: kind for kind in (bool, int, float, complex, str, reversed)},
     **{function.__name__: function for function in (len, repr, hash, iter, next, getattr, setattr)},
-    **{function.__name__: function for function in (pow, divmod, round, format)},
+    **{function.__name__: function for function in (pow, divmod, round, format, delattr)},
     "call": _call_function,
-    "is_instance": _instance_check,
-    "data": plain_value,
+    "is_instance": lambda kind, value: isinstance(value, kind),
+    "is_subclass": lambda kind, value: issubclass(value, kind),
+    "send": lambda generator, value: generator.send(value),
+    "data": _describe_object,
+    "items": _list_items,
     "enter": lambda context: type(context).__enter__(context),
     "exit": _exit_context,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -76,7 +77,8 @@ def _builtin_type(name: str) -> type:
 
 
 _PAIR_TYPES = frozenset([dict, OrderedDict, Counter])
-_NESTED_TYPES = frozenset([list, tuple, set, frozenset, deque, slice, range])
+_VIEW_TYPES = frozenset(map(type, ({}.keys(), {}.values(), {}.items())))
+_NESTED_TYPES = frozenset([list, tuple, set, frozenset, deque, slice, range, *_VIEW_TYPES])
 _PACKERS: Mapping[type, Callable[[Any], Packed]] = {
     bytes: bytes.hex,
     bytearray: bytearray.hex,
@@ -87,6 +89,7 @@ _PACKERS: Mapping[type, Callable[[Any], Packed]] = {
     date: date.isoformat,
     time: time.isoformat,
     timedelta: lambda v: [v.days, v.seconds, v.microseconds],
+    array: lambda v: [v.typecode, v.tolist()],
 }
 _PACKABLE_TYPES = frozenset([int, *_PACKERS, *_PAIR_TYPES, *_NESTED_TYPES])
 _PAIRED_NAMES = frozenset(kind.__name__ for kind in _PAIR_TYPES)
@@ -113,6 +116,11 @@ _UNPACKERS: Mapping[str, Callable[[Any], object]] = {
     "timedelta": lambda v: timedelta(*v),
     "slice": lambda v: slice(*v),
     "range": lambda v: range(*v),
+    "array": lambda v: array(*v),
+    # Views on a dictionary of their own, which is gone for whoever was lent them.
+    "dict_keys": lambda v: dict.fromkeys(v).keys(),
+    "dict_values": lambda v: dict(enumerate(v)).values(),
+    "dict_items": lambda v: dict(v).items(),
     "type": _builtin_type,
 }
 
