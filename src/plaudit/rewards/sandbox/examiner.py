@@ -11,11 +11,13 @@ import builtins
 import importlib
 import json
 import os
+import symtable
 import sys
 from collections.abc import Iterable, Sequence, Set
 from types import CodeType
 
-from plaudit.rewards.sandbox.peer import OPERATIONS, CaptureError, Peer, open_class
+from plaudit.rewards.sandbox.operations import OPERATIONS
+from plaudit.rewards.sandbox.peer import CaptureError, Peer, open_class
 from plaudit.rewards.sandbox.runner import connect_peer, module_names, start_confined
 
 TESTS_MODULE = "tests"
@@ -78,16 +80,15 @@ def examine(peer: Peer, tests: Sequence[str]) -> tuple[bool | None, str]:
     defined = requested & {*found} if isinstance(found, list) else set[str]()
     if not defined:
         return False, f"the answer does not define {', '.join(sorted(requested))}"
-    harmless = _harmless_lines(tests, requested)
+    harmless = _harmless_lines(tests)
     peer.may_swallow = lambda trace: (trace.tb_frame.f_code.co_filename, trace.tb_lineno) in harmless
+    passed, reason = False, ""
     with CaptureError() as caught:
         passed, reason = _run_tests(peer, codes, _test_namespace(peer, "\n".join(tests), defined))
-    if caught.error is not None:
-        return False, _describe_error(caught.error)
     # Tests of a class may ask what nobody but the program could tell; of a function's result that is no plain
     # data the program is to blame, or an answer that nobody can judge would be a way round every verdict.
-    has_class = any(map(_names_class, requested))
-    return None if peer.refused and has_class else passed, reason
+    is_blameless = peer.refused and any(map(_names_class, requested))
+    return None if is_blameless else passed, reason or _describe_error(caught.error)
 
 
 def _read_tests(tests: Sequence[str]) -> tuple[list[CodeType], set[str]]:
@@ -110,7 +111,7 @@ def _run_tests(peer: Peer, codes: Sequence[CodeType], namespace: dict[str, objec
         failed = peer.failed or peer.refused
         if caught.error is not None or failed:
             return False, f"test {n} of {len(codes)}: {failed or _describe_error(caught.error)}"
-    return True, ""
+    return True, "all passed"
 
 
 def _describe_error(error: BaseException | None) -> str:
@@ -141,32 +142,23 @@ def _names_class(name: str) -> bool:
     return name.lstrip("_")[:1].isupper()
 
 
-def _harmless_lines(tests: Sequence[str], requested: Set[str]) -> set[tuple[str, int]]:
-    """Where an error may be swallowed by a context manager of the answer: it comes from the tests alone.
+def _harmless_lines(tests: Sequence[str]) -> set[tuple[str, int]]:
+    """Where an error leaves nothing out, so that a context manager of the answer may end it.
 
-    That is a ``raise`` right in a ``with``, or a statement there that has nothing but built-ins in it. What
-    comes from anything else may stand before a claim, which would be left out.
+    That is the end of a ``with`` that stands in no other, if it raises or has no names: what comes of
+    anything else may stand before a claim, or be one.
     """
-    pure = (free_names("\n".join(tests)) & {*dir(builtins)}) - requested
-    harmless, other = set[tuple[str, int]](), set[tuple[str, int]]()
+    harmless, inside = set[tuple[str, int]](), set[ast.AST]()
     for n, test in enumerate(tests, 1):
         for node in ast.walk(ast.parse(test)):
-            for statement in node.body if isinstance(node, ast.With) else ():
-                # One at the end has its own say; behind another one there is something to leave out.
-                if isinstance(statement, ast.With) and statement is node.body[-1]:
-                    continue
-                lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
-                places = harmless if _fails_by_itself(statement, pure) else other
-                places.update((f"test {n}", line) for line in lines)
-    return harmless - other
-
-
-def _fails_by_itself(statement: ast.stmt, pure: Set[str]) -> bool:
-    nodes = [*ast.walk(statement)]
-    is_pure = all(node.id in pure for node in nodes if isinstance(node, ast.Name))
-    return isinstance(statement, ast.Raise) or (
-        is_pure and not any(isinstance(node, ast.Assert) for node in nodes)
-    )
+            if isinstance(node, ast.With) and node not in inside:
+                inside.update(ast.walk(node))
+                *others, last = node.body
+                claims = [part for part in ast.walk(last) if isinstance(part, ast.Name | ast.Assert)]
+                if isinstance(last, ast.Raise) or not claims:
+                    harmless.add((f"test {n}", last.lineno))
+                harmless -= {(f"test {n}", other.end_lineno) for other in others}
+    return harmless
 
 
 _LENT = {"Counter": "collections", "OrderedDict": "collections", "deque": "collections", "isclose": "math"}
@@ -212,16 +204,11 @@ def missing_packages(source: str) -> list[str]:
     >>> missing_packages("import math, numpy.linalg; from solution import f; np.allclose(f(), 1)")
     ['np', 'numpy', 'solution']
     """
-    names = dotted_names(source) & free_names(source) & _PACKAGES
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Import(names=aliases):
-                names |= {alias.name.partition(".")[0] for alias in aliases} - sys.stdlib_module_names
-            case ast.ImportFrom(module=str(module), level=0):
-                names |= {module.partition(".")[0]} - sys.stdlib_module_names
-            case _:
-                pass
-    return sorted(names)
+    nodes = [*ast.walk(ast.parse(source))]
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    roots = {module.partition(".")[0] for module in modules}
+    return sorted(dotted_names(source) & free_names(source) & _PACKAGES | roots - sys.stdlib_module_names)
 
 
 def dotted_names(source: str) -> set[str]:
@@ -245,23 +232,11 @@ def free_names(source: str) -> set[str]:
     ['abs', 'f']
     """
     # Scopes are not told apart: a name that the tests bind anywhere counts as theirs everywhere.
-    used, bound = set[str](), set[str]()
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Name(id=name, ctx=ast.Load()):
-                used.add(name)
-            # Stored or deleted: every context but a load makes the name the tests' own.
-            case ast.Name(id=name):
-                bound.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                bound.add(name)
-            case ast.alias(name=name, asname=other):
-                # `import a.b` binds a.
-                bound.add(other or name.partition(".")[0])
-            case ast.arg(arg=name):
-                bound.add(name)
-            case ast.ExceptHandler(name=str(name)):
-                bound.add(name)
-            case _:
-                pass
-    return used - bound
+    scopes = [symtable.symtable(source, "tests", "exec")]
+    for scope in scopes:
+        scopes += scope.get_children()
+    symbols = [symbol for scope in scopes for symbol in scope.get_symbols()]
+    bound = {
+        one.get_name() for one in symbols if one.is_assigned() or one.is_imported() or one.is_parameter()
+    }
+    return {symbol.get_name() for symbol in symbols if symbol.is_referenced()} - bound
