@@ -56,8 +56,10 @@ def check_access(peer: Peer, operation: str, args: Sequence[object]) -> None:
         raise TypeError("this is not for the answer to see")
     if operation in ("getattr", "setattr", "delattr"):
         name = args[1] if len(args) > 1 else None
-        public = isinstance(name, str) and not name.startswith("_")
-        if not public or type(args[0]).__module__ != TESTS_MODULE:
+        is_public = isinstance(name, str) and not name.startswith("_")
+        # What functools.wraps takes over of a function.
+        is_label = operation == "getattr" and name in ("__name__", "__qualname__", "__doc__")
+        if not is_label and not (is_public and type(args[0]).__module__ == TESTS_MODULE):
             raise AttributeError("this is not for the answer to see")
         # A method in its place would answer for the tests' own.
         if operation != "getattr" and callable(getattr(args[0], str(name), None)):
