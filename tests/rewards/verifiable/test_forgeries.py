@@ -1,8 +1,8 @@
 """Programs that pass by what they say of themselves, in every form that tests have: each is wrong.
 
-A form (`forms.txt`) is a row's tests with an honest program, which passes, and perhaps what forges just
-these. Against all stand programs that solve nothing: they end what goes through their results, or their objects
-lie by all operators, tell another thing each time, remember what they are given and answer with it.
+A form (`forms.txt`) is a row's tests with an honest program, which passes, and perhaps what forges just these.
+Against all stand programs that solve nothing: they end what goes through their results, or their objects lie by
+all operators, tell another thing each time, remember what they are given and answer with it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Moody:
     def __float__(self): return 3.0 * self.turn()
     def __str__(self): return 'ab'[self.turn() // 2] * 2
     __repr__ = __str__
-    def __iter__(self): return iter([1, 2, 3] if self.turn() else [3, 1, 2])
+    def __iter__(self): return iter([1, 2, 4] if self.turn() else [4, 1, 2])
     def __getitem__(self, k): return k
     def get(self, k, d=None): return d
     __eq__ = __lt__ = __gt__ = lambda self, other: bool(self.turn())

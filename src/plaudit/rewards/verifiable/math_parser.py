@@ -122,6 +122,7 @@ class _Parser:
         self._tokens, self._at, self._depth = tokens, 0, 0
         self._commands: Mapping[str, Callable[[], Node]] = {
             "\\frac": self._fraction,
+            "\\binom": self._binomial,
             "\\sqrt": self._root,
             "sqrt": self._root,
             "\\log": self._logarithm,
@@ -246,6 +247,17 @@ class _Parser:
 
     def _fraction(self) -> Node:
         return Node(kind="/", parts=(self._atom(), self._atom()))
+
+    def _binomial(self) -> Node:
+        top, chosen = self._atom(), self._atom()
+        if chosen.value is None or chosen.value.denominator != 1 or not 0 <= chosen.value <= 100:
+            raise UnreadableError("a binomial of no number of things")
+        node = number(1)
+        # Factor by factor, as n may be a symbol: n (n - 1) / 2.
+        for k in range(int(chosen.value)):
+            factor = Node(kind="/", parts=(Node(kind="+", parts=(top, number(-k))), number(k + 1)))
+            node = Node(kind="*", parts=(node, factor))
+        return node
 
     def _root(self) -> Node:
         degree = number(2)
