@@ -1,8 +1,8 @@
 """Programs that pass by what they say of themselves, in every form that tests have: each is wrong.
 
-A form (`forms.txt`) is a row's tests with an honest program, which passes, and perhaps what forges just these.
-Against all stand programs that solve nothing: they end what goes through their results, or their objects lie by
-all operators, tell another thing each time, remember what they are given and answer with it.
+A form (`forms.txt`) is a row's tests with an honest program, which passes, and what forges just these if
+there is such. Against all stand programs that solve nothing: they end what goes through their results, or
+their objects lie by all operators, tell another thing each time, remember what they are given and answer it.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ _SPELLINGS = (
     (r"(?<![\d,.])(\d{1,3}(?:,\d{3})+)(?![\d,])", lambda m: m[0].replace(",", "")),
     (r"\b(?:and|or)\b|;", ","),
 )
-# Words that are no unit of ours say nothing. Each has two letters or more, since 3x is a product, and is not the
-# name of a function. It ends at a dot, a gap or the end: a long one could else be divided in too many ways.
+# Words that are no unit of ours say nothing. Each has two letters or more, since 3x is a product, and is not
+# the name of a function. It ends at a dot, a gap or the end, or there would be too many ways to divide it.
 _WORDS = re.compile(
     r"^\s*([-+]?[\d.,/ ]*\d)\s*(?!(?:pi|sqrt|exp|sin|cos|tan|log|abs)\b)"
     r"(?:[A-Za-z]{2,}(?:[.]\s*|\s+|\^\S{1,3}\s*|$))+$|^(.*\S)\s*§[A-Za-z\d^{} .]*$"
