@@ -12,6 +12,8 @@ from plaudit.rewards.sandbox.plain import PLAIN, plain_value
 
 MAX_FETCHED_ITEMS = 100_000
 """Items that are fetched of one iterable."""
+MUTABLE = frozenset([list, dict, set, bytearray])
+"""By exact type, as in `pack`: a subclass went as a reference, so there is no copy to bring up to date."""
 _SHIFTS = ("lshift", "rshift")
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and", "or", "xor", *_SHIFTS)
 PAIRS = (*_BINARY, "pow", "divmod")
@@ -64,14 +66,11 @@ def make_error(kind: type[BaseException], *args: object) -> BaseException:
     return error
 
 
-def refill(old: object, new: object) -> None:
-    """Gives a container the content of another of its kind."""
-    if isinstance(old, list | bytearray) and isinstance(new, list | bytearray):
-        # In place, as whoever else holds the container has to see it too.
-        old[:] = new  # pyright: ignore
-    elif isinstance(old, dict | set) and type(old) is type(new):
+def refill(old: Any, new: Any) -> None:
+    """Gives a container the content of another of its kind: in place, since others may hold it too."""
+    if type(old) is type(new) and type(old) in MUTABLE:
         old.clear()
-        old.update(new)  # pyright: ignore
+        getattr(old, "update" if type(old) in (dict, set) else "extend")(new)
 
 
 OPERATIONS: Mapping[str, Callable[..., Any]] = {

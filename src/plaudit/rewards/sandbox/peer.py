@@ -17,13 +17,14 @@ import builtins
 import contextlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import GeneratorType, TracebackType
 from typing import Any, BinaryIO, cast
 
 from plaudit.rewards.sandbox.operations import (
     COMPARISONS,
     MAX_FETCHED_ITEMS,
+    MUTABLE,
     OPERATIONS,
     PAIRS,
     SIGNS,
@@ -138,7 +139,7 @@ class Peer:
             after = [
                 [at, now]
                 for at, value in enumerate(values)
-                if type(value) in _MUTABLE and (now := self._pack(value)) != args[at]
+                if type(value) in MUTABLE and (now := self._pack(value)) != args[at]
             ]
             # Within the capture, so that a value too large to send is told as an error and the line lives on.
             self._send(["give", value, after])
@@ -267,17 +268,13 @@ def _state(value: object) -> _State:
     return object.__getattribute__(value, _STATE)
 
 
-def _is_handle(value: object) -> bool:
-    return type(value) is Handle
-
-
 def _stands_in(value: object) -> bool:
     return type(value) is Handle or type(value) in _COPY_CLASSES.values()
 
 
 def open_class(handle: object) -> None:
     """Let the operators of this class's objects be used, since the tests ask for it by name."""
-    if _is_handle(handle):
+    if type(handle) is Handle:
         _state(handle).is_open, _state(handle).kind = True, "class"
 
 
@@ -290,7 +287,7 @@ def _attribute(value: object, name: str) -> object:
         if state.is_open or name.startswith("_"):
             raise
         raise state.peer.refuse(f"an object that has no {name!r}") from None
-    if name in _JUDGING_METHODS and _is_handle(attribute) and not state.is_open:
+    if name in _JUDGING_METHODS and type(attribute) is Handle and not state.is_open:
         raise state.peer.refuse(_NO_DATA)
     return attribute
 
@@ -331,7 +328,7 @@ class Handle:
         return _stands_in(instance) and _ask("is_instance", self, instance) is True
 
     def __subclasscheck__(self, subclass: type) -> bool:
-        return _is_handle(subclass) and _ask("is_subclass", self, subclass) is True
+        return type(subclass) is Handle and _ask("is_subclass", self, subclass) is True
 
     def __format__(self, form: str) -> str:
         return _by_owner("format", self, form) if form else str(self)
@@ -426,14 +423,14 @@ def _by_items(name: str, handle: Handle, *args: object) -> Any:
 
 def _data(value: Any) -> Any:
     """What it is made of, copied once."""
-    return _look("data", value) if _is_handle(value) else value
+    return _look("data", value) if type(value) is Handle else value
 
 
 def _compare(name: str, left: object, right: object) -> bool:
-    state = next(_state(value) for value in (left, right) if _is_handle(value))
+    state = next(_state(value) for value in (left, right) if type(value) is Handle)
     if state.peer.trusts:
         return bool(state.peer.request(name, left, right))
-    if _is_handle(left) and _is_handle(right):
+    if type(left) is Handle and type(right) is Handle:
         return _compare_objects(name, state, left, right)
     if state.is_open and state.has_data:
         return bool(OPERATIONS[name](_data(left), _data(right)))
@@ -462,7 +459,7 @@ def _by_owner(name: str, handle: Handle, *args: object) -> Any:
 
 
 def _arithmetic(name: str, *operands: object) -> object:
-    handles = [operand for operand in operands if _is_handle(operand)]
+    handles = [operand for operand in operands if type(operand) is Handle]
     peer = _state(handles[0]).peer
     if not any(_state(handle).is_open for handle in handles):
         raise peer.refuse(_NO_DATA)
@@ -471,7 +468,7 @@ def _arithmetic(name: str, *operands: object) -> object:
     # The other side was told a plain operand, which may be what is expected: what comes of that can be
     # handled, and is no number. Of subclasses of plain data the number is reckoned here.
     result = peer.ask(name, operands, opens=False)
-    if _is_handle(result):
+    if type(result) is Handle:
         return result
     if not all(_state(handle).is_open and _state(handle).has_data for handle in handles):
         raise peer.refuse(_NO_DATA)
@@ -481,33 +478,29 @@ def _arithmetic(name: str, *operands: object) -> object:
 _NO_DATA = "an object stands where plain data is needed"
 
 
-def _operator(name: str, reflected: bool) -> Callable[..., Any]:
+def _method(do: Callable[..., Any], name: str) -> Callable[..., Any]:
     # Made by a function, since a closure in the loop would see only the loop's last name.
-    def operation(self: Handle, *args: object) -> Any:
-        if name in COMPARISONS:
-            return _compare(name, self, *args)
-        if name in PAIRS:
-            return _arithmetic(name, *((*args, self) if reflected else (self, *args)))
-        if name in _CONTAINED:
-            return _by_items(name, self, *args)
-        if name in _WORDS:
-            return _look(name, self)
-        return (_ask if name in _DEEDS else _by_owner)(name, self, *args)
-
-    return operation
+    return lambda self, *args: do(name, self, *args)
 
 
-_MUTABLE = frozenset([list, dict, set, bytearray])
-"""By exact type, as in `pack`: a subclass went as a reference, so there is no copy to bring up to date."""
-_CONVERSIONS = ("int", "float", "round")
-_CONTAINED = ("len", "getitem", "contains")
-# What is no judgement: to change an object, to enter it, to tell what it says of itself.
-_DEEDS = ("setattr", "delattr", "setitem", "delitem", "enter")
-_WORDS = ("str", "repr", "hash")
-for _name in (*PAIRS, *COMPARISONS, *_CONVERSIONS, *SIGNS, *_CONTAINED, *_DEEDS, *_WORDS):
-    setattr(Handle, f"__{_name}__", _operator(_name, reflected=False))
+def _reflected(name: str) -> Callable[..., Any]:
+    return lambda self, other: _arithmetic(name, other, self)
+
+
+_METHODS: Sequence[tuple[Callable[..., Any], Sequence[str]]] = (
+    (_compare, COMPARISONS),
+    (_arithmetic, PAIRS),
+    (_by_owner, (*SIGNS, "int", "float", "round")),
+    (_by_items, ("len", "getitem", "contains")),
+    # What is no judgement: what it says of itself, to change it, to enter it.
+    (_look, ("str", "repr", "hash")),
+    (_ask, ("setattr", "delattr", "setitem", "delitem", "enter")),
+)
+for _do, _names in _METHODS:
+    for _name in _names:
+        setattr(Handle, f"__{_name}__", _method(_do, _name))
 for _name in PAIRS:
-    setattr(Handle, f"__r{_name}__", _operator(_name, reflected=True))
+    setattr(Handle, f"__r{_name}__", _reflected(_name))
 
 
 def _copy_class(kind: type) -> type:
@@ -527,7 +520,7 @@ def _copy_class(kind: type) -> type:
 def _method_or_field(name: str) -> Callable[[Any], object]:
     def get(copy: Any) -> object:
         field = _ask("getattr", copy, name)
-        return getattr(plain_value(copy), name) if _is_handle(field) else field
+        return getattr(plain_value(copy), name) if type(field) is Handle else field
 
     return get
 
