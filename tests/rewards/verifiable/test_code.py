@@ -192,6 +192,17 @@ def test_tests_that_no_answer_could_pass_give_no_verdict(test: str, lacks: str) 
     assert lacks in next(iter(refusal_counts(reward)))
 
 
+def test_a_class_that_is_its_own_judge_has_no_verdict() -> None:
+    tests = ["assert abs(V(2) - 1.41) < 1e-6 and V(2) == 3", "assert V(3) == V(4)"]
+    judge = (
+        "class V:\n  def __init__(s, n): s.n = n\n  __eq__ = lambda s, o: True\n  __sub__ = lambda s, o: s\n"
+    )
+    reward = CodeReward(sandbox=sandbox(), workers=1)
+    tasks = [Task(prompt="?", answers=(judge,), ended=(True,), metadata={"tests": [test]}) for test in tests]
+    assert reward.scores(tasks) == ((None,), (None,))
+    assert all("object" in reason for reason in refusal_counts(reward))
+
+
 def test_a_sandbox_that_fails_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     here = sandbox()
 

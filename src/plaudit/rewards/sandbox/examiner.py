@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterable, Sequence, Set
 from types import CodeType
 
-from plaudit.rewards.sandbox.operations import OPERATIONS
 from plaudit.rewards.sandbox.peer import CaptureError, Peer, open_class
+from plaudit.rewards.sandbox.plain import OPERATIONS
 from plaudit.rewards.sandbox.runner import connect_peer, module_names, start_confined
 
 TESTS_MODULE = "tests"
@@ -50,10 +50,8 @@ def check_access(peer: Peer, operation: str, args: Sequence[object]) -> None:
     By a function's attributes one would come to all the tests. So attributes are those of objects whose class
     the tests define, and only those with a public name.
     """
-    if not args or not peer.owns(args[0]):
+    if not args or not peer.owns(args[0]) or operation == "data":
         raise TypeError("nothing of this was given")
-    if operation == "data":
-        raise TypeError("this is not for the answer to see")
     if operation in ("getattr", "setattr", "delattr"):
         name = args[1] if len(args) > 1 else None
         is_public = isinstance(name, str) and not name.startswith("_")
@@ -67,7 +65,7 @@ def check_access(peer: Peer, operation: str, args: Sequence[object]) -> None:
 
 
 def examine(peer: Peer, tests: Sequence[str]) -> tuple[bool | None, str]:
-    """Whether all tests pass, and what went wrong; None where the tests themselves cannot be run."""
+    """Whether all tests pass, and what went wrong; None where nobody can tell."""
     found: object = None
     # First of all, which also waits for the other process to be confined.
     with CaptureError() as not_loaded:
@@ -89,7 +87,7 @@ def examine(peer: Peer, tests: Sequence[str]) -> tuple[bool | None, str]:
         passed, reason = _run_tests(peer, codes, _test_namespace(peer, "\n".join(tests), defined))
     # Tests of a class may ask what nobody but the program could tell; of a function's result that is no plain
     # data the program is to blame, or an answer that nobody can judge would be a way round every verdict.
-    is_blameless = peer.refused and any(map(_names_class, requested))
+    is_blameless = peer.refused and not peer.failed and any(map(_names_class, requested))
     return None if is_blameless else passed, reason or _describe_error(caught.error)
 
 
@@ -237,8 +235,8 @@ def free_names(source: str) -> set[str]:
     scopes = [symtable.symtable(source, "tests", "exec")]
     for scope in scopes:
         scopes += scope.get_children()
-    symbols = [symbol for scope in scopes for symbol in scope.get_symbols()]
-    bound = {
-        one.get_name() for one in symbols if one.is_assigned() or one.is_imported() or one.is_parameter()
-    }
-    return {symbol.get_name() for symbol in symbols if symbol.is_referenced()} - bound
+    symbols = {symbol for scope in scopes for symbol in scope.get_symbols()}
+    bound = {symbol for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+    bound |= {symbol for symbol in symbols if symbol.is_parameter()}
+    used = {symbol.get_name() for symbol in symbols if symbol.is_referenced()}
+    return used - {symbol.get_name() for symbol in bound}

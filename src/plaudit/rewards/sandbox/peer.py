@@ -21,17 +21,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import GeneratorType, TracebackType
 from typing import Any, BinaryIO, cast
 
-from plaudit.rewards.sandbox.operations import (
+from plaudit.rewards.sandbox.plain import (
     COMPARISONS,
     MAX_FETCHED_ITEMS,
     MUTABLE,
     OPERATIONS,
     PAIRS,
+    PLAIN,
     SIGNS,
+    Packed,
     make_error,
+    pack,
+    plain_value,
     refill,
+    unpack,
 )
-from plaudit.rewards.sandbox.plain import PLAIN, Packed, pack, plain_value, unpack
 
 MAX_MESSAGE_BYTES = 8_000_000
 Serve = Callable[[str, list[object], dict[str, object]], object]
@@ -198,7 +202,7 @@ class Peer:
             self._shared_objects.append(value)
         kind = type(value)
         if issubclass(kind, type) and issubclass(cast("type", value), BaseException):
-            return ["error", number, [one.__name__ for one in cast("type", value).__mro__]]
+            return ["error", number, [base.__name__ for base in cast("type", value).__mro__]]
         if issubclass(kind, PLAIN):
             return ["copy", number, self._pack(plain_value(value))]
         goes_on = "iterator" if hasattr(kind, "__next__") else "object"
@@ -260,8 +264,8 @@ class _State:
         self.has_data = kind == "copy"
         # How many items an iterator has given.
         self.fetched: int | float = 0
-        # What it said of itself, by the question.
-        self.copies: dict[str, Any] = {}
+        # What it told of itself, by the question.
+        self.copies: dict[tuple[object, ...], Any] = {}
 
 
 def _state(value: object) -> _State:
@@ -334,10 +338,10 @@ class Handle:
         return _by_owner("format", self, form) if form else str(self)
 
     def __bool__(self) -> bool:
-        said = _look("bool", self) is True
-        if not said and not _state(self).is_open:
+        is_true = _look("bool", self) is True
+        if not is_true and not _state(self).is_open:
             raise _state(self).peer.refuse("an object that is false")
-        return said
+        return is_true
 
     def __iter__(self) -> Iterator[object]:
         if _state(self).kind == "iterator":
@@ -365,12 +369,12 @@ def _ask(operation: str, value: object, /, *args: object) -> Any:
     return _state(value).peer.request(operation, value, *args)
 
 
-def _look(question: str, value: object) -> Any:
+def _look(question: str, value: object, *args: object) -> Any:
     """What it says of itself: one answer, until it is handled again."""
     copies = _state(value).copies
-    if question not in copies:
-        copies[question] = _state(value).peer.request(question, value)
-    return copies[question]
+    if (question, *args) not in copies:
+        copies[question, *args] = _state(value).peer.request(question, value, *args)
+    return copies[question, *args]
 
 
 def _step(operation: str, handle: Handle, *args: object) -> object:
@@ -442,13 +446,13 @@ def _compare(name: str, left: object, right: object) -> bool:
 
 
 def _compare_objects(name: str, state: _State, left: object, right: object) -> bool:
-    said = state.peer.request(name, left, right) is True
-    if name == "eq" and (not said or left is right):
-        return said
+    holds = state.peer.request(name, left, right) is True
+    if name == "eq" and (not holds or left is right):
+        return holds
     # Only their owner can compare them, but it is believed where the data says the same.
     with contextlib.suppress(TypeError):
-        if bool(OPERATIONS[name](_data(left), _data(right))) == said:
-            return said
+        if bool(OPERATIONS[name](_data(left), _data(right))) == holds:
+            return holds
     raise state.peer.refuse("objects that compare otherwise than what they are made of")
 
 
@@ -510,7 +514,7 @@ def _copy_class(kind: type) -> type:
         "__repr__": lambda self: _look("repr", self),
         # What copies it copies the data.
         "__reduce_ex__": lambda self, _: (kind, (plain_value(self),)),
-        "__missing__": lambda self, key: _ask("getitem", self, key),
+        "__missing__": lambda self, key: _look("getitem", self, key),
     }
     # A named tuple may have fields of these names.
     fields = {name: property(_method_or_field(name)) for name in ("count", "index")} if kind is tuple else {}

@@ -26,12 +26,14 @@ from typing import Any
 from plaudit.rewards.verifiable.math_parser import (
     MAX_CHARACTERS,
     Node,
+    Unit,
     UnreadableError,
     number,
     parse,
+    spell,
+    split_unit,
     symbols,
 )
-from plaudit.rewards.verifiable.notation import Unit, spell, split_unit
 
 Value = Fraction | Decimal
 """Exact, or ninety digits."""
