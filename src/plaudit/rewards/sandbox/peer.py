@@ -316,13 +316,11 @@ class Handle:
     """Stands for an object of the other side."""
 
     __slots__ = (_STATE,)
+    __getattr__ = _attribute
 
     def __init__(self, state: _State) -> None:
         # Past this class's own __setattr__, which would ask the owner.
         object.__setattr__(self, _STATE, state)
-
-    def __getattr__(self, name: str) -> object:
-        return _attribute(self, name)
 
     def __call__(self, /, *args: object, **kwargs: object) -> object:
         opens = True if _state(self).kind == "class" else None
@@ -338,18 +336,15 @@ class Handle:
         return _by_owner("format", self, form) if form else str(self)
 
     def __bool__(self) -> bool:
-        is_true = _look("bool", self) is True
+        is_true = _ask_once("bool", self) is True
         if not is_true and not _state(self).is_open:
             raise _state(self).peer.refuse("an object that is false")
         return is_true
 
     def __iter__(self) -> Iterator[object]:
         if _state(self).kind == "iterator":
-            return self
+            return cast("Iterator[object]", self)
         return iter(_ask("iter", self) if _state(self).is_open else _items(self))
-
-    def __next__(self) -> object:
-        return _step("next", self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -369,7 +364,7 @@ def _ask(operation: str, value: object, /, *args: object) -> Any:
     return _state(value).peer.request(operation, value, *args)
 
 
-def _look(question: str, value: object, *args: object) -> Any:
+def _ask_once(question: str, value: object, *args: object) -> Any:
     """What it says of itself: one answer, until it is handled again."""
     copies = _state(value).copies
     if (question, *args) not in copies:
@@ -406,7 +401,7 @@ def _generate(handle: Handle) -> Iterator[object]:
 def _items(handle: Handle) -> tuple[object, ...]:
     """All that it holds, copied once."""
     with contextlib.suppress(TypeError):
-        items = _look("items", handle)
+        items = _ask_once("items", handle)
         if type(items) is tuple:
             return items
     raise _state(handle).peer.refuse(_NO_DATA)
@@ -425,9 +420,8 @@ def _by_items(name: str, handle: Handle, *args: object) -> Any:
     return args[0] in [item for item in handle]
 
 
-def _data(value: Any) -> Any:
-    """What it is made of, copied once."""
-    return _look("data", value) if type(value) is Handle else value
+def _data(value: object) -> Any:
+    return _ask_once("data", value) if type(value) is Handle else value
 
 
 def _compare(name: str, left: object, right: object) -> bool:
@@ -496,8 +490,9 @@ _METHODS: Sequence[tuple[Callable[..., Any], Sequence[str]]] = (
     (_arithmetic, PAIRS),
     (_by_owner, (*SIGNS, "int", "float", "round")),
     (_by_items, ("len", "getitem", "contains")),
+    (_step, ("next",)),
     # What is no judgement: what it says of itself, to change it, to enter it.
-    (_look, ("str", "repr", "hash")),
+    (_ask_once, ("str", "repr", "hash")),
     (_ask, ("setattr", "delattr", "setitem", "delitem", "enter")),
 )
 for _do, _names in _METHODS:
@@ -511,10 +506,10 @@ def _copy_class(kind: type) -> type:
     """A subclass of plain data that has its data here, and all else at its owner."""
     names: dict[str, Any] = {
         "__getattr__": _attribute,
-        "__repr__": lambda self: _look("repr", self),
+        "__repr__": lambda self: _ask_once("repr", self),
         # What copies it copies the data.
         "__reduce_ex__": lambda self, _: (kind, (plain_value(self),)),
-        "__missing__": lambda self, key: _look("getitem", self, key),
+        "__missing__": lambda self, key: _ask_once("getitem", self, key),
     }
     # A named tuple may have fields of these names.
     fields = {name: property(_method_or_field(name)) for name in ("count", "index")} if kind is tuple else {}
