@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import time
 from pathlib import Path
@@ -86,10 +87,12 @@ def test_programs_are_run_on_their_input() -> None:
     assert score(record, [{"input": "", "output": "P(x=8)"}]) == 1.0
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(("code", "tests"), [(one, rest) for one, *rest in pieces("programs.txt")])
-def test_what_right_programs_are_asked(code: str, tests: list[str]) -> None:
+def test_right_programs_pass_and_wrong_ones_fail(code: str, tests: list[str]) -> None:
+    right, wrong = ast.literal_eval(tests.pop().removeprefix("wrong "))
     assert score(code, tests) == 1.0
+    assert score(code.replace(right, wrong), tests) == 0.0
 
 
 FORGERIES = [code for (code,) in pieces("forgeries.txt")]
@@ -110,62 +113,6 @@ def test_a_test_that_is_about_nearness_is_not_fooled() -> None:
     assert score("def add(a, b): return float('nan')", tests) == 0.0
 
 
-@pytest.mark.slow
-@pytest.mark.cases(quick=("0-int", "False-object", "Zero()-object"))
-@pytest.mark.parametrize("base", ["object", "float", "int"])
-@pytest.mark.parametrize("gives", ["0.0", "0", "Zero()", "False"])
-def test_a_difference_is_not_what_the_answer_says_of_it(base: str, gives: str) -> None:
-    code = f"""
-class Zero({base}):
-    def __sub__(self, other): return {gives}
-    __rsub__ = __mod__ = __sub__
-    def __abs__(self): return {gives}
-    __neg__ = __abs__
-    def __bool__(self): return False
-    def __float__(self): return 0.0
-    def __int__(self): return 0
-def f(x): return Zero()
-"""
-    for test in (
-        "abs(f(2) - 1.41421) < 1e-3",
-        "abs(1.41421 - f(2)) < 1e-3",
-        "f(2) - 1.5 == 0",
-        "not f(2) - 7",
-    ):
-        assert score(code, [f"assert {test}"]) == 0.0, test
-    for test in ("float(f(2) - 1.5) == 0", "-(f(2) - 1.5) == 0", "(f(2) - 1) - 2 == 0"):
-        assert score(code, [f"assert {test}"]) == 0.0, test
-
-
-@pytest.mark.slow
-def test_what_an_object_can_reckon_it_still_reckons() -> None:
-    code = """
-class V:
-    def __init__(self, x): self.x = x
-    def __mul__(self, n): return V(self.x * n) if isinstance(n, int) else self.x * n.x
-    __rmul__ = __mul__
-    def __abs__(self): return abs(self.x)
-    def __eq__(self, other): return self.x == other.x
-    def __repr__(self): return f'V({self.x})'
-class L(list): pass
-class Groups(dict):
-    def find(self, x): return x if self.setdefault(x, x) == x else self.find(self[x])
-    def union(self, a, b): self[self.find(a)] = self.find(b)
-class Code(str):
-    def __str__(self): return 'x'
-class F(float): pass
-"""
-    for test in (
-        "V(2) * 3 == V(6) and 3 * V(2) == V(6)",
-        "V(2) * V(3) == 6 and abs(V(-2)) == 2",
-        "(V(2) * 3).x == 6 and repr(V(2) * 3) == 'V(6)'",
-        "L([1]) + [2] == [1, 2] and abs(F(2.5) - 2.5) < 1e-9",
-        "Code('abc') == 'abc' and not Code('abc') == 'x'",
-        "g = Groups(); g.union(1, 2); g.union(2, 3); assert g.find(1) == g.find(3) != g.find(4)",
-    ):
-        assert score(code, [test if "assert" in test else f"assert {test}"]) == 1.0, test
-
-
 def test_a_module_that_tests_rely_on_is_pythons_own() -> None:
     tests = ["assert math.isclose(add(2, 3), 5)"]
     assert score(f"import math\n{ADD}", tests) == 1.0
@@ -173,19 +120,6 @@ def test_a_module_that_tests_rely_on_is_pythons_own() -> None:
         score("class math:\n  isclose = staticmethod(lambda *a: True)\ndef add(a, b): return 0", tests) == 0.0
     )
     assert score("import math\nmath.isclose = lambda *a: True\ndef add(a, b): return 0", tests) == 0.0
-
-
-@pytest.mark.slow
-def test_membership_is_decided_by_what_is_there() -> None:
-    everything = """
-class A:
-    def __contains__(self, x): return True
-    def __iter__(self): return iter([])
-def f(): return A()
-"""
-    assert score(everything, ["assert 3 in f()"]) == 0.0
-    assert score("import itertools\ndef f(): return itertools.count()", ["assert 3 in f()"], QUICK) == 0.0
-    assert score("def f(): return (n for n in (1, 3))", ["assert 3 in f()"]) == 1.0
 
 
 def test_a_dead_program_does_not_pass_where_tests_expect_an_error() -> None:
@@ -218,10 +152,10 @@ def f(g):
     for do, given in [
         ("getattr", (g, "__globals__")), ("getattr", (g, "__code__")), ("setattr", (g, "x", 1)),
         ("call", (vars,)), ("call", (globals,)), ("call", (type, g)), ("call", (print,)),
-        ("load", ()), ("global", ("tests",)), ("nothing", (g,)), ("getattr", ("", "format")),
+        ("data", (g,)), ("load", ()), ("global", ("tests",)), ("nothing", (g,)), ("getattr", ("", "format")),
     ]:
         try:
-            found.append((do, peer.ask(do, *given)))
+            found.append((do, peer.request(do, *given)))
         except Exception:
             continue
     return found
@@ -256,6 +190,17 @@ def test_tests_that_no_answer_could_pass_give_no_verdict(test: str, lacks: str) 
     task = Task(prompt="?", answers=(ADD, forged), ended=(True, True), metadata={"tests": [test]})
     assert reward.scores([task]) == ((None, None),)
     assert lacks in next(iter(refusal_counts(reward)))
+
+
+def test_a_class_that_is_its_own_judge_has_no_verdict() -> None:
+    tests = ["assert abs(V(2) - 1.41) < 1e-6 and V(2) == 3", "assert V(3) == V(4)"]
+    judge = (
+        "class V:\n  def __init__(s, n): s.n = n\n  __eq__ = lambda s, o: True\n  __sub__ = lambda s, o: s\n"
+    )
+    reward = CodeReward(sandbox=sandbox(), workers=1)
+    tasks = [Task(prompt="?", answers=(judge,), ended=(True,), metadata={"tests": [test]}) for test in tests]
+    assert reward.scores(tasks) == ((None,), (None,))
+    assert all("object" in reason for reason in refusal_counts(reward))
 
 
 def test_a_sandbox_that_fails_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,13 @@ import builtins
 import importlib
 import json
 import os
+import symtable
 import sys
 from collections.abc import Iterable, Sequence, Set
 from types import CodeType
 
-from plaudit.rewards.sandbox.peer import OPERATIONS, CaptureError, Peer
+from plaudit.rewards.sandbox.peer import CaptureError, Peer, open_class
+from plaudit.rewards.sandbox.plain import OPERATIONS
 from plaudit.rewards.sandbox.runner import connect_peer, module_names, start_confined
 
 TESTS_MODULE = "tests"
@@ -29,7 +31,12 @@ def main() -> None:
 
     def serve(operation: str, args: list[object], kwargs: dict[str, object]) -> object:
         check_access(peer, operation, args)
-        return OPERATIONS[operation](*args, **kwargs)
+        try:
+            return OPERATIONS[operation](*args, **kwargs)
+        except AssertionError as error:
+            # The program that called back has it in its hands, and may let it fall.
+            peer.failed = f"a test's function that the answer called: {_describe_error(error)}"
+            raise
 
     peer = connect_peer(setup, serve, trusts=False)
     passed, reason = examine(peer, setup["tests"])
@@ -43,17 +50,22 @@ def check_access(peer: Peer, operation: str, args: Sequence[object]) -> None:
     By a function's attributes one would come to all the tests. So attributes are those of objects whose class
     the tests define, and only those with a public name.
     """
-    if not args or not peer.owns(args[0]):
+    if not args or not peer.owns(args[0]) or operation == "data":
         raise TypeError("nothing of this was given")
-    if operation in ("getattr", "setattr"):
+    if operation in ("getattr", "setattr", "delattr"):
         name = args[1] if len(args) > 1 else None
-        public = isinstance(name, str) and not name.startswith("_")
-        if not public or type(args[0]).__module__ != TESTS_MODULE:
+        is_public = isinstance(name, str) and not name.startswith("_")
+        # What functools.wraps takes over of a function.
+        is_label = operation == "getattr" and name in ("__name__", "__qualname__", "__doc__")
+        if not is_label and not (is_public and type(args[0]).__module__ == TESTS_MODULE):
             raise AttributeError("this is not for the answer to see")
+        # A method in its place would answer for the tests' own.
+        if operation != "getattr" and callable(getattr(args[0], str(name), None)):
+            raise AttributeError("this is not for the answer to change")
 
 
 def examine(peer: Peer, tests: Sequence[str]) -> tuple[bool | None, str]:
-    """Whether all tests pass, and what went wrong; None where the tests themselves cannot be run."""
+    """Whether all tests pass, and what went wrong; None where nobody can tell."""
     found: object = None
     # First of all, which also waits for the other process to be confined.
     with CaptureError() as not_loaded:
@@ -68,9 +80,15 @@ def examine(peer: Peer, tests: Sequence[str]) -> tuple[bool | None, str]:
     defined = requested & {*found} if isinstance(found, list) else set[str]()
     if not defined:
         return False, f"the answer does not define {', '.join(sorted(requested))}"
+    harmless = _harmless_lines(tests)
+    peer.may_swallow = lambda trace: (trace.tb_frame.f_code.co_filename, trace.tb_lineno) in harmless
+    passed, reason = False, ""
     with CaptureError() as caught:
-        return _run_tests(peer, codes, _test_namespace(peer, "\n".join(tests), defined))
-    return False, _describe_error(caught.error)
+        passed, reason = _run_tests(peer, codes, _test_namespace(peer, "\n".join(tests), defined))
+    # Tests of a class may ask what nobody but the program could tell; of a function's result that is no plain
+    # data the program is to blame, or an answer that nobody can judge would be a way round every verdict.
+    is_blameless = peer.refused and not peer.failed and any(map(_names_class, requested))
+    return None if is_blameless else passed, reason or _describe_error(caught.error)
 
 
 def _read_tests(tests: Sequence[str]) -> tuple[list[CodeType], set[str]]:
@@ -90,9 +108,10 @@ def _run_tests(peer: Peer, codes: Sequence[CodeType], namespace: dict[str, objec
         with CaptureError() as caught:
             exec(code, namespace)
         # A test may catch everything and go on; a line that broke on the way is a failure all the same.
-        if caught.error is not None or peer.has_ended:
-            return False, f"test {n} of {len(codes)}: {_describe_error(caught.error)}"
-    return True, ""
+        failed = peer.failed or peer.refused
+        if caught.error is not None or failed:
+            return False, f"test {n} of {len(codes)}: {failed or _describe_error(caught.error)}"
+    return True, "all passed"
 
 
 def _describe_error(error: BaseException | None) -> str:
@@ -111,8 +130,35 @@ def _test_namespace(peer: Peer, source: str, defined: Iterable[str]) -> dict[str
     for name in sorted(dotted_names(source) & free & sys.stdlib_module_names):
         # The answer's import is not taken over: it could be anything.
         namespace[name] = importlib.import_module(name)
-    namespace.update({name: peer.request("global", name) for name in sorted(defined)})
+    for name in sorted(defined):
+        namespace[name] = peer.request("global", name)
+        if _names_class(name):
+            open_class(namespace[name])
     return namespace
+
+
+def _names_class(name: str) -> bool:
+    """Whether the tests ask for a class: they say so by its name, since a program may say what it likes."""
+    return name.lstrip("_")[:1].isupper()
+
+
+def _harmless_lines(tests: Sequence[str]) -> set[tuple[str, int]]:
+    """Where an error leaves nothing out, so that a context manager of the answer may end it.
+
+    That is the end of a ``with`` that stands in no other, if it raises or has no names: what comes of
+    anything else may stand before a claim, or be one.
+    """
+    harmless, inside = set[tuple[str, int]](), set[ast.AST]()
+    for n, test in enumerate(tests, 1):
+        for node in ast.walk(ast.parse(test)):
+            if isinstance(node, ast.With) and node not in inside:
+                inside.update(ast.walk(node))
+                *others, last = node.body
+                claims = [part for part in ast.walk(last) if isinstance(part, ast.Name | ast.Assert)]
+                if isinstance(last, ast.Raise) or not claims:
+                    harmless.add((f"test {n}", last.lineno))
+                harmless -= {(f"test {n}", other.end_lineno) for other in others}
+    return harmless
 
 
 _LENT = {"Counter": "collections", "OrderedDict": "collections", "deque": "collections", "isclose": "math"}
@@ -158,16 +204,11 @@ def missing_packages(source: str) -> list[str]:
     >>> missing_packages("import math, numpy.linalg; from solution import f; np.allclose(f(), 1)")
     ['np', 'numpy', 'solution']
     """
-    names = dotted_names(source) & free_names(source) & _PACKAGES
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Import(names=aliases):
-                names |= {alias.name.partition(".")[0] for alias in aliases} - sys.stdlib_module_names
-            case ast.ImportFrom(module=str(module), level=0):
-                names |= {module.partition(".")[0]} - sys.stdlib_module_names
-            case _:
-                pass
-    return sorted(names)
+    nodes = [*ast.walk(ast.parse(source))]
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    roots = {module.partition(".")[0] for module in modules}
+    return sorted(dotted_names(source) & free_names(source) & _PACKAGES | roots - sys.stdlib_module_names)
 
 
 def dotted_names(source: str) -> set[str]:
@@ -191,23 +232,11 @@ def free_names(source: str) -> set[str]:
     ['abs', 'f']
     """
     # Scopes are not told apart: a name that the tests bind anywhere counts as theirs everywhere.
-    used, bound = set[str](), set[str]()
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Name(id=name, ctx=ast.Load()):
-                used.add(name)
-            # Stored or deleted: every context but a load makes the name the tests' own.
-            case ast.Name(id=name):
-                bound.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                bound.add(name)
-            case ast.alias(name=name, asname=other):
-                # `import a.b` binds a.
-                bound.add(other or name.partition(".")[0])
-            case ast.arg(arg=name):
-                bound.add(name)
-            case ast.ExceptHandler(name=str(name)):
-                bound.add(name)
-            case _:
-                pass
-    return used - bound
+    scopes = [symtable.symtable(source, "tests", "exec")]
+    for scope in scopes:
+        scopes += scope.get_children()
+    symbols = {symbol for scope in scopes for symbol in scope.get_symbols()}
+    bound = {symbol for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+    bound |= {symbol for symbol in symbols if symbol.is_parameter()}
+    used = {symbol.get_name() for symbol in symbols if symbol.is_referenced()}
+    return used - {symbol.get_name() for symbol in bound}

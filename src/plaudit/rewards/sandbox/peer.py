@@ -1,15 +1,14 @@
-"""Two processes that use each other's objects: plain values travel, everything else is asked about.
+"""Two processes that use each other's objects: plain values travel as copies, everything else is handled.
 
-Values travel as JSON without losing their type; nothing that is read can run anything. What cannot travel
-stays where it is and is stood for by a `Proxy` on the other side. A proxy asks its owner for what only the
-owner knows (an attribute, the result of a call), and never for a judgement: whether it equals a plain value
-is decided on this side, by plain data, so that an object that calls itself equal to everything is equal to
-nothing.
+Values travel as JSON without losing their type; nothing that is read can run anything. What is no plain data
+stays where it is, and the other side has a `Handle` on it: its attributes are read and its methods called
+there, and what comes of that travels in turn.
 
-Arithmetic could be a judgement too: ``abs(f(2) - 1.414) < 0.01`` holds of an object that, told 1.414, calls
-the difference 0, and remembers 1.414. So a side that does not trust the other (the tests') reckons with plain
-data itself where an object is of a subclass of it, and judges it by that data in all else; what any other
-object makes of a plain operand is `Deferred`.
+**What is handled never judges.** A side that does not trust the other (the tests') compares, counts, orders
+and reckons with plain data that it has copied once, by Python's own means. What would need the word of an
+object is refused, and remembered: whatever the tests make of the error, they have not passed. Objects of a
+class that the tests ask for by name are open: their operators are methods like others. Yet of two that are
+said to be equal or in order, what they are made of has to say so too.
 """
 
 from __future__ import annotations
@@ -17,19 +16,28 @@ from __future__ import annotations
 import builtins
 import contextlib
 import json
-import operator
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from fractions import Fraction
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import GeneratorType, TracebackType
 from typing import Any, BinaryIO, cast
 
-from plaudit.rewards.sandbox.plain import PLAIN, Packed, pack, plain_value, unpack
+from plaudit.rewards.sandbox.plain import (
+    COMPARISONS,
+    MAX_FETCHED_ITEMS,
+    MUTABLE,
+    OPERATIONS,
+    PAIRS,
+    PLAIN,
+    SIGNS,
+    Packed,
+    make_error,
+    pack,
+    plain_value,
+    refill,
+    unpack,
+)
 
 MAX_MESSAGE_BYTES = 8_000_000
-MAX_FETCHED_ITEMS = 100_000
-"""Items that are fetched of one iterable."""
 Serve = Callable[[str, list[object], dict[str, object]], object]
 
 
@@ -61,35 +69,51 @@ class Peer:
     """
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO, serve: Serve, *, trusts: bool) -> None:
-        """``serve`` does what the other side asks for; ``trusts``: whether it may do arithmetic for this."""
+        """``serve`` does what the other side asks for; ``trusts``: whether its objects may judge."""
         self.trusts = trusts
         self._reader, self._writer, self._serve = reader, writer, serve
-        # Holds a reference to all that was shown: a proxy knows a number only, and an id() may be used again.
+        # Holds a reference to all that was shown: a handle has a number only, and an id() may be used again.
         self._shared_objects: list[object] = []
-        self._errors: dict[str, type[Exception]] = {}
-        self.has_ended = False
-        self.turns = 0
-        """How often the other side was asked for something that may change its objects."""
+        self._numbers: dict[int, int] = {}
+        self._handles: dict[int, Handle] = {}
+        self._errors: dict[str, type[BaseException]] = {}
+        self._error_numbers: dict[type, int] = {}
+        self.failed = ""
+        """What is wrong whatever the tests make of it: the line has ended, or a claim of theirs was lost."""
+        self.refused = ""
+        """What was refused first."""
+        self.may_swallow: Callable[[TracebackType], bool] = lambda _: trusts
+        """Whether a context manager of the other side may end an error."""
 
-    def request(self, operation: str, *values: object, **named_values: object) -> object:
+    def request(self, operation: str, /, *values: object, **named_values: object) -> Any:
         """Has the other side do something; meanwhile does what it asks for."""
-        self.turns += operation != "data"
-        packed = [self._pack(value) for value in values]
-        self._send(
-            ["ask", operation, packed, {name: self._pack(value) for name, value in named_values.items()}]
-        )
+        return self.ask(operation, values, named_values)
+
+    def ask(
+        self,
+        operation: str,
+        values: tuple[object, ...],
+        named_values: Mapping[str, object] | None = None,
+        *,
+        opens: bool | None = None,
+    ) -> Any:
+        """The same; ``opens``: whether the operators of an object that comes of it may be used."""
+        named = {name: self._pack(value) for name, value in (named_values or {}).items()}
+        self._send(["ask", operation, [self._pack(value) for value in values], named])
         while True:
             match self._receive():
                 # Before it answers it may call back: a key function of ours, an iterator that we lent.
-                case ["ask", str(wanted_operation), list(packed_args), dict(packed_kwargs)]:
-                    self._handle_request(wanted_operation, packed_args, packed_kwargs)
+                case ["ask", str(wanted), list(args), dict(kwargs)]:
+                    self._handle_request(wanted, args, kwargs)
                 case ["give", value, list(after)]:
                     # They went as copies; as within one process, a function may change what it was given.
                     for place, content in after:
                         refill(values[place], unpack(content, self._resolve))
-                    return unpack(value, self._resolve)
-                case ["fail", list(names), str(text)]:
-                    raise self._error_of(names)(text)
+                    return self._opened(unpack(value, self._resolve), opens)
+                case ["end"] if operation in _STEPS:
+                    raise StopIteration
+                case ["fail", list(names), list(args)]:
+                    raise make_error(self._error_class(names), *(unpack(a, self._resolve) for a in args))
                 case _:
                     raise self._mark_ended("a message that means nothing")
 
@@ -102,30 +126,41 @@ class Peer:
                 case _:
                     raise self._mark_ended("a message that means nothing")
 
+    def refuse(self, what: str) -> TypeError:
+        """The error to raise where an object would be a judge of itself; it is remembered."""
+        self.refused = self.refused or what
+        return TypeError(what)
+
+    def owns(self, value: object) -> bool:
+        return id(value) in self._numbers
+
     def _handle_request(self, operation: str, args: list[Packed], kwargs: dict[str, Packed]) -> None:
         with CaptureError() as caught:
             values = [unpack(arg, self._resolve) for arg in args]
             named_values = {name: unpack(value, self._resolve) for name, value in kwargs.items()}
             value = self._pack(self._serve(operation, values, named_values))
             # What was changed in place has to be changed on the other side too.
-            now = [
-                self._pack(value) if _mutable(value) else before
-                for value, before in zip(values, args, strict=True)
-            ]
             after = [
-                [at, value]
-                for at, (value, before) in enumerate(zip(now, args, strict=True))
-                if value != before
+                [at, now]
+                for at, value in enumerate(values)
+                if type(value) in MUTABLE and (now := self._pack(value)) != args[at]
             ]
             # Within the capture, so that a value too large to send is told as an error and the line lives on.
             self._send(["give", value, after])
         # No answer can be sent down a line that has ended.
         if isinstance(caught.error, PeerEndedError):
             raise caught.error
-        if caught.error is not None:
-            # Names only, as no class can travel: the tests' `except ValueError` still catches a subclass.
-            names = [kind.__name__ for kind in type(caught.error).__mro__]
-            self._send(["fail", names, str(caught.error)[:1000]])
+        if isinstance(caught.error, StopIteration) and operation in _STEPS:
+            self._send(["end"])
+        elif caught.error is not None:
+            self._send_error(caught.error)
+
+    def _send_error(self, error: BaseException) -> None:
+        # Names only, as no class can travel: the tests' `except ValueError` still catches a subclass.
+        names = [kind.__name__ for kind in type(error).__mro__]
+        # Of a class of its own only the text, as its arguments mean something to that class alone.
+        args = error.args if getattr(builtins, names[0], None) is type(error) else (str(error)[:1000],)
+        self._send(["fail", names, [self._pack(arg) for arg in args]])
 
     def _send(self, message: Packed) -> None:
         # JSON escapes newlines inside strings, so one line is one message.
@@ -137,9 +172,6 @@ class Peer:
             self._writer.flush()
         except OSError as error:
             raise self._mark_ended("the other side has ended") from error
-
-    def owns(self, value: object) -> bool:
-        return any(value is shared for shared in self._shared_objects)
 
     def _receive(self) -> Packed:
         # Bounded: a line that never ends would otherwise fill this process's memory.
@@ -153,7 +185,7 @@ class Peer:
 
     def _mark_ended(self, reason: str) -> PeerEndedError:
         # Remembered, as tests may swallow even a BaseException; the examiner looks before it says passed.
-        self.has_ended = True
+        self.failed = reason
         return PeerEndedError(reason)
 
     def _pack(self, value: object) -> Packed:
@@ -161,349 +193,343 @@ class Peer:
 
     def _reference(self, value: object) -> Packed:
         # It goes home as the object that it stands for, so `is` and isinstance hold on its own side.
-        if type(value) is Deferred:
-            value = value.found()
-        if type(value) is Proxy:
-            return ["own", object.__getattribute__(value, "_number")]
-        self._shared_objects.append(value)
-        error = value if isinstance(value, type) and issubclass(value, Exception) else None
-        mro = [] if error is None else [kind.__name__ for kind in error.__mro__]
-        return ["ref", len(self._shared_objects) - 1, issubclass(type(value), PLAIN), mro]
+        if _stands_in(value):
+            return ["own", _state(value).number]
+        if isinstance(value, type) and value in self._error_numbers:
+            return ["own", self._error_numbers[value]]
+        number = self._numbers.setdefault(id(value), len(self._shared_objects))
+        if number == len(self._shared_objects):
+            self._shared_objects.append(value)
+        kind = type(value)
+        if issubclass(kind, type) and issubclass(cast("type", value), BaseException):
+            return ["error", number, [base.__name__ for base in cast("type", value).__mro__]]
+        if issubclass(kind, PLAIN):
+            return ["copy", number, self._pack(plain_value(value))]
+        goes_on = "iterator" if hasattr(kind, "__next__") else "object"
+        return ["generator" if kind is GeneratorType else goes_on, number, None]
 
     def _resolve(self, packed: Packed) -> object:
         match packed:
             case ["own", int(number)] if 0 <= number < len(self._shared_objects):
                 return self._shared_objects[number]
-            case ["ref", int(number), bool(plain), list(mro)]:
-                return self._error_of(mro) if mro else Proxy(self, number, plain)
+            case ["error", int(number), list(names)]:
+                kind = self._error_class(names)
+                self._error_numbers.setdefault(kind, number)
+                return kind
+            case [("object" | "iterator" | "generator" | "copy") as kind, int(number), content]:
+                # One for each object, so that `is` holds.
+                handle = self._handles.setdefault(number, Handle(_State(self, number, kind)))
+                if kind == "copy":
+                    return _copy(unpack(content, self._resolve), _state(handle))
+                return _generate(handle) if kind == "generator" else handle
             case _:
                 raise ValueError("no value")
 
-    def _error_of(self, names: list[str]) -> type[Exception]:
+    def _opened(self, value: object, opens: bool | None) -> object:
+        if opens is None or not _stands_in(value):
+            return value
+        _state(value).is_open = opens
+        return self._handles[_state(value).number]
+
+    def _error_class(self, names: list[str]) -> type[BaseException]:
         """The class of an error: a built-in one, or one of the same name that stands for the other side's."""
-        first, *rest = names or ["Exception"]
+        first, *rest = map(str, names or ["Exception"])
+        # These end loops, comprehensions and generators without a word: no call may raise them.
+        if first in ("StopIteration", "StopAsyncIteration", "GeneratorExit"):
+            return RuntimeError
         builtin_class = getattr(builtins, first, None)
-        # Exception only: a name like SystemExit must not let one side end the other.
-        if isinstance(builtin_class, type) and issubclass(builtin_class, Exception):
+        if isinstance(builtin_class, type) and issubclass(builtin_class, BaseException):
             return builtin_class
         if first not in self._errors:
-            base = self._error_of(rest) if rest else Exception
-            self._errors[first] = cast("type[Exception]", type(str(first), (base,), {}))
+            base = self._error_class(rest) if rest else Exception
+            self._errors[first] = cast("type[BaseException]", type(first, (base,), {}))
         return self._errors[first]
 
 
-class Proxy:
+_STATE = "_plaudit_state"
+_STEPS = ("next", "send")
+"""Operations that may come to an end."""
+
+
+class _State:
+    """What is known of an object of the other side."""
+
+    __slots__ = ("copies", "fetched", "has_data", "is_open", "kind", "number", "peer")
+
+    def __init__(self, peer: Peer, number: int, kind: str) -> None:
+        self.peer, self.number, self.kind = peer, number, kind
+        # Its operators may be used: it is of a class that the tests ask for.
+        self.is_open = peer.trusts
+        # It is of a subclass of plain data.
+        self.has_data = kind == "copy"
+        # How many items an iterator has given.
+        self.fetched: int | float = 0
+        # What it told of itself, by the question.
+        self.copies: dict[tuple[object, ...], Any] = {}
+
+
+def _state(value: object) -> _State:
+    return object.__getattribute__(value, _STATE)
+
+
+def _stands_in(value: object) -> bool:
+    return type(value) is Handle or type(value) in _COPY_CLASSES.values()
+
+
+def open_class(handle: object) -> None:
+    """Let the operators of this class's objects be used, since the tests ask for it by name."""
+    if type(handle) is Handle:
+        _state(handle).is_open, _state(handle).kind = True, "class"
+
+
+def _attribute(value: object, name: str) -> object:
+    state = _state(value)
+    try:
+        attribute = _ask("getattr", value, name)
+    except AttributeError:
+        # By hasattr, or getattr with a default, it would be what it likes each time.
+        if state.is_open or name.startswith("_"):
+            raise
+        raise state.peer.refuse(f"an object that has no {name!r}") from None
+    if name in _JUDGING_METHODS and type(attribute) is Handle and not state.is_open:
+        raise state.peer.refuse(_NO_DATA)
+    return attribute
+
+
+_SETS = (
+    "issubset",
+    "issuperset",
+    "isdisjoint",
+    "difference",
+    "symmetric_difference",
+    "union",
+    "intersection",
+)
+_PLACES = ("startswith", "endswith", "count", "index", "find", "rindex", "rfind")
+_JUDGING_METHODS = frozenset([*_SETS, *_PLACES, "equals", "allclose", "isclose", "is_integer"]).union(
+    name for name in dir(str) if name.startswith("is")
+)
+"""Methods of plain data (and of numpy's) by which a test asks whether something is as it should be."""
+
+
+class Handle:
     """Stands for an object of the other side."""
 
-    def __init__(self, peer: Peer, number: int, plain: bool) -> None:
-        """``plain``: it is of a subclass of plain data."""
-        facts = (("_peer", peer), ("_number", number), ("_plain", plain), ("_known", None))
+    __slots__ = (_STATE,)
+    __getattr__ = _attribute
+
+    def __init__(self, state: _State) -> None:
         # Past this class's own __setattr__, which would ask the owner.
-        for name, value in facts:
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, _STATE, state)
 
-    def __getattr__(self, name: str) -> object:
-        return _attribute(self, name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        _ask_owner(self, "setattr", name, value)
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        return object.__getattribute__(self, "_peer").request("call", self, *args, **kwargs)
-
-    @property
-    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Of a subclass of plain data that data's type, for ``isinstance``."""
-        return type(_plain_data(self)) if object.__getattribute__(self, "_plain") else Proxy
+    def __call__(self, /, *args: object, **kwargs: object) -> object:
+        opens = True if _state(self).kind == "class" else None
+        return _state(self).peer.ask("call", (self, *args), kwargs, opens=opens)
 
     def __instancecheck__(self, instance: object) -> bool:
-        return type(instance) in _STAND_INS and bool(_ask_owner(self, "is_instance", instance))
+        return _stands_in(instance) and _ask("is_instance", self, instance) is True
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+    def __subclasscheck__(self, subclass: type) -> bool:
+        return type(subclass) is Handle and _ask("is_subclass", self, subclass) is True
 
-    def __iter__(self) -> Iterator[object]:
-        if _is_judged_by_data(self):
-            yield from cast("Iterator[object]", _plain_data(self))
-            return
-        iterator = _ask_owner(self, "iter")
-        for _ in range(MAX_FETCHED_ITEMS):
-            try:
-                item = object.__getattribute__(self, "_peer").request("next", iterator)
-            # A StopIteration that left this generator would become a RuntimeError.
-            except StopIteration:
-                return
-            yield item
-        raise ValueError(f"more than {MAX_FETCHED_ITEMS:,} items")
-
-    def __contains__(self, item: object) -> bool:
-        # All of it first: what goes on for ever would contain everything.
-        return item in (cast("Any", _plain_data(self)) if _is_judged_by_data(self) else [*self])
-
-    def __getitem__(self, key: object) -> object:
-        """By the data where it has the item; what else a subclass makes of a key only its owner knows."""
-        if _is_judged_by_data(self):
-            with contextlib.suppress(LookupError, TypeError):
-                return OPERATIONS["getitem"](_plain_data(self), key)
-        return _ask_owner(self, "getitem", key)
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> bool:
-        if kind is not None and issubclass(kind, AssertionError):
-            # A test's own verdict: a context that the program made must neither see nor swallow it.
-            _ask_owner(self, "exit", None, None, None)
-            return False
-        return bool(_ask_owner(self, "exit", kind, error, None))
-
-
-class Deferred:
-    """What a program's object makes of a plain operand: ``V(2) * 3``, not yet asked for.
-
-    The operand may be what a test expects (``f(2) - 1.414``), and what comes of it may be claimed to be 0. So
-    it is told to the program only for what cannot be such a judgement: to be compared with another object of
-    the program, to be handed to it, for an attribute that no plain value has, for its text.
-    """
-
-    def __init__(self, peer: Peer, name: str, operands: tuple[object, ...]) -> None:
-        self.known_peer = peer
-        self._request = name, operands
-        self._found: Proxy | None = None
-
-    def found(self) -> Proxy:
-        """The object that comes of it, asked for once."""
-        if self._found is None:
-            name, operands = self._request
-            found = self.known_peer.request(name, *operands)
-            if type(found) is not Proxy:
-                raise TypeError(f"{_REFUSED}; its own arithmetic gives objects here, and no plain data")
-            self._found = found
-        return self._found
-
-    def __getattr__(self, name: str) -> object:
-        if name in _PLAIN_NAMES:
-            raise TypeError(_REFUSED)
-        return getattr(self.found(), name)
+    def __format__(self, form: str) -> str:
+        return _by_owner("format", self, form) if form else str(self)
 
     def __bool__(self) -> bool:
-        raise TypeError(_REFUSED)
+        is_true = _ask_once("bool", self) is True
+        if not is_true and not _state(self).is_open:
+            raise _state(self).peer.refuse("an object that is false")
+        return is_true
 
-    def __hash__(self) -> int:
-        raise TypeError(_REFUSED)
+    def __iter__(self) -> Iterator[object]:
+        if _state(self).kind == "iterator":
+            return cast("Iterator[object]", self)
+        return iter(_ask("iter", self) if _state(self).is_open else _items(self))
 
-    def __str__(self) -> str:
-        return self._text("str")
-
-    def __repr__(self) -> str:
-        return self._text("repr")
-
-    def _text(self, operation: str) -> str:
-        text = str(_ask_owner(self.found(), operation))
-        # A difference that is claimed to vanish is written so: 0.0, [], set(), 0:00:00.
-        if not any(letter in "123456789" for letter in text):
-            raise TypeError(_REFUSED)
-        return text
-
-
-_REFUSED = "what an object's own arithmetic with plain data gives is no number, and neither true nor false"
-_STAND_INS = (Proxy, Deferred)
-
-
-def refill(old: object, new: object) -> None:
-    """Gives a container the content of another of its kind."""
-    if isinstance(old, list | bytearray) and isinstance(new, list | bytearray):
-        # In place, as whoever else holds the container has to see it too.
-        old[:] = new  # pyright: ignore
-    elif isinstance(old, dict | set) and type(old) is type(new):
-        old.clear()
-        old.update(new)  # pyright: ignore
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if kind is None or issubclass(kind, AssertionError):
+            # A test's own verdict, which it must neither see nor end.
+            _ask("exit", self)
+            return False
+        ended = _ask("exit", self, kind, str(error)) is True
+        if ended and not (trace and _state(self).peer.may_swallow(trace)):
+            raise _state(self).peer.refuse("an object that ends an error, and with it what was to be tested")
+        return ended
 
 
-def _mutable(value: object) -> bool:
-    # By exact type, as in `pack`: a subclass went as a proxy, so there is no copy to bring up to date.
-    return type(value) in (list, dict, set, bytearray)
+def _ask(operation: str, value: object, /, *args: object) -> Any:
+    _state(value).copies.clear()
+    return _state(value).peer.request(operation, value, *args)
 
 
-_UNCHANGING = (int, float, str, bytes, tuple, frozenset)
-_DATA_METHODS: Mapping[type, frozenset[str]] = {
-    **{kind: frozenset(dir(kind)) for kind in (int, float, str, bytes, frozenset)},
-    **dict.fromkeys((tuple, list), frozenset(["count", "index"])),
-    set: frozenset(dir(frozenset)),
-    dict: frozenset(),
-}
-"""Methods that only look at the data: of these the data's own is taken."""
-_SETS = ("issubset", "issuperset", "isdisjoint", "difference", "symmetric_difference")
-_COMPARING_METHODS: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys((*_SETS, "equals", "allclose", "isclose", "startswith", "endswith"), object),
-    # Of a set only: a union-find's union(1, 2) asks for no judgement.
-    **dict.fromkeys(("union", "intersection"), (set, frozenset)),
-}
-"""Methods by which a test judges an object, and the plain operands that they are not told."""
-_TEXT_PREDICATES = frozenset(name for name in dir(str) if name.startswith("is")) | {"is_integer"}
-_NUMPY_NAMES = ("all", "any", "sum", "max", "min", "mean", "std", "item", "tolist", "norm", "size", "shape")
-# What a test asks of a difference that ought to vanish: (f(x) - y).total_seconds() == 0.
-_PLAIN_NAMES = frozenset(_NUMPY_NAMES).union(
-    *map(
-        dir,
-        (*PLAIN, complex, deque, Counter, date, datetime, time, timedelta, Decimal, Fraction, slice, range),
-    )
-)
+def _ask_once(question: str, value: object, *args: object) -> Any:
+    """What it says of itself: one answer, until it is handled again."""
+    copies = _state(value).copies
+    if (question, *args) not in copies:
+        copies[question, *args] = _state(value).peer.request(question, value, *args)
+    return copies[question, *args]
 
 
-def _ask_owner(proxy: Proxy, operation: str, *args: object) -> object:
-    return object.__getattribute__(proxy, "_peer").request(operation, proxy, *args)
+def _step(operation: str, handle: Handle, *args: object) -> object:
+    state = _state(handle)
+    # It has ended for good, whatever the other side would say now.
+    if state.fetched == math.inf:
+        raise StopIteration
+    state.fetched += 1
+    if state.fetched > MAX_FETCHED_ITEMS:
+        raise ValueError(f"more than {MAX_FETCHED_ITEMS:,} items")
+    try:
+        return _ask(operation, handle, *args)
+    except StopIteration:
+        state.fetched = math.inf
+        raise
 
 
-def _fact(value: object, name: str) -> Any:
-    """What a proxy knows without asking; of anything else None."""
-    return object.__getattribute__(value, name) if type(value) is Proxy else None
+def _generate(handle: Handle) -> Iterator[object]:
+    sent: object = None
+    while True:
+        try:
+            item = _step("next", handle) if sent is None else _step("send", handle, sent)
+        # A StopIteration that left this generator would become a RuntimeError.
+        except StopIteration:
+            return
+        sent = yield item
 
 
-def _is_judged_by_data(value: object) -> bool:
-    """Whether it is an object of the side that is not trusted, of a subclass of plain data."""
-    return bool(_fact(value, "_plain")) and not _fact(value, "_peer").trusts
+def _items(handle: Handle) -> tuple[object, ...]:
+    """All that it holds, copied once."""
+    with contextlib.suppress(TypeError):
+        items = _ask_once("items", handle)
+        if type(items) is tuple:
+            return items
+    raise _state(handle).peer.refuse(_NO_DATA)
 
 
-def _plain_data(proxy: Proxy) -> object:
-    """The plain data of it; an object that has none is equal to nothing."""
-    if not object.__getattribute__(proxy, "_plain"):
-        return object()
-    known, peer = _fact(proxy, "_known"), _fact(proxy, "_peer")
-    # Asked again only after the program had a turn: one test must not be told two things of one object.
-    if known is not None and (known[0] == peer.turns or type(known[1]) in _UNCHANGING):
-        return known[1]
-    data = _ask_owner(proxy, "data")
-    if type(data) not in PLAIN:
-        raise TypeError("no plain data")
-    object.__setattr__(proxy, "_known", (peer.turns, data))
-    return data
+def _by_items(name: str, handle: Handle, *args: object) -> Any:
+    """What is asked of a container: of the copy, where it is not open."""
+    if _state(handle).is_open:
+        return _ask(name, handle, *args)
+    if _state(handle).kind != "iterator":
+        return OPERATIONS[name](_items(handle), *args)
+    # Before any item is had: `list` asks for a length, too.
+    if name != "contains":
+        raise TypeError(f"an iterator has no {name}")
+    # All of it first: what goes on for ever would contain everything.
+    return args[0] in [item for item in handle]
 
 
-def _data_or_itself(value: object) -> object:
-    return _plain_data(value) if type(value) is Proxy else value
+def _data(value: object) -> Any:
+    return _ask_once("data", value) if type(value) is Handle else value
 
 
-def _by_data_or_owner(proxy: Proxy, name: str, *args: object) -> object:
-    """The operation, done with plain data where the object has some, else by its owner."""
-    if _is_judged_by_data(proxy):
-        return OPERATIONS[name](_plain_data(proxy), *args)
-    return _ask_owner(proxy, name, *args)
+def _compare(name: str, left: object, right: object) -> bool:
+    state = next(_state(value) for value in (left, right) if type(value) is Handle)
+    if state.peer.trusts:
+        return bool(state.peer.request(name, left, right))
+    if type(left) is Handle and type(right) is Handle:
+        return _compare_objects(name, state, left, right)
+    if state.is_open and state.has_data:
+        return bool(OPERATIONS[name](_data(left), _data(right)))
+    # An object is no plain data, unless its class says otherwise, or arithmetic with plain data made it.
+    is_other = not state.has_data and not (state.is_open and state.peer.request(name, left, right) is True)
+    if name == "eq" and (left is None or right is None or is_other):
+        return False
+    raise state.peer.refuse(_NO_DATA)
 
 
-def _attribute(proxy: Proxy, name: str) -> object:
-    value = _ask_owner(proxy, "getattr", name)
-    if type(value) is not Proxy or _fact(proxy, "_peer").trusts:
-        return value
-    data = _plain_data(proxy) if _is_judged_by_data(proxy) else None
-    # f(x).issubset(y) is the test's question; a method that changes or adds something is the program's.
-    if data is not None and name in _DATA_METHODS[type(data)]:
-        return getattr(data, name)
-    if name in _TEXT_PREDICATES:
-        raise TypeError(f"{name}() is a question about plain data, and this object is none")
-    refused = _COMPARING_METHODS.get(name)
-    return value if refused is None else _without_plain(value, refused)
+def _compare_objects(name: str, state: _State, left: object, right: object) -> bool:
+    holds = state.peer.request(name, left, right) is True
+    if name == "eq" and (not holds or left is right):
+        return holds
+    # Only their owner can compare them, but it is believed where the data says the same.
+    with contextlib.suppress(TypeError):
+        if bool(OPERATIONS[name](_data(left), _data(right))) == holds:
+            return holds
+    raise state.peer.refuse("objects that compare otherwise than what they are made of")
 
 
-def _without_plain(method: Proxy, refused: type | tuple[type, ...]) -> Callable[..., object]:
-    def call(*args: object) -> object:
-        if any(type(arg) not in _STAND_INS and isinstance(arg, refused) for arg in args):
-            raise TypeError("an object's own word of how it compares with plain data counts for nothing")
-        return method(*args)
-
-    return call
+def _by_owner(name: str, handle: Handle, *args: object) -> Any:
+    if not _state(handle).is_open:
+        raise _state(handle).peer.refuse(_NO_DATA)
+    return _state(handle).peer.ask(name, (handle, *args), opens=True)
 
 
-def _compare(operation: str, left: object, right: object) -> bool:
-    """A comparison of which one side, or both, stands for an object of the other process."""
-    has_plain = any(type(value) not in _STAND_INS for value in (left, right))
-    # Before anything is asked for: with it the operand would be told.
-    if has_plain and Deferred in map(type, (left, right)):
-        raise TypeError(_REFUSED)
-    pair = [value.found() if type(value) is Deferred else value for value in (left, right)]
-    proxy = next(value for value in pair if type(value) is Proxy)
-    # Two objects only their owner can compare; but of two subclasses of plain data the data decides, or a
-    # list would be sorted because its items say so.
-    if _fact(proxy, "_peer").trusts or not (has_plain or all(map(_is_judged_by_data, pair))):
-        return bool(_fact(proxy, "_peer").request(operation, *pair))
-    return bool(OPERATIONS[operation](*map(_data_or_itself, pair)))
+def _arithmetic(name: str, *operands: object) -> object:
+    handles = [operand for operand in operands if type(operand) is Handle]
+    peer = _state(handles[0]).peer
+    if not any(_state(handle).is_open for handle in handles):
+        raise peer.refuse(_NO_DATA)
+    if peer.trusts or len(handles) == len(operands):
+        return peer.ask(name, operands, opens=True)
+    # The other side was told a plain operand, which may be what is expected: what comes of that can be
+    # handled, and is no number. Of subclasses of plain data the number is reckoned here.
+    result = peer.ask(name, operands, opens=False)
+    if type(result) is Handle:
+        return result
+    if not all(_state(handle).is_open and _state(handle).has_data for handle in handles):
+        raise peer.refuse(_NO_DATA)
+    return OPERATIONS[name](*map(_data, operands))
 
 
-def _peer_of(stand_in: Proxy | Deferred) -> Peer:
-    return stand_in.known_peer if type(stand_in) is Deferred else _fact(stand_in, "_peer")
+_NO_DATA = "an object stands where plain data is needed"
 
 
-def _arithmetic(name: str, *operands: Any) -> object:
-    peer = next(_peer_of(operand) for operand in operands if type(operand) in _STAND_INS)
-    if peer.trusts:
-        return peer.request(name, *operands)
-    data = [_plain_data(operand) if _is_judged_by_data(operand) else operand for operand in operands]
-    if all(type(operand) is Proxy for operand in operands):
-        # Objects alone give their owner nothing away: V(1) + V(2) is as good as a method's result.
-        are_numbers = len(operands) > 1 and all(type(value) in (int, float) for value in data)
-        return OPERATIONS[name](*data) if are_numbers else peer.request(name, *operands)
-    # A tuple of one's own (a vector, a point) has an arithmetic of its own, but for what puts two together.
-    are_points = any(type(a) is Proxy and type(b) is tuple for a, b in zip(operands, data, strict=True))
-    if any(type(value) in _STAND_INS for value in data) or (are_points and name != "add"):
-        return Deferred(peer, name, operands)
-    return OPERATIONS[name](*data)
-
-
-def _operator(name: str, reflected: bool) -> Callable[..., object]:
+def _method(do: Callable[..., Any], name: str) -> Callable[..., Any]:
     # Made by a function, since a closure in the loop would see only the loop's last name.
-    def operation(self: Proxy, *args: object) -> object:
-        if name in _COMPARISONS:
-            return _compare(name, self, *args)
-        if name in _ARITHMETIC:
-            return _arithmetic(name, *((*args, self) if reflected else (self, *args)))
-        return (_by_data_or_owner if name in _BY_DATA else _ask_owner)(self, name, *args)
-
-    return operation
+    return lambda self, *args: do(name, self, *args)
 
 
-def _add_operators(kind: type, names: Iterable[str], reflected: Iterable[str] = ()) -> None:
-    """Give a class these operators, and of some the reflected one (``__radd__``) too."""
-    for name in names:
-        setattr(kind, f"__{name}__", _operator(name, reflected=False))
-    for name in reflected:
-        setattr(kind, f"__r{name}__", _operator(name, reflected=True))
+def _reflected(name: str) -> Callable[..., Any]:
+    return lambda self, other: _arithmetic(name, other, self)
 
 
-_SHIFTS = ("lshift", "rshift")
-BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and", "or", "xor", *_SHIFTS)
-"""Operators with a second operand."""
-_PAIRS = (*BINARY, "pow", "divmod")
-_SIGNS = ("neg", "pos", "abs", "invert")
-_BY_DATA = ("len", "int", "float", "index", "bool", "hash", "round", "format")
-ITEMS = ("setitem", "delitem", "enter", "next", "str", "repr")
-"""What containers, contexts and iterators do, and what an object says of itself."""
-_ARITHMETIC = frozenset([*_PAIRS, *_SIGNS])
-_COMPARISONS = ("eq", "lt", "le", "gt", "ge")
-_add_operators(Proxy, (*_PAIRS, *_SIGNS, *_BY_DATA, *ITEMS, *_COMPARISONS), _PAIRS)
-_add_operators(Deferred, (*_PAIRS, *_SIGNS, *_COMPARISONS), _PAIRS)
+_METHODS: Sequence[tuple[Callable[..., Any], Sequence[str]]] = (
+    (_compare, COMPARISONS),
+    (_arithmetic, PAIRS),
+    (_by_owner, (*SIGNS, "int", "float", "round")),
+    (_by_items, ("len", "getitem", "contains")),
+    (_step, ("next",)),
+    # What is no judgement: what it says of itself, to change it, to enter it.
+    (_ask_once, ("str", "repr", "hash")),
+    (_ask, ("setattr", "delattr", "setitem", "delitem", "enter")),
+)
+for _do, _names in _METHODS:
+    for _name in _names:
+        setattr(Handle, f"__{_name}__", _method(_do, _name))
+for _name in PAIRS:
+    setattr(Handle, f"__r{_name}__", _reflected(_name))
 
 
-def _call_function(function: Callable[..., object], *args: object, **kwargs: object) -> object:
-    return function(*args, **kwargs)
+def _copy_class(kind: type) -> type:
+    """A subclass of plain data that has its data here, and all else at its owner."""
+    names: dict[str, Any] = {
+        "__getattr__": _attribute,
+        "__repr__": lambda self: _ask_once("repr", self),
+        # What copies it copies the data.
+        "__reduce_ex__": lambda self, _: (kind, (plain_value(self),)),
+        "__missing__": lambda self, key: _ask_once("getitem", self, key),
+    }
+    # A named tuple may have fields of these names.
+    fields = {name: property(_method_or_field(name)) for name in ("count", "index")} if kind is tuple else {}
+    return type(kind.__name__, (kind,), names | fields)
 
 
-def _instance_check(kind: type, value: object) -> bool:
-    return isinstance(value, kind)
+def _method_or_field(name: str) -> Callable[[Any], object]:
+    def get(copy: Any) -> object:
+        field = _ask("getattr", copy, name)
+        return getattr(plain_value(copy), name) if type(field) is Handle else field
+
+    return get
 
 
-def _exit_context(context: Any, *args: object) -> object:
-    # Looked up on the type, as a with statement does.
-    return type(context).__exit__(context, *args)
+_COPY_CLASSES: Mapping[type, type] = {kind: _copy_class(kind) for kind in PLAIN}
 
 
-OPERATIONS: Mapping[str, Callable[..., object]] = {
-    **{name: getattr(operator, f"__{name}__") for name in (*BINARY, *_COMPARISONS)},
-    **{name: getattr(operator, name) for name in ("neg", "pos", "invert", "abs", "index")},
-    **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem")},
-    **{kind.__name__: kind for kind in (bool, int, float, str)},
-    **{function.__name__: function for function in (len, repr, hash, iter, next, getattr, setattr)},
-    **{function.__name__: function for function in (pow, divmod, round, format)},
-    "call": _call_function,
-    "is_instance": _instance_check,
-    "data": plain_value,
-    "enter": lambda context: type(context).__enter__(context),
-    "exit": _exit_context,
-}
-"""By the name that a request has."""
+def _copy(data: object, state: _State) -> object:
+    if type(data) not in _COPY_CLASSES:
+        raise ValueError("no value")
+    copy = _COPY_CLASSES[type(data)](data)
+    copy.__dict__[_STATE] = state
+    return copy

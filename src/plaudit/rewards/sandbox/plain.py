@@ -1,10 +1,17 @@
-"""Plain values as JSON, without losing their type, and back; nothing that is read can run anything."""
+"""Plain values as JSON, without losing their type, and back; nothing that is read can run anything.
+
+And what one process does for another with the objects that it has (`OPERATIONS`).
+"""
 
 from __future__ import annotations
 
 import builtins
+import itertools
+import operator
+from array import array
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -76,7 +83,8 @@ def _builtin_type(name: str) -> type:
 
 
 _PAIR_TYPES = frozenset([dict, OrderedDict, Counter])
-_NESTED_TYPES = frozenset([list, tuple, set, frozenset, deque, slice, range])
+_VIEW_TYPES = frozenset(map(type, ({}.keys(), {}.values(), {}.items())))
+_NESTED_TYPES = frozenset([list, tuple, set, frozenset, deque, slice, range, *_VIEW_TYPES])
 _PACKERS: Mapping[type, Callable[[Any], Packed]] = {
     bytes: bytes.hex,
     bytearray: bytearray.hex,
@@ -87,6 +95,7 @@ _PACKERS: Mapping[type, Callable[[Any], Packed]] = {
     date: date.isoformat,
     time: time.isoformat,
     timedelta: lambda v: [v.days, v.seconds, v.microseconds],
+    array: lambda v: [v.typecode, v.tolist()],
 }
 _PACKABLE_TYPES = frozenset([int, *_PACKERS, *_PAIR_TYPES, *_NESTED_TYPES])
 _PAIRED_NAMES = frozenset(kind.__name__ for kind in _PAIR_TYPES)
@@ -113,6 +122,11 @@ _UNPACKERS: Mapping[str, Callable[[Any], object]] = {
     "timedelta": lambda v: timedelta(*v),
     "slice": lambda v: slice(*v),
     "range": lambda v: range(*v),
+    "array": lambda v: array(*v),
+    # Views on a dictionary of their own, which is gone for whoever was lent them.
+    "dict_keys": lambda v: dict.fromkeys(v).keys(),
+    "dict_values": lambda v: dict(enumerate(v)).values(),
+    "dict_items": lambda v: dict(v).items(),
     "type": _builtin_type,
 }
 
@@ -141,3 +155,85 @@ def plain_value(value: Any) -> object:
     False
     """
     return next(copy for kind, copy in _PLAIN_COPIES.items() if issubclass(type(value), kind))(value)
+
+
+MAX_FETCHED_ITEMS = 100_000
+"""Items that are fetched of one iterable."""
+MUTABLE = frozenset([list, dict, set, bytearray])
+"""By exact type, as in `pack`: a subclass went as a reference, so there is no copy to bring up to date."""
+_SHIFTS = ("lshift", "rshift")
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and", "or", "xor", *_SHIFTS)
+PAIRS = (*_BINARY, "pow", "divmod")
+COMPARISONS = ("eq", "lt", "le", "gt", "ge")
+SIGNS = ("neg", "pos", "abs", "invert", "index")
+
+
+def _call_function(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
+    return function(*args, **kwargs)
+
+
+def _list_items(value: Iterable[object]) -> object:
+    items = tuple(itertools.islice(iter(value), MAX_FETCHED_ITEMS + 1))
+    if len(items) > MAX_FETCHED_ITEMS:
+        raise ValueError(f"more than {MAX_FETCHED_ITEMS:,} items")
+    return items
+
+
+def _describe_object(value: Any) -> object:
+    """What an object is made of: its data where it has some, else its class and its attributes."""
+    if isinstance(value, PLAIN):
+        return plain_value(value)
+    names: Iterable[str] = vars(value) if hasattr(value, "__dict__") else getattr(value, "__slots__", ())
+    if is_dataclass(value):
+        names = [field.name for field in fields(value) if field.compare]
+    return (type(value).__qualname__, *(getattr(value, name, None) for name in names))
+
+
+def _exit_context(context: Any, kind: type[BaseException] | None = None, text: str = "") -> object:
+    # Looked up on the type, as a with statement does.
+    leave = type(context).__exit__
+    if kind is None:
+        return leave(context, None, None, None)
+    error = make_error(kind, text)
+    try:
+        return bool(leave(context, kind, error, None))
+    except kind as raised:
+        # A generator that is a context raises again what it does not end.
+        if raised is error:
+            return False
+        raise
+
+
+def make_error(kind: type[BaseException], *args: object) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    # Not by the making of a class of somebody's own, which may want other arguments than a text.
+    if kind.__module__ == "builtins":
+        kind.__init__(error, *args)
+    return error
+
+
+def refill(old: Any, new: Any) -> None:
+    """Gives a container the content of another of its kind: in place, since others may hold it too."""
+    if type(old) is type(new) and type(old) in MUTABLE:
+        old.clear()
+        getattr(old, "update" if type(old) in (dict, set) else "extend")(new)
+
+
+OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    **{name: getattr(operator, f"__{name}__") for name in (*_BINARY, *COMPARISONS)},
+    **{name: getattr(operator, name) for name in SIGNS},
+    **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem", "contains")},
+    **{kind.__name__: kind for kind in (bool, int, float, str)},
+    **{function.__name__: function for function in (len, repr, hash, iter, next, getattr, setattr)},
+    **{function.__name__: function for function in (pow, divmod, round, format, delattr)},
+    "call": _call_function,
+    "is_instance": lambda kind, value: isinstance(value, kind),
+    "is_subclass": lambda kind, value: issubclass(value, kind),
+    "send": lambda generator, value: generator.send(value),
+    "data": _describe_object,
+    "items": _list_items,
+    "enter": lambda context: type(context).__enter__(context),
+    "exit": _exit_context,
+}
+"""By the name that a request has."""

@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from plaudit.rewards.sandbox.confine import Confinement, confine
-from plaudit.rewards.sandbox.peer import OPERATIONS, Peer, Serve
+from plaudit.rewards.sandbox.peer import Peer, Serve
+from plaudit.rewards.sandbox.plain import OPERATIONS
 
 READY = b"ready"
 """Said once the walls stand, on a line of its own that is closed before a stranger's code is begun."""

@@ -85,24 +85,25 @@ class SandboxProcess:
                 pipe.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchResult:
-    """What was seen of a run; of each member in their order.
+class SandboxError(RuntimeError):
+    """The sandbox itself failed; this says nothing of the program."""
 
-    Example: ``WatchResult(stop_reason="", exit_code=0, stdout=(b"4\\n",),
-        stderr=(b"",), ready=(b"ready",), verdict=b"")``
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramResult:
+    """The result of one sandboxed program.
+
+    Example: ``ProgramResult(stop_reason="", exit_code=0, stdout=b"4\\n", stderr=b"", verdict=b"")``
     """
 
     stop_reason: str
-    """Why it was stopped; empty where the first member ended by itself."""
+    """Why it was stopped; empty where it ended by itself."""
     exit_code: int
-    """With which code the first member ended."""
-    stdout: tuple[bytes, ...]
-    stderr: tuple[bytes, ...]
-    ready: tuple[bytes, ...]
-    """What each said once it was confined."""
+    """With which code it ended; negative is the signal."""
+    stdout: bytes
+    stderr: bytes
     verdict: bytes
-    """What the examiner wrote to its verdict pipe."""
+    """What an examiner said; a program has no way to this."""
 
 
 @dataclass(slots=True)
@@ -122,7 +123,7 @@ class _PipeReader:
         return bool(chunk)
 
 
-def watch(members: Sequence[SandboxProcess], limits: SandboxLimits, verdict: FileIO | None) -> WatchResult:
+def watch(members: Sequence[SandboxProcess], limits: SandboxLimits, verdict: FileIO | None) -> ProgramResult:
     """Wait for the first member to end, or for something to be enough; then all of them are ended."""
     max_bytes = limits.output_kb * 1024
     outputs = [_pipe_reader(member.process.stdout, max_bytes) for member in members]
@@ -138,12 +139,19 @@ def watch(members: Sequence[SandboxProcess], limits: SandboxLimits, verdict: Fil
     exit_code = members[0].process.poll()
     for member in members:
         member.kill()
-    return WatchResult(
+    # A wall that fails must never become a reward of 0, from which a policy would learn.
+    if any(bytes(reader.content) != READY for reader in readies):
+        complaint = b" ".join(bytes(reader.content) for reader in errors).decode(errors="replace").strip()
+        raise SandboxError(
+            f"{'the program' if verdict is None else 'the examiner'} could not be confined or begun: "
+            f"{complaint[-400:] or stop_reason or 'it said nothing'}"
+        )
+    return ProgramResult(
         stop_reason=stop_reason,
         exit_code=members[0].process.returncode if exit_code is None else exit_code,
-        stdout=tuple(bytes(reader.content) for reader in outputs),
-        stderr=tuple(bytes(reader.content) for reader in errors),
-        ready=tuple(bytes(reader.content) for reader in readies),
+        # The last member is the one in which the stranger's code ran.
+        stdout=bytes(outputs[-1].content),
+        stderr=bytes(errors[-1].content),
         verdict=b"".join(bytes(reader.content) for reader in verdicts),
     )
 
@@ -237,27 +245,6 @@ print("closed")
 _REQUIREMENTS = "Code rewards need Linux 6.2 or newer on x86_64 or aarch64; run them on such a machine"
 
 
-class SandboxError(RuntimeError):
-    """The sandbox itself failed; this says nothing of the program."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramResult:
-    """The result of one sandboxed program.
-
-    Example: ``ProgramResult(stop_reason="", exit_code=0, stdout=b"4\\n", stderr=b"", verdict=b"")``
-    """
-
-    stop_reason: str
-    """Why it was stopped; empty where it ended by itself."""
-    exit_code: int
-    """With which code it ended; negative is the signal."""
-    stdout: bytes
-    stderr: bytes
-    verdict: bytes
-    """What an examiner said; a program has no way to this."""
-
-
 class Sandbox:
     """Runs programs, each in a process of its own with an empty folder; any number at a time.
 
@@ -284,8 +271,7 @@ class Sandbox:
             for end in (*request_pipe, *reply_pipe, verdict[1]):
                 end.close()
             # The examiner first: its end ends the run, while the answer's process would serve for ever.
-            watched = watch((examiner, answer), self.limits, verdict[0])
-        return _program_result(watched, "the examiner")
+            return watch((examiner, answer), self.limits, verdict[0])
 
 
 def refuse_unconfined_machine() -> None:
@@ -333,25 +319,7 @@ def _probe_confinement() -> None:
 def _run_program(code: str, stdin: bytes, limits: SandboxLimits) -> ProgramResult:
     with ExitStack() as stack:
         member = _start_process(stack, "runner", limits, {"code": code}, {}, stdin)
-        watched = watch((member,), limits, None)
-    return _program_result(watched, "the program")
-
-
-def _program_result(watched: WatchResult, role: str) -> ProgramResult:
-    # A wall that fails must never become a reward of 0, from which a policy would learn.
-    if any(ready != READY for ready in watched.ready):
-        complaint = b" ".join(watched.stderr).decode(errors="replace").strip()[-400:]
-        raise SandboxError(
-            f"{role} could not be confined or begun: {complaint or watched.stop_reason or 'it said nothing'}"
-        )
-    return ProgramResult(
-        stop_reason=watched.stop_reason,
-        exit_code=watched.exit_code,
-        # The last member is the one in which the stranger's code ran.
-        stdout=watched.stdout[-1],
-        stderr=watched.stderr[-1],
-        verdict=watched.verdict,
-    )
+        return watch((member,), limits, None)
 
 
 def _start_process(

@@ -26,9 +26,12 @@ from typing import Any
 from plaudit.rewards.verifiable.math_parser import (
     MAX_CHARACTERS,
     Node,
+    Unit,
     UnreadableError,
     number,
     parse,
+    spell,
+    split_unit,
     symbols,
 )
 
@@ -230,45 +233,6 @@ _MAX_SAMPLE_POINTS = 10
 _MIN_SAMPLE_POINTS = 3
 """At how many of the points both expressions must have a value."""
 
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
-# Order counts: \dfrac is \frac before its digits are braced, and thousands lose their commas before a
-# comma divides a list.
-_SPELLINGS = (
-    (r"\\(?:left|right|displaystyle|limits|bigl?|bigr?|Bigl?|Bigr?)(?![A-Za-z])|\\[!,;:> ]|\$|~", " "),
-    (r"\\q?quad(?![A-Za-z])|\\[()\[\]]", " "),
-    (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|°", ""),
-    (r"\\(?:text|mathrm|textbf|mathbf|mbox|operatorname)\s*\{([^{}]*)\}", r" \1 "),
-    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-    (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
-    (r"\\frac\s*(\{[^{}]*\})\s*(\d)", r"\\frac\1{\2}"),
-    (r"\\sqrt\s*(\d)", r"\\sqrt{\1}"),
-    (r"\\(?:cdot|times|ast)(?![A-Za-z])|[×·⋅∗]|\*\*(?!\*)", lambda m: "^" if m[0] == "**" else "*"),
-    (r"\\div(?![A-Za-z])|÷", "/"),
-    (r"\\(?:le|leq|leqslant)(?![A-Za-z])|<=|≤", "≤"),
-    (r"\\(?:ge|geq|geqslant)(?![A-Za-z])|>=|≥", "≥"),
-    (r"\\lt(?![A-Za-z])", "<"),
-    (r"\\gt(?![A-Za-z])", ">"),
-    (r"\\cup(?![A-Za-z])", "∪"),
-    (r"\\pm(?![A-Za-z])", "±"),
-    (r"\\infty(?![A-Za-z])|∞|\binfinity\b|\binf\b", " \\\\oo "),
-    (r"\\pi(?![A-Za-z])|π", " \\\\pi "),
-    (r"√\s*\(", "sqrt("),
-    (r"√\s*(\d+(?:\.\d+)?|[A-Za-z])", r" sqrt(\1) "),
-    (r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda m: "^{" + m[0].translate(_RAISED) + "}"),
-    (r"[−–]", "-"),
-    (r"\\%", "%"),
-    (r"\\\{", "⟦"),
-    (r"\\\}", "⟧"),
-    # 1{,}000 is a thousand without LaTeX's gap behind the comma.
-    (r"(?<=\d)\{,\}(?=\d)", ","),
-    (r"(?<![\d,.])(\d{1,3}(?:,\d{3})+)(?![\d,])", lambda m: m[0].replace(",", "")),
-    (r"\b(?:and|or)\b|;", ","),
-)
-# A unit has two letters or more, since 3x is a product, and is not the name of a function. Each of its words
-# ends at a dot, a gap or the end: a long word could else be divided in exponentially many ways.
-_UNIT = re.compile(
-    r"^\s*([-+]?[\d.,/ ]*\d)\s*(?!(?:pi|sqrt|exp|sin|cos|tan|log|abs)\b)(?:[A-Za-z]{2,}(?:[.]\s*|\s+|$))+$"
-)
 _OPENING_BRACKETS, _CLOSING_BRACKETS = "([{⟦", ")]}⟧"
 _FLIPPED = {">": "<", "≥": "≤"}
 
@@ -333,16 +297,52 @@ def equivalent(result: str, truth: str) -> bool | None:
     (True, False, None)
     """
     try:
-        expected = parse_result(truth)
+        expected, unit = _read(truth)
     except (UnreadableError, RecursionError):
         # A truth of letters alone is a word; the caller has compared the texts, so another result is wrong.
         letters = re.sub(r"[\\$]|text|[{}()]", " ", truth).replace(" ", "")
         return False if letters.isalpha() else None
     try:
-        return same_statement(parse_result(result), expected)
+        given, given_unit = _read(result)
+        # A letter is a unit where the other side has one, else a symbol.
+        if unit and not given_unit:
+            given, given_unit = _read(result, has_unit=True)
+        if given_unit and not unit:
+            expected, unit = _read(truth, has_unit=True)
+        return _same_measure(given, given_unit, expected, unit) or _same_percentage(result, truth)
     except (UnreadableError, RecursionError):
         # Wrong and not unknown, or a policy could dodge verdicts by writing what nobody can read.
         return False
+
+
+def _same_measure(given: Statement, given_unit: Unit | None, expected: Statement, unit: Unit | None) -> bool:
+    """A missing unit is any; two of them have to be of one kind, and their sizes count."""
+    if unit and given_unit:
+        if unit[1] != given_unit[1]:
+            return False
+        if unit[0] != given_unit[0]:
+            if not isinstance(given, Node):
+                return False
+            given = Node(kind="*", parts=(number(given_unit[0] / unit[0]), given))
+    return same_statement(given, expected)
+
+
+def _same_percentage(result: str, truth: str) -> bool:
+    """Where only one of the two has a percent sign, 12 % may be 12."""
+    given, expected = (re.sub(r"\\?%\s*$|\bpercent\s*$", "", text.strip(" $")) for text in (result, truth))
+    has_one = (given != result.strip(" $")) != (expected != truth.strip(" $"))
+    return has_one and same_statement(parse_result(given), parse_result(expected))
+
+
+def _read(text: str, *, has_unit: bool = False) -> tuple[Statement, Unit | None]:
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableError(f"{len(text)} characters")
+    text, unit = split_unit(spell(text), has_unit=has_unit)
+    text = text.strip().rstrip(".,").strip()
+    if "±" in text:
+        items = tuple(_parse_statement(text.replace("±", sign).strip(), 0) for sign in "+-")
+        return Collection(brackets="", items=items), unit
+    return _parse_statement(text, 0), unit
 
 
 def parse_result(text: str) -> Statement:
@@ -351,17 +351,7 @@ def parse_result(text: str) -> Statement:
     >>> parse_result("x > 3").sign, len(parse_result("1, 2 and 3").items)
     ('<', 3)
     """
-    if len(text) > MAX_CHARACTERS:
-        raise UnreadableError(f"{len(text)} characters")
-    for pattern, spelling in _SPELLINGS:
-        text = re.sub(pattern, spelling, text)
-    with_unit = _UNIT.match(text)
-    text = (with_unit[1] if with_unit else text).strip().rstrip(".,").strip()
-    if "±" in text:
-        return Collection(
-            brackets="", items=tuple(_parse_statement(text.replace("±", sign).strip(), 0) for sign in "+-")
-        )
-    return _parse_statement(text, 0)
+    return _read(text)[0]
 
 
 def same_statement(first: Statement, second: Statement, work: Work | None = None) -> bool:
