@@ -71,28 +71,6 @@ NECTAR = {
     "good_natured": True,
 }
 
-_POST = {
-    "id": "t3",
-    "post": "I dropped it.",
-    "title": "Lost a stone",
-    "subreddit": "lakes",
-    "site": None,
-    "article": None,
-}
-
-SUMMARIES = {
-    "info": _POST,
-    "summaries": [
-        {"text": " Dropped a cork.", "policy": "a", "note": "unread"},
-        {"text": " Dropped a stone.", "policy": "b", "note": "unread"},
-    ],
-    "choice": 1,
-    "worker": "w7",
-    "batch": "b1",
-    "split": "train",
-    "extra": {"confidence": 8},
-}
-
 AXES = {
     "info": {"id": "a1", "title": None, "article": "A stone sank.", "site": "news"},
     "split": "test",

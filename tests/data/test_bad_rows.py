@@ -17,6 +17,10 @@ OWN = {"kind": "comparison", **PAIR}
 RANKED = {"kind": "ranking", "prompt": "p", "completions": ["a", "b"], "ranks": [1, 2]}
 
 
+PLACED = {"prompt": "p", "completions": ["a", "b"], "ranks": [1, 1]}
+THUMB = {"instruction": "p", "output": "a", "kto_tag": False}
+
+
 def turns(*pairs):
     return [{"role": role, "content": content} for role, content in pairs]
 
@@ -107,13 +111,19 @@ BAD = [
     ),
     ("wrong value", SHARED, shared("lamp on"), "conversations[1].value"),
     ("missing field", SHARED, shared('{"arguments": {}}'), "conversations[1].value[0].name"),
-    ("unknown role", TALK, {**TALK, "prompt": turns(("human", "Hi"))}, "prompt[0].role"),
+    ("unknown role", TALK, {**TALK, "prompt": turns(("narrator", "Hi"))}, "prompt[0].role"),
     ("missing field", TALK, {**TALK, "prompt": [{"role": "user"}]}, "prompt[0].content"),
     ("tie as preference", OWN, {**OWN, "strength": 0}, "strength"),
     ("wrong value", OWN, {**OWN, "probability": 1.5}, "probability"),
     ("wrong value", OWN, {**OWN, "kind": "comparision"}, "kind"),
     ("too few answers", RANKED, {**RANKED, "completions": ["a"], "ranks": [1]}, "completions"),
     ("wrong value", RANKED, {**RANKED, "ranks": [1]}, "ranks"),
+    ("wrong value", PLACED, {**PLACED, "ranks": [5, 1]}, "ranks"),
+    ("wrong value", PLACED, {**PLACED, "ranks": [0, 1]}, "ranks"),
+    ("wrong value", PLACED, {**PLACED, "ranks": [1, 3]}, "ranks"),
+    ("wrong value", {"prompt": "p"}, {"prompt": f"{HH['chosen']}"}, "prompt"),
+    ("wrong type", THUMB, {**THUMB, "kto_tag": "so-so"}, "kto_tag"),
+    ("missing field", THUMB, {**THUMB, "kto_tag": None}, "kto_tag"),
     ("empty side", {"prompt": "p"}, {"prompt": ""}, "prompt"),
     ("empty side", {"text": "t"}, {"text": ""}, "text"),
     ("empty side", {"messages": [USER, *STONE]}, {"messages": [USER]}, "messages"),

@@ -9,6 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from plaudit.data.formats.layout import ReadOptions, named_role
 from plaudit.data.read import read_records
 from plaudit.data.records import (
     Comparison,
@@ -68,16 +69,72 @@ def test_images_and_texts_are_parts():
     assert [part.kind for part in record.prompt[0].content] == ["image", "text"]
 
 
-def test_a_weight_of_0_makes_an_answer_context():
-    turns = [USER, {**STONE[0], "weight": 0}, USER, {**CORK[0], "weight": 1}]
-    (record,) = records({"messages": turns})
+@pytest.mark.parametrize(
+    ("no", "yes"),
+    [
+        ({"weight": 0}, {"weight": 1}),
+        ({"train": False}, {"train": True}),
+        ({"training": False}, {}),
+        ({"loss": False, "weight": 1}, {"loss": True}),
+    ],
+)
+@pytest.mark.parametrize("field", ["messages", "conversations"])
+def test_a_weight_of_0_or_a_false_makes_an_answer_context(no, yes, field):
+    turns = [{**USER, **no}, {**STONE[0], **no}, USER, {**CORK[0], **yes}]
+    turns[0].pop("weight", None)
+    (record,) = records({field: turns})
     assert [turn.trained for turn in record.completion] == [False, True, True]
     assert record_to_dict(record)["completion"][0] == {**STONE[0], "weight": 0}
     (back,) = read_records([record_to_dict(record)]).records
     assert back.completion == record.completion
-    for weight, role in ((0.5, "assistant"), (1, "user")):
-        with pytest.raises(UserError, match=r"weight: expected (0 or 1|no weight)"):
-            records({"messages": [USER, {"role": role, "content": "Hm.", "weight": weight}, *STONE]})
+
+
+@pytest.mark.parametrize(
+    ("role", "more", "says"),
+    [
+        ("assistant", {"weight": 0.5}, r"weight: expected 0 or 1"),
+        ("user", {"weight": 1}, r"weight: expected no weight: a turn of the user is never trained"),
+        ("user", {"training": True}, r"training: expected no training: a turn of the user"),
+        ("assistant", {"train": "false"}, r"train: expected true or false"),
+        ("assistant", {"mask": 1}, r"mask: .*--leave-out messages\.mask"),
+        ("assistant", {"loss_weight": 0.3}, r"loss_weight: .*weight 0 \(or train false\)"),
+        ("assistant", {"train_detail": [{"train": False}]}, r"train_detail: .*is not read"),
+        (
+            "assistant",
+            {"content": [{"type": "text", "text": "Hm.", "train": False}]},
+            r"content\[0\]\.train: .*--leave-out messages\.content\.train",
+        ),
+    ],
+)
+def test_what_else_says_what_is_trained_is_refused_and_can_be_left_out(role, more, says):
+    row = {"messages": [USER, {"role": role, "content": "Hm.", **more}, *STONE]}
+    with pytest.raises(UserError, match=rf"rows:1: field messages\[1\].*{says}"):
+        records(row)
+    path = ".content.train" if "content" in more else f".{next(iter(more))}"
+    (record,) = read_records([row], options=ReadOptions(leave_out=(f"messages{path}",))).records
+    assert all(turn.trained for turn in record.completion)
+
+
+def test_keys_of_turns_that_nothing_reads_are_said():
+    turns = [{**USER, "name": "Ada", "id": 3}, {**STONE[0], "refusal": None, "score": 4}]
+    for row in ({"messages": turns}, {"prompt": turns[:1], "completion": turns[1:]}):
+        sentence = read_records([row]).format_sentence
+        assert sentence.endswith("Keys of turns left unread: id, name, score.")
+    assert "Keys" not in read_records([{"messages": LIT, "tools": [LAMP]}]).format_sentence
+
+
+def test_speakers_and_fields_within_fields_are_named():
+    talk = {
+        "log": {"turns": [{"role": "Ada", "content": "What sinks?"}, {"role": "it", "content": "A stone."}]}
+    }
+    named = (named_role("Ada=user"), named_role("it=assistant"), "messages=log.turns")
+    (record,) = read_records([talk], options=ReadOptions(columns=named)).records
+    assert (record.prompt, record.completion) == (Q, assistant_turn("A stone."))
+    with pytest.raises(UserError, match=r"--roles it=user"):
+        read_records([talk], options=ReadOptions(columns=(named[0], named[2])))
+    for wrong in ("Ada", "Ada=human", "=user"):
+        with pytest.raises(UserError, match="expected SPEAKER=ROLE"):
+            named_role(wrong)
 
 
 def test_thinking_in_a_field_of_its_own_is_kept():

@@ -46,7 +46,7 @@ def test_an_unknown_format_names_the_nearest():
 
 
 def test_fields_that_nobody_reads_are_said():
-    row = {"prompt": "What sinks?", "completion": "A stone.", "label": "good"}
+    row = {"prompt": "What sinks?", "completion": "A stone.", "label": "physics"}
     assert read_records([row]).format_sentence.endswith("Fields left unread: label.")
 
 
@@ -122,6 +122,52 @@ def test_the_system_turn_of_plain_rows_is_read():
         read_records([talk])
 
 
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("is_ok", True, False),
+        ("rating", "thumbs_up", "thumbs-down"),
+        ("verdict", 1, -1),
+        ("is_correct", 1, 0),
+        ("answer_quality", "Good", "Bad"),
+        ("helpful", "yes", "no"),
+        ("mark", "👍", "👎🏽"),
+    ],
+)
+@pytest.mark.parametrize(
+    "row", [{"prompt": [USER], "completion": STONE}, {"instruction": "What?", "output": "A stone."}]
+)
+def test_a_label_that_nothing_reads_stops_the_reading_until_it_is_named(row, field, good, bad):
+    rows = [{**row, field: good}, {**row, field: bad}]
+    with pytest.raises(UserError, match=f"'{field}' may say which answers are good") as error:
+        read_records(rows)
+    assert f"--columns label={field}" in str(error.value)
+    assert f"--leave-out {field}" in str(error.value)
+    ratings = read_records(rows, options=ReadOptions(columns=(f"label={field}",))).records
+    assert [(rating.thumb, rating.score) for rating in ratings] == [(True, 1.0), (True, 0.0)]
+    left = read_records(rows, options=ReadOptions(leave_out=(field,)))
+    assert dict(left.counts) == {"demonstration": 2}
+    with pytest.raises(UserError, match="label: expected a verdict"):
+        read_records(
+            [{**row, field: points} for points in (5, 3)], options=ReadOptions(columns=(f"label={field}",))
+        )
+
+
+@pytest.mark.parametrize("more", [{"sample_weight": 0.0}, {"loss_mask": [0, 1]}, {"train": False}])
+def test_a_field_about_training_stops_the_reading(more):
+    with pytest.raises(UserError, match=rf"{next(iter(more))}.*--leave-out"):
+        read_records([{"prompt": "What?", "completion": "A stone.", **more}])
+
+
+def test_a_template_that_was_written_out_is_said():
+    for row in (
+        {"prompt": "### Instruction:\nWhat?", "completion": "A stone."},
+        {"text": "[INST] What? [/INST] A stone."},
+        {"messages": [{"role": "user", "content": "<|im_start|>What?"}, *STONE]},
+    ):
+        assert "of a template that was written out" in read_records([row]).format_sentence
+
+
 def test_labels_and_copies_of_what_is_read_stop_nothing():
     row = {
         "prompt": LONG,
@@ -131,8 +177,17 @@ def test_labels_and_copies_of_what_is_read_stop_nothing():
         "input": LONG,
         "chosen_model": "gpt 5",
         "id": "a-1",
+        "is_long": False,
     }
     assert len(read_records([row]).records) == 1
+    shown = {
+        "prompt": "What?",
+        "completion": "A stone.",
+        "turns": 1,
+        "skip_formatting": False,
+        "label": "physics",
+    }
+    assert len(read_records([shown]).records) == 1
 
 
 @pytest.mark.parametrize(

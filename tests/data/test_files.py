@@ -25,6 +25,7 @@ PAIR = {"prompt": "What sinks?", "chosen": "A stone.", "rejected": "A cork.", "m
 TALK = {"prompt": [USER], "chosen": STONE, "rejected": CORK}
 
 zipped = partial(gzip.compress, mtime=0)
+zstd = partial(pyarrow.compress, codec="zstd", asbytes=True)
 
 
 def pair(origin):
@@ -45,8 +46,20 @@ def as_gzip(path, rows):
     return path
 
 
+def as_zstd(path, rows):
+    path.write_bytes(zstd("\n".join(map(json.dumps, rows)).encode()))
+    return path
+
+
 def as_parquet(path, rows):
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+def as_arrow(path, rows, new=pyarrow.ipc.new_stream):
+    table = pyarrow.Table.from_pylist(rows)
+    with new(str(path), table.schema) as writer:
+        writer.write_table(table)
     return path
 
 
@@ -63,7 +76,11 @@ WRITERS = {
     "lines.json": lambda path, rows: write(path, *rows),
     "pairs.tsv": lambda path, rows: as_csv(path, rows, "\t"),
     "pairs.csv": as_csv,
+    "semicolons.csv": partial(as_csv, delimiter=";"),
     "pairs.parquet": as_parquet,
+    "pairs.arrow": as_arrow,
+    "indexed.arrow": partial(as_arrow, new=pyarrow.ipc.new_file),
+    "pairs.jsonl.zst": as_zstd,
     "folder": as_folder,
 }
 
@@ -183,6 +200,10 @@ UNREADABLE = [
     ("pairs.jsonl", '{"prompt": "a"}'.encode("utf-16"), "is in UTF-16"),
     ("pairs.jsonl.gz", zipped(b'{"prompt": "a"}\n' * 9)[:-9], "compressed file is damaged"),
     ("pairs.jsonl.gz", b'{"prompt": "a"}\n', "compressed file is damaged"),
+    ("pairs.jsonl.zst", b'{"prompt": "a"}\n', "compressed file is damaged"),
+    ("pairs.jsonl.zst", zstd(b'{"prompt": "a"}\n' * 9)[:-3], "compressed file is damaged"),
+    ("pairs.jsonl.zst", zstd(b"x" * 60_000_000), "unzips to more than 16 MiB, 200 times its own size"),
+    ("pairs.arrow", b"ARROW1 and then nothing", "not a table of Arrow, or a damaged one"),
     ("pairs.jsonl.gz", zipped(b"x" * 60_000_000), "unzips to more than 16 MiB, 200 times its own size"),
     ("pairs.jsonl.gz", zipped(b"\n" * 60_000_000), "1,000,000 blank lines in a row"),
     ("pairs.json.gz", zipped(b" " * 60_000_000), "unzips to more than 16 MiB, 200 times its own size"),
@@ -344,3 +365,60 @@ def test_a_clone_has_the_splits_that_its_readme_names(tmp_path):
     (folder / "README.md").write_text("---\nconfigs: 5\n---\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"configs: in its README\.md lists no files"):
         read_records(folder)
+
+
+ALPACA = {"ask": "What sinks?", "reply": "A stone.", "good": "no"}
+TALK_ROWS = {"talk": [{"speaker": "me", "text": "What sinks?"}, {"speaker": "it", "text": "A stone."}]}
+SETS = {
+    "flat": {
+        "file_name": "flat.json",
+        "columns": {"prompt": "ask", "query": "", "response": "reply", "kto_tag": "good"},
+    },
+    "talk": {
+        "file_name": "talk.jsonl",
+        "formatting": "sharegpt",
+        "columns": {"messages": "talk"},
+        "tags": {"role_tag": "speaker", "content_tag": "text", "user_tag": "me", "assistant_tag": "it"},
+    },
+    "pairs": {
+        "file_name": "pairs.json",
+        "formatting": "sharegpt",
+        "ranking": True,
+        "columns": {"messages": "turns", "chosen": "chosen", "rejected": "rejected"},
+    },
+    "documents": {"file_name": "documents.jsonl", "columns": {"prompt": "words"}},
+    "far": {"hf_hub_url": "org/name"},
+    "odd": {"file_name": "flat.json", "formatting": "openai", "tags": {}},
+    "keys": {"file_name": "talk.jsonl", "formatting": "sharegpt", "tags": {"role_tag": "by"}},
+}
+
+
+def test_a_list_of_data_sets_says_what_the_fields_of_each_are(tmp_path):
+    write(tmp_path / "dataset_info.json", SETS)
+    write(tmp_path / "flat.json", json.dumps([ALPACA]))
+    write(tmp_path / "talk.jsonl", TALK_ROWS)
+    sides = {"chosen": {"from": "gpt", "value": "A stone."}, "rejected": {"from": "gpt", "value": "A cork."}}
+    write(
+        tmp_path / "pairs.json", json.dumps([{"turns": [{"from": "human", "value": "What sinks?"}], **sides}])
+    )
+    write(tmp_path / "documents.jsonl", {"words": "Stones sink."})
+    asked, sinks = user_turn("What sinks?"), assistant_turn("A stone.")
+    for source in (tmp_path, tmp_path / "dataset_info.json"):
+
+        def read(name, source=source):
+            (record,) = read_records(source, options=ReadOptions(split=name)).records
+            return record
+
+        assert (read("flat").prompt, read("flat").completion, read("flat").score) == (asked, sinks, 0.0)
+        assert (read("talk").prompt, read("talk").completion) == (asked, sinks)
+        assert (read("pairs").prompt, read("pairs").chosen) == (asked, sinks)
+        assert read("documents").completion == "Stones sink."
+        for name, says in (
+            (None, r"several data sets; say which with --split .*: flat, talk"),
+            ("tall", "no data set 'tall'"),
+            ("far", r"far lies elsewhere \(org/name\)"),
+            ("odd", "formatting 'openai'; alpaca and sharegpt are read"),
+            ("keys", "role_tag 'by'; turns are read with one of from, role, speaker"),
+        ):
+            with pytest.raises(UserError, match=says):
+                read_records(source, options=ReadOptions(split=name))

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
+import yaml
 
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS, format_named
 from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import (
-    Comparison,
-    Demonstration,
-    Message,
-    Prompt,
     Ranking,
-    Rating,
-    Steps,
     assistant_turn,
     plain_text,
+    record_to_dict,
     user_turn,
 )
 from plaudit.errors import UserError
@@ -29,15 +26,9 @@ from tests.data.rows import (
     CORK,
     HELPSTEER2,
     HELPSTEER3,
-    HH,
-    NECTAR,
     OASST,
     PRM800K,
-    REWARDBENCH,
-    REWARDBENCH2,
-    SHP,
     STONE,
-    SUMMARIES,
     ULTRAFEEDBACK,
     USER,
 )
@@ -45,7 +36,6 @@ from tests.rewards.sandbox.confined import sandbox
 
 Q = user_turn("What sinks?")
 SINKS, FLOATS = assistant_turn("A stone."), assistant_turn("A cork.")
-BRIEF = Message(role="system", content="Be brief.")
 ORIGIN = "rows:1"
 
 
@@ -53,349 +43,23 @@ def records(row: dict, **options):
     return read_records([row], options=ReadOptions(**options)).records
 
 
-DETECTED = [
-    (
-        "trl-text",
-        {"text": "Stones sink."},
-        Demonstration(prompt="", completion="Stones sink.", origin=ORIGIN),
-    ),
-    (
-        "trl-messages",
-        {"messages": [USER, *STONE]},
-        Demonstration(prompt=Q, completion=assistant_turn("A stone."), origin=ORIGIN),
-    ),
-    (
-        "trl-prompt",
-        {"prompt": "2 + 2?", "answer": 4, "level": "easy"},
-        Prompt(prompt="2 + 2?", answer="4", metadata={"level": "easy"}, origin=ORIGIN),
-    ),
-    ("trl-prompt", {"prompt": [USER]}, Prompt(prompt=Q, origin=ORIGIN)),
-    (
-        "trl-prompt-completion",
-        {"prompt": [USER], "completion": STONE},
-        Demonstration(prompt=Q, completion=assistant_turn("A stone."), origin=ORIGIN),
-    ),
-    (
-        "trl-preference",
-        {"prompt": "What sinks?", "chosen": " A stone.", "rejected": " A cork.", "margin": 0.5},
-        Comparison(prompt="What sinks?", chosen=" A stone.", rejected=" A cork.", margin=0.5, origin=ORIGIN),
-    ),
-    (
-        "trl-preference",
-        {"prompt": [USER], "chosen": STONE, "rejected": CORK},
-        Comparison(
-            prompt=Q, chosen=assistant_turn("A stone."), rejected=assistant_turn("A cork."), origin=ORIGIN
-        ),
-    ),
-    (
-        "trl-preference-implicit",
-        {"chosen": "What sinks? A stone.", "rejected": "What sinks? A stick."},
-        Comparison(prompt="What sinks? A", chosen=" stone.", rejected=" stick.", origin=ORIGIN),
-    ),
-    (
-        "trl-preference-implicit",
-        {"chosen": [USER, *STONE], "rejected": [USER, *CORK]},
-        Comparison(
-            prompt=Q, chosen=assistant_turn("A stone."), rejected=assistant_turn("A cork."), origin=ORIGIN
-        ),
-    ),
-    (
-        "trl-unpaired",
-        {"prompt": "What sinks?", "completion": " A stone.", "label": True},
-        Rating(prompt="What sinks?", completion=" A stone.", score=1.0, thumb=True, origin=ORIGIN),
-    ),
-    (
-        "trl-stepwise",
-        {"prompt": "2x = 6", "completions": ["Halve.", "x = 4."], "labels": [True, False]},
-        Steps(prompt="2x = 6", steps=("Halve.", "x = 4."), labels=(1.0, 0.0), origin=ORIGIN),
-    ),
-    (
-        "hh-rlhf",
-        HH,
-        Comparison(
-            prompt=(*Q, *assistant_turn("Many things."), *user_turn("One?")),
-            chosen=assistant_turn("A stone."),
-            rejected=assistant_turn("A cork."),
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "alpaca",
-        {"instruction": "What sinks?", "input": "", "output": "A stone.", "system": "Be brief."},
-        Demonstration(prompt=(BRIEF, *Q), completion=SINKS, origin=ORIGIN),
-    ),
-    (
-        "alpaca-preference",
-        {"instruction": "What", "input": "sinks?", "chosen": "A stone.", "rejected": "A cork."},
-        Comparison(prompt=user_turn("What\n\nsinks?"), chosen=SINKS, rejected=FLOATS, origin=ORIGIN),
-    ),
-    (
-        "dolly",
-        {"instruction": "What sinks?", "context": "", "response": "A stone.", "category": "open_qa"},
-        Demonstration(prompt=Q, completion=SINKS, category="open_qa", origin=ORIGIN),
-    ),
-    (
-        "orca-pairs",
-        {"system": "Be brief.", "question": "What sinks?", "chosen": "A stone.", "rejected": "A cork."},
-        Comparison(prompt=(BRIEF, *Q), chosen=SINKS, rejected=FLOATS, origin=ORIGIN),
-    ),
-    (
-        "gsm8k",
-        {"question": "2 + 2?", "answer": "2 + 2 is <<2+2=4>>4.\n#### 4"},
-        Demonstration(
-            prompt=user_turn("2 + 2?"),
-            completion=assistant_turn("2 + 2 is <<2+2=4>>4.\n#### 4"),
-            answer="4",
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "math",
-        {
-            "problem": "Half of 1?",
-            "level": "Level 1",
-            "type": "Algebra",
-            "solution": "Not \\boxed{2}: $\\boxed{\\frac{1}{2}}$.",
-        },
-        Demonstration(
-            prompt=user_turn("Half of 1?"),
-            completion=assistant_turn("Not \\boxed{2}: $\\boxed{\\frac{1}{2}}$."),
-            answer="\\frac{1}{2}",
-            category="Algebra",
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "verl",
-        {
-            "data_source": "math_dapo",
-            "prompt": [{"role": "user", "content": "What sinks?"}],
-            "ability": "MATH",
-            "reward_model": {"ground_truth": "34", "style": "rule-lighteval/MATH_v2"},
-            "extra_info": {"index": "9a9b"},
-        },
-        Prompt(
-            prompt=Q,
-            answer="34",
-            metadata={"data_source": "math_dapo", "ability": "MATH", "extra_info": {"index": "9a9b"}},
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "apps",
-        {
-            "problem_id": 7,
-            "question": "Double it.",
-            "solutions": '["print(2 * int(input()))"]',
-            "input_output": '{"inputs": ["2\\n", ["3", "4"]], "outputs": ["4\\n", ["6"]]}',
-            "difficulty": "interview",
-            "url": "https://example.org/7",
-            "starter_code": "",
-        },
-        Prompt(
-            prompt=user_turn("Double it."),
-            metadata={
-                "tests": [{"input": "2\n", "output": "4\n"}, {"input": "3\n4", "output": "6"}],
-                "difficulty": "interview",
-            },
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "code-contests",
-        {
-            "name": "7_A. Double",
-            "description": "Double it.",
-            "public_tests": {"input": ["2\n"], "output": ["4\n"]},
-            "private_tests": {"input": ["3\n"], "output": ["6\n"]},
-            "generated_tests": {"input": [], "output": []},
-            "solutions": {"language": [3], "solution": ["print(2 * int(input()))"]},
-        },
-        Prompt(
-            prompt=user_turn("Double it."),
-            metadata={
-                "tests": [{"input": "2\n", "output": "4\n"}, {"input": "3\n", "output": "6\n"}],
-                "name": "7_A. Double",
-            },
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "sharegpt",
-        {
-            "conversations": [
-                {"from": "system", "value": "Be brief."},
-                {"from": "human", "value": "What sinks?"},
-                {"from": "gpt", "value": "A stone."},
-            ]
-        },
-        Demonstration(prompt=(BRIEF, *Q), completion=SINKS, origin=ORIGIN),
-    ),
-    (
-        "sharegpt",
-        {"conversations": [USER, *STONE]},
-        Demonstration(prompt=Q, completion=SINKS, origin=ORIGIN),
-    ),
-    (
-        "sharegpt-preference",
-        {
-            "conversations": [{"from": "human", "value": "What sinks?"}],
-            "chosen": {"from": "gpt", "value": "A stone."},
-            "rejected": {"from": "gpt", "value": "A cork."},
-        },
-        Comparison(prompt=Q, chosen=SINKS, rejected=FLOATS, origin=ORIGIN),
-    ),
-    (
-        "hh-red-team",
-        {
-            "transcript": "\n\nHuman: What sinks?\n\nAssistant: A stone.",
-            "rating": 3.0,
-            "min_harmlessness_score_transcript": 0.4,
-            "task_description": "Ask about stones.",
-            "task_description_harm_type": "none",
-        },
-        Rating(prompt=Q, completion=SINKS, score=1.0, aspect="harmlessness", category="none", origin=ORIGIN),
-    ),
-    (
-        "arena",
-        {
-            "model_a": "m",
-            "model_b": "n",
-            "winner": "model_b",
-            "conversation_a": [USER, *CORK],
-            "conversation_b": [USER, *STONE],
-            "judge": "arena_user_7",
-            "language": "English",
-        },
-        Comparison(
-            prompt=Q,
-            chosen=SINKS,
-            rejected=FLOATS,
-            annotator="arena_user_7",
-            category="English",
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "arena-columns",
-        {
-            "model_a": "m",
-            "prompt": '["What sinks?"]',
-            "response_a": '["A stone."]',
-            "response_b": '["A cork."]',
-            "winner_model_a": 0,
-            "winner_model_b": 0,
-            "winner_tie": 1,
-        },
-        Comparison(prompt=Q, chosen=SINKS, rejected=FLOATS, probability=0.5, origin=ORIGIN),
-    ),
-    (
-        "argilla",
-        {
-            "fields": {"prompt": "What sinks?", "response1": "A cork.", "response2": "A stone."},
-            "responses": {"better": [{"value": "response2", "user_id": "ada"}]},
-            "metadata": {},
-        },
-        Comparison(
-            prompt="What sinks?", chosen="A stone.", rejected="A cork.", annotator="ada", origin=ORIGIN
-        ),
-    ),
-    (
-        "ranked",
-        {"prompt": "What sinks?", "completions": ["A cork.", "A stone."], "ranks": [2, 1]},
-        Ranking(prompt="What sinks?", completions=("A cork.", "A stone."), ranks=(2, 1), origin=ORIGIN),
-    ),
-    (
-        "trl-messages",
-        {"messages": [{"role": "developer", "content": "Be brief."}, USER, *STONE]},
-        Demonstration(prompt=(BRIEF, *Q), completion=SINKS, origin=ORIGIN),
-    ),
-    (
-        "shp",
-        SHP,
-        Comparison(
-            prompt="What sinks?",
-            chosen="A stone.",
-            rejected="A cork.",
-            strength=5.0,
-            category="askphysics_train",
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "nectar",
-        NECTAR,
-        Ranking(
-            prompt=Q,
-            completions=tuple(assistant_turn(said) for said in ("A cork.", "A stone.", "An anchor.")),
-            ranks=(3.0, 1.0, 2.0),
-            category="made",
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "summarize-comparisons",
-        SUMMARIES,
-        Comparison(
-            prompt="SUBREDDIT: r/lakes\nTITLE: Lost a stone\nPOST: I dropped it.\nTL;DR:",
-            chosen=" Dropped a stone.",
-            rejected=" Dropped a cork.",
-            strength=8.0,
-            annotator="w7",
-            category="lakes",
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "helpsteer3",
-        HELPSTEER3,
-        Comparison(
-            prompt=Q,
-            chosen=assistant_turn("A stone."),
-            rejected=assistant_turn("A cork."),
-            strength=2.0,
-            category="general",
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "rewardbench",
-        REWARDBENCH,
-        Comparison(
-            prompt="What sinks?",
-            chosen="A stone.",
-            rejected="A cork.",
-            category="alpacaeval-easy",
-            origin=ORIGIN,
-        ),
-    ),
-    (
-        "rewardbench2",
-        REWARDBENCH2,
-        Ranking(
-            prompt="Name a thing that sinks.",
-            completions=("A stone.", "An anchor.", "A cork.", "A boat.", "Foam."),
-            ranks=(1.0, 1.0, 3.0, 3.0, 3.0),
-            category="Ties",
-            origin=ORIGIN,
-        ),
-    ),
-]
+SAMPLES = yaml.safe_load(Path(__file__).with_name("layouts.yaml").read_text("utf-8"))
 
 
-@pytest.mark.parametrize(("layout", "row", "record"), DETECTED)
-def test_a_row_is_known_by_its_schema_and_gives_its_record(layout, row, record):
-    reading = read_records([row])
-    assert (reading.format_name, reading.records) == (layout, (record,))
-    assert reading.format_sentence.startswith(
-        f"rows: read as {format_named(layout).title} ({layout}), because "
-    )
+@pytest.mark.parametrize("sample", SAMPLES, ids=[sample["layout"] for sample in SAMPLES])
+def test_a_row_is_known_by_its_schema_and_gives_its_record(sample):
+    reading, layout = read_records([sample["row"]]), sample["layout"]
+    records = [record_to_dict(record) for record in reading.records]
+    assert (reading.format_name, records) == (layout, [{**sample["record"], "origin": ORIGIN}])
+    title = format_named(layout).title
+    assert reading.format_sentence.startswith(f"rows: read as {title} ({layout}), because ")
 
 
 def test_every_layout_has_a_row_in_these_tests():
     elsewhere = {"label-studio", "label-studio-min", "argilla-flat", "arena-log"}
-    elsewhere |= {"plaudit", "ultrafeedback", "summarize-axes", "prm800k", "helpsteer2", "oasst"}
-    assert {name for name, _, _ in DETECTED} | elsewhere == {layout.name for layout in FORMATS}
+    elsewhere |= {"plaudit", "ultrafeedback", "summarize-axes", "prm800k", "helpsteer2"}
+    elsewhere |= {"oasst", "oasst-flat"}
+    assert {sample["layout"] for sample in SAMPLES} | elsewhere == {layout.name for layout in FORMATS}
 
 
 def test_ultrafeedback_reads_the_ratings_and_never_the_overall_score():
@@ -444,7 +108,7 @@ def test_axis_evaluations_leave_out_the_axis_that_nobody_rated():
 
 def test_helpsteer3_positive_prefers_the_second_response():
     (pair,) = records({**HELPSTEER3, "overall_preference": 3})
-    assert (pair.chosen, pair.strength) == (assistant_turn("A cork."), 3.0)
+    assert (pair.chosen, pair.strength) == (FLOATS, 3.0)
 
 
 def test_a_tie_is_never_a_preference():
@@ -476,12 +140,23 @@ def test_a_prm800k_problem_without_steps_is_left_out_by_name():
     assert dict(reading.left_out) == {"problems without a labelled step": 1}
 
 
-def test_oasst_ranks_every_turn_with_two_ranked_answers():
-    first, second = records(OASST)
+def flat(message, parent=None):
+    """The messages of a tree, each as a row of its own."""
+    replies = message.get("replies", ())
+    row = {"message_id": message["text"], "message_tree_id": "t", "parent_id": parent, **message}
+    return [row, *(found for reply in replies for found in flat(reply, row["message_id"]))]
+
+
+FLAT = flat({**OASST["prompt"]})
+
+
+@pytest.mark.parametrize("rows", [[OASST], FLAT, [*FLAT[1:], FLAT[0]]])
+def test_oasst_ranks_every_turn_with_two_ranked_answers(rows):
+    first, second = read_records(rows).records
     assert first.prompt == Q
-    assert first.completions == (assistant_turn("A cork."), assistant_turn("A stone."))
+    assert first.completions == (FLOATS, SINKS)
     assert first.ranks == (2.0, 1.0)
-    assert second.prompt == (*Q, *assistant_turn("A stone."), *user_turn("Why?"))
+    assert second.prompt == (*Q, *SINKS, *user_turn("Why?"))
     assert second.completions == (assistant_turn("It is dense."), assistant_turn("It is sad."))
 
 

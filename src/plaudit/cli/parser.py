@@ -91,6 +91,15 @@ def positive_integer(word: str) -> int:
 _Option = TypeVar("_Option")
 
 
+def _named_role(word: str) -> str:
+    from plaudit.data.formats.layout import named_role
+
+    try:
+        return named_role(word)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def add_row_options(
     add: Callable[..., _Option], *, formats: str = "plaudit data inspect names them"
 ) -> list[_Option]:
@@ -100,9 +109,20 @@ def add_row_options(
         add(
             "--columns",
             nargs="+",
-            default=(),
+            action="extend",
+            default=[],
             metavar="NAME=FIELD",
-            help="what fields of the rows are: prompt=question",
+            help="what fields of the rows are: prompt=question, or prompt=input.messages",
+        ),
+        add(
+            "--roles",
+            nargs="+",
+            dest="columns",
+            action="extend",
+            type=_named_role,
+            default=[],
+            metavar="SPEAKER=ROLE",
+            help="who speaks in conversations: narrator=assistant",
         ),
         add(
             "--leave-out",

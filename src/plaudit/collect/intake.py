@@ -23,7 +23,7 @@ from plaudit.collect.log import digest
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError
 from plaudit.collect.tasks import check_task
-from plaudit.data.fields import BadRowError, Node, RawRow, describe_value, read_text_or_messages
+from plaudit.data.fields import BadRowError, Node, RawRow, describe_value
 from plaudit.data.files import raw_rows, source_name
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.labels import answer_to
@@ -40,6 +40,7 @@ from plaudit.data.records import (
     record_kind,
     text_to_json,
 )
+from plaudit.data.turns import read_text_or_messages
 from plaudit.errors import UserError
 
 Known = Literal["gold", "qualify"]

@@ -10,8 +10,9 @@ from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import Kind, refuse_unknown, words_of
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import MOST_CHARACTERS, FieldError
-from plaudit.data.fields import BadRowError, Node, describe_value, read_completion, read_prompt, shorten
+from plaudit.data.fields import BadRowError, Node, describe_value, shorten
 from plaudit.data.records import Text
+from plaudit.data.turns import read_completion, read_prompt
 
 MOST_LEVELS = 16
 """How deep the objects of a task may be nested."""

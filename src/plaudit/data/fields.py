@@ -1,19 +1,16 @@
-"""A file's raw rows, and texts and conversations read from their fields and checked on the way.
+"""A file's raw rows, and values read from their fields and checked on the way.
 
-A `Node` is a value of a raw row together with its path, so that any complaint names the field by itself. A
-prompt and the answers to it are of one kind, all texts or all conversations. An answer is never empty; as a
-conversation it begins and ends with the assistant's turn.
+A `Node` is a value of a raw row together with its path, so that any complaint names the field by itself.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-from plaudit.data.records import TOOLS_ROLE, Message, Part, Text, ToolCall, pictures, plain_text, split_tools
 
 ProblemKind = Literal[
     "broken row",
@@ -170,7 +167,50 @@ def too_large_row(origin: str, limit: int, head: str) -> RawRow:
     )
 
 
+def value_at(fields: Mapping[str, object], path: str) -> object:
+    """The value of a field, or of one within it behind a dot: of an object, or of each object in a list.
+
+    >>> value_at({"input": {"words": "Hi"}, "b": [{"c": 1}, {"c": 2}]}, "input.words")
+    'Hi'
+    >>> value_at({"b": [{"c": 1}, {"c": 2}]}, "b.c")
+    [1, 2]
+    """
+    name, _, rest = path.partition(".")
+    if path in fields or not rest:
+        return fields.get(path)
+    match fields.get(name):
+        case Mapping() as within:
+            return value_at(within, rest)
+        case [*items] if items and all(isinstance(item, Mapping) for item in items):
+            return [value_at(item, rest) for item in items]
+        case _:
+            return None
+
+
+def without(value: object, path: str) -> object:
+    """The value without a field, or without one within it, and without what is empty then.
+
+    >>> without({"a": [{"b": 1, "c": 2}], "d": 3, "e": {"f": 4}}, "a.b"), without({"e": {"f": 4}}, "e.f")
+    ({'a': [{'c': 2}], 'd': 3, 'e': {'f': 4}}, {})
+    """
+    if isinstance(value, list | tuple):
+        return [without(item, path) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    name, _, rest = path.partition(".")
+    if path in value or not rest:
+        return {key: item for key, item in value.items() if key != path}
+    left = without(value.get(name), rest)
+    is_empty = left == {} or (isinstance(left, list) and all(item == {} for item in left))
+    return {key: left if key == name else item for key, item in value.items() if key != name or not is_empty}
+
+
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_GOOD = """true|yes|y|1|+1|good|up|thumbs up|thumb up|thumbsup|👍|like|liked|upvote|positive|accept|accepted
+|correct|right|chosen|desirable|desired|preferred|helpful|approve|approved|pass|passed"""
+_BAD = """false|no|n|0|-1|bad|down|thumbs down|thumb down|thumbsdown|👎|dislike|disliked|downvote|negative
+|reject|rejected|incorrect|wrong|undesirable|undesired|unhelpful|disapprove|disapproved|fail|failed"""
+_VERDICTS = {word.strip(): words is _GOOD for words in (_GOOD, _BAD) for word in words.split("|")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,12 +225,15 @@ class Node:
     """Where it is: ``answers[3].rank``; empty for the row itself."""
     cells: bool = False
     """True for rows of CSV, where numbers, truths and lists are written as text."""
+    names: Mapping[str, str] | None = None
+    """What a field is called in this row, where it has another name: a path such as ``input.messages``."""
 
     def optional(self, field: str) -> Node | None:
         """The field, or None where it is absent, null or an empty CSV cell."""
         if not isinstance(self.value, Mapping):
             raise self.wrong_type_error("an object")
-        value = self.value.get(field)
+        field = self._name_here(field)
+        value = value_at(self.value, field)
         if value is None or (self.cells and value == ""):
             return None
         return Node(value=value, path=f"{self.path}.{field}" if self.path else field, cells=self.cells)
@@ -200,7 +243,7 @@ class Node:
         node = self.optional(field)
         if node is not None:
             return node
-        names = self.fields()
+        names, field = self.fields(), self._name_here(field)
         path = f"{self.path}.{field}" if self.path else field
         if field in names and self.cells:
             raise BadRowError("empty side", path, expected="a value", found="an empty cell")
@@ -209,7 +252,13 @@ class Node:
 
     def fields(self) -> tuple[str, ...]:
         """The names of an object's fields; none for anything else."""
-        return tuple(map(str, self.value)) if isinstance(self.value, Mapping) else ()
+        if not isinstance(self.value, Mapping):
+            return ()
+        called = {path.partition(".")[0]: name for name, path in (self.names or {}).items()}
+        return tuple(called.get(name, name) for name in map(str, self.value))
+
+    def _name_here(self, field: str) -> str:
+        return field if self.names is None else self.names.get(field, field)
 
     def items(self) -> tuple[Node, ...]:
         value = self._decoded()
@@ -247,6 +296,15 @@ class Node:
         if not low <= number <= high:
             raise self.error("wrong value", f"a number from {low:g} to {high:g}")
         return number
+
+    def verdict(self) -> bool:
+        """Whether the value calls something good: true or false, 1 or -1, a word such as yes, bad or up."""
+        value = f"{self.value}".removesuffix(".0") if isinstance(self.value, str | int | float) else ""
+        spaced = re.sub(r"(?<=[a-z])[_-](?=[a-z])", " ", value.lower())
+        word = " ".join(re.findall(r"[\w+👍👎-]+", spaced))
+        if word not in _VERDICTS:
+            raise self.wrong_type_error("a verdict (true or false, 1 or -1, yes or no, good or bad)")
+        return _VERDICTS[word]
 
     def boolean(self) -> bool:
         """The value as true or false; 0 and 1 count as such."""
@@ -289,216 +347,6 @@ def optional_name(row: Node, field: str) -> str | None:
     return None if node is None else node.name()
 
 
-ROLES = ("system", "user", "assistant", "tool")
-"""The roles that a chat template knows."""
-_OTHER_ROLES = {"developer": "system", "function": "tool"}
-_CALL_FIELDS = ("tool_calls", "function_call")
-_MOST_LEVELS = 64
-_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
-
-Turns = tuple[Message, ...]
-"""A conversation, or a part of one."""
-
-
-def read_messages(node: Node) -> Turns:
-    """A list of ``{"role": …, "content": …}`` as messages."""
-    read = (_read_message(item) for item in node.items())
-    turns = tuple(turn for turn in read if (turn.role, turn.content) != (TOOLS_ROLE, "[]"))
-    for i, turn in enumerate(turns):
-        if turn.role == "tool":
-            _check_result(turn, turns[:i], f"{node.path}[{i}]")
-        if turn.role == TOOLS_ROLE and i > 0:
-            expected = "the schemas of the tools before all turns"
-            raise BadRowError(
-                "wrong value", f"{node.path}[{i}].role", expected=expected, found="turns before"
-            )
-    return turns
-
-
-def _check_result(result: Message, before: Turns, path: str) -> None:
-    """Complain of a tool's turn that no call stands before; calls may be written out in the words."""
-    speakers = [turn for turn in before if turn.role == "assistant"]
-    ids = {call.id for turn in speakers for call in turn.tool_calls}
-    if not speakers or (ids and not speakers[-1].tool_calls):
-        expected = "a result behind the assistant's turn that calls for it"
-        raise BadRowError("wrong value", path, expected=expected, found="no call before it")
-    if result.tool_call_id is not None and ids - {None} and result.tool_call_id not in ids:
-        found = describe_value(result.tool_call_id)
-        raise BadRowError(
-            "wrong value", f"{path}.tool_call_id", expected="the id of a call before it", found=found
-        )
-
-
-def read_text_or_messages(node: Node) -> Text:
-    if isinstance(node.value, str) and not (node.cells and is_messages(node)):
-        return node.text()
-    if isinstance(node.value, str | list | tuple):
-        return read_messages(node)
-    raise node.wrong_type_error("a text or a list of messages")
-
-
-NO_EMPTY_PROMPT = "a prompt (of documents without one, give rows with the field text alone)"
-"""What a row with an empty prompt should have."""
-
-
-def read_prompt(node: Node) -> Text:
-    """A prompt that says something: a text, or a conversation."""
-    prompt = read_text_or_messages(node)
-    turns = prompt if isinstance(prompt, str) else split_tools(prompt)[1]
-    if not plain_text(turns).strip() and not pictures(prompt):
-        found = describe_value(prompt) if isinstance(prompt, str) else "a conversation without words"
-        raise BadRowError("empty side", node.path, expected=NO_EMPTY_PROMPT, found=found)
-    return prompt
-
-
-def read_completion(node: Node, prompt: Text) -> Text:
-    """An answer to a prompt, of the same kind as it and not empty."""
-    completion = read_text_or_messages(node)
-    if isinstance(completion, str) != isinstance(prompt, str):
-        expected = "a text, as the prompt is one" if isinstance(prompt, str) else "messages, as in the prompt"
-        raise node.wrong_type_error(expected)
-    return require_not_empty(completion, node.path)
-
-
-def require_not_empty(completion: Text, path: str) -> Text:
-    """The same answer, when it says something in every turn of the assistant."""
-    if isinstance(completion, str):
-        if not completion.strip():
-            raise BadRowError("empty side", path, expected="an answer", found=describe_value(completion))
-        return completion
-    if not completion:
-        raise BadRowError("empty side", path, expected="an answer", found="no message")
-    for turn in (completion[0], completion[-1]):
-        if turn.role != "assistant":
-            raise BadRowError(
-                "wrong value",
-                path,
-                expected="an answer that begins and ends with the assistant's turn",
-                found=f"the role {turn.role}",
-            )
-    if any(turn.role == "assistant" and not plain_text((turn,)).strip() for turn in completion):
-        raise BadRowError("empty side", path, expected="an answer", found="an empty turn of the assistant")
-    return completion
-
-
-def is_messages(node: Node) -> bool:
-    """Whether the value looks like a conversation: a list of objects with a role, and a content or calls."""
-    try:
-        items = [set(item.fields()) for item in node.items()]
-    except BadRowError:
-        return False
-    return bool(items) and all("role" in names and names & {"content", *_CALL_FIELDS} for names in items)
-
-
-def _read_message(node: Node) -> Message:
-    name = node.get("role").text()
-    role = _OTHER_ROLES.get(name, name)
-    if role == TOOLS_ROLE:
-        return next(iter(read_tools(node.get("content"))), Message(role=role, content="[]"))
-    if role not in ROLES:
-        raise node.get("role").error("unknown role", f"one of {', '.join((*ROLES, *_OTHER_ROLES))}")
-    calls = _read_message_calls(node, role)
-    content = node.optional("content") if calls else node.get("content")
-    reasoning = next((found for name in _REASONING_FIELDS if (found := node.optional(name))), None)
-    return Message(
-        role=role,
-        content="" if content is None else _read_content(content),
-        reasoning=None if reasoning is None else reasoning.text().strip() or None,
-        trained=_read_weight(node, role),
-        tool_calls=calls,
-        tool_call_id=optional_name(node, "tool_call_id") if role == "tool" else None,
-        name=optional_name(node, "name") if role == "tool" else None,
-    )
-
-
-def _read_message_calls(node: Node, role: str) -> tuple[ToolCall, ...]:
-    """The calls of a turn, in the field of several or the older one of a single call."""
-    several, single = (node.optional(name) for name in _CALL_FIELDS)
-    calls = () if several is None else read_tool_calls(several)
-    calls += () if single is None else (_read_call(single),)
-    if calls and role != "assistant":
-        field = _CALL_FIELDS[several is None]
-        expected = f"no call: a turn of the {role} calls nothing"
-        raise BadRowError("wrong value", f"{node.path}.{field}", expected=expected, found="a call")
-    return calls
-
-
-def read_tool_calls(node: Node) -> tuple[ToolCall, ...]:
-    listed = read_json(node, "a list of calls")
-    return tuple(_read_call(read_json(item, "a call")) for item in listed.items())
-
-
-def _read_call(node: Node) -> ToolCall:
-    function = _function_of(node)
-    given = function.optional("arguments")
-    # A null stands for no arguments; what has none at all may call them by another name.
-    if given is None and "arguments" not in function.fields():
-        function.get("arguments")
-    arguments = read_json(given or Node(value={}), 'an object, or its JSON: {"city": "Oslo"}')
-    return ToolCall(
-        name=_function_name(function),
-        arguments=_json_of_object(arguments),
-        id=optional_name(node, "id"),
-    )
-
-
-def read_tools(node: Node) -> Turns:
-    """The schemas that a prompt's tools have, as the turn that it begins with; nothing where there are none.
-
-    >>> read_tools(Node(value=[{"name": "now", "parameters": {}}]))[0].content
-    '[{"type": "function", "function": {"name": "now", "parameters": {}}}]'
-    """
-    if isinstance(node.value, str) and not node.value.strip():
-        return ()
-    listed = read_json(node, "a list of the schemas of tools")
-    schemas = [_read_schema(item, is_padded=not isinstance(node.value, str)) for item in listed.items()]
-    content = f"[{', '.join(schemas)}]"
-    return (Message(role=TOOLS_ROLE, content=content),) if schemas else ()
-
-
-def _read_schema(item: Node, *, is_padded: bool) -> str:
-    node = read_json(item, "the schema of a tool")
-    function = _function_of(node)
-    _function_name(function)
-    fields = node.value if isinstance(node.value, dict) else {}
-    if function is node:
-        rest = {name: value for name, value in fields.items() if name != "type"}
-        fields = {"type": "function", "function": rest}
-    schema = {"type": "function", **fields}
-    return _json_of_object(
-        Node(value=without_nulls(schema) if is_padded and node is item else schema, path=node.path)
-    )
-
-
-def without_nulls(value: object) -> object:
-    """The value without an object's fields that are null, but for a default or constant that may be one.
-
-    >>> without_nulls({"a": None, "b": [{"default": None, "c": None}]})
-    {'b': [{'default': None}]}
-    """
-    if isinstance(value, Mapping):
-        retained = {
-            name: item for name, item in value.items() if item is not None or name in ("default", "const")
-        }
-        return {name: without_nulls(item) for name, item in retained.items()}
-    return [without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _function_of(node: Node) -> Node:
-    """The part that names the function: of OpenAI's objects an object within, of others the whole."""
-    kind = node.optional("type")
-    if kind is not None and kind.value != "function":
-        raise kind.error("wrong value", "function")
-    return node.optional("function") or node
-
-
-def _function_name(function: Node) -> str:
-    name = function.get("name")
-    if not name.text().strip():
-        raise BadRowError("empty side", name.path, expected="the name of a function", found="no word")
-    return name.text()
-
-
 def read_json(node: Node, expected: str) -> Node:
     """The value of a field, or what it says as JSON where it is a text."""
     if not isinstance(node.value, str):
@@ -507,58 +355,3 @@ def read_json(node: Node, expected: str) -> Node:
         return Node(value=json.loads(node.text()), path=node.path)
     except (ValueError, RecursionError):
         raise node.error("wrong value", expected) from None
-
-
-def _json_of_object(node: Node) -> str:
-    """An object as JSON, in which everything can be written and tokenised."""
-    if not isinstance(node.value, Mapping):
-        raise node.wrong_type_error("an object")
-    _check_json(node, 0)
-    return json.dumps(node.value, ensure_ascii=False)
-
-
-def _check_json(node: Node, depth: int) -> None:
-    value = node.value
-    if depth > _MOST_LEVELS:
-        found = "more"
-        raise BadRowError("wrong value", node.path, expected=f"at most {_MOST_LEVELS} levels", found=found)
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            Node(value=name, path=node.path).text()
-            _check_json(Node(value=item, path=f"{node.path}.{name}"), depth + 1)
-    elif isinstance(value, list | tuple):
-        for item in node.items():
-            _check_json(item, depth + 1)
-    elif isinstance(value, str):
-        node.text()
-    elif value is not None and not isinstance(value, bool):
-        node.number()
-
-
-def _read_content(content: Node) -> str | tuple[Part, ...]:
-    if isinstance(content.value, str):
-        return content.text()
-    if isinstance(content.value, list | tuple):
-        return tuple(_read_part(item) for item in content.items())
-    raise content.wrong_type_error("a text or a list of parts")
-
-
-def _read_weight(node: Node, role: str) -> bool:
-    """Whether a turn is trained: weight 0 makes an answer context; of other turns no weight makes one."""
-    weight = node.optional("weight")
-    if weight is None or weight.number() == (1 if role == "assistant" else 0):
-        return True
-    if weight.number() not in (0, 1) or role != "assistant":
-        expected = "0 or 1" if role == "assistant" else f"no weight: a turn of the {role} is never trained"
-        raise weight.error("wrong value", expected)
-    return False
-
-
-def _read_part(node: Node) -> Part:
-    kind = node.get("type").text()
-    if kind == "text":
-        return Part(kind="text", text=node.get("text").text())
-    if kind == "image":
-        source = node.optional("image") or node.optional("url") or node.get("path")
-        return Part(kind="image", source=source.text())
-    raise node.get("type").error("wrong value", "text or image")

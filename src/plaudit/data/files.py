@@ -7,15 +7,13 @@ and ``datasets`` are read a piece at a time.
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from io import BufferedIOBase, BufferedReader
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +26,20 @@ from plaudit.data.fields import (
     row_from_value,
     shorten,
     too_large_row,
-    without_nulls,
 )
+from plaudit.data.turns import without_nulls
 from plaudit.errors import UserError
 from plaudit.files import hub
-from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, card_front, declared_splits, holds_rows
+from plaudit.files.data_sets import (
+    ROW_ENDINGS,
+    SEVERAL,
+    card_front,
+    declared_splits,
+    holds_rows,
+    registered_set,
+)
 from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
+from plaudit.files.unzipped import open_bytes
 
 # Windows tools begin UTF-8 files with it, and a JSON text may not.
 _BOM = b"\xef\xbb\xbf"
@@ -193,47 +199,6 @@ def _fault_in(value: object) -> _JsonFault | None:
     return None
 
 
-@contextmanager
-def open_bytes(path: Path) -> Iterator[BufferedIOBase]:
-    """The file's bytes, unzipped where its name ends in ``.gz``; UTF-16 and damage are said as such."""
-    with path.open("rb") as raw:
-        if raw.read(2) in (b"\xff\xfe", b"\xfe\xff"):
-            raise UserError(f"{path}: the file is in UTF-16; save it as UTF-8")
-        raw.seek(0)
-        if path.suffix.lower() != ".gz":
-            yield raw
-            return
-        try:
-            # Lines are found by the buffer; the bound is looked at once for each of its fillings.
-            with BufferedReader(_BoundedGzip(path, raw), _CHUNK_BYTES) as unzipped:  # pyright: ignore[reportArgumentType]  a GzipFile reads as a raw file does
-                yield unzipped
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UserError(
-                f"{path}: the compressed file is damaged ({error}); copy or make it again"
-            ) from error
-
-
-class _BoundedGzip(gzip.GzipFile):
-    """A compressed file that may not unzip to what nobody wrote: a bomb is a thousand times its size."""
-
-    def __init__(self, path: Path, raw: BufferedIOBase) -> None:
-        super().__init__(fileobj=raw)
-        self._path, self._most = path, max(_UNZIPPED_ANYWAY, _MOST_RATIO * path.stat().st_size)
-
-    def read(self, size: int | None = -1) -> bytes:
-        data = super().read(size)
-        if self.tell() > self._most:
-            raise UserError(
-                f"{self._path}: it unzips to more than {self._most >> 20:,} MiB, {_MOST_RATIO} times its own "
-                "size, as no rows do; if it is right, unzip it first"
-            )
-        return data
-
-
-_UNZIPPED_ANYWAY, _MOST_RATIO = 16 << 20, 200
-"""Bytes that are unzipped whatever the file's size, and how often its size may be."""
-
-
 _MOST_BLANK = 1_000_000
 
 
@@ -294,7 +259,11 @@ def csv_rows(path: Path, limit: int) -> Iterator[RawRow]:
     # The bytes are opened for the check of UTF-16 alone. An undecodable byte becomes a surrogate, which
     # `_csv_row` finds again: one bad row does not end the file.
     with open_bytes(path), path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        reader = csv.reader(stream, strict=True, delimiter="\t" if path.suffix == ".tsv" else ",")
+        first = re.sub(r'"[^"]*"', "", stream.readline())
+        stream.seek(0)
+        # Where a comma is the decimal sign, tables are written with semicolons.
+        delimiter = "\t" if path.suffix == ".tsv" else max(",;\t", key=first.count)
+        reader = csv.reader(stream, strict=True, delimiter=delimiter)
         header = _csv_header(reader, path)
         while True:
             origin = f"{path.name}:{reader.line_num + 1}"
@@ -316,18 +285,34 @@ def parquet_rows(path: Path, limit: int) -> Iterator[RawRow]:
 
     with _damage_reported(path, "Parquet file"):
         file = parquet.ParquetFile(path)
-    number = 0
     with file:
-        batches = file.iter_batches(batch_size=_BATCH_ROWS)
-        while True:
-            with _damage_reported(path, "Parquet file"):
-                batch = next(batches, None)
-            if batch is None:
-                break
-            for i in range(batch.num_rows):
-                number += 1
-                # Row by row, since one bad text would make the conversion of a whole batch fail.
-                yield _parquet_row(batch.slice(i, 1), f"{path.name}:{number}", limit)
+        yield from _table_rows(path, file.iter_batches(batch_size=_BATCH_ROWS), limit, "Parquet file")
+
+
+def arrow_rows(path: Path, limit: int) -> Iterator[RawRow]:
+    """The rows of an Arrow file, as a stream (what ``datasets`` caches) or with an index at its end."""
+    from pyarrow import ipc, memory_map
+
+    with memory_map(str(path)) as file:
+        with _damage_reported(path, "table of Arrow"):
+            has_index = file.read(6) == b"ARROW1"
+            file.seek(0)
+            reader = ipc.open_file(file) if has_index else ipc.open_stream(file)
+        batches = map(reader.get_batch, range(reader.num_record_batches)) if has_index else reader
+        yield from _table_rows(path, batches, limit, "table of Arrow")
+
+
+def _table_rows(path: Path, batches: Iterable[Any], limit: int, kind: str) -> Iterator[RawRow]:
+    number, left = 0, iter(batches)
+    while True:
+        with _damage_reported(path, kind):
+            batch = next(left, None)
+        if batch is None:
+            return
+        for i in range(batch.num_rows):
+            number += 1
+            # Row by row, since one bad text would make the conversion of a whole batch fail.
+            yield _parquet_row(batch.slice(i, 1), f"{path.name}:{number}", limit)
 
 
 @contextmanager
@@ -498,10 +483,13 @@ READERS: Mapping[str, Callable[[Path, int], Iterator[RawRow]]] = {
     ".jsonl": jsonl_rows,
     ".jsonl.gz": jsonl_rows,
     ".json": json_rows,
+    ".jsonl.zst": jsonl_rows,
     ".json.gz": json_rows,
+    ".json.zst": json_rows,
     ".csv": csv_rows,
     ".tsv": csv_rows,
     ".parquet": parquet_rows,
+    ".arrow": arrow_rows,
 }
 
 
@@ -516,6 +504,8 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
     path = hub.local_path(source, "dataset", split=split)
     # The split of such a folder was chosen when it was made.
     split = None if hub.name_on_hub(path) else split
+    if (registered := registered_set(path, split)) is not None:
+        path, split = registered[0], None
     _refuse_no_file(path)
     if not os.access(path, os.R_OK):
         raise UserError(f"{path}: may not be read by this user; change its permissions")

@@ -17,18 +17,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from plaudit.config import did_you_mean
+from plaudit.data.columns import (
+    check_columns,
+    field_names,
+    label_field,
+    readable_nodes,
+    rename,
+    unread_fault,
+    unread_note,
+    with_label,
+)
 from plaudit.data.fields import (
     BadRowError,
     LeftOutError,
     Node,
     Problem,
     RawRow,
-    Turns,
     describe_value,
     join_names,
-    read_tools,
-    shorten,
 )
 from plaudit.data.files import Source, raw_rows, source_name
 from plaudit.data.formats.layout import (
@@ -42,6 +48,7 @@ from plaudit.data.formats.layout import (
     RowFormat,
 )
 from plaudit.data.formats.registry import FORMATS, format_named
+from plaudit.data.formats.transcripts import is_transcript_prompt, transcript_prompt
 from plaudit.data.records import (
     RECORD_CLASSES,
     RECORD_TYPES,
@@ -60,12 +67,15 @@ from plaudit.data.records import (
     record_kind,
     tool_schemas,
     turns_of,
+    user_turn,
     with_opening,
 )
 from plaudit.data.transforms import prefers_nothing
+from plaudit.data.turns import Turns, read_tools
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
+from plaudit.files.data_sets import registered_set
 from plaudit.files.stored import RowKeeper
 
 DETECTION_ROWS = 64
@@ -80,7 +90,7 @@ class Detection:
 
 def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
     """The layout that at least half of the first rows have and that no narrower one explains better."""
-    nodes = _readable_nodes(rows)
+    nodes = readable_nodes(rows)
     if not nodes:
         raise UserError(f"{name}: none of the first {len(rows)} rows can be read.{_first_problem(rows)}")
     match_counts = {
@@ -98,7 +108,7 @@ def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
         names = " or ".join(row_format.name for row_format in narrowest)
         raise UserError(
             f"{name}: the rows could be {' or '.join(row_format.title for row_format in narrowest)} "
-            f"(fields: {join_names(_field_names(nodes))}); say which with --format {names}"
+            f"(fields: {join_names(field_names(nodes))}); say which with --format {names}"
         )
     narrow = narrowest[0]
     share = "the rows" if match_counts[narrow.name] == len(nodes) else "most rows"
@@ -111,18 +121,13 @@ def detection_by_name(format_name: str, rows: Sequence[RawRow], name: str) -> De
     row_format = format_named(format_name)
     return Detection(
         row_format=row_format,
-        sentence=_format_sentence(row_format, _readable_nodes(rows), name, "as --format says"),
+        sentence=_format_sentence(row_format, readable_nodes(rows), name, "as --format says"),
     )
 
 
-def _readable_nodes(rows: Sequence[RawRow]) -> list[Node]:
-    return [Node(value=row.value, cells=row.cells) for row in rows if isinstance(row.value, Mapping)]
-
-
 def _format_sentence(row_format: RowFormat, nodes: Sequence[Node], name: str, because: str) -> str:
-    unread = row_format.unread_fields(_field_names(nodes))
-    unread_note = f" Fields left unread: {join_names(unread)}." if unread else ""
-    return f"{name}: read as {row_format.title} ({row_format.name}), {because}.{unread_note}"
+    note = unread_note(row_format, nodes, field_names(nodes))
+    return f"{name}: read as {row_format.title} ({row_format.name}), {because}.{note}"
 
 
 def _schema_text(row_format: RowFormat, nodes: Sequence[Node]) -> str:
@@ -141,13 +146,8 @@ def _field_type_text(name: str, field_type: FieldType, nodes: Sequence[Node]) ->
     return field_type.name
 
 
-def _field_names(nodes: Sequence[Node]) -> list[str]:
-    """The fields of the rows, the most frequent first."""
-    return [name for name, _ in Counter(field for node in nodes for field in node.fields()).most_common()]
-
-
 def _unknown_format_message(nodes: Sequence[Node], name: str) -> str:
-    fields = _field_names(nodes)
+    fields = field_names(nodes)
     examples = [f"{field} ({_example_text(field, nodes)})" for field in fields]
     fields_text = f"the fields {join_names(examples, 16)}" if examples else "no field"
     nearest = sorted(FORMATS, key=lambda row_format: -_similarity(row_format, fields))[:3]
@@ -245,7 +245,7 @@ class RowStream:
     detection: Detection
     rows: Iterator[ParsedRow]
     unread_text: str | None = None
-    """What to say of a field with text that nothing reads; `read_records` refuses it."""
+    """What to say of a field with text or a label that nothing reads; `read_records` refuses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,86 +277,30 @@ def open_rows(
     """
     if isinstance(source, str | Path):
         source = hub.local_path(source, "dataset", split=options.split)
+        registered = registered_set(source, options.split)
+        if registered is not None:
+            source, names = registered
+            options = replace(options, split=None, columns=(*names, *options.columns))
     rows = raw_rows(source, split=options.split, limit=options.row_limit)
     name = source_name(source)
     first_rows = list(islice(rows, DETECTION_ROWS))
     if not first_rows:
         raise UserError(f"{name}: there is no row in it")
-    _check_columns(first_rows, options, name)
-    first_rows = [_rename(row, options) for row in first_rows]
+    check_columns(first_rows, options, name)
+    first_rows = [rename(row, options) for row in first_rows]
     detection = (
         detect_format(first_rows, name) if format is None else detection_by_name(format, first_rows, name)
     )
     # The rows that decided the layout are taken from the iterator already.
-    later_rows = (_rename(row, options) for row in rows)
-    parsed_rows = (_parse_row(row, detection.row_format, options) for row in chain(first_rows, later_rows))
-    unread = _unread_text(detection.row_format, _readable_nodes(first_rows), options)
-    return RowStream(detection=detection, rows=parsed_rows, unread_text=unread)
-
-
-def _check_columns(rows: Sequence[RawRow], options: ReadOptions, name: str) -> None:
-    fields = _field_names(_readable_nodes(rows))
-    wanted = (*((f"--columns {new}={old}", old) for old, new in options.renamed.items()),)
-    # A name behind a dot (responses.why) is for the layout, which knows what its fields hold.
-    left_out = (
-        (f"--leave-out {name}", name if name in fields else name.partition(".")[0])
-        for name in options.leave_out
+    later_rows = (rename(row, options) for row in rows)
+    row_format, nodes = detection.row_format, readable_nodes(first_rows)
+    label = label_field(row_format, nodes, options)
+    all_rows = chain(first_rows, later_rows)
+    joined = all_rows if row_format.join is None else row_format.join(all_rows)
+    parsed_rows = (_parse_row(row, row_format, options, label) for row in joined)
+    return RowStream(
+        detection=detection, rows=parsed_rows, unread_text=unread_fault(row_format, nodes, options)
     )
-    for option, field in (*wanted, *left_out):
-        if fields and field not in fields:
-            hint = did_you_mean(field, fields) or f"; the rows have {join_names(fields)}"
-            raise UserError(f"{name}: {option}: no row has the field {field!r}{hint}")
-    for old, new in options.renamed.items():
-        if new in fields and new not in options.renamed and new not in options.leave_out:
-            raise UserError(
-                f"{name}: --columns {new}={old}: the rows have a field {new!r} already; leave that out by "
-                f"name (--leave-out {new}), or give it another (--columns OTHER={new})"
-            )
-
-
-def _rename(row: RawRow, options: ReadOptions) -> RawRow:
-    """The row with the names that the user has for its fields."""
-    if not (options.columns or options.leave_out) or not isinstance(row.value, Mapping):
-        return row
-    renamed = options.renamed
-    fields = {old: value for old, value in row.value.items() if old not in options.leave_out}
-    return replace(row, value={renamed.get(str(old), old): value for old, value in fields.items()})
-
-
-_PROMPT_NAMES = frozenset(
-    ["system", "system_prompt", "instruction", "input", "question", "query", "context", "history", "prompt"]
-)
-_FEW_WORDS = 4
-
-
-def _unread_text(row_format: RowFormat, nodes: Sequence[Node], options: ReadOptions) -> str | None:
-    """A field with words that nothing reads and that no other field holds: a part of the prompt, perhaps."""
-    if not row_format.is_generic:
-        return None
-    unread = row_format.unread_fields(_field_names(nodes))
-    named = [*options.renamed.values()]
-    for field in (name for name in unread if name not in named):
-        texts = [(row, node.value) for row in nodes if (node := row.optional(field)) is not None]
-        words = [
-            (row, text)
-            for row, text in texts
-            if isinstance(text, str) and len(text.split()) >= (1 if field in _PROMPT_NAMES else _FEW_WORDS)
-        ]
-        own = [text for row, text in words if not _is_elsewhere(text, row, unread)]
-        if own and 2 * len(own) >= len(texts):
-            return (
-                f"the field {field!r} holds text that is not read ({shorten(own[0])!r}), and the model would "
-                f"never see it. Say what it is (--columns prompt={field}; or system={field}), or leave it "
-                f"out by name (--leave-out {field}); plaudit data convert takes both"
-            )
-    return None
-
-
-def _is_elsewhere(text: str, row: Node, unread: Collection[str]) -> bool:
-    """Whether a field that is read holds the same words."""
-    read = {name: row.get(name).value for name in row.fields() if name not in unread and row.optional(name)}
-    words, others = (json.dumps(value, ensure_ascii=False, default=str) for value in (text.strip(), read))
-    return words[1:-1] in others
 
 
 def read_records(
@@ -407,14 +351,16 @@ def read_records(
     return result
 
 
-def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions) -> ParsedRow:
+def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions, label: str | None) -> ParsedRow:
     if row.problem is not None:
         return ParsedRow(raw=row, problem=row.problem)
     try:
-        node = Node(value=row.value, cells=row.cells)
+        node = Node(value=row.value, cells=row.cells, names=row_format.names)
         records = row_format.parse(node, row.origin, options)
         if row_format.is_generic:
+            records = tuple(_with_turns_of_transcript(record) for record in records)
             records = tuple(_with_system_turn(record, node) for record in records)
+        records = tuple(with_label(record, node, label) for record in records)
         records = tuple(_with_tools(record, node) for record in records)
     except BadRowError as error:
         return ParsedRow(raw=row, problem=error.problem_at(row.origin))
@@ -440,6 +386,16 @@ def _with_tools(record: Record, row: Node) -> Record:
     return _behind_turn(record, found[0], TOOLS_FIELD, partial(_without_padding, found)) if found else record
 
 
+def _with_turns_of_transcript(record: Record) -> Record:
+    """The record with turns for a prompt that is a transcript, be it a text or all that the user says."""
+    *before, last = user_turn(record.prompt) if isinstance(record.prompt, str) else record.prompt
+    is_all = last.role == "user" and all(turn.role == "system" for turn in before)
+    if not (is_all and isinstance(last.content, str) and is_transcript_prompt(last.content)):
+        return record
+    turns = transcript_prompt(Node(value=last.content, path="prompt"))
+    return _with_prompt(record, (*before, *turns), _as_turn)
+
+
 def _behind_turn(record: Record, turn: Message, field: str, change: Callable[[Text], Turns]) -> Record:
     if isinstance(record.prompt, str) and not record.prompt:
         raise BadRowError("wrong value", field, expected="a prompt behind it", found="a text without one")
@@ -449,6 +405,11 @@ def _behind_turn(record: Record, turn: Message, field: str, change: Callable[[Te
             "wrong value", field, expected=f"one {turn.role} turn", found="another in the conversation"
         )
     prompt = (turn, *prompt) if turn.role == TOOLS_ROLE else with_opening((turn,), prompt)
+    return _with_prompt(record, prompt, change)
+
+
+def _with_prompt(record: Record, prompt: Turns, change: Callable[[Text], Turns]) -> Record:
+    """The record with another prompt, and its answers changed alike."""
     match record:
         case Comparison():
             sides = {side: change(getattr(record, side)) for side in ("chosen", "rejected")}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from plaudit.bounds import Count, FromOne, Positive, PositiveShare, Share, check_bounds
-from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.formats.layout import ReadOptions, named_role
 from plaudit.data.transforms import ControlSettings
 from plaudit.engine.settings import KeepSettings, MemorySettings, OptimizerSettings, SafetySettings
 from plaudit.errors import UserError
@@ -69,6 +69,8 @@ class RunConfig:
     """The layout of the rows; none: told from the rows, and said."""
     columns: tuple[str, ...] = ()
     """What fields of the rows are called here: prompt=question system=system."""
+    roles: tuple[str, ...] = ()
+    """Who speaks in conversations: narrator=assistant."""
     leave_out: tuple[str, ...] = ()
     """Fields of the rows that are left unread on purpose."""
     held_out: str = "0.05"
@@ -160,8 +162,9 @@ class RunConfig:
     @property
     def read_options(self) -> ReadOptions:
         """How the rows of the run are read: the split, ties, and what their fields are called."""
+        columns = (*self.columns, *map(named_role, self.roles))
         return ReadOptions(
-            split=self.rows.split, ties=self.rows.ties, columns=self.columns, leave_out=self.leave_out
+            split=self.rows.split, ties=self.rows.ties, columns=columns, leave_out=self.leave_out
         )
 
     @property

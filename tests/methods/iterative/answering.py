@@ -13,8 +13,9 @@ from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.progress import project_people
 from plaudit.collect.store import LabelStore, open_store
-from plaudit.data.fields import Node, read_text_or_messages
+from plaudit.data.fields import Node
 from plaudit.data.records import plain_text
+from plaudit.data.turns import read_text_or_messages
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """From what a person is shown to a label."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from plaudit.collect.refusals import MOST_CHARACTERS, FieldError, checked_text
 from plaudit.config import did_you_mean
-from plaudit.data.fields import BadRowError, Node, read_text_or_messages, shorten
+from plaudit.data.fields import BadRowError, Node, shorten
 from plaudit.data.judging import Task
 from plaudit.data.records import (
     Comparison,
@@ -29,6 +29,7 @@ from plaudit.data.records import (
     plain_text,
     preference_probability,
 )
+from plaudit.data.turns import read_text_or_messages
 
 Body = Mapping[str, Any]
 """A task as the store holds it."""

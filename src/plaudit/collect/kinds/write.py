@@ -23,9 +23,10 @@ from plaudit.collect.kinds.kind import (
     text_of,
 )
 from plaudit.collect.refusals import FieldError
-from plaudit.data.fields import Node, read_completion
+from plaudit.data.fields import Node
 from plaudit.data.labels import WrittenAnswer, written_rows
 from plaudit.data.records import Demonstration, Prompt, Record, Text, plain_text, text_to_json
+from plaudit.data.turns import read_completion
 
 _LINE = 140
 

@@ -10,25 +10,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from plaudit.data.fields import (
-    BadRowError,
-    LeftOutError,
-    Node,
-    is_messages,
-    join_names,
-    read_prompt,
-)
+from plaudit.data.fields import BadRowError, LeftOutError, Node, join_names, optional_name
 from plaudit.data.formats.layout import (
     OBJECT,
+    OBJECTS,
     TEXT,
     AnnotationInfo,
     FieldType,
     ReadOptions,
     RowFormat,
+    ranks_of,
     read_response,
     require_different,
 )
 from plaudit.data.records import Comparison, Demonstration, Ranking, Rating, Record, Text
+from plaudit.data.turns import is_messages, read_prompt
 
 PROMPT_FIELDS = ("prompt", "instruction", "question", "input", "query")
 """What the prompt of a task may be called."""
@@ -440,6 +436,20 @@ def _is_item_list(node: Node | None) -> bool:
     return bool(items) and all(isinstance(item, Mapping) and "id" in item for item in items)
 
 
+def _prodigy(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    listed, accept = row.get("options").items(), row.optional("accept")
+    accepted = {item.name() for item in (() if accept is None else accept.items())}
+    good = [option.get("id").name() in accepted for option in listed]
+    if row.get("answer").value != "accept" or all(good) or not any(good):
+        raise LeftOutError("tasks in which no option was accepted above another")
+    prompt = read_prompt(row.get("text"))
+    completions = tuple(read_response(option.get("text"), prompt) for option in listed)
+    who = optional_name(row, "_annotator_id")
+    return (
+        Ranking(prompt=prompt, completions=completions, ranks=ranks_of(good), annotator=who, origin=origin),
+    )
+
+
 def _person(node: Node | None) -> str | None:
     """Who: a number, a name, or the id of an object that holds more about the person."""
     # Argilla writes the id of nobody as the text of Python's None.
@@ -496,5 +506,13 @@ ANNOTATION_FORMATS = (
         parse=_argilla_flat,
         produces="the same, from columns such as `better.responses` and `better.responses.users`",
         is_decisive=True,
+    ),
+    RowFormat(
+        name="prodigy",
+        title="Prodigy choices",
+        schema={"text": TEXT, "options": OBJECTS, "answer": TEXT},
+        optional_fields=frozenset(["accept", "_annotator_id"]),
+        parse=_prodigy,
+        produces="ranking of the options, the accepted ones first; tasks that were not accepted are left out",
     ),
 )

@@ -7,7 +7,7 @@ https://arxiv.org/abs/2110.14168.)
 
 from __future__ import annotations
 
-from plaudit.data.fields import BadRowError, Node, Turns, require_not_empty
+from plaudit.data.fields import BadRowError, Node
 from plaudit.data.formats.layout import (
     TEXT,
     FieldType,
@@ -17,11 +17,12 @@ from plaudit.data.formats.layout import (
     require_different,
 )
 from plaudit.data.records import Comparison, Demonstration, Record, assistant_turn, user_turn
+from plaudit.data.turns import Turns, require_not_empty
 
 _FINAL = "####"
 
 
-def _question(row: Node, field: str, more: str = "") -> Turns:
+def question_turns(row: Node, field: str, more: str = "") -> Turns:
     """The question, with the text of a further field under it, behind the turns of ``history``."""
     words = row.get(field).text()
     if not words.strip():
@@ -51,33 +52,18 @@ def _answer(row: Node, field: str) -> Turns:
 
 
 def _alpaca(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    prompt = _question(row, "instruction", "input")
-    return (Demonstration(prompt=prompt, completion=_answer(row, "output"), origin=origin),)
-
-
-def _dolly(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    prompt = question_turns(row, "instruction", "input")
+    category = optional_category(row, "category")
     return (
-        Demonstration(
-            prompt=_question(row, "instruction", "context"),
-            completion=_answer(row, "response"),
-            category=optional_category(row, "category"),
-            origin=origin,
-        ),
+        Demonstration(prompt=prompt, completion=_answer(row, "output"), category=category, origin=origin),
     )
 
 
-def _pair(row: Node, origin: str, prompt: Turns) -> tuple[Record, ...]:
+def _alpaca_pair(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     chosen, rejected = _answer(row, "chosen"), _answer(row, "rejected")
     require_different(chosen, rejected, "chosen, rejected")
-    return (Comparison(prompt=prompt, chosen=chosen, rejected=rejected, origin=origin),)
-
-
-def _alpaca_pair(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    return _pair(row, origin, _question(row, "instruction", "input"))
-
-
-def _orca(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    return _pair(row, origin, _question(row, "question"))
+    prompt, category = question_turns(row, "instruction", "input"), optional_category(row, "category")
+    return (Comparison(prompt=prompt, chosen=chosen, rejected=rejected, category=category, origin=origin),)
 
 
 def _gsm8k(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
@@ -86,7 +72,9 @@ def _gsm8k(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     if not final:
         raise BadRowError("empty side", "answer", expected=f"a result behind {_FINAL}", found="none")
     return (
-        Demonstration(prompt=_question(row, "question"), completion=completion, answer=final, origin=origin),
+        Demonstration(
+            prompt=question_turns(row, "question"), completion=completion, answer=final, origin=origin
+        ),
     )
 
 
@@ -101,35 +89,19 @@ INSTRUCTION_FORMATS = (
         name="alpaca",
         title="Alpaca instructions",
         schema={"instruction": TEXT, "output": TEXT},
-        optional_fields=frozenset(["input", "history"]),
+        optional_fields=frozenset(["input", "history", "category"]),
         excluded_fields=frozenset(["chosen", "rejected", "completions"]),
         parse=_alpaca,
         produces="demonstration; `input` stands under the instruction, `history` before it",
         is_generic=True,
+        takes_label=True,
     ),
     RowFormat(
         name="alpaca-preference",
         title="Alpaca instructions with two answers",
         schema={"instruction": TEXT, "chosen": TEXT, "rejected": TEXT},
-        optional_fields=frozenset(["input", "history"]),
+        optional_fields=frozenset(["input", "history", "category"]),
         parse=_alpaca_pair,
-        produces="comparison",
-        is_generic=True,
-    ),
-    RowFormat(
-        name="dolly",
-        title="Dolly",
-        schema={"instruction": TEXT, "response": TEXT},
-        optional_fields=frozenset(["context", "category"]),
-        parse=_dolly,
-        produces="demonstration; `context` stands under the instruction",
-        is_generic=True,
-    ),
-    RowFormat(
-        name="orca-pairs",
-        title="questions with two answers",
-        schema={"question": TEXT, "chosen": TEXT, "rejected": TEXT},
-        parse=_orca,
         produces="comparison",
         is_generic=True,
     ),
@@ -140,5 +112,6 @@ INSTRUCTION_FORMATS = (
         parse=_gsm8k,
         produces="demonstration; what stands behind the last #### is its reference answer",
         is_generic=True,
+        takes_label=True,
     ),
 )

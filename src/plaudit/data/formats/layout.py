@@ -5,23 +5,24 @@ Here is also what many formats have in common: who judged a row, and where the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from plaudit.data.fields import (
-    ROW_LIMIT,
-    BadRowError,
-    Node,
-    Turns,
-    describe_value,
-    is_messages,
-    optional_name,
-    read_completion,
-    require_not_empty,
-)
+from plaudit.data.fields import ROW_LIMIT, BadRowError, Node, RawRow, describe_value, optional_name
 from plaudit.data.records import Record, Text, plain_text
+from plaudit.data.turns import ROLES, Turns, is_messages, read_completion, require_not_empty, roles_of
 from plaudit.errors import UserError
+
+_ROLE = "role:"
+
+
+def named_role(word: str) -> str:
+    """What ``--roles SPEAKER=ROLE`` says, as a column: ``ROLE=role:SPEAKER``."""
+    speaker, _, role = word.partition("=")
+    if not speaker or role not in ROLES:
+        raise UserError(f"--roles {word!r}: expected SPEAKER=ROLE, a role of {', '.join(ROLES)}")
+    return f"{role}={_ROLE}{speaker}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,8 @@ class ReadOptions:
     row_limit: int = ROW_LIMIT
     """Bytes that a row may have."""
     columns: tuple[str, ...] = ()
-    """What fields are called here and in the file: ``prompt=question``."""
+    """What fields are called here and in the file: ``prompt=question``, ``prompt=input.messages``, and the
+    roles of speakers: ``assistant=role:narrator``."""
     leave_out: tuple[str, ...] = ()
     """Fields that are left unread on purpose."""
 
@@ -57,13 +59,27 @@ class ReadOptions:
                 )
 
     @property
+    def _fields(self) -> dict[str, str]:
+        return {field: name for name, _, field in (column.partition("=") for column in self.columns)}
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of each speaker of the file who has one.
+
+        >>> ReadOptions(columns=(named_role("narrator=assistant"),)).roles
+        {'narrator': 'assistant'}
+        """
+        fields = self._fields.items()
+        return {field.removeprefix(_ROLE): name for field, name in fields if field.startswith(_ROLE)}
+
+    @property
     def renamed(self) -> dict[str, str]:
         """The name that each named field of the file gets.
 
         >>> ReadOptions(columns=("prompt=question",)).renamed
         {'question': 'prompt'}
         """
-        return {field: name for name, _, field in (column.partition("=") for column in self.columns)}
+        return {field: name for field, name in self._fields.items() if not field.startswith(_ROLE)}
 
 
 SYSTEM_FIELD = "system"
@@ -108,6 +124,12 @@ class RowFormat:
     is_generic: bool = False
     """True where anybody may have made the rows: `system` is their system turn, and text in a field that it
     does not look at may be a part of the prompt."""
+    takes_label: bool = False
+    """True where a field beside the one answer may say whether it is good."""
+    names: Mapping[str, str] | None = None
+    """What the fields that `parse` asks for are called in these rows: paths such as ``input.messages``."""
+    join: Callable[[Iterable[RawRow]], Iterator[RawRow]] | None = None
+    """What makes rows of the file's lines where one alone says too little: trees of messages."""
 
     def matches(self, row: Node) -> bool:
         if any(name in self.excluded_fields and row.optional(name) is not None for name in row.fields()):
@@ -129,8 +151,8 @@ class RowFormat:
         if self.optional_fields is None:
             return ()
         generic = (SYSTEM_FIELD,) if self.is_generic else ()
-        read = {*self.schema, *self.optional_fields, TOOLS_FIELD, *generic}
-        return tuple(name for name in fields if name not in read)
+        read = {*self.schema, *self.optional_fields, *(self.names or {}).values(), TOOLS_FIELD, *generic}
+        return tuple(name for name in fields if name not in {path.partition(".")[0] for path in read})
 
     @property
     def schema_text(self) -> str:
@@ -173,6 +195,15 @@ def require_different(chosen: Text, rejected: Text, path: str) -> None:
         raise BadRowError(
             "chosen = rejected", path, expected="two different answers", found="the same answer twice"
         )
+
+
+def ranks_of(scores: Sequence[float]) -> tuple[float, ...]:
+    """The rank of each score, 1 for the highest; equal scores share theirs.
+
+    >>> ranks_of([3, 5, 5])
+    (3.0, 1.0, 1.0)
+    """
+    return tuple(float(1 + sum(other > score for other in scores)) for score in scores)
 
 
 def read_response(node: Node, prompt: Text) -> Text:
@@ -286,6 +317,18 @@ def _is_transcript(node: Node) -> bool:
 TEXT = FieldType(name="a text", matches=_is_text)
 MESSAGES = FieldType(name="messages", matches=is_messages)
 """A conversation: a list of objects with role and content."""
+UNANSWERED = FieldType(
+    name="messages without the assistant's",
+    matches=lambda node: is_messages(node) and not {"assistant"} & {*roles_of(node)},
+    special_case_of="messages",
+)
+ENDS_WITH_USER = FieldType(
+    name="messages that end with the user's",
+    matches=lambda node: is_messages(node) and roles_of(node)[-1] == "user",
+    special_case_of="messages",
+)
+ANSWER = FieldType(name="an answer", matches=lambda node: isinstance(node.value, str | int | float | list))
+"""What an answer is compared with: a text, a number, or a list of one."""
 TEXT_OR_MESSAGES = FieldType(
     name="a text or messages", matches=lambda node: _is_text(node) or is_messages(node)
 )
@@ -299,6 +342,8 @@ BOOLEAN = FieldType(name="true or false", matches=_can_read(Node.boolean))
 """A thumb or a label."""
 TEXTS = FieldType(name="a list of texts", matches=lambda node: _all_items_match(node, _is_text))
 """Answers or steps, at least one."""
+VERDICT = FieldType(name="a verdict", matches=_can_read(Node.verdict))
+"""Whether an answer is good: true or false, 1 or -1, yes or no."""
 BOOLEANS = FieldType(
     name="a list of true or false", matches=lambda node: _all_items_match(node, _can_read(Node.boolean))
 )

@@ -1,7 +1,8 @@
-"""Layouts of problems whose answers can be checked: MATH, verl's (DAPO-Math-17K), APPS and CodeContests.
+"""Layouts of problems whose answers can be checked: MATH, verl's, APPS, CodeContests, and PRM800K's steps.
 
 (Hendrycks et al. 2021, https://arxiv.org/abs/2103.03874 and https://arxiv.org/abs/2105.09938; Yu et al. 2025,
-https://arxiv.org/abs/2503.14476; Li et al. 2022, https://arxiv.org/abs/2203.07814.) What is checked stands
+https://arxiv.org/abs/2503.14476; Li et al. 2022, https://arxiv.org/abs/2203.07814; Lightman et al. 2023,
+https://arxiv.org/abs/2305.20050.) What is checked stands
 where rewards look for it: a result as the reference answer, programs' tests as ``tests``.
 """
 
@@ -9,13 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from plaudit.data.fields import (
-    BadRowError,
-    Node,
-    read_json,
-    read_prompt,
-    require_not_empty,
-)
+from plaudit.data.fields import BadRowError, LeftOutError, Node, optional_name, read_json
 from plaudit.data.formats.layout import (
     OBJECT,
     TEXT,
@@ -25,7 +20,8 @@ from plaudit.data.formats.layout import (
     RowFormat,
     optional_category,
 )
-from plaudit.data.records import Demonstration, Prompt, Record, assistant_turn, user_turn
+from plaudit.data.records import Demonstration, Prompt, Record, Steps, assistant_turn, user_turn
+from plaudit.data.turns import read_prompt, require_not_empty
 
 _BOX = "\\boxed{"
 
@@ -137,6 +133,83 @@ def _asserted(cases: Node, call: str) -> Iterator[str]:
         yield f"assert {call}({arguments}) in {results!r}"
 
 
+_LabelledSteps = tuple[tuple[str, float], ...]
+
+
+def _prm800k(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """The solution that the labeller followed; each rated step beside it is a solution that ends there."""
+    problem = row.get("question").get("problem").text()
+    solutions = tuple(_solutions(row.get("label").get("steps"), options.neutral))
+    if not solutions:
+        raise LeftOutError("problems without a labelled step")
+    return tuple(
+        Steps(
+            prompt=problem,
+            steps=tuple(step for step, _ in solution),
+            labels=tuple(label for _, label in solution),
+            annotator=optional_name(row, "labeler"),
+            origin=origin,
+        )
+        for solution in solutions
+    )
+
+
+def _solutions(steps: Node, neutral: float) -> Iterator[_LabelledSteps]:
+    followed: _LabelledSteps = ()
+    for step in steps.items():
+        completions = _completions(step)
+        chosen_index = _chosen_index(step, len(completions))
+        for i, completion in enumerate(completions):
+            label = _label(completion, neutral)
+            # A side step ends its own solution: nobody rated what would have followed it.
+            if i != chosen_index and label is not None:
+                yield (*followed, (_step_text(completion), label))
+        followed_step = (
+            completions[chosen_index] if chosen_index is not None else step.optional("human_completion")
+        )
+        if followed_step is None:
+            break
+        # What the labeller wrote in place of all completions counts as right.
+        label = 1.0 if chosen_index is None else _label(followed_step, neutral)
+        # Beyond a step that nobody rated, nothing is known of the solution.
+        if label is None:
+            break
+        followed = (*followed, (_step_text(followed_step), label))
+    if followed:
+        yield followed
+
+
+def _completions(step: Node) -> tuple[Node, ...]:
+    """The rated completions of a step; null where the labeller only wrote one."""
+    node = step.optional("completions")
+    return () if node is None else node.items()
+
+
+def _chosen_index(step: Node, count: int) -> int | None:
+    node = step.optional("chosen_completion")
+    if node is None:
+        return None
+    index = int(node.number())
+    if not 0 <= index < count:
+        raise BadRowError("wrong value", node.path, expected=f"an index below {count}", found=str(index))
+    return index
+
+
+def _label(completion: Node, neutral: float) -> float | None:
+    """1 right, 0 wrong, the reader's choice between; None where nobody rated it."""
+    node = completion.optional("rating")
+    if node is None:
+        return None
+    if node.value not in (-1, 0, 1):
+        raise node.error("wrong value", "-1, 0 or 1")
+    return {-1.0: 0.0, 0.0: neutral, 1.0: 1.0}[node.number()]
+
+
+def _step_text(completion: Node) -> str:
+    text = completion.get("text")
+    return str(require_not_empty(text.text(), text.path))
+
+
 CASES = FieldType(
     name="an object with inputs and outputs, or its JSON",
     matches=lambda node: OBJECT.matches(node) or (isinstance(node.value, str) and '"inputs"' in node.value),
@@ -157,6 +230,7 @@ PROBLEM_FORMATS = (
         parse=_math,
         produces="demonstration; `answer`, or else the last \\boxed{…}, is its reference answer",
         is_generic=True,
+        takes_label=True,
     ),
     RowFormat(
         name="verl",
@@ -182,5 +256,14 @@ PROBLEM_FORMATS = (
         optional_fields=None,
         parse=_code_contests,
         produces="prompt with all three kinds of tests as `tests`; the solutions are not read",
+    ),
+    RowFormat(
+        name="prm800k",
+        title="PRM800K",
+        schema={"question": OBJECT, "label": OBJECT},
+        optional_fields=frozenset(["labeler"]),
+        parse=_prm800k,
+        produces="steps: the path followed and each rated side step; a neutral 0 is 0.5, or what `neutral` "
+        "says",
     ),
 )

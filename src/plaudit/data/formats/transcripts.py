@@ -8,19 +8,11 @@ people ranked the replies (Köpf et al. 2023, https://arxiv.org/abs/2304.07327).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
-from plaudit.data.fields import (
-    BadRowError,
-    LeftOutError,
-    Node,
-    Turns,
-    describe_value,
-    read_json,
-    read_messages,
-    read_tool_calls,
-    require_not_empty,
-)
+from plaudit.data.fields import BadRowError, LeftOutError, Node, RawRow, describe_value
 from plaudit.data.formats.layout import (
     NUMBER,
     OBJECT,
@@ -34,7 +26,8 @@ from plaudit.data.formats.layout import (
     split_prompt,
     split_shared_turns,
 )
-from plaudit.data.records import Comparison, Demonstration, Message, Ranking, Rating, Record
+from plaudit.data.records import Comparison, Message, Ranking, Rating, Record
+from plaudit.data.turns import Turns, require_not_empty
 
 # Only behind an empty line: a text may well have "Human:" in the middle of a sentence.
 _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
@@ -47,11 +40,29 @@ def parse_transcript(node: Node) -> Turns:
     >>> parse_transcript(Node(value="\\n\\nHuman: Hi\\n\\nAssistant: Hello"))[1].content
     'Hello'
     """
-    before, *rest = _TURN.split(node.text())
+    before, *rest = _TURN.split(node.text().lstrip())
     if before.strip() or not rest:
         raise node.error("wrong value", 'a transcript that begins "Human:"')
     pairs = zip(rest[::2], rest[1::2], strict=True)
     return tuple(Message(role=_ROLES[speaker], content=content.strip()) for speaker, content in pairs)
+
+
+def is_transcript_prompt(text: str) -> bool:
+    """Whether a text is a conversation written out, up to the turn that is asked for.
+
+    >>> is_transcript_prompt("\\n\\nHuman: Hi\\n\\nAssistant:"), is_transcript_prompt("Human: rights")
+    (True, False)
+    """
+    return text.lstrip().startswith("Human:") and "\n\nAssistant:" in text
+
+
+def transcript_prompt(node: Node) -> Turns:
+    """The turns of such a text; the last one is the user's."""
+    turns = parse_transcript(node)
+    turns = turns[:-1] if turns[-1] == Message(role="assistant", content="") else turns
+    if not turns or turns[-1].role != "user":
+        raise node.error("wrong value", 'a transcript that ends with the turn of Human, or with "Assistant:"')
+    return turns
 
 
 def _hh(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
@@ -64,9 +75,7 @@ def _hh(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
 
 
 def _nectar(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    prompt = parse_transcript(row.get("prompt"))
-    if prompt[-1] == Message(role="assistant", content=""):
-        prompt = prompt[:-1]
+    prompt = transcript_prompt(row.get("prompt"))
     answers = row.get("answers").items()
     if len(answers) < 2:
         raise BadRowError(
@@ -105,82 +114,11 @@ def _red_team(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
 
 
 _MOST_HARM = 4
-_SPEAKERS = {
-    **{name: "user" for name in ("human", "user", "prompter")},
-    **{name: "assistant" for name in ("gpt", "assistant", "chatgpt", "bing", "bard", "model")},
-    **{name: "tool" for name in ("tool", "observation", "function_response")},
-    **{name: "call" for name in ("function_call", "tool_call")},
-    "system": "system",
-}
 
 
-def _sharegpt_messages(node: Node) -> Turns:
-    """Turns of ``from`` and ``value``, or of ``role`` and ``content``, whichever they have."""
-    return read_messages(Node(value=[_sharegpt_turn(item) for item in node.items()], path=node.path))
-
-
-def _sharegpt_turn(item: Node) -> dict[str, object]:
-    speaker = item.optional("from") or item.get("role")
-    if speaker.text() not in _SPEAKERS:
-        raise speaker.error("unknown role", f"one of {', '.join(_SPEAKERS)}")
-    words = item.optional("value") or item.optional("content")
-    rest = {name: item.get(name).value for name in item.fields() if item.optional(name) is not None}
-    others = {name: value for name, value in rest.items() if name not in ("from", "value")}
-    role = _SPEAKERS[speaker.text()]
-    if role == "call":
-        return {
-            **others,
-            "role": "assistant",
-            "content": "",
-            "tool_calls": _called(words or item.get("value")),
-        }
-    return {**others, "role": role, **({} if words is None else {"content": words.value})}
-
-
-def _called(words: Node) -> list[object]:
-    """The call that a turn consists of, or several in a list, as objects or their JSON."""
-    calls = read_json(words, 'a call as JSON: {"name": "weather", "arguments": {"city": "Oslo"}}')
-    if not isinstance(calls.value, list):
-        calls = Node(value=[calls.value], path=calls.path)
-    # Read here for the sake of the path, which names the field that the row has.
-    read_tool_calls(calls)
-    return [call.value for call in calls.items()]
-
-
-def _sharegpt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    prompt, completion = split_prompt(_sharegpt_messages(row.get("conversations")), "conversations")
-    return (Demonstration(prompt=prompt, completion=completion, origin=origin),)
-
-
-def _sharegpt_pair(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    prompt = _sharegpt_messages(row.get("conversations"))
-    chosen, rejected = (
-        _sharegpt_messages(Node(value=[row.get(side).value], path=side)) for side in ("chosen", "rejected")
-    )
-    require_not_empty(chosen, "chosen")
-    require_not_empty(rejected, "rejected")
-    require_different(chosen, rejected, "chosen, rejected")
-    return (Comparison(prompt=prompt, chosen=chosen, rejected=rejected, origin=origin),)
-
+_MOST_HARM = 4
 
 TRANSCRIPT_FORMATS = (
-    RowFormat(
-        name="sharegpt",
-        title="ShareGPT conversations",
-        schema={"conversations": OBJECTS},
-        excluded_fields=frozenset(["chosen", "rejected"]),
-        parse=_sharegpt,
-        produces="demonstration; turns of `from` and `value`, or of `role` and `content`",
-        is_generic=True,
-    ),
-    RowFormat(
-        name="sharegpt-preference",
-        title="ShareGPT conversations with two answers",
-        schema={"conversations": OBJECTS, "chosen": OBJECT, "rejected": OBJECT},
-        parse=_sharegpt_pair,
-        produces="comparison",
-        is_generic=True,
-    ),
     RowFormat(
         name="hh-red-team",
         title="HH-RLHF red-team transcripts",
@@ -263,6 +201,33 @@ def _is_deleted(node: Node) -> bool:
     return deleted is not None and deleted.boolean()
 
 
+def _trees(rows: Iterable[RawRow]) -> Iterator[RawRow]:
+    """Messages that name their parents as a row for each tree; in any order, so all are held until then."""
+    trees: dict[str, dict[str, tuple[RawRow, dict[str, Any]]]] = {}
+    for row in rows:
+        try:
+            node = Node(value=row.value, cells=row.cells)
+            tree, name = node.get("message_tree_id").name(), node.get("message_id").name()
+            message = {key: value.value for key in node.fields() if (value := node.optional(key))}
+            trees.setdefault(tree, {})[name] = (row, {**message, "replies": []})
+        except BadRowError as error:
+            yield row if row.problem else replace(row, problem=error.problem_at(row.origin))
+    for tree, messages in trees.items():
+        roots: list[RawRow] = []
+        for row, message in messages.values():
+            parent = message.get("parent_id")
+            if parent in messages:
+                messages[parent][1]["replies"].append(message)
+            elif parent is None:
+                roots.append(replace(row, value={"message_tree_id": tree, "prompt": message}))
+            else:
+                error = BadRowError(
+                    "wrong value", "parent_id", expected="a message of its tree", found=parent
+                )
+                yield replace(row, problem=error.problem_at(row.origin))
+        yield from roots
+
+
 TREE_FORMATS = (
     RowFormat(
         name="oasst",
@@ -270,5 +235,14 @@ TREE_FORMATS = (
         schema={"message_tree_id": TEXT, "prompt": OBJECT},
         parse=_oasst,
         produces="one ranking for each turn with two ranked answers or more",
+    ),
+    RowFormat(
+        name="oasst-flat",
+        title="OASST messages, a row each",
+        schema={"message_id": TEXT, "message_tree_id": TEXT, "role": TEXT, "text": TEXT},
+        optional_fields=frozenset(["parent_id", "rank", "deleted"]),
+        parse=_oasst,
+        produces="the same, of each tree that the rows are joined to",
+        join=_trees,
     ),
 )

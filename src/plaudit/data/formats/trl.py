@@ -1,4 +1,4 @@
-"""TRL's layouts, standard (texts) and conversational (messages).
+"""TRL's layouts, standard (texts) and conversational (messages), and plaudit's own: a ``kind`` and a record.
 
 https://huggingface.co/docs/trl/dataset_formats
 """
@@ -6,35 +6,51 @@ https://huggingface.co/docs/trl/dataset_formats
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import fields, replace
 
-from plaudit.data.fields import (
-    BadRowError,
-    Node,
-    optional_number,
-    read_completion,
-    read_messages,
-    read_prompt,
-    read_text_or_messages,
-    require_not_empty,
-)
+from plaudit.data.columns import with_label
+from plaudit.data.fields import BadRowError, Node, optional_name, optional_number, read_json
 from plaudit.data.formats.layout import (
-    BOOLEAN,
     BOOLEANS,
     MESSAGES,
     TEXT,
     TEXT_OR_MESSAGES,
     TEXTS,
     TOOLS_FIELD,
+    TRANSCRIPT,
+    VERDICT,
     AnnotationInfo,
+    FieldType,
     ReadOptions,
     RowFormat,
     annotation_info,
+    read_response,
     require_different,
     split_prompt,
     split_shared_text,
     split_shared_turns,
 )
-from plaudit.data.records import Comparison, Demonstration, Prompt, Rating, Record, Steps, Text, plain_text
+from plaudit.data.formats.transcripts import parse_transcript
+from plaudit.data.records import (
+    RECORD_TYPES,
+    Comparison,
+    Demonstration,
+    Prompt,
+    Ranking,
+    Rating,
+    Record,
+    Steps,
+    Text,
+    plain_text,
+)
+from plaudit.data.turns import (
+    read_completion,
+    read_messages,
+    read_prompt,
+    read_text_or_messages,
+    require_not_empty,
+)
 
 _COMPLETION_FIELDS = frozenset(
     ["messages", "text", "completion", "completions", "response", "responses", "output", "chosen", "rejected"]
@@ -72,7 +88,8 @@ def _text(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
 
 
 def _messages(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    prompt, completion = split_prompt(read_messages(row.get("messages")), "messages")
+    node = row.get("messages")
+    prompt, completion = split_prompt(read_messages(node), node.path)
     return (Demonstration(prompt=prompt, completion=completion, origin=origin, **annotation_info(row)),)
 
 
@@ -116,33 +133,25 @@ def _preference(row: Node, origin: str, options: ReadOptions) -> tuple[Record, .
 
 def _preference_implicit(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     _refuse_tied_scores(row)
-    chosen, rejected = read_text_or_messages(row.get("chosen")), read_text_or_messages(row.get("rejected"))
-    return (_split_pair(row, origin, chosen, rejected),)
+    sides = [row.get(side) for side in ("chosen", "rejected")]
+    read = parse_transcript if all(map(TRANSCRIPT.matches, sides)) else read_text_or_messages
+    return (_split_pair(row, origin, *map(read, sides)),)
 
 
 def _unpaired(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    prompt = read_prompt(row.get("prompt"))
-    return (
-        Rating(
-            prompt=prompt,
-            completion=read_completion(row.get("completion"), prompt),
-            score=float(row.get("label").boolean()),
-            thumb=True,
-            origin=origin,
-            **annotation_info(row),
-        ),
-    )
+    return tuple(with_label(record, row, "label") for record in _prompt_completion(row, origin, options))
 
 
 def _stepwise(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    steps = tuple(str(require_not_empty(item.text(), item.path)) for item in row.get("completions").items())
+    steps = _read_steps(row.get("completions"))
     labels = tuple(float(item.boolean()) for item in row.get("labels").items())
-    if len(steps) != len(labels):
-        raise BadRowError(
-            "wrong value", "labels", expected=f"{len(steps)} labels, one a step", found=f"{len(labels)}"
-        )
+    _require_equal_count(steps, labels, "labels")
     prompt = read_prompt(row.get("prompt"))
     return (Steps(prompt=prompt, steps=steps, labels=labels, origin=origin, **annotation_info(row)),)
+
+
+def _read_steps(node: Node) -> tuple[str, ...]:
+    return tuple(str(require_not_empty(item.text(), item.path)) for item in node.items())
 
 
 def _split_pair(row: Node, origin: str, chosen: Text, rejected: Text) -> Comparison:
@@ -183,7 +192,9 @@ def _refuse_tied_scores(row: Node) -> None:
 
 
 def _read_reference_answer(node: Node) -> str:
-    """A reference answer; a number stands for its digits."""
+    """A reference answer; a number stands for its digits, and a list of one for what it holds."""
+    if isinstance(node.value, list) and len(node.value) == 1:
+        (node,) = node.items()
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
         return json.dumps(node.value)
     return node.text()
@@ -197,7 +208,7 @@ TRL_FORMATS = (
         name="trl-text",
         title="TRL language modelling, texts",
         schema={"text": TEXT},
-        excluded_fields=frozenset(["message_id", "parent_id"]),
+        excluded_fields=frozenset(["message_id", "parent_id", "_input_hash", "_task_hash", "instruction"]),
         parse=_text,
         produces="demonstration with an empty prompt",
         is_generic=True,
@@ -211,6 +222,7 @@ TRL_FORMATS = (
         parse=_messages,
         produces="demonstration; the answer reaches from the first assistant turn to the last",
         is_generic=True,
+        takes_label=True,
     ),
     RowFormat(
         name="trl-prompt",
@@ -230,6 +242,7 @@ TRL_FORMATS = (
         parse=_prompt_completion,
         produces="demonstration",
         is_generic=True,
+        takes_label=True,
     ),
     RowFormat(
         name="trl-preference",
@@ -253,7 +266,7 @@ TRL_FORMATS = (
     RowFormat(
         name="trl-unpaired",
         title="TRL unpaired preference (KTO)",
-        schema={"prompt": TEXT_OR_MESSAGES, "completion": TEXT_OR_MESSAGES, "label": BOOLEAN},
+        schema={"prompt": TEXT_OR_MESSAGES, "completion": TEXT_OR_MESSAGES, "label": VERDICT},
         optional_fields=_ANNOTATION_FIELDS,
         parse=_unpaired,
         produces="rating (a thumb)",
@@ -269,5 +282,139 @@ TRL_FORMATS = (
         produces="steps",
         aliases=("stepwise",),
         is_generic=True,
+    ),
+)
+
+
+def _demonstration(row: Node, origin: str) -> Demonstration:
+    prompt, answer = _document_prompt(row), row.optional("answer")
+    return Demonstration(
+        prompt=prompt,
+        completion=read_completion(row.get("completion"), prompt),
+        answer=None if answer is None else answer.text(),
+        origin=origin,
+        **annotation_info(row),
+    )
+
+
+def _comparison(row: Node, origin: str) -> Comparison:
+    prompt = read_prompt(row.get("prompt"))
+    chosen, rejected = (read_completion(row.get(side), prompt) for side in ("chosen", "rejected"))
+    return read_comparison(row, origin, prompt=prompt, chosen=chosen, rejected=rejected)
+
+
+def read_numbered_answers(row: Node, origin: str, field: str = "ranks") -> Ranking:
+    """The answers and the number of each in a field, as ranks whatever it means."""
+    prompt = read_prompt(row.get("prompt"))
+    completions = tuple(read_response(item, prompt) for item in row.get("completions").items())
+    numbers = tuple(item.number() for item in row.get(field).items())
+    if len(completions) < 2:
+        raise BadRowError(
+            "too few answers", "completions", expected="two answers or more", found=str(len(completions))
+        )
+    _require_equal_count(completions, numbers, field)
+    return Ranking(
+        prompt=prompt, completions=completions, ranks=numbers, origin=origin, **annotation_info(row)
+    )
+
+
+def _rating(row: Node, origin: str) -> Rating:
+    prompt = read_prompt(row.get("prompt"))
+    thumb = row.optional("thumb")
+    score = row.get("score").number()
+    if thumb is not None and thumb.boolean() and score not in (0, 1):
+        raise BadRowError("wrong value", "score", expected="0 or 1 for a thumb", found=f"{score:g}")
+    return Rating(
+        prompt=prompt,
+        completion=read_completion(row.get("completion"), prompt),
+        score=score,
+        aspect=optional_name(row, "aspect"),
+        level=optional_name(row, "level"),
+        thumb=thumb is not None and thumb.boolean(),
+        origin=origin,
+        **annotation_info(row),
+    )
+
+
+def _steps(row: Node, origin: str) -> Steps:
+    steps = _read_steps(row.get("steps"))
+    labels = tuple(item.number() for item in row.get("labels").items())
+    if not steps:
+        raise BadRowError("too few answers", "steps", expected="one step or more", found="none")
+    _require_equal_count(steps, labels, "labels")
+    return Steps(
+        prompt=read_prompt(row.get("prompt")),
+        steps=steps,
+        labels=labels,
+        origin=origin,
+        **annotation_info(row),
+    )
+
+
+def _prompt_record(row: Node, origin: str) -> Prompt:
+    prompt = read_prompt(row.get("prompt"))
+    reference_answer, metadata = row.optional("answer"), row.optional("metadata")
+    return Prompt(
+        prompt=prompt,
+        answer=None if reference_answer is None else reference_answer.text(),
+        metadata={} if metadata is None else _metadata(metadata),
+        origin=origin,
+    )
+
+
+_READERS: dict[str, Callable[[Node, str], Record]] = {
+    "demonstration": _demonstration,
+    "comparison": _comparison,
+    "ranking": read_numbered_answers,
+    "rating": _rating,
+    "steps": _steps,
+    "prompt": _prompt_record,
+}
+
+
+def _plaudit_row(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    kind = row.get("kind").text()
+    if kind not in _READERS:
+        raise row.get("kind").error("wrong value", f"one of {', '.join(RECORD_TYPES)}")
+    record = _READERS[kind](row, origin)
+    # The row's own origin names the first source, through any number of conversions.
+    return (replace(record, origin=optional_name(row, "origin") or origin),)
+
+
+def _document_prompt(row: Node) -> Text:
+    """The prompt of a demonstration; a document has none."""
+    node = row.optional("prompt")
+    if node is None and row.cells and "prompt" in row.fields():
+        return ""
+    prompt = row.get("prompt") if node is None else node
+    return "" if prompt.value == "" else read_prompt(prompt)
+
+
+def _require_equal_count(answers: tuple[object, ...], labels: tuple[float, ...], field: str) -> None:
+    if len(answers) != len(labels):
+        raise BadRowError("wrong value", field, expected=f"{len(answers)} numbers", found=str(len(labels)))
+
+
+def _metadata(node: Node) -> dict[str, object]:
+    """An object, or the JSON of one, as tables hold it."""
+    value = read_json(node, "an object").value
+    if not isinstance(value, dict):
+        raise node.wrong_type_error("an object")
+    return {str(name): item for name, item in value.items()}
+
+
+KIND = FieldType(name=f"one of {', '.join(RECORD_TYPES)}", matches=lambda node: node.value in [*RECORD_TYPES])
+
+_RECORD_FIELDS = frozenset(part.name for record in RECORD_TYPES.values() for part in fields(record))
+
+PLAUDIT_FORMATS = (
+    RowFormat(
+        name="plaudit",
+        title="plaudit's own layout",
+        schema={"kind": KIND},
+        optional_fields=_RECORD_FIELDS,
+        parse=_plaudit_row,
+        produces="any record; round trips are exact",
+        is_decisive=True,
     ),
 )

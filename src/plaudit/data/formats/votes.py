@@ -1,48 +1,49 @@
-"""Layouts of votes on answers: Chatbot Arena's, as released and as logged, and answers with their ranks.
+"""Layouts of votes on answers: Chatbot Arena's, picks of one of two, answers with ranks or scores.
 
-(Zheng et al. 2023, https://arxiv.org/abs/2306.05685.)
+(Zheng et al. 2023, https://arxiv.org/abs/2306.05685; PKU-SafeRLHF: Ji et al. 2024, https://arxiv.org/abs/2406.15513;
+AlpacaFarm: Dubois et al. 2023, https://arxiv.org/abs/2305.14387; WebGPT: Nakano et al. 2021,
+https://arxiv.org/abs/2112.09332; PRISM: Kirk et al. 2024, https://arxiv.org/abs/2404.16019; RewardBench 2:
+https://arxiv.org/abs/2506.01937.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from plaudit.data.fields import (
-    BadRowError,
-    LeftOutError,
-    Node,
-    Turns,
-    optional_name,
-    read_completion,
-    read_messages,
-    read_prompt,
-    require_not_empty,
-)
+from plaudit.data.fields import BadRowError, LeftOutError, Node, optional_name
+from plaudit.data.formats.instructions import question_turns
 from plaudit.data.formats.layout import (
     BOOLEAN,
     MESSAGES,
+    NUMBER,
     NUMBERS,
+    OBJECT,
     OBJECTS,
     TEXT,
     TEXT_OR_MESSAGES,
+    TEXTS,
     TEXTS_OR_CONVERSATIONS,
     AnnotationInfo,
     FieldType,
     ReadOptions,
     RowFormat,
-    annotation_info,
+    ranks_of,
+    read_response,
     require_different,
     split_shared_turns,
 )
+from plaudit.data.formats.trl import read_numbered_answers
 from plaudit.data.records import (
     Comparison,
     Ranking,
     Record,
+    Text,
     assistant_turn,
     user_turn,
 )
+from plaudit.data.turns import Turns, read_completion, read_messages, read_prompt, require_not_empty
 
 Winner = Literal["a", "b", "tie"]
 
@@ -153,19 +154,115 @@ def _vote(side_a: Turns, side_b: Turns, winner: Winner, origin: str, options: Re
     )
 
 
+def _safe_rlhf(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """The better of two answers; which is the safer one stands in a field of its own."""
+    prompt, second_wins = row.get("prompt").text(), row.get("better_response_id").boolean()
+    return (_picked(row, origin, prompt, ("response_0", "response_1"), -1 if second_wins else 1),)
+
+
+def _alpaca_farm(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """1 prefers the first output and 2 the second; between them lies how likely the second is preferred."""
+    second = row.get("preference").number_between(1, 2) - 1
+    prompt = question_turns(row, "instruction", "input")
+    pair = _picked(row, origin, prompt, ("output_1", "output_2"), 0.5 - second)
+    return (pair if second in (0, 1) else replace(pair, probability=max(second, 1 - second)),)
+
+
+def _webgpt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    prompt = row.get("question").get("full_text").text()
+    lead = row.get("score_0").number() - row.get("score_1").number()
+    return (replace(_picked(row, origin, prompt, ("answer_0", "answer_1"), lead), strength=abs(lead)),)
+
+
+def _picked(row: Node, origin: str, prompt: Text, fields: tuple[str, str], lead: float) -> Comparison:
+    """One of two answers above the other, or a tie where neither leads."""
+    first, second = (read_response(row.get(name), prompt) for name in fields)
+    require_different(first, second, ", ".join(fields))
+    chosen, rejected = (second, first) if lead < 0 else (first, second)
+    tie = 0.5 if lead == 0 else None
+    return Comparison(prompt=prompt, chosen=chosen, rejected=rejected, probability=tie, origin=origin)
+
+
 def _ranked(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    prompt = read_prompt(row.get("prompt"))
-    completions = tuple(read_completion(item, prompt) for item in row.get("completions").items())
-    ranks = tuple(item.number() for item in row.get("ranks").items())
-    if len(completions) < 2:
+    ranking = read_numbered_answers(row, origin, "ranks")
+    if not _are_ranks(ranking.ranks):
         raise BadRowError(
-            "too few answers", "completions", expected="two answers or more", found=str(len(completions))
+            "wrong value",
+            "ranks",
+            expected="1 for the best answer, and then no holes (of ratings say --columns scores=FIELD)",
+            found=f"{', '.join(f'{rank:g}' for rank in ranking.ranks)}, which look like ratings",
         )
-    if len(ranks) != len(completions):
-        expected = f"{len(completions)} ranks, one an answer"
-        raise BadRowError("wrong value", "ranks", expected=expected, found=str(len(ranks)))
+    return (ranking,)
+
+
+def _are_ranks(ranks: Sequence[float]) -> bool:
+    """Whether numbers count places, ties by the first of theirs, by the middle, or as one place.
+
+    >>> _are_ranks([1, 1, 3]), _are_ranks([1, 2, 2]), _are_ranks([1.5, 1.5, 3]), _are_ranks([4, 9, 9])
+    (True, True, True, False)
+    """
+    first = [1 + sum(other < rank for other in ranks) for rank in ranks]
+    middle = [place + (ranks.count(rank) - 1) / 2 for place, rank in zip(first, ranks, strict=True)]
+    dense = [1 + len({other for other in ranks if other < rank}) for rank in ranks]
+    return [*ranks] in (first, middle, dense)
+
+
+def _scored(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    if len(row.get("completions").items()) < 2:
+        raise LeftOutError("questions with one answer")
+    scored = read_numbered_answers(row, origin, "scores")
+    return (replace(scored, ranks=ranks_of(scored.ranks)),)
+
+
+def _prism(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """A ranking by the person's scores for each turn with several replies; the chosen one goes on."""
+    context: Turns = ()
+    replies: list[Node] = []
+    rankings: list[Record] = []
+    for turn in (*row.get("conversation_history").items(), None):
+        if turn is not None and turn.get("role").text() == "model":
+            replies.append(turn)
+            continue
+        if len(replies) > 1:
+            ranking = Ranking(
+                prompt=context,
+                completions=tuple(read_response(reply.get("content"), context) for reply in replies),
+                ranks=ranks_of([reply.get("score").number() for reply in replies]),
+                annotator=optional_name(row, "user_id"),
+                category=optional_name(row, "conversation_type"),
+                origin=origin,
+            )
+            rankings.append(ranking)
+        chosen = [reply for reply in replies if reply.get("if_chosen").boolean()][:1]
+        context += tuple(part for reply in chosen for part in assistant_turn(reply.get("content").text()))
+        context, replies = context if turn is None else (*context, *user_turn(turn.get("content").text())), []
+    if not rankings:
+        raise LeftOutError("conversations without two replies to one turn")
+    return tuple(rankings)
+
+
+def _rewardbench2(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """All right answers share rank 1 and all wrong ones the rank after them, so ties stay ties."""
+    prompt = read_prompt(row.get("prompt"))
+    right, wrong = (
+        tuple(read_completion(item, prompt) for item in row.get(side).items())
+        for side in ("chosen", "rejected")
+    )
+    if not right or not wrong:
+        raise BadRowError(
+            "too few answers",
+            "rejected" if right else "chosen",
+            expected="one answer or more on each side",
+            found="none",
+        )
     return (
-        Ranking(prompt=prompt, completions=completions, ranks=ranks, origin=origin, **annotation_info(row)),
+        Ranking(
+            prompt=prompt,
+            completions=right + wrong,
+            ranks=(1.0,) * len(right) + (1.0 + len(right),) * len(wrong),
+            category=optional_name(row, "subset"),
+            origin=origin,
+        ),
     )
 
 
@@ -209,5 +306,53 @@ VOTE_FORMATS = (
         parse=_ranked,
         produces="ranking; 1 is best",
         is_generic=True,
+    ),
+    RowFormat(
+        name="scored",
+        title="answers with their scores",
+        schema={"prompt": TEXT_OR_MESSAGES, "completions": TEXTS_OR_CONVERSATIONS, "scores": NUMBERS},
+        optional_fields=frozenset(AnnotationInfo.__annotations__),
+        excluded_fields=frozenset(["ranks"]),
+        parse=_scored,
+        produces="ranking; the highest score is best",
+        is_generic=True,
+    ),
+    RowFormat(
+        name="pku-saferlhf",
+        title="PKU-SafeRLHF",
+        schema={"prompt": TEXT, "response_0": TEXT, "response_1": TEXT, "better_response_id": NUMBER},
+        parse=_safe_rlhf,
+        produces="comparison by `better_response_id`; `safer_response_id` is not read",
+    ),
+    RowFormat(
+        name="alpaca-farm",
+        title="AlpacaFarm",
+        schema={"instruction": TEXT, "output_1": TEXT, "output_2": TEXT, "preference": NUMBER},
+        optional_fields=frozenset(["input"]),
+        parse=_alpaca_farm,
+        produces="comparison; a preference between 1 and 2 is a probability, and 1.5 a tie",
+    ),
+    RowFormat(
+        name="webgpt",
+        title="WebGPT comparisons",
+        schema={"question": OBJECT, "answer_0": TEXT, "answer_1": TEXT, "score_0": NUMBER, "score_1": NUMBER},
+        parse=_webgpt,
+        produces="comparison; `strength` is the lead in score, and equal scores are a tie",
+    ),
+    RowFormat(
+        name="prism",
+        title="PRISM conversations",
+        schema={"conversation_history": OBJECTS, "conversation_type": TEXT},
+        optional_fields=frozenset(["user_id"]),
+        parse=_prism,
+        produces="a ranking by score for each turn with two replies or more; `category` is the type",
+    ),
+    RowFormat(
+        name="rewardbench2",
+        title="RewardBench 2",
+        schema={"prompt": TEXT_OR_MESSAGES, "chosen": TEXTS, "rejected": TEXTS},
+        optional_fields=frozenset(["subset"]),
+        parse=_rewardbench2,
+        produces="ranking in which all right answers share rank 1; `category` is the subset",
     ),
 )

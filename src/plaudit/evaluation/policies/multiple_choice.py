@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plaudit.data.fields import BadRowError, Node, read_prompt
+from plaudit.data.fields import BadRowError, Node
 from plaudit.data.files import raw_rows
 from plaudit.data.formats.layout import optional_category
 from plaudit.data.records import Text, assistant_turn, plain_text
+from plaudit.data.turns import read_prompt
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
 from plaudit.evaluation.policies.kl import score_examples

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plaudit.data.fields import BadRowError, Node, read_messages
+from plaudit.data.fields import BadRowError, Node
 from plaudit.data.records import Prompt, record_to_dict
+from plaudit.data.turns import read_messages
 from plaudit.errors import UserError
 from plaudit.feedback.attacks.attempt import NO_CATEGORY, Attempt, hash_of_turns
 from plaudit.files import atomic, exact_json

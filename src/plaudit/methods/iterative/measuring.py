@@ -205,7 +205,9 @@ def _held_out_prompts(
     assert settings.held_out_prompts is not None
     encoder = make_encoder(config.model)
     # What fields of the prompts are called says nothing of another file's.
-    other = replace(config, prompts=settings.held_out_prompts, format=None, columns=(), leave_out=())
+    other = replace(
+        config, prompts=settings.held_out_prompts, format=None, columns=(), roles=(), leave_out=()
+    )
     prompts, _ = load_prompts(other, encoder, folder.path)
     trained = {prompt.id for prompt in load_prompts(config, encoder, folder.path)[0]}
     shared = [prompt for prompt in prompts if prompt.id in trained]

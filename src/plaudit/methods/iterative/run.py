@@ -290,7 +290,7 @@ def _round_seed(config: LoopConfig, this_round: LoopRound) -> int:
     return random.Random(f"{config.seed}/{config.sampling.seed}/round/{this_round.number}").getrandbits(32)
 
 
-FIELDS_OF_FILE = ("format", "columns", "leave_out")
+FIELDS_OF_FILE = ("format", "columns", "roles", "leave_out")
 """Settings that are about the file of the command, and not about the rows that a round writes."""
 _ROUND_FIELDS = ("model", "data", "out", *FIELDS_OF_FILE)
 

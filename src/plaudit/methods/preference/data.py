@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 
-from plaudit.data.records import Comparison, Ranking, Rating, Record
+from plaudit.data.records import Comparison, Demonstration, Ranking, Rating, Record
 from plaudit.data.transforms import prefers_nothing
 from plaudit.errors import UserError
 from plaudit.files.stored import filtered, mapped
@@ -185,7 +185,9 @@ def _require_thumb(name: str, record: Record) -> Comparison | Rating:
             f"{record.origin}: this row is a ranking, and {name} learns from answers that are good or bad: "
             "use dpo or another algorithm of pairs, or say which ranks are good by giving thumbs"
         )
-    raise UserError(f"{record.origin}: this row is {_advice(record)}")
+    unlabelled = " (where a field says whether the answer is good, name it: --columns label=FIELD)"
+    hint = unlabelled if isinstance(record, Demonstration) else ""
+    raise UserError(f"{record.origin}: this row is {_advice(record)}{hint}")
 
 
 def _advice(record: Record) -> str:

@@ -28,7 +28,7 @@ Accepted = Mapping[str, tuple[ResultType, ...]]
 MODEL: tuple[ResultType, ...] = ("model",)
 REWARD: tuple[ResultType, ...] = ("reward",)
 ROWS: tuple[ResultType, ...] = ("rows",)
-FIELD_NAMES = ("columns", "leave_out")
+FIELD_NAMES = ("columns", "roles", "leave_out")
 """The settings that say what the fields of a file are; each is a list of words."""
 
 

@@ -2,38 +2,79 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
 from plaudit.data.formats.annotation_tools import ANNOTATION_FORMATS
-from plaudit.data.formats.benchmarks import BENCHMARK_FORMATS
 from plaudit.data.formats.instructions import INSTRUCTION_FORMATS
-from plaudit.data.formats.layout import ReadOptions, RowFormat
-from plaudit.data.formats.own import PLAUDIT_FORMATS
-from plaudit.data.formats.prm800k import STEP_FORMATS
+from plaudit.data.formats.layout import (
+    ANSWER,
+    ENDS_WITH_USER,
+    MESSAGES,
+    OBJECT,
+    TEXT,
+    TEXTS,
+    UNANSWERED,
+    ReadOptions,
+    RowFormat,
+)
 from plaudit.data.formats.problems import PROBLEM_FORMATS
-from plaudit.data.formats.summaries import SUMMARY_FORMATS
 from plaudit.data.formats.transcripts import TRANSCRIPT_FORMATS, TREE_FORMATS
-from plaudit.data.formats.trl import TRL_FORMATS
+from plaudit.data.formats.trl import PLAUDIT_FORMATS, TRL_FORMATS
 from plaudit.data.formats.ultrafeedback import SCORED_FORMATS
 from plaudit.data.formats.votes import VOTE_FORMATS
 from plaudit.errors import UserError
 
 __all__ = ["FORMATS", "ReadOptions", "RowFormat", "format_named", "formats_table"]
 
-FORMATS: tuple[RowFormat, ...] = (
+_WRITTEN: tuple[RowFormat, ...] = (
     *PLAUDIT_FORMATS,
     *TRL_FORMATS,
     *INSTRUCTION_FORMATS,
     *PROBLEM_FORMATS,
     *TRANSCRIPT_FORMATS,
     *SCORED_FORMATS,
-    *SUMMARY_FORMATS,
-    *STEP_FORMATS,
     *TREE_FORMATS,
     *VOTE_FORMATS,
     *ANNOTATION_FORMATS,
-    *BENCHMARK_FORMATS,
 )
+_KINDS_OF_FIELDS = {
+    kind.name: kind for kind in (TEXT, MESSAGES, TEXTS, OBJECT, ANSWER, UNANSWERED, ENDS_WITH_USER)
+}
+
+
+def _renamed_formats() -> Iterator[RowFormat]:
+    """The formats of ``layouts.toml``: each is another one, whose fields have other names."""
+    text = Path(__file__).with_name("layouts.toml").read_text("utf-8")
+    table: Mapping[str, Mapping[str, Any]] = tomllib.loads(text)
+    written = {row_format.name: row_format for row_format in _WRITTEN}
+    for name, entry in table.items():
+        model = written[entry["like"]]
+        fields, types = entry["fields"], entry.get("types", {})
+        kinds = {
+            path: _KINDS_OF_FIELDS[types[field]] if field in types else model.schema[field]
+            for field, path in fields.items()
+        }
+        optional = None if model.optional_fields is None else model.optional_fields - {*fields}
+        yield replace(
+            model,
+            name=name,
+            title=entry["title"],
+            schema=kinds | {path: _KINDS_OF_FIELDS[kind] for path, kind in entry.get("also", {}).items()},
+            names={field: path for field, path in (fields | entry.get("maybe", {})).items() if field != path},
+            optional_fields=optional,
+            excluded_fields=model.excluded_fields - {*fields.values()},
+            is_generic=not entry.get("known", False),
+            produces=entry["produces"],
+            aliases=(),
+        )
+
+
+FORMATS: tuple[RowFormat, ...] = (*_WRITTEN, *_renamed_formats())
 """Every format that can be read, in the order in which they are listed."""
 
 
