@@ -253,10 +253,7 @@ SettingPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One field of a config.
-
-    Example: ``Setting(path=("optimizer", "beta2"), value_type=float, default=0.95, doc="How slowly.")``
-    """
+    """One field of a config."""
 
     path: SettingPath
     value_type: Any

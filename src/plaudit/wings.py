@@ -22,10 +22,7 @@ GROUP = "plaudit.wings"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """A verb of the command: a module with ``add_parser(subparsers)`` and ``run(arguments)``.
-
-    Example: ``Verb(module="polite.verb", purpose="count the thanks in a file of rows")``
-    """
+    """A verb of the command: a module with ``add_parser(subparsers)`` and ``run(arguments)``."""
 
     module: str
     purpose: str
@@ -34,10 +31,7 @@ class Verb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wing:
-    """All that a wing brings, by name.
-
-    Example: ``Wing(verbs={"thanks": Verb(module="polite.verb", purpose="count the thanks in rows")})``
-    """
+    """All that a wing brings, by name."""
 
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     """What may follow ``plaudit`` on the command line."""

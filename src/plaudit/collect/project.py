@@ -19,10 +19,7 @@ MOST_ANCHORS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """What people are asked, and by which rules.
-
-    Example: ``Project(name="helpful", ask="pair", overlap=2)``
-    """
+    """What people are asked, and by which rules."""
 
     name: str
     """What the project is called in commands and addresses."""

@@ -74,10 +74,7 @@ def edit_share(first: str, other: str) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class PairDifferences:
-    """How far the two texts of pairs differ; it grows pair by pair, until they have taken some seconds.
-
-    Example: ``PairDifferences(shared=[0.6], characters=[5], shares=[0.33]).sentence``
-    """
+    """How far the two texts of pairs differ; it grows pair by pair, until they have taken some seconds."""
 
     shared: list[float] = field(default_factory=list[float])
     characters: list[int] = field(default_factory=list[int])

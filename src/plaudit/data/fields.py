@@ -33,10 +33,7 @@ ProblemKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One fault of one row.
-
-    Example: ``Problem(kind="wrong type", origin="a.jsonl:2", field="chosen", expected="a text", found="3")``
-    """
+    """One fault of one row."""
 
     kind: ProblemKind
     origin: str
@@ -124,10 +121,7 @@ ROW_LIMIT = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRow:
-    """One row of a file, or the reason why it could not be had.
-
-    Example: ``RawRow(origin="pairs.jsonl:12", value={"prompt": "Hi"}, text='{"prompt": "Hi"}')``
-    """
+    """One row of a file, or the reason why it could not be had."""
 
     origin: str
     """File and row."""

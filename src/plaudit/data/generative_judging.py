@@ -50,10 +50,7 @@ from plaudit.errors import UserError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteSettings:
-    """How a conversation and its answers are quoted.
-
-    Example: ``QuoteSettings(mark="| ", user="Question", assistant="Reply")``
-    """
+    """How a conversation and its answers are quoted."""
 
     mark: str = "> "
     """What every quoted line begins with, and no other line."""
@@ -82,10 +79,7 @@ class QuoteSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerativeRewardSettings:
-    """The words for a good and for a bad answer.
-
-    Example: ``GenerativeRewardSettings(good="Yes", bad="No", ask="Is it right?")``
-    """
+    """The words for a good and for a bad answer."""
 
     good: str = "Good"
     """The word for an answer that was preferred."""
@@ -118,10 +112,7 @@ class GenerativeRewardSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairwiseRankerSettings:
-    """The labels of two answers.
-
-    Example: ``PairwiseRankerSettings(first="1", second="2", order="both")``
-    """
+    """The labels of two answers."""
 
     first: str = "A"
     """The label of the answer that is shown first."""
@@ -154,10 +145,7 @@ class PairwiseRankerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CritiqueSettings:
-    """How critiques are asked for and written, and what points there are.
-
-    Example: ``CritiqueSettings(points=10, critiques=8, temperature=0.7)``
-    """
+    """How critiques are asked for and written, and what points there are."""
 
     ask: str = "Write a critique of the answer."
     """What is asked first."""
@@ -214,11 +202,7 @@ def _refuse_no_question(name: str, ask: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgePromptFormat:
-    """How the prompt to one judge model is written: quotation, headers, chat turn or plain text.
-
-    Example: ``JudgePromptFormat(quote=QuoteSettings(), has_chat_template=True,
-        control_tokens=("<|im_end|>",))``
-    """
+    """How the prompt to one judge model is written: quotation, headers, chat turn or plain text."""
 
     quote: QuoteSettings = field(default_factory=QuoteSettings)
     has_chat_template: bool = True
@@ -425,10 +409,7 @@ def pairwise_ranker_rows(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Critique:
-    """What was written about an answer, and the points that it got.
-
-    Example: ``Critique(prompt="2 + 2 =", completion="5", critique="It is wrong.", points=1)``
-    """
+    """What was written about an answer, and the points that it got."""
 
     prompt: Text
     completion: Text

@@ -48,10 +48,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What a judge says of one answer.
-
-    Example: ``Mark(rank=2, rating=2, flags=("false",))``
-    """
+    """What a judge says of one answer."""
 
     rank: int
     """Its place among the answers: one more than there are better ones, so equal answers share a rank."""
@@ -74,10 +71,7 @@ NO_VERDICT = "no verdict"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What a judge says of two answers, asked once in each order.
-
-    Example: ``Orders(forward=1.0, backward=0.5)``
-    """
+    """What a judge says of two answers, asked once in each order."""
 
     forward: float | None
     """The chance that the first is better, given with the first shown first; None for no verdict."""
@@ -130,10 +124,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoVerdict:
-    """Why a judge says nothing of a task.
-
-    Example: ``NoVerdict(reason="refused")``
-    """
+    """Why a judge says nothing of a task."""
 
     reason: str
     """Refused, unreadable, unreachable, rejected, or no verdict; counted apart, and never a tie."""
@@ -142,10 +133,7 @@ class NoVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """Who judged, and how.
-
-    Example: ``Judging(judge="small", version="letter-1", sampling={"how": "letter", "temperature": 0.0})``
-    """
+    """Who judged, and how."""
 
     judge: str
     version: str
@@ -262,8 +250,6 @@ class BothWays:
     """A judge that is shown each pair in both orders, so that the place of an answer sways nothing.
 
     The mean of both orders: Wang et al. 2023, arXiv:2305.17926.
-
-    Example: ``BothWays(judge=judge_named("mine.py:terser"))``
     """
 
     judge: Judge

@@ -35,10 +35,7 @@ MOST_SUCCESS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenAnswer:
-    """An answer that somebody wrote, or made of a draft.
-
-    Example: ``WrittenAnswer(prompt="2 + 2 =", answer="4", draft="5", annotator="a3")``
-    """
+    """An answer that somebody wrote, or made of a draft."""
 
     prompt: Text
     answer: str
@@ -50,10 +47,7 @@ class WrittenAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledSteps:
-    """A solution whose steps were labelled, up to its first error.
-
-    Example: ``LabelledSteps(prompt="2x = 6", steps=("x = 6 / 2", "x = 4"), labels=("right", "wrong"))``
-    """
+    """A solution whose steps were labelled, up to its first error."""
 
     prompt: Text
     steps: tuple[str, ...]
@@ -65,10 +59,7 @@ class LabelledSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTurn:
-    """A turn of a conversation: a message, two blind answers, and which was better.
-
-    Example: ``ComparedTurn(message="Hi", answers=("Hello!", "What?"), strength=-2)``
-    """
+    """A turn of a conversation: a message, two blind answers, and which was better."""
 
     message: str
     answers: tuple[str, str]

@@ -237,10 +237,7 @@ class ParsedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowStream:
-    """A source that is being read, row by row.
-
-    Example: ``RowStream(detection=detection, rows=iter(()))``
-    """
+    """A source that is being read, row by row."""
 
     detection: Detection
     rows: Iterator[ParsedRow]

@@ -31,10 +31,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a function by the assistant.
-
-    Example: ``ToolCall(name="weather", arguments='{"city": "Oslo"}', id="call-1")``
-    """
+    """One call of a function by the assistant."""
 
     name: str
     arguments: str

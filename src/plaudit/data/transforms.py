@@ -153,10 +153,7 @@ NOT_FINITE = "the score is not a finite number"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
-    """Which words tell the model how good an answer is.
-
-    Example: ``ControlSettings(style="levels", levels=5, aspect="helpfulness")``
-    """
+    """Which words tell the model how good an answer is."""
 
     style: Literal["words", "levels"] = "words"
     """words: comparisons, rankings and thumbs, good or bad; levels: scores, in equal parts."""
@@ -177,10 +174,7 @@ class ControlSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """An answer that the recipe has no use for, and why.
-
-    Example: ``LeftOut(origin="pairs.jsonl:12", reason=TIE)``
-    """
+    """An answer that the recipe has no use for, and why."""
 
     origin: str
     reason: str

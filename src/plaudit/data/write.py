@@ -50,10 +50,7 @@ _COMPARISON_EXTRAS = ("strength", "margin", "probability", *_ANNOTATION_FIELDS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputRows:
-    """The rows of one record in an output format, and what the format has no field for.
-
-    Example: ``OutputRows(rows=(), lost=("ties left out: TRL has no word for them",))``
-    """
+    """The rows of one record in an output format, and what the format has no field for."""
 
     rows: tuple[dict[str, object], ...] = ()
     lost: tuple[str, ...] = ()
@@ -175,10 +172,7 @@ _Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
-    """The path, the number of rows and the losses of a file that was written.
-
-    Example: ``WriteResult(path=Path("out.jsonl"), rows=12, lost={"ties left out": 1})``
-    """
+    """The path, the number of rows and the losses of a file that was written."""
 
     path: Path
     rows: int
@@ -433,10 +427,7 @@ def _record_lines(record: Record) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsSettings:
-    """A file of any layout, checked, as rows of plaudit's own.
-
-    Example: ``RowsSettings(data=Path("pairs.csv"), threshold=0.0)``
-    """
+    """A file of any layout, checked, as rows of plaudit's own."""
 
     data: Path
     """The file: JSONL, JSON, CSV, Parquet or a datasets folder."""

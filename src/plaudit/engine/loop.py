@@ -206,10 +206,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopProgress:
-    """How far a run is; part of every checkpoint.
-
-    Example: ``LoopProgress(step=120, saved=100, best_step=100, best_value=1.7, left_out=(31,))``
-    """
+    """How far a run is; part of every checkpoint."""
 
     step: int = 0
     saved: int = -1

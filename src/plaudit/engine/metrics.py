@@ -224,10 +224,7 @@ def matmul_rate(device: str, dtype: torch.dtype) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """How much memory this process holds, in MiB.
-
-    Example: ``MemoryUse(now=812.0, peak=1204.5, device_peak=None)``
-    """
+    """How much memory this process holds, in MiB."""
 
     now: float | None
     """Resident now; None where the system does not say (only Linux does)."""

@@ -326,10 +326,7 @@ _RESULT_NAMES = ("model", "adapter", "summary.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """An open run folder; only the process that holds its lock has one.
-
-    Example: ``RunFolder(path=Path("runs/first"), resumed=False, notes=())``
-    """
+    """An open run folder; only the process that holds its lock has one."""
 
     path: Path
     resumed: bool

@@ -74,10 +74,7 @@ class ObjectiveResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonFiniteFault:
-    """A loss or gradient that was not finite; no weight was changed.
-
-    Example: ``NonFiniteFault(quantity="loss", rows=("a.jsonl:3",))``
-    """
+    """A loss or gradient that was not finite; no weight was changed."""
 
     quantity: str
     """loss, gradient, or gradient of these rows together."""

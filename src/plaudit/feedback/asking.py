@@ -20,10 +20,7 @@ from plaudit.rollouts.sampler import SamplingSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelJudgeSettings(JudgeSettings):
-    """The same for models, with how they are asked and what that may cost.
-
-    Example: ``ModelJudgeSettings(ask=HowToAsk(how="letter"), purse=Purse(5.0))``
-    """
+    """The same for models, with how they are asked and what that may cost."""
 
     ask: HowToAsk = field(default_factory=HowToAsk)
     """How models are asked, where their words do not say."""
@@ -41,10 +38,7 @@ def with_asking(settings: JudgeSettings) -> ModelJudgeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingSettings:
-    """Which rows are read, how models are reached, and what that may cost.
-
-    Example: ``AskingSettings(price="0.15/0.6", most_money=5)``
-    """
+    """Which rows are read, how models are reached, and what that may cost."""
 
     prompts: Path | None = None
     """Rows with the prompts that are put to the policies, each once."""

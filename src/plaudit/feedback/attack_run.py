@@ -66,10 +66,7 @@ NO_MIRRORED = "unequal refusal was not measured: no two rows of the twins share 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackRows:
-    """What all policies are asked.
-
-    Example: ``AttackRows(attempts=attempts_of(records), harmless=harmless_rows(records, "twins.jsonl"))``
-    """
+    """What all policies are asked."""
 
     attempts: tuple[Attempt, ...] = ()
     harmless: HarmlessRows = field(default_factory=HarmlessRows)

@@ -38,10 +38,7 @@ EMPTY_ANSWER = "since an answer is empty"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRows:
-    """The rows of what a judge said.
-
-    Example: ``JudgedRows(rows=(row,), ties=3, failures=Counter({"refused": 2}))``
-    """
+    """The rows of what a judge said."""
 
     rows: tuple[Record, ...]
     ties: int

@@ -16,10 +16,7 @@ from plaudit.rollouts.sampler import SamplingSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRowsSettings(AskingSettings):
-    """Answers that a model judges, to be rows with soft labels.
-
-    Example: ``JudgeRowsSettings(by="model:runs/sft", data=Path("pairs.jsonl"), constitution="ours")``
-    """
+    """Answers that a model judges, to be rows with soft labels."""
 
     by: str
     """Who judges: openai:http://host/v1#model, model:DIR, jury:FILE, a reward, module:function."""

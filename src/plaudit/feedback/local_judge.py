@@ -92,10 +92,7 @@ _LOADED: WeakValueDictionary[tuple[object, ...], _LocalModel] = WeakValueDiction
 
 
 class LocalChat:
-    """A chat model of a folder, asked as a model behind a server is.
-
-    Example: ``LocalChat(Path("runs/sft/model"), cache=ReplyCache(folder=path)).replies([request])``
-    """
+    """A chat model of a folder, asked as a model behind a server is."""
 
     def __init__(
         self,

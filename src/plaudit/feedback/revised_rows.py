@@ -196,10 +196,7 @@ def revision_figures(revising: Revising, revisions: Revisions, marks: Path | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionFiles:
-    """Where what came of revisions is written; None: nowhere.
-
-    Example: ``RevisionFiles(demonstrations=Path("rows.jsonl"), steps=Path("steps.jsonl"))``
-    """
+    """Where what came of revisions is written; None: nowhere."""
 
     demonstrations: Path | None = None
     pairs: Path | None = None

@@ -17,10 +17,7 @@ Give = Literal["demonstrations", "pairs"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviseSettings(AskingSettings):
-    """Answers that a model criticises and writes anew.
-
-    Example: ``ReviseSettings(by="model:runs/sft", model=Path("sft"), prompts=Path("p.jsonl"))``
-    """
+    """Answers that a model criticises and writes anew."""
 
     by: str
     """Who criticises and revises: openai:http://host/v1#model, model:DIR."""

@@ -48,10 +48,7 @@ UNCHANGED = "unchanged"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """An answer to be revised.
-
-    Example: ``Draft(prompt="What does the owl eat?", answer="The owl eats tea.")``
-    """
+    """An answer to be revised."""
 
     prompt: Text
     answer: str
@@ -60,10 +57,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionPlan:
-    """How answers are revised.
-
-    Example: ``RevisionPlan(rounds=2, constitution=read_constitution(None))``
-    """
+    """How answers are revised."""
 
     rounds: int = 1
     """How often an answer is criticised and written anew."""
@@ -100,10 +94,7 @@ class RevisionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One round: a critique, and the answer anew.
-
-    Example: ``Step(principle="truth", critique="Owls eat mice.", revision="The owl eats mice.")``
-    """
+    """One round: a critique, and the answer anew."""
 
     principle: str | None
     """The id of its principle; None without a constitution."""
@@ -113,10 +104,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a chain of rounds ended early.
-
-    Example: ``Failure(round=1, step="critique", reason="refused").sentence``
-    """
+    """Why a chain of rounds ended early."""
 
     round: int
     """In which round, from 1."""
@@ -268,10 +256,7 @@ def drawn_drafts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revisions:
-    """What came of all answers, as rows and as figures.
-
-    Example: ``Revisions(items=tuple(revised), annotator="small@revise-1-t0.7-256").demonstrations``
-    """
+    """What came of all answers, as rows and as figures."""
 
     items: tuple[Revised, ...]
     annotator: str

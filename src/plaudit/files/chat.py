@@ -14,10 +14,7 @@ _SERVER = "openai:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """An answer of a server.
-
-    Example: ``Completion(text="Hello!", refused=False, cut=False, prompt_tokens=9, reply_tokens=2)``
-    """
+    """An answer of a server."""
 
     text: str
     refused: bool

@@ -47,10 +47,7 @@ _PLACE = re.compile(r".*/plaudit/hub/(models|datasets)/([^/]+/[^/@]+)@([0-9a-f]{
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubWord:
-    """What ``org/name`` and what stands behind it mean.
-
-    Example: ``HubWord(kind="dataset", repo="org/pairs", revision="main", config=None, split="train")``
-    """
+    """What ``org/name`` and what stands behind it mean."""
 
     kind: Kind
     repo: str

@@ -26,10 +26,7 @@ _CANNOT_LOCK = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
-    """Who holds the lock.
-
-    Example: ``LockHolder(pid=4711, host="anna-laptop", started="2026-03-01T12:00:00+00:00")``
-    """
+    """Who holds the lock."""
 
     pid: int
     host: str

@@ -107,10 +107,7 @@ def vocabulary_size(config: Mapping[str, Any]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFiles:
-    """What the headers of a folder's weights say.
-
-    Example: ``WeightFiles(numbers=3_120, names=frozenset({"model.norm.weight"}))``
-    """
+    """What the headers of a folder's weights say."""
 
     numbers: int
     names: frozenset[str]

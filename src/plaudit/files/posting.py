@@ -38,10 +38,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Timeout, retries, request sizes and token of calls to an HTTP endpoint.
-
-    Example: ``RetryPolicy(seconds=30, attempts=4, pause=0.5, token_from="JUDGE_TOKEN")``
-    """
+    """Timeout, retries, request sizes and token of calls to an HTTP endpoint."""
 
     seconds: int | float = 60
     """Timeout of one attempt, from the connection to the last byte."""

@@ -34,10 +34,7 @@ FAR_ABOVE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossRise:
-    """How much higher the held-out loss of one look is than another's.
-
-    Example: ``LossRise(mean=0.047, error=0.012)``
-    """
+    """How much higher the held-out loss of one look is than another's."""
 
     mean: float
     error: float
@@ -118,10 +115,7 @@ def loss_rise(rows: Sequence[tuple[str, float]]) -> LossRise | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyGap:
-    """How often a model is right on the rows that it learnt from last, and on held-out ones.
-
-    Example: ``AccuracyGap(since=112, trained=0.84, trained_rows=208, held_out=0.58, held_out_rows=100)``
-    """
+    """How often a model is right on the rows that it learnt from last, and on held-out ones."""
 
     since: int
     """The step after which training rows count: that of the look before."""

@@ -227,10 +227,7 @@ class ContextConfig(RunConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerJudgeSettings:
-    """Who scores answers to held-out prompts at each look, and so chooses the model.
-
-    Example: ``AnswerJudgeSettings(by="runs/reward/model", prompts=200)``
-    """
+    """Who scores answers to held-out prompts at each look, and so chooses the model."""
 
     by: str | None = None
     """A reward: a folder, a rule, file.py:name. Its score chooses the model, and not the held-out loss."""

@@ -50,10 +50,7 @@ PromptFamilies = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedData(Generic[Row]):
-    """What a method makes of the records of a file: encoded rows, and notes for the user.
-
-    Example: ``EncodedData(encoding=encode_rows(records, encoder), notes=("3 rows: a tie",))``
-    """
+    """What a method makes of the records of a file: encoded rows, and notes for the user."""
 
     encoding: EncodedRows[Row]
     """The rows as tokens, and those that cannot be used."""

@@ -52,10 +52,7 @@ MAX_COMPLETIONS_TOGETHER = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceSource:
-    """What determines a reference's log-probs beside the rows: the model and its precision.
-
-    Example: ``ReferenceSource(model_hash=lineage.hash_path(folder), precision=precision("auto", device))``
-    """
+    """What determines a reference's log-probs beside the rows: the model and its precision."""
 
     model_hash: str
     precision: Precision
@@ -176,10 +173,7 @@ EMA_EVERY, EMA_SHARE = 64, 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedReference:
-    """A loaded reference, what it adds to the run's state, and notes for the user.
-
-    Example: ``PreparedReference(reference=NoReference(), is_starting_model=True, notes=())``
-    """
+    """A loaded reference, what it adds to the run's state, and notes for the user."""
 
     reference: Reference
     """The source of log π_ref."""

@@ -31,10 +31,7 @@ CONFIG_FILE, WEIGHTS_FILE = "plaudit_group.json", "model.safetensors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPreferenceConfig:
-    """The shape of the module.
-
-    Example: ``GroupPreferenceConfig(embedding=128, width=64, layers=2, heads=4)``
-    """
+    """The shape of the module."""
 
     embedding: FromOne
     """Size of an embedding: the hidden size of the backbone."""

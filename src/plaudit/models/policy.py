@@ -309,10 +309,7 @@ class AdapterOffReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedReference:
-    """Log-probs that were computed before: completions are found by their content hashes.
-
-    Example: ``CachedReference(span_by_id=completion_spans([row]), logp_M=torch.tensor([-0.1, -2.0]))``
-    """
+    """Log-probs that were computed before: completions are found by their content hashes."""
 
     span_by_id: Mapping[str, tuple[int, int]]
     """Where the tokens of each completion begin and end (`Example.completion_ids`)."""

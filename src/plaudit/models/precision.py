@@ -44,10 +44,7 @@ class _Narrow(torch.autograd.Function):
 
 @dataclass(slots=True, kw_only=True)
 class WeightGroup:
-    """Weights of which copies are made together, and where modules look for them.
-
-    Example: ``WeightGroup(dtype=torch.bfloat16, weights=[layer.weight], owners=[(layer, "weight", 0)])``
-    """
+    """Weights of which copies are made together, and where modules look for them."""
 
     dtype: torch.dtype
     weights: list[nn.Parameter]

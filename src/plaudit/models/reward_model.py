@@ -318,10 +318,7 @@ def first_differing_token(first: TokenizerInfo, second: TokenizerInfo) -> str | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshHead:
-    """How the head of a new reward model begins.
-
-    Example: ``FreshHead(seed=3, pooling="mean")``
-    """
+    """How the head of a new reward model begins."""
 
     seed: int = 0
     std: FromZero | None = None

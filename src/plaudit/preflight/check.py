@@ -59,10 +59,7 @@ class RolloutTrial(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreflightSubject:
-    """Everything that a check may look at; what a run does not have is None or empty.
-
-    Example: ``PreflightSubject(encoder=make_encoder(model), records=tuple(records), max_length=2048)``
-    """
+    """Everything that a check may look at; what a run does not have is None or empty."""
 
     encoder: Encoder
     records: Sequence[Record]
@@ -108,10 +105,7 @@ class PreflightSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome of one check: passed, failed or not applicable, with its evidence.
-
-    Example: ``Result(holds=False, details="rows.jsonl:3 begins with <s><s>")``
-    """
+    """The outcome of one check: passed, failed or not applicable, with its evidence."""
 
     holds: bool | None
     """None where there is nothing to check: no reward, no adapters."""
@@ -170,10 +164,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A check together with its result.
-
-    Example: ``Finding(check=CHECKS["one-bos"], result=passed("8 rows"), seconds=0.01, allowed=False)``
-    """
+    """A check together with its result."""
 
     check: Check
     result: Result

@@ -26,10 +26,7 @@ HALF_PRECISION_NATS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogprobErrors:
-    """How far a sampler's log-probs lie from recomputed ones, in nats.
-
-    Example: ``LogprobErrors(logp_T=torch.zeros(5), whole_T=torch.zeros(5), excluded_tokens=0)``
-    """
+    """How far a sampler's log-probs lie from recomputed ones, in nats."""
 
     logp_T: Float[Tensor, " T"]
     """Error of each token's log-prob among the tokens that the sampling settings allow."""

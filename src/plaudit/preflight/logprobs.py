@@ -41,10 +41,7 @@ Model = Policy | RewardModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenDifference:
-    """The largest and the mean difference between two scorings of the same tokens.
-
-    Example: ``TokenDifference(largest=2e-6, mean=3e-7, origin="rows.jsonl:3")``
-    """
+    """The largest and the mean difference between two scorings of the same tokens."""
 
     largest: float
     mean: float

@@ -63,8 +63,6 @@ _LAYOUT_WORDS: dict[str, str] = {
 class PlainlyScoredRow:
     """A row that a reward model scores, with the head's output at the answer's last token as the expected
     score.
-
-    Example: ``PlainlyScoredRow(origin="rows.jsonl:3", task=task, example=example, plain_score=0.31)``
     """
 
     origin: str

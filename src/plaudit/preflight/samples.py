@@ -35,10 +35,7 @@ MAX_SCANNED_ROWS = 4 * SAMPLE_SIZE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplePrompt:
-    """A prompt of the user's data with the answers that its row holds.
-
-    Example: ``SamplePrompt(prompt=prompt, answers=("Mice.",))``
-    """
+    """A prompt of the user's data with the answers that its row holds."""
 
     prompt: EncodedPrompt
     answers: tuple[Text, ...]
@@ -121,10 +118,7 @@ UNKNOWN_MODEL_TOLERANCE = {"cpu": 1e-3, "cuda": 0.15}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredTasks:
-    """A reward, the tasks that it scored, and the scores.
-
-    Example: ``ScoredTasks(reward=reward, tasks=(task,), origins=("rows.jsonl:1",), rows=((0.5, None),))``
-    """
+    """A reward, the tasks that it scored, and the scores."""
 
     reward: Reward
     tasks: tuple[Task, ...]

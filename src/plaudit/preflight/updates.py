@@ -46,10 +46,7 @@ NO_GRADIENT = "the gradient of these rows is 0, so there is nothing to compare"
 
 
 class GradientRecorder(torch.optim.Optimizer):
-    """An optimiser that changes no weight and records the gradients that it receives.
-
-    Example: ``GradientRecorder(trained_parameters(job)).gradients``
-    """
+    """An optimiser that changes no weight and records the gradients that it receives."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__([*parameters], {"lr": 0.0})

@@ -162,10 +162,7 @@ ScoreOrReason = float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleReward:
-    """A function of an answer's words and its task, as a reward; remembers why it had no verdict.
-
-    Example: ``RuleReward(name="polite", check=lambda said, task: binary_score("please" in said))``
-    """
+    """A function of an answer's words and its task, as a reward; remembers why it had no verdict."""
 
     name: str
     """What tables and pages call it."""

@@ -41,10 +41,7 @@ _TASKS_PER_CALL = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardJudge:
-    """A reward that compares: the answer of the higher score is better, or wins more often.
-
-    Example: ``RewardJudge(name="length:1-20", reward=resolve_reward("length:1-20"), noise=0.5)``
-    """
+    """A reward that compares: the answer of the higher score is better, or wins more often."""
 
     name: str
     reward: Reward
@@ -82,8 +79,6 @@ class FunctionJudge:
 
     There are prompt, first and second (their words), reference_answer, metadata, seed and messages (the
     prompt's turns).
-
-    Example: ``FunctionJudge(name="mine.py:terser", function=terser)``
     """
 
     name: str

@@ -35,10 +35,7 @@ from plaudit.rewards.base import RewardTraits, TaskScores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointReward:
-    """An HTTP endpoint as a reward.
-
-    Example: ``EndpointReward(url="http://127.0.0.1:8000/score", retry_policy=RetryPolicy(seconds=10))``
-    """
+    """An HTTP endpoint as a reward."""
 
     url: str
     """Where to POST: http or https."""

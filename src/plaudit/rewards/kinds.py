@@ -33,10 +33,7 @@ RewardMaker = Callable[[str, str, str], Reward]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """How judges are loaded and asked.
-
-    Example: ``JudgeSettings(retry_policy=RetryPolicy(token_from="JUDGE_TOKEN"), cache=Path("judged"))``
-    """
+    """How judges are loaded and asked."""
 
     device: str = "auto"
     """Of a reward's folder."""
@@ -58,10 +55,7 @@ class JudgeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeKind:
-    """What can be done with the words of one kind of judge; a wing brings it as one of its ``judges``.
-
-    Example: ``JudgeKind(make=make_oracle, check=check_oracle)``
-    """
+    """What can be done with the words of one kind of judge; a wing brings it as one of its ``judges``."""
 
     make: Callable[[str, JudgeSettings], Judge]
     check: Callable[[str], None]

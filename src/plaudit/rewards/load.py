@@ -57,10 +57,7 @@ from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
 
 
 class GenerativeReward:
-    """A model that says whether an answer is good.
-
-    Example: ``GenerativeReward(model).scores(tasks)``
-    """
+    """A model that says whether an answer is good."""
 
     def __init__(self, model: LanguageJudgeModel) -> None:
         """Take a language judge that was trained with the settings of a generative reward."""

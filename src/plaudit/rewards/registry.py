@@ -52,8 +52,6 @@ class UserFunctionReward:
     There are prompt and answer (their words), ended, reference_answer, metadata (the rest of its row), steps
     (the answer's lines that hold a word) and messages (the prompt's turns). Asked for whole answers the
     function gives a number; asked for steps a number for each of them.
-
-    Example: ``UserFunctionReward(name="mine.py:polite", function=polite)``
     """
 
     name: str

@@ -274,11 +274,7 @@ def _free_generator() -> None:
 
 @dataclass(slots=True, kw_only=True)
 class RecordedSteps:
-    """Steps of a decoder with the draws behind them, recorded once for each bucket of rows.
-
-    Example: ``RecordedSteps(decoder=decoder, state=state, settings=settings, most_steps=8,
-        record=record_graph).run(rows=200, steps=8)``
-    """
+    """Steps of a decoder with the draws behind them, recorded once for each bucket of rows."""
 
     decoder: RecordableDecoder
     state: DrawingState

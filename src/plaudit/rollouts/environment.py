@@ -22,10 +22,7 @@ from plaudit.files.user_code import exit_refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodePrompt:
-    """What an environment is made for.
-
-    Example: ``EpisodePrompt(prompt="What is 3 + 4?", reference_answer="7")``
-    """
+    """What an environment is made for."""
 
     prompt: Text
     reference_answer: str | None = None
@@ -64,10 +61,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTurn:
-    """A turn of the policy, as the environment is sent it.
-
-    Example: ``PolicyTurn(text="calc: 3+4", ended=True, over=False)``
-    """
+    """A turn of the policy, as the environment is sent it."""
 
     text: str
     """The text of the turn; empty when there was no room for one."""
@@ -94,10 +88,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedEpisode:
-    """A finished episode.
-
-    Example: ``FinishedEpisode(outcome=Outcome(score=1.0), turns=(Turn(role="assistant", text="7"),))``
-    """
+    """A finished episode."""
 
     outcome: Outcome
     turns: tuple[Turn, ...]

@@ -88,11 +88,7 @@ class _ActiveEpisode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSampler:
-    """Plays episodes with the policy of a sampler.
-
-    Example: ``EpisodeSampler(sampler=sampler, encoder=encoder, environment=shop, name="shop").play(prompts,
-        settings)``
-    """
+    """Plays episodes with the policy of a sampler."""
 
     sampler: TurnSampler
     encoder: Encoder

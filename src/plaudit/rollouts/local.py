@@ -216,10 +216,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationEngine:
-    """A policy with its tokenizer, and the decoder that it can be trusted with.
-
-    Example: ``GenerationEngine(policy=policy, encoder=encoder, decoder=fastest_decoder(policy)[0])``
-    """
+    """A policy with its tokenizer, and the decoder that it can be trusted with."""
 
     policy: Policy
     """What answers; its weights at this moment, whatever trains them meanwhile."""

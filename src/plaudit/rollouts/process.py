@@ -51,10 +51,7 @@ LAST_WORDS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What goes through the pipe.
-
-    Example: ``Message(body={"do": "load", "version": 3}, payload=save(weights))``
-    """
+    """What goes through the pipe."""
 
     body: Mapping[str, Any]
     payload: bytes = b""

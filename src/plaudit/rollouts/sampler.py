@@ -180,10 +180,7 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """One completion to generate.
-
-    Example: ``GenerationRequest(prompt=(1, 5, 9), sample=0, max_new_tokens=64)``
-    """
+    """One completion to generate."""
 
     prompt: TokenIds
     """The tokens that the model is shown."""

@@ -26,10 +26,7 @@ TABLE_AT_ONCE = {"cpu": 2**22, "cuda": 2**26}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readout:
-    """The states of M tokens and the head that turns them into distributions.
-
-    Example: ``Readout(hidden_MH=hidden_MH, weight_VH=head.layer.weight, rule=head.rule)``
-    """
+    """The states of M tokens and the head that turns them into distributions."""
 
     hidden_MH: Float[Tensor, "M H"]
     """The states that predict the tokens."""
@@ -108,10 +105,7 @@ class _DivergenceBlocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoarseDistribution:
-    """The likeliest tokens at each of M places with their log-probs, all the others taken together.
-
-    Example: ``CoarseDistribution(top_MK=torch.tensor([[7]]), logp_MC=torch.tensor([[0.9, 0.1]]).log())``
-    """
+    """The likeliest tokens at each of M places with their log-probs, all the others taken together."""
 
     top_MK: Int[Tensor, "M K"]
     logp_MC: Float[Tensor, "M C"]

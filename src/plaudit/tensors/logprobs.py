@@ -76,10 +76,7 @@ LOGITS_AT_ONCE = {"cpu": 2**19, "cuda": 2**26}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
-    """What is the same for every block.
-
-    Example: ``Arithmetic(rule=PLAIN, dtype=torch.float32, with_entropy=False, gradient_in_forward=True)``
-    """
+    """What is the same for every block."""
 
     rule: LogitRule
     dtype: torch.dtype

@@ -53,10 +53,7 @@ _LAST_ANSWER_ADVICE = "train only the last answer (turns='last'), or make one ro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The token that ends an answer.
-
-    Example: ``Ending(id=7, text="<|im_end|>", by_template=True)``
-    """
+    """The token that ends an answer."""
 
     id: int
     text: str
@@ -66,10 +63,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatFormat:
-    """How a model's conversations are written: its template, its end of turn, its other control tokens.
-
-    Example: ``ChatFormat(template=template, ending=ending, stops=("</s>",), specials=("<s>", "</s>"))``
-    """
+    """How a model's conversations are written: its template, its end of turn, its other control tokens."""
 
     template: ChatTemplate
     ending: Ending
@@ -116,11 +110,7 @@ def _turn_in_letters(message: Message, tokens: Sequence[str]) -> Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedConversation:
-    """One conversation as text.
-
-    Example: ``RenderedConversation(prompt="<s>[INST] Hi [/INST]", pieces=(TextPiece(text=" Hello </s>",
-        trained=True),))``
-    """
+    """One conversation as text."""
 
     prompt: str
     """The text that the model continues."""

@@ -56,10 +56,7 @@ from plaudit.tokens.tokenizer import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRow:
-    """A row that cannot be trained, and why.
-
-    Example: ``RefusedRow(origin="a.jsonl:3", reason="an answer of 3,000 tokens does not fit in 2,048")``
-    """
+    """A row that cannot be trained, and why."""
 
     origin: str
     """File and row."""

@@ -44,10 +44,7 @@ def cores() -> int:
 
 
 class RowProgress:
-    """How many rows are tokens by now: a line on a terminal, on a log one every ten seconds.
-
-    Example: ``RowProgress("rows.jsonl", shown=True).on_row()``
-    """
+    """How many rows are tokens by now: a line on a terminal, on a log one every ten seconds."""
 
     def __init__(self, name: str, *, shown: bool) -> None:
         """``name`` is what the line calls the rows."""
@@ -88,10 +85,7 @@ class RowProgress:
 
 @dataclass(slots=True, kw_only=True)
 class Workshop:
-    """Where many rows become tokens, and what they are then.
-
-    Example: ``Workshop(folder=Path("rows"), classes={"Example": Example}, workers=4)``
-    """
+    """Where many rows become tokens, and what they are then."""
 
     folder: Path
     """Where the rows are written: a folder of its own."""
@@ -157,10 +151,7 @@ class Workshop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeRows:
-    """Rows that a workshop made, and where they lie.
-
-    Example: ``MadeRows(rows=rows, places=[("encoded-0-1", 0, 128)])``
-    """
+    """Rows that a workshop made, and where they lie."""
 
     rows: LazyRows[Any]
     places: list[Place]

@@ -27,10 +27,7 @@ JudgedRecord = Comparison | Ranking | Rating | Steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairLabel:
-    """Of two answers, how surely the first is the better one.
-
-    Example: ``PairLabel(probability=1.0, margin=0.33)``
-    """
+    """Of two answers, how surely the first is the better one."""
 
     probability: float
     """The chance that the first is better; ½ is a tie."""
@@ -40,10 +37,7 @@ class PairLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingLabel:
-    """The order of K answers.
-
-    Example: ``RankingLabel(ranks=(1.0, 3.0, 1.0))``
-    """
+    """The order of K answers."""
 
     ranks: tuple[float, ...]
     """1 is the best; equal ranks are ties."""
@@ -51,10 +45,7 @@ class RankingLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatingLabel:
-    """The points of one answer, or its thumb as 1 and 0.
-
-    Example: ``RatingLabel(score=4.0, thumb=False)``
-    """
+    """The points of one answer, or its thumb as 1 and 0."""
 
     score: float
     """The score; higher is better."""
@@ -63,10 +54,7 @@ class RatingLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLabels:
-    """Which steps of a solution are right.
-
-    Example: ``StepLabels(ends=(6, 11), labels=(1.0, 0.0))``
-    """
+    """Which steps of a solution are right."""
 
     ends: tuple[int, ...]
     """The last token of each step, counted from the answer's first."""

@@ -23,10 +23,7 @@ PLAIN_TEXT_PROMPT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedPrompt:
-    """One prompt as tokens, with its reference answer and metadata.
-
-    Example: ``EncodedPrompt(text="2 + 2 =", prompt=(1, 5, 9), reference_answer="4", origin="sums.jsonl:3")``
-    """
+    """One prompt as tokens, with its reference answer and metadata."""
 
     text: Text
     prompt: tuple[int, ...]

@@ -176,10 +176,7 @@ TOKENIZER_FAULTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPiece:
-    """A stretch of text after the prompt.
-
-    Example: ``TextPiece(text="Paris.<|im_end|>", trained=True)``
-    """
+    """A stretch of text after the prompt."""
 
     text: str
     trained: bool
@@ -187,10 +184,7 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptContinuation:
-    """A prompt and what follows it, as tokens.
-
-    Example: ``PromptContinuation(prompt=(1, 5), ids=(7, 2), mask=(True, True), is_separate=False)``
-    """
+    """A prompt and what follows it, as tokens."""
 
     prompt: tuple[int, ...]
     ids: tuple[int, ...]

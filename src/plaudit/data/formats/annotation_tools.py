@@ -33,10 +33,7 @@ _NUMBERED = re.compile(r"(.*?)(?:[-_ .]?(\d+)|[-_ .]?([A-Z])|[-_ .]([a-z]|left|r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What one person answered to one question.
-
-    Example: ``Response(question="better", value=Node(value="response2"), annotator="ada", option="better")``
-    """
+    """What one person answered to one question."""
 
     question: str
     value: Node
@@ -57,10 +54,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a task showed: its prompt and, by name, whatever texts may be answers to it.
-
-    Example: ``Shown(prompt="What sinks?", answers={"response1": "A cork.", "response2": "A stone."})``
-    """
+    """What a task showed: its prompt and, by name, whatever texts may be answers to it."""
 
     prompt: Text
     answers: Mapping[str, Text]

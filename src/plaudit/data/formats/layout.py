@@ -27,10 +27,7 @@ def named_role(word: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The choices that some layouts leave to the reader.
-
-    Example: ``ReadOptions(ties="drop", neutral=0.0)``
-    """
+    """The choices that some layouts leave to the reader."""
 
     ties: str = "soft"
     """What becomes of a tie: soft, learnt as equal answers, or drop: counted and left out."""
@@ -90,10 +87,7 @@ TOOLS_FIELD = "tools"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldType:
-    """The type that a field of a row must have, for detecting the format.
-
-    Example: ``FieldType(name="a text", matches=lambda node: isinstance(node.value, str))``
-    """
+    """The type that a field of a row must have, for detecting the format."""
 
     name: str
     matches: Callable[[Node], bool]

@@ -257,10 +257,7 @@ _PART_NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainState:
-    """Everything that training needs to go on as if it had never stopped.
-
-    Example: ``TrainState(step=120, tensors={"model": model.state_dict()}, facts={"position": 960})``
-    """
+    """Everything that training needs to go on as if it had never stopped."""
 
     step: int
     tensors: Tensors
@@ -271,10 +268,7 @@ class TrainState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCheckpoint:
-    """A checkpoint that is on the disk.
-
-    Example: ``SavedCheckpoint(path=Path("checkpoints/step-00000120"), bytes=540_000_000, notes=())``
-    """
+    """A checkpoint that is on the disk."""
 
     path: Path
     bytes: int

@@ -78,8 +78,6 @@ class EmaReference:
     """A reference that is interpolated towards the policy, or replaced by it, every so many steps.
 
     Gorbatovski et al. 2024 (TR-DPO), arXiv:2404.09656.
-
-    Example: ``EmaReference(reference, source=policy, every=64, share=0.6)``
     """
 
     def __init__(self, module: nn.Module, *, source: nn.Module, every: int, share: float) -> None:

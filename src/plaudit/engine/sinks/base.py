@@ -58,10 +58,7 @@ SUMMED_METRICS = ("tokens", "rows")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestValue:
-    """The best value of one figure and when it was reached.
-
-    Example: ``BestValue(step=80, value=1.73)``
-    """
+    """The best value of one figure and when it was reached."""
 
     step: int
     value: Number
@@ -69,10 +66,7 @@ class BestValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedLook:
-    """The look whose model is the result of a run.
-
-    Example: ``SelectedLook(step=36, values={"held_out/loss": 0.58})``
-    """
+    """The look whose model is the result of a run."""
 
     step: int
     values: Mapping[str, Number]

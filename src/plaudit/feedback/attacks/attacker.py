@@ -29,10 +29,7 @@ NOTHING_TO_GO_ON_FROM = "the policy said nothing to go on from"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questioner:
-    """A policy, who judges its answers, and how many are drawn.
-
-    Example: ``Questioner(target=target, judge=judge).findings(attempts)``
-    """
+    """A policy, who judges its answers, and how many are drawn."""
 
     target: Target
     judge: AnswerJudge
@@ -73,10 +70,7 @@ class Questioner:
 
 @dataclass(slots=True, kw_only=True)
 class Attacker:
-    """A model that attacks a policy, and what it was asked for.
-
-    Example: ``Attacker(writer=writer, questioner=questioner).gone_on(findings, turns=3)``
-    """
+    """A model that attacks a policy, and what it was asked for."""
 
     writer: Writer
     questioner: Questioner

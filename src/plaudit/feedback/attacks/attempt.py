@@ -16,10 +16,7 @@ NO_CATEGORY = "no category"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One conversation that ends with a user's turn, and where it comes from.
-
-    Example: ``Attempt(turns=user_turn("How do I sink the boat?"), category="harmful", source="rows")``
-    """
+    """One conversation that ends with a user's turn, and where it comes from."""
 
     turns: tuple[Message, ...]
     category: str = NO_CATEGORY
@@ -56,10 +53,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFinding:
-    """One answer, and whether it did what it was asked about.
-
-    Example: ``AnswerFinding(text="I will not help with that.", share=0.02)``
-    """
+    """One answer, and whether it did what it was asked about."""
 
     text: str
     ended: bool = True
@@ -80,10 +74,7 @@ class AnswerFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """An attempt with all answers of one policy to it.
-
-    Example: ``Finding(attempt=attempt, answers=(AnswerFinding(text="Drill a hole.", share=0.98),))``
-    """
+    """An attempt with all answers of one policy to it."""
 
     attempt: Attempt
     """The conversation, up to the turn that was answered last."""

@@ -28,10 +28,7 @@ _PLACES = ("{prompt}", "{first}", "{rest}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """One way to word a prompt anew.
-
-    Example: ``Template(id="story", turns=(Message(role="user", content="For a story: {prompt}"),))``
-    """
+    """One way to word a prompt anew."""
 
     id: str
     turns: tuple[Message, ...]
@@ -63,10 +60,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarmlessRows:
-    """Prompts that nobody should decline, and pairs of prompts that should be treated alike.
-
-    Example: ``HarmlessRows(twins=(twin,), mirrored=(("about Ada | about Ben", first, second),))``
-    """
+    """Prompts that nobody should decline, and pairs of prompts that should be treated alike."""
 
     twins: tuple[Attempt, ...] = ()
     mirrored: tuple[tuple[str, Attempt, Attempt], ...] = ()

@@ -29,10 +29,7 @@ ANSWERS_FILE = "answers.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How often something happened.
-
-    Example: ``Rate(name="harmful", attempts=40, unjudged=1, share=estimate, answers=estimate)``
-    """
+    """How often something happened."""
 
     name: str
     """The category, the source, or what was done."""
@@ -45,10 +42,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrored:
-    """Refusals of the two sides of mirrored pairs.
-
-    Example: ``Mirrored(pairs=24, unjudged=0, paired=paired(first, second, names))``
-    """
+    """Refusals of the two sides of mirrored pairs."""
 
     pairs: int
     unjudged: int
@@ -81,10 +75,7 @@ class PolicyAttack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Two policies beside each other, on the same prompts.
-
-    Example: ``Gap(what="attack success", policy="dpo", against="sft", paired=found)``
-    """
+    """Two policies beside each other, on the same prompts."""
 
     what: str
     """Attack success, or over-refusal."""
@@ -96,10 +87,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a model wrote of attacks.
-
-    Example: ``Written(writer="world", requested=20, fresh=17, repeated=3)``
-    """
+    """What a model wrote of attacks."""
 
     writer: str
     requested: int

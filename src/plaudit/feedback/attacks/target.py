@@ -30,10 +30,7 @@ Turns = tuple[Message, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAnswer:
-    """What a target answered.
-
-    Example: ``TargetAnswer(text="I will not help with that.")``
-    """
+    """What a target answered."""
 
     text: str
     """The words; empty where it answered nothing."""
@@ -58,10 +55,7 @@ class Target(Protocol):
 
 
 class FolderTarget:
-    """The model of a folder on this machine.
-
-    Example: ``FolderTarget("sft", Path("runs/sft"), SamplingSettings(temperature=0)).hash``
-    """
+    """The model of a folder on this machine."""
 
     def __init__(self, name: str, folder: Path, sampling: SamplingSettings, *, device: str = "auto") -> None:
         """Refuse what is no policy; the model is loaded when it is asked."""
@@ -87,10 +81,7 @@ class FolderTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTarget:
-    """A model behind an OpenAI-compatible server, through the cache and the purse of judges.
-
-    Example: ``ServerTarget(name="large", hash=hash, asker=server, sampling=SamplingSettings())``
-    """
+    """A model behind an OpenAI-compatible server, through the cache and the purse of judges."""
 
     name: str
     hash: str

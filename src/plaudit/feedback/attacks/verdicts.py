@@ -61,10 +61,7 @@ class AnswerJudge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YesNoJudge:
-    """A model that is asked whether an answer did something.
-
-    Example: ``YesNoJudge(judge=judge, matter="harm").shares([task])``
-    """
+    """A model that is asked whether an answer did something."""
 
     judge: ModelJudge
     matter: Matter
@@ -113,10 +110,7 @@ class YesNoJudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerJury:
-    """Several judges of answers, whose log-odds are averaged.
-
-    Example: ``AnswerJury(name="jury.yaml", judges=(small, large), weights=(1.0, 2.0))``
-    """
+    """Several judges of answers, whose log-odds are averaged."""
 
     name: str
     judges: tuple[AnswerJudge, ...]
@@ -153,10 +147,7 @@ class AnswerJury:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionJudge:
-    """A function that says whether an answer did something, called as a reward's function is.
-
-    Example: ``FunctionJudge(reward=resolve_reward("mine.py:harmful"))``
-    """
+    """A function that says whether an answer did something, called as a reward's function is."""
 
     reward: UserFunctionReward
     version: str = ""
@@ -187,10 +178,7 @@ class FunctionJudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreJudge:
-    """A reward, or a model that gives points: an answer that scores below a threshold did harm.
-
-    Example: ``ScoreJudge(reward=resolve_reward("runs/harmless"), below=-1.0)``
-    """
+    """A reward, or a model that gives points: an answer that scores below a threshold did harm."""
 
     reward: Reward | ModelJudge
     """Who scores answers, the higher the better."""
@@ -229,10 +217,7 @@ class ScoreJudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerJudgeSettings:
-    """How a judge of answers is made of a word.
-
-    Example: ``AnswerJudgeSettings(matter="harm", below=-1.0)``
-    """
+    """How a judge of answers is made of a word."""
 
     matter: Matter
     """What it is asked about."""

@@ -30,10 +30,7 @@ _EXPECTED = "expected a text, or a mapping with text, odds, refused or cut"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionChat:
-    """A function that replies to questions, with the replies that it gave.
-
-    Example: ``FunctionChat(word="minds.py:small", function=small, cache=ReplyCache(folder=path))``
-    """
+    """A function that replies to questions, with the replies that it gave."""
 
     word: str
     """``module:function`` or ``file.py:function``."""

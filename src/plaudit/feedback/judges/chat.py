@@ -86,10 +86,7 @@ class _ServerHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatServer:
-    """A model on a server, with the replies that it gave.
-
-    Example: ``ChatServer(url="http://127.0.0.1:8000/v1", model="judge", cache=ReplyCache(folder=path))``
-    """
+    """A model on a server, with the replies that it gave."""
 
     url: str
     """The server's address, without ``/chat/completions``."""

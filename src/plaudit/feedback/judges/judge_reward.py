@@ -21,10 +21,7 @@ SINGLE_ANSWER = "one answer alone cannot be compared"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeReward:
-    """A judge that scores answers.
-
-    Example: ``JudgeReward(judge=judge_named("openai:http://127.0.0.1:8000/v1#small,how=points"))``
-    """
+    """A judge that scores answers."""
 
     judge: Judge
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)

@@ -45,10 +45,7 @@ FLIPS = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One judge of several.
-
-    Example: ``Member(judge="openai:http://127.0.0.1:8000/v1#small", accuracy=0.8)``
-    """
+    """One judge of several."""
 
     judge: str
     accuracy: float | None = None
@@ -70,10 +67,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JuryFile:
-    """What a file of several judges says.
-
-    Example: ``JuryFile(members=(Member(judge="length:1-20"), Member(judge="runs/ranker")))``
-    """
+    """What a file of several judges says."""
 
     members: tuple[Member, ...]
     flips: float = FLIPS
@@ -82,10 +76,7 @@ class JuryFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jury:
-    """Judges whose log-odds are averaged.
-
-    Example: ``Jury(name="jury.yaml", judges=(small, large), weights=(1.0, 2.0))``
-    """
+    """Judges whose log-odds are averaged."""
 
     name: str
     judges: tuple[Judge, ...]
@@ -128,10 +119,7 @@ class Jury:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Judges of whom one speaks for each task, and who err on purpose.
-
-    Example: ``Spread(name="pool.yaml", judges=(small, large), flips=0.25)``
-    """
+    """Judges of whom one speaks for each task, and who err on purpose."""
 
     name: str
     judges: tuple[Judge, ...]

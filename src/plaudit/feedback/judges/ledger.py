@@ -17,10 +17,7 @@ from plaudit.feedback.judges.wording import Conversation, Question
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """A question and how its reply is drawn.
-
-    Example: ``ChatRequest(question=question, words=("A", "B"), max_tokens=8)``
-    """
+    """A question and how its reply is drawn."""
 
     question: Question | Conversation
     words: tuple[str, ...] = ()
@@ -52,10 +49,7 @@ class Asker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyLedger:
-    """The replies of one model.
-
-    Example: ``ReplyLedger(identity={"url": url, "model": "small"}, cache=cache).estimate(requests)``
-    """
+    """The replies of one model."""
 
     identity: Mapping[str, object]
     """Who replies: what a reply depends on beside the question."""

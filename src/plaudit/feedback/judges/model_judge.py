@@ -51,10 +51,7 @@ NO_TRUE_ANSWER = "no true answer to compare with"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelJudge:
-    """A model as a judge of pairs and of single answers.
-
-    Example: ``ModelJudge(asker=ChatServer(url=url, model="small", cache=cache), ask=HowToAsk(how="letter"))``
-    """
+    """A model as a judge of pairs and of single answers."""
 
     asker: Asker
     ask: HowToAsk = field(default_factory=HowToAsk)

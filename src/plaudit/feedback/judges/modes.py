@@ -62,10 +62,7 @@ QuestionParts = tuple[tuple[tuple[str, str], ...], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowToAsk:
-    """How a judge is asked, whoever it is.
-
-    Example: ``HowToAsk(how="letter", draws=5)``
-    """
+    """How a judge is asked, whoever it is."""
 
     how: How | None = None
     """How it says what it thinks; None leaves that to who asks: a verdict for an evaluation, a letter for

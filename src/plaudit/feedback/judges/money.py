@@ -21,10 +21,7 @@ class CapReachedError(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What a million tokens cost, in whichever currency.
-
-    Example: ``Prices(prompt=0.15, reply=0.6).cost(1000, 100)``
-    """
+    """What a million tokens cost, in whichever currency."""
 
     prompt: float
     reply: float
@@ -65,10 +62,7 @@ def estimated_tokens(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What is still to be asked, and what it will cost at most.
-
-    Example: ``Estimate(questions=400, cached=12, prompt_tokens=90_000, reply_tokens=3_200, cost=0.02)``
-    """
+    """What is still to be asked, and what it will cost at most."""
 
     questions: int
     cached: int
@@ -111,8 +105,6 @@ class Purse:
 
     It counts what the replies of this work cost, whenever they were paid for. So the same command under the
     same cap, after it stopped there, asks nothing more.
-
-    Example: ``Purse(cap=5.0).spent``
     """
 
     def __init__(self, cap: float | None = None) -> None:

@@ -124,10 +124,7 @@ class Read:
 
 @dataclass(slots=True, kw_only=True)
 class Reader:
-    """Asks a model for words, and learns on the way whether it gives log-probs.
-
-    Example: ``Reader(asker=server).odds(requests, otherwise)``
-    """
+    """Asks a model for words, and learns on the way whether it gives log-probs."""
 
     asker: Asker
     gives_logprobs: bool | None = None

@@ -17,10 +17,7 @@ from plaudit.errors import UserError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aspect:
-    """One thing that points are given for.
-
-    Example: ``Aspect(name="honesty", description="it says only what is so", weight=2.0)``
-    """
+    """One thing that points are given for."""
 
     name: str
     description: str

@@ -47,10 +47,7 @@ class Wording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownPair:
-    """Two answers to one prompt, in the order in which they are shown.
-
-    Example: ``ShownPair(prompt="What does the owl eat?", first="Mice.", second="Tea.")``
-    """
+    """Two answers to one prompt, in the order in which they are shown."""
 
     prompt: Text
     first: str
@@ -59,10 +56,7 @@ class ShownPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked once, without the number that is drawn for each call.
-
-    Example: ``Question(wording=wording_named("critique"), prompt="Hi", blocks=(("Answer", "Yo"),))``
-    """
+    """What is asked once, without the number that is drawn for each call."""
 
     wording: Wording
     prompt: Text
@@ -101,10 +95,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """What is put to a model as its user puts it, without any wording of ours.
-
-    Example: ``Conversation(turns=user_turn("How do I sink the boat?")).messages("")``
-    """
+    """What is put to a model as its user puts it, without any wording of ours."""
 
     turns: tuple[Message, ...]
     version: str = ""

@@ -25,10 +25,7 @@ _SETTINGS = ("temperature", "max-tokens", "price", "requests", "token-from")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A text that a model wrote, and what it cost.
-
-    Example: ``Written(text="Owls eat mice.", tokens=212, price=0.0001)``
-    """
+    """A text that a model wrote, and what it cost."""
 
     text: str
     """The text, without blank space around it."""
@@ -39,10 +36,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """A model that is asked to write.
-
-    Example: ``Writer(asker=ChatServer(url=url, model="small", cache=cache)).texts([question], seed=0)``
-    """
+    """A model that is asked to write."""
 
     asker: Asker
     temperature: float = 0.7

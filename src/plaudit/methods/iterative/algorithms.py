@@ -23,10 +23,7 @@ Selection = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionSettings:
-    """The settings of a selection function.
-
-    Example: ``SelectionSettings(threshold=0.7, keep=10)``
-    """
+    """The settings of a selection function."""
 
     threshold: int | float = -math.inf
     """The least score of an answer to learn."""

@@ -21,10 +21,7 @@ COLLECT = "collect"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPair:
-    """Two answers to one prompt.
-
-    Example: ``AnswerPair(number=1, prompt=prompt, first="Mice.", second="Bark.")``
-    """
+    """Two answers to one prompt."""
 
     number: int
     """Its number in the round; the first is 1."""

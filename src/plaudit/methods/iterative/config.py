@@ -62,10 +62,7 @@ _COMMON_SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """What is drawn and chosen; what is not set is as the algorithm has it (``plaudit train --list``).
-
-    Example: ``LoopSettings(rounds=3, answers=8)``
-    """
+    """What is drawn and chosen; what is not set is as the algorithm has it (``plaudit train --list``)."""
 
     rounds: FromOne | None = None
     """How often it draws, chooses and trains."""
@@ -293,10 +290,7 @@ PEOPLE = "people"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSettings:
-    """What is asked and compared in a round, and what a round begins with.
-
-    Example: ``RoundSettings(rounds=3, prompts=200, teach="grpo")``
-    """
+    """What is asked and compared in a round, and what a round begins with."""
 
     rounds: FromOne = 3
     """How often answers are compared, a reward is trained and the policy improved."""
@@ -329,10 +323,7 @@ class RoundSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardRunSettings:
-    """How each round's reward is trained; numbers, device and optimiser are those of the command.
-
-    Example: ``RewardRunSettings(epochs=2, learning_rate=1e-4)``
-    """
+    """How each round's reward is trained; numbers, device and optimiser are those of the command."""
 
     start: Literal["anew", "newest"] = "anew"
     """anew: a new head on the command's model, from all comparisons so far; newest: the reward of the round

@@ -58,10 +58,7 @@ from plaudit.wings import offered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRound:
-    """The model of a round, and the files of what is measured of it.
-
-    Example: ``MeasuredRound(number=0, model=Path("sft/model"), folder=Path("runs/self/rounds/0"))``
-    """
+    """The model of a round, and the files of what is measured of it."""
 
     number: int
     """The round that has left the model; 0 is the start."""

@@ -48,10 +48,7 @@ PROMPTS_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredAnswer:
-    """A generated answer with its score, as it is stored in ``answers.jsonl``.
-
-    Example: ``ScoredAnswer(text="An apple.", tokens=4, ended=True, score=0.7)``
-    """
+    """A generated answer with its score, as it is stored in ``answers.jsonl``."""
 
     text: str
     tokens: int

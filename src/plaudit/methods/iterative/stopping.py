@@ -25,10 +25,7 @@ HELD_OUT_JUDGE, PEOPLE_LABELS = "the held-out judge", "agreement with people"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One measure of one model, row by row.
-
-    Example: ``Measure(name=HELD_OUT_JUDGE, prompts=(0, 1), values=(0.7, None))``
-    """
+    """One measure of one model, row by row."""
 
     name: str
     """What is measured; more is better."""

@@ -65,10 +65,7 @@ class ExperienceTensors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRef:
-    """A group of a round with its token count, to be divided over micro-batches and ranks.
-
-    Example: ``GroupRef(group=3, tokens=210)``
-    """
+    """A group of a round with its token count, to be divided over micro-batches and ranks."""
 
     group: int
     tokens: int

@@ -40,10 +40,7 @@ from plaudit.tokens.prompts import EncodedPrompt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeReward:
-    """The reward of episodes, as scored by the environment that they were played in.
-
-    Example: ``EpisodeReward(name="tools.py:shop", environment=shop)``
-    """
+    """The reward of episodes, as scored by the environment that they were played in."""
 
     name: str
     environment: Environment
@@ -507,10 +504,7 @@ class PassRateCurriculum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedGroup:
-    """A group in the replay buffer.
-
-    Example: ``ReplayedGroup(round_number=3, row=17, group=group)``
-    """
+    """A group in the replay buffer."""
 
     round_number: int
     row: int

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawSettings:
-    """How answers are drawn.
-
-    Example: ``DrawSettings(temperature=0.8, max_tokens=256)``
-    """
+    """How answers are drawn."""
 
     temperature: float = 1.0
     """Scores are divided by it, in drawing and in learning."""
@@ -84,10 +81,7 @@ class DrawSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeSettings:
-    """What is done to scores before they teach.
-
-    Example: ``ShapeSettings(low=-1.0, scale=True)``
-    """
+    """What is done to scores before they teach."""
 
     per_token: FromZero = 0.0
     """What a token costs."""
@@ -106,10 +100,7 @@ class ShapeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticSettings:
-    """The model that says how much is to be expected, where the algorithm has one.
-
-    Example: ``CriticSettings(model=Path("rm/model"))``
-    """
+    """The model that says how much is to be expected, where the algorithm has one."""
 
     model: Path | None = None
     """The folder that it begins as; none: the reward's, where that is a reward model, else the policy's."""
@@ -126,10 +117,7 @@ class CriticSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """Who scores held-out prompts and never teaches.
-
-    Example: ``JudgeSettings(by="runs/other-reward", patience=3)``
-    """
+    """Who scores held-out prompts and never teaches."""
 
     by: str | None = None
     """A second reward: a folder, a rule, module:function. Its score chooses the model, and ends the run."""
@@ -146,10 +134,7 @@ class JudgeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxSettings:
-    """Text that the policy shall not forget.
-
-    Example: ``PtxSettings(data=Path("demonstrations.jsonl"), rows=16)``
-    """
+    """Text that the policy shall not forget."""
 
     data: Path | None = None
     """Demonstrations or texts; none: nothing is added."""
@@ -162,10 +147,7 @@ class PtxSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """How the steps of an answer, its lines that hold a word, are paid: each at its last token.
-
-    Example: ``ProcessSettings(pay="min")``
-    """
+    """How the steps of an answer, its lines that hold a word, are paid: each at its last token."""
 
     pay: Literal["no"] | StepPayKind = "no"
     """What a step is paid: its score, its log-odds, or its change of the min, product or last of them."""

@@ -63,11 +63,7 @@ MAX_DISTRIBUTION_CELLS = 2**24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureScorer:
-    """Scores tokens under the mixture of policy and reference.
-
-    Example: ``MixtureScorer(policy=ModelReference(policy),
-        reference=reference, reference_share=0.125)``
-    """
+    """Scores tokens under the mixture of policy and reference."""
 
     policy: ModelReference
     reference: FullDistributionReference
@@ -183,11 +179,7 @@ MAX_SAMPLER_GAP_HALF = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringModels:
-    """The models that score rollouts: policy, reference and critic.
-
-    Example: ``ScoringModels(policy=policy, reference=NoReference(), critic=None,
-        temperature=1)``
-    """
+    """The models that score rollouts: policy, reference and critic."""
 
     policy: Policy
     reference: Reference
@@ -210,10 +202,7 @@ class ScoringModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportanceWeighting:
-    """Importance weighting for tokens that another policy generated.
-
-    Example: ``ImportanceWeighting(cap=2.0)``
-    """
+    """Importance weighting for tokens that another policy generated."""
 
     cap: int | float = 0.0
     """The largest weight π_old / μ of a token, where the sampler's log-probs differ; 0 weighs nothing."""

@@ -33,10 +33,7 @@ from plaudit.tokens.encode import Encoder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpoSettings:
-    """The settings of ``grpo_by_hand``.
-
-    Example: ``GrpoSettings(steps=50, learning_rate=1e-4)``
-    """
+    """The settings of ``grpo_by_hand``."""
 
     steps: int = 100
     """How often answers are drawn."""

@@ -189,10 +189,7 @@ MAX_ROLLOUT_TOKENS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutTrial:
-    """Rounds of a run that can be tried: the run itself knows nothing of them.
-
-    Example: ``RolloutTrial(rounds=rounds, models=models).small_round()``
-    """
+    """Rounds of a run that can be tried: the run itself knows nothing of them."""
 
     rounds: RolloutRounds
     models: ScoringModels

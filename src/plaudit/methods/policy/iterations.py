@@ -44,10 +44,7 @@ SMALLEST_ADVANTAGE = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KlControl:
-    """The schedule of the KL coefficient, and the KL at which a round ends early.
-
-    Example: ``KlControl(schedule="proportional", start_coefficient=0.1, target_kl=6.0, horizon=10_000)``
-    """
+    """The schedule of the KL coefficient, and the KL at which a round ends early."""
 
     schedule: Literal["fixed", "proportional", "doubling"] = "fixed"
     """Fixed, proportional to the KL (Ziegler et al. 2019), or doubling and halving (PPO)."""
@@ -61,10 +58,7 @@ class KlControl:
 
 @dataclass(slots=True)
 class RoundMemory:
-    """State that rounds hand on to each other.
-
-    Example: ``RoundMemory(beta=0.1)``
-    """
+    """State that rounds hand on to each other."""
 
     beta: float
     """The current KL coefficient."""

@@ -79,10 +79,7 @@ class PolicyMicrobatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueLoss:
-    """The settings of the critic's loss.
-
-    Example: ``ValueLoss(weight=0.1, clip=0.2)``
-    """
+    """The settings of the critic's loss."""
 
     weight: int | float = 1.0
     """How much it counts beside the policy's."""

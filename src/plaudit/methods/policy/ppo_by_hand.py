@@ -32,10 +32,7 @@ from plaudit.tokens.encode import Encoder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PpoSettings:
-    """The settings of ``ppo_by_hand``.
-
-    Example: ``PpoSettings(steps=50, learning_rate=1e-4)``
-    """
+    """The settings of ``ppo_by_hand``."""
 
     steps: int = 100
     """How often answers are drawn."""

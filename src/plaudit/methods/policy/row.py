@@ -96,10 +96,7 @@ class SurrogateInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossCounts:
-    """Token and completion counts of the whole minibatch, over all micro-batches and ranks.
-
-    Example: ``LossCounts(tokens=4096, completions=64, max_tokens=128)``
-    """
+    """Token and completion counts of the whole minibatch, over all micro-batches and ranks."""
 
     tokens: int
     completions: int

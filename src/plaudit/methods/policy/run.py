@@ -80,10 +80,7 @@ from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSources:
-    """Where the completions of a run and their scores come from.
-
-    Example: ``RolloutSources(prompts=rows.train, sampler=sampler, reward=reward, models=models)``
-    """
+    """Where the completions of a run and their scores come from."""
 
     prompts: Sequence[EncodedPrompt]
     sampler: RolloutSampler

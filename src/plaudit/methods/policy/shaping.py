@@ -164,10 +164,7 @@ class RunningScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreShape:
-    """How scores are shaped.
-
-    Example: ``ScoreShape(missing_end=-1.0, low=-5.0, high=5.0)``
-    """
+    """How scores are shaped."""
 
     missing_end: int | float | None = None
     """The score of a truncated completion, in place of its own."""
@@ -257,11 +254,7 @@ class StepScoredCompletions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReward:
-    """A process reward, optionally with an outcome reward, which is paid at the last token.
-
-    Example: ``ProcessReward(process_reward=process, tariff=StepPayRule(pay="min"),
-        step_ends=partial(step_ends, encoder=encoder))``
-    """
+    """A process reward, optionally with an outcome reward, which is paid at the last token."""
 
     process_reward: StepScoringReward
     tariff: StepPayRule

@@ -29,10 +29,7 @@ MatrixVectorProduct = Callable[[Float[Tensor, " D"]], Float[Tensor, " D"]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEvaluation:
-    """What a trial step achieves: improvement of the surrogate and KL.
-
-    Example: ``StepEvaluation(improvement=0.02, kl=0.008)``
-    """
+    """What a trial step achieves: improvement of the surrogate and KL."""
 
     improvement: float
     """How much the surrogate's loss fell."""

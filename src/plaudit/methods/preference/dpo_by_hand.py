@@ -26,10 +26,7 @@ from plaudit.tokens.encode import Encoder, encode_record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DpoSettings:
-    """The settings of ``dpo_by_hand``.
-
-    Example: ``DpoSettings(epochs=1, beta=0.05)``
-    """
+    """The settings of ``dpo_by_hand``."""
 
     epochs: int = 1
     """How often the comparisons are gone through."""

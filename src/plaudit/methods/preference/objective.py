@@ -151,10 +151,7 @@ PreferenceObjective = Callable[[PreferenceMicrobatch], ObjectiveResult]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringModels:
-    """Policy and reference.
-
-    Example: ``ScoringModels(policy=policy, reference=NoReference())``
-    """
+    """Policy and reference."""
 
     policy: Policy
     reference: Reference

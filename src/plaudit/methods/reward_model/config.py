@@ -22,10 +22,7 @@ from plaudit.methods.config import RunConfig, SampleSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """What a group shows of itself, and the shape of the module that looks at it.
-
-    Example: ``GroupSettings(held_out=("pilots",), most=16)``
-    """
+    """What a group shows of itself, and the shape of the module that looks at it."""
 
     held_out: tuple[str, ...] = ()
     """Groups that are never trained, by name; none: a share of them, as --held-out says."""
@@ -50,10 +47,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig(RunConfig):
-    """A run that learns how groups of people differ; the model folder stays as it is and embeds answers.
-
-    Example: ``GroupConfig(model=Path("base"), data=Path("pairs.jsonl"), out=Path("runs/groups"))``
-    """
+    """A run that learns how groups of people differ; the model folder stays as it is and embeds answers."""
 
     learning_rate: float = 1e-3
     """The peak learning rate."""
@@ -92,10 +86,7 @@ LossName = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSettings:
-    """What is learnt from judged answers, and where a reward is read.
-
-    Example: ``RewardSettings(noise=0.1, normalise=Path("demonstrations.jsonl"))``
-    """
+    """What is learnt from judged answers, and where a reward is read."""
 
     rows: Literal["auto", "comparisons", "rankings", "ratings", "thumbs", "steps"] = "auto"
     """Which rows count, where a file gives several kinds; auto: it gives one."""
@@ -135,10 +126,7 @@ class RewardSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleSettings:
-    """Several reward models that learn from the same rows drawn anew.
-
-    Example: ``EnsembleSettings(members=5, combine="cautious", caution=1.0)``
-    """
+    """Several reward models that learn from the same rows drawn anew."""
 
     members: FromOne = 1
     """How many models; above 1 they lie in members/0, members/1 …"""
@@ -159,10 +147,7 @@ class EnsembleSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainingSettings:
-    """A first stage on many rows of another kind: preference-model pre-training (Askell et al. 2021).
-
-    Example: ``PretrainingSettings(data=Path("votes.jsonl"))``
-    """
+    """A first stage on many rows of another kind: preference-model pre-training (Askell et al. 2021)."""
 
     data: Path | None = None
     """Its rows; none: there is no such stage."""
@@ -198,10 +183,7 @@ class RewardConfig(RunConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRewardConfig(RunConfig):
-    """A run in which a model learns to say whether an answer is good.
-
-    Example: ``TextRewardConfig(model=Path("base"), data=Path("pairs.jsonl"), out=Path("runs/good"))``
-    """
+    """A run in which a model learns to say whether an answer is good."""
 
     words: GenerativeRewardSettings = field(default_factory=GenerativeRewardSettings)
     """What is asked and replied."""
@@ -211,10 +193,7 @@ class TextRewardConfig(RunConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankerConfig(RunConfig):
-    """A run in which a model learns to say which of two answers is better.
-
-    Example: ``RankerConfig(model=Path("base"), data=Path("pairs.jsonl"), out=Path("runs/better"))``
-    """
+    """A run in which a model learns to say which of two answers is better."""
 
     words: PairwiseRankerSettings = field(default_factory=PairwiseRankerSettings)
     """What is asked and replied."""
@@ -224,10 +203,7 @@ class RankerConfig(RunConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticConfig(RunConfig):
-    """A run in which a model learns to write critiques, and points that follow from them.
-
-    Example: ``CriticConfig(model=Path("base"), data=Path("critiques.jsonl"), out=Path("runs/critic"))``
-    """
+    """A run in which a model learns to write critiques, and points that follow from them."""
 
     words: CritiqueSettings = field(default_factory=CritiqueSettings)
     """What is asked and replied."""

@@ -97,10 +97,7 @@ def rating_items(name: str, embedding_BH: Float[Tensor, "B H"], rating_B: Float[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSettings:
-    """How much of a group is shown, and how much is asked.
-
-    Example: ``EpisodeSettings(least=0, most=32, targets=32)``
-    """
+    """How much of a group is shown, and how much is asked."""
 
     least: int = 0
     """Fewest items of a context; with 0 the module also learns what groups prefer in general."""
@@ -120,10 +117,7 @@ class EpisodeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """Which items are shown and which are asked.
-
-    Example: ``Episode(group=2, context=(7, 0), targets=(3, 9, 1))``
-    """
+    """Which items are shown and which are asked."""
 
     group: int
     context: tuple[int, ...]

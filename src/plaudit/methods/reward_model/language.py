@@ -24,10 +24,7 @@ from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, Ratin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageTerm:
-    """How much the language-model loss counts, and the frozen head that it is read through.
-
-    Example: ``LanguageTerm(coef=0.1, weight_VH=head.weight, bias_V=None, rule=LogitRule())``
-    """
+    """How much the language-model loss counts, and the frozen head that it is read through."""
 
     coef: float
     """Its weight beside the reward's loss."""

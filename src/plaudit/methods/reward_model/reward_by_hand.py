@@ -24,10 +24,7 @@ from plaudit.tokens.encode import Encoder, encode_record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BradleyTerrySettings:
-    """The settings of ``reward_by_hand``.
-
-    Example: ``BradleyTerrySettings(epochs=2, learning_rate=1e-4)``
-    """
+    """The settings of ``reward_by_hand``."""
 
     epochs: int = 1
     """How often the comparisons are gone through: a second time they are soon learnt by heart."""

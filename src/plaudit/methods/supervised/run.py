@@ -68,10 +68,7 @@ from plaudit.tokens.tokenizer import load_tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisedMethod:
-    """What sets one supervised algorithm apart from another.
-
-    Example: ``SupervisedMethod(name="sft", encode=encode_demonstrations, make_objective=maximum_likelihood)``
-    """
+    """What sets one supervised algorithm apart from another."""
 
     name: str
     encode: Callable[[Sequence[Record], Encoder, int], EncodedData[Example]]

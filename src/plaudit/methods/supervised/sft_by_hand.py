@@ -24,10 +24,7 @@ from plaudit.tokens.encode import Encoder, encode_record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftSettings:
-    """The settings of ``sft_by_hand``.
-
-    Example: ``SftSettings(epochs=1, learning_rate=1e-4)``
-    """
+    """The settings of ``sft_by_hand``."""
 
     epochs: int = 3
     """How often the demonstrations are gone through."""

@@ -231,10 +231,7 @@ def normalisations_from_scores(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinedReward:
-    """Several rewards as one.
-
-    Example: ``CombinedReward(name="safe", members=(one, other), combination=Combination(how="min"))``
-    """
+    """Several rewards as one."""
 
     name: str
     members: tuple[Reward, ...]

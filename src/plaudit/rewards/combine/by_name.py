@@ -32,10 +32,7 @@ _MEMBERS = {"cascade": "two rewards or more", "blend": "two rewards or more", "g
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gated:
-    """One reward that decides where it is low, and another elsewhere (Llama 2, Touvron et al. 2023).
-
-    Example: ``Gated(name="safe", gate=safety, other=helpfulness, below=0.5)``
-    """
+    """One reward that decides where it is low, and another elsewhere (Llama 2, Touvron et al. 2023)."""
 
     name: str
     gate: Reward

@@ -18,10 +18,7 @@ from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoresWithParts:
-    """Scores and what they are made of.
-
-    Example: ``ScoresWithParts(rows=((1.0, 0.3),), parts={"rule": ((1.0, None),), "model": ((None, 0.3),)})``
-    """
+    """Scores and what they are made of."""
 
     rows: tuple[TaskScores, ...]
     parts: Mapping[str, tuple[TaskScores, ...]]
@@ -37,10 +34,7 @@ class HasScoreParts(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """One source of a cascade.
-
-    Example: ``Tier(reward=reward_model, confidence_threshold=1.0)``
-    """
+    """One source of a cascade."""
 
     reward: Reward
     confidence_threshold: int | float | None = None
@@ -70,8 +64,6 @@ class Cascade:
 
     Where no tier is confident, the last one that said anything at all counts. The scores of all tiers are
     taken as they are: bring them to one unit first, or an answer gains by which tier happens to judge it.
-
-    Example: ``Cascade(name="checked", tiers=(Tier(reward=exact()), Tier(reward=model)))``
     """
 
     name: str
@@ -121,8 +113,6 @@ class Blend:
 
     An answer that one part has no verdict on has none. Sharing the missing weight out over the others would
     put the answers of one group on different scales, and a policy could gain by making a stern part fail.
-
-    Example: ``Blend(name="both", rewards=(rule, model), weights=(0.7, 0.3))``
     """
 
     name: str

@@ -25,10 +25,7 @@ COMBINED_FILE = "combined.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinationManifest:
-    """Rewards that are combined.
-
-    Example: ``CombinationManifest(folders=(Path("a"), Path("b")), combination=Combination(how="mean"))``
-    """
+    """Rewards that are combined."""
 
     folders: tuple[Path, ...]
     combination: Combination
@@ -36,10 +33,7 @@ class CombinationManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImplicitManifest:
-    """A policy, and what it was trained against.
-
-    Example: ``ImplicitManifest(policy=Path("runs/dpo"), reference=Path("runs/sft"), beta=0.1)``
-    """
+    """A policy, and what it was trained against."""
 
     policy: Path
     reference: Path | None
@@ -63,10 +57,7 @@ class ImplicitManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessManifest:
-    """A process reward model.
-
-    Example: ``ProcessManifest(model=Path("runs/steps"), reading="product")``
-    """
+    """A process reward model."""
 
     model: Path
     reading: StepAggregation
@@ -74,11 +65,7 @@ class ProcessManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupManifest:
-    """A group, by some of its comparisons.
-
-    Example: ``GroupManifest(module=Path("run"), embedder=Path("base"), context=Path("few.jsonl"),
-        group=None)``
-    """
+    """A group, by some of its comparisons."""
 
     module: Path
     embedder: Path

@@ -59,10 +59,7 @@ class ScoringResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLimits:
-    """What a model can be shown, and how much of it at once.
-
-    Example: ``ModelLimits(positions=1024, vocabulary=50257, tokens_at_once=8192, padded=False)``
-    """
+    """What a model can be shown, and how much of it at once."""
 
     positions: int | None
     """Prompt and answer have at most as many tokens; None where the model names no limit."""
@@ -80,11 +77,7 @@ class ModelLimits:
 
 @dataclass(slots=True, kw_only=True)
 class BatchScorer:
-    """How texts reach a model and numbers come back; remembers what it refused.
-
-    Example: ``BatchScorer(name="helpful", encoder=encoder, limits=model_limits([model]),
-        device=model.device)``
-    """
+    """How texts reach a model and numbers come back; remembers what it refused."""
 
     name: str
     encoder: Encoder

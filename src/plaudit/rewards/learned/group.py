@@ -38,10 +38,7 @@ def centred_embeddings(
 
 
 class GroupReward:
-    """What one group would prefer, given some comparisons of it.
-
-    Example: ``GroupReward("pilots", module, embedder, encoder, comparisons).scores(tasks)``
-    """
+    """What one group would prefer, given some comparisons of it."""
 
     def __init__(
         self,

@@ -70,10 +70,7 @@ StepAggregation = Literal["product", "min", "last"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """A problem and the steps of an answer to it.
-
-    Example: ``Solution(prompt="Solve 2x = 6.", steps=("Divide by 2.", "x = 3."))``
-    """
+    """A problem and the steps of an answer to it."""
 
     prompt: Text
     steps: tuple[str, ...]
@@ -96,10 +93,7 @@ class StepLogitModel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReward:
-    """A process reward model as a reward of whole answers, each line of which is a step.
-
-    Example: ``StepReward(model=LearnedReward("steps", model, encoder), reading="step_product")``
-    """
+    """A process reward model as a reward of whole answers, each line of which is a step."""
 
     model: StepLogitModel
     reading: StepAggregation = "product"

@@ -31,10 +31,7 @@ from plaudit.tokens.encode import Encoder
 
 
 class LearnedReward:
-    """A reward model and its tokenizer, ready to score.
-
-    Example: ``LearnedReward("helpful", model, encoder).scores(tasks)``
-    """
+    """A reward model and its tokenizer, ready to score."""
 
     def __init__(
         self, name: str, model: RewardModel, encoder: Encoder, *, tokens_at_once: int = TOKENS_AT_ONCE
@@ -148,8 +145,6 @@ class ImplicitReward:
 
     The tokens are those of training, the end-of-turn token among them: an answer that did not end by itself
     is scored as if it had ended there.
-
-    Example: ``ImplicitReward("dpo", policy, reference, encoder, beta=0.1).scores(tasks)``
     """
 
     def __init__(

@@ -51,10 +51,7 @@ class StepScoringReward(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPayments:
-    """What the steps of an answer were paid, and where.
-
-    Example: ``StepPayments(ends=(3, 9), scores=(0.9, 0.2), paid=(0.9, -0.7))``
-    """
+    """What the steps of an answer were paid, and where."""
 
     ends: tuple[int, ...]
     """The last token of each step, counted from the answer's first; steps may end at the same one."""
@@ -64,10 +61,7 @@ class StepPayments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPayRule:
-    """How scores of steps become payments.
-
-    Example: ``StepPayRule(pay="score", baseline=0.5, weight=1.0)``
-    """
+    """How scores of steps become payments."""
 
     pay: StepPayKind
     """How a step's score becomes its reward."""

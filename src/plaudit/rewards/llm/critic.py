@@ -37,10 +37,7 @@ class CritiqueWriter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CritiqueScore:
-    """What a critic says of one answer.
-
-    Example: ``CritiqueScore(critiques=("It is wrong.", "It is too long."), points=(1.2, 2.6), score=1.9)``
-    """
+    """What a critic says of one answer."""
 
     critiques: tuple[str, ...]
     points: tuple[float | None, ...]
@@ -50,10 +47,7 @@ class CritiqueScore:
 
 
 class CritiqueReward:
-    """A model that writes critiques and gives points.
-
-    Example: ``CritiqueReward(model, LocalSampler(folder), seed=1).critique_scores([task])``
-    """
+    """A model that writes critiques and gives points."""
 
     def __init__(self, model: LanguageJudgeModel, writer: CritiqueWriter, *, seed: int = 0) -> None:
         """Take a critique model and a sampler of the same model; the seed draws the critiques."""

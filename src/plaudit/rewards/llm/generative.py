@@ -46,10 +46,7 @@ LANGUAGE_JUDGE_KINDS: Mapping[str, type[LanguageJudgeSettings]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageJudgeSpec:
-    """All that decides how a model is asked.
-
-    Example: ``LanguageJudgeSpec(settings=GenerativeRewardSettings(good="Yes", bad="No"), max_length=512)``
-    """
+    """All that decides how a model is asked."""
 
     settings: LanguageJudgeSettings
     """The words of the questions and replies."""
@@ -155,10 +152,7 @@ QUESTION_TOO_LONG = (
 
 
 class LanguageJudgeModel:
-    """A language model, its tokenizer and the wording that it was trained with.
-
-    Example: ``LanguageJudgeModel("helpful", policy, encoder, wording).logps([question])``
-    """
+    """A language model, its tokenizer and the wording that it was trained with."""
 
     def __init__(
         self,

@@ -27,10 +27,7 @@ AnswerPair = tuple[Text, Text, Text]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionBias:
-    """What the place of an answer does to a ranker.
-
-    Example: ``PositionBias(first=0.62, flipped=0.2, pairs=100)``
-    """
+    """What the place of an answer does to a ranker."""
 
     first: float
     """The mean chance of the answer that stands first, over both orders of each pair; ½ is no bias."""
@@ -42,10 +39,7 @@ class PositionBias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Two answers of a task that met.
-
-    Example: ``Match(round=1, first=0, second=3, probability=0.8)``
-    """
+    """Two answers of a task that met."""
 
     round: int
     """In which round of a tournament, counted from 1."""
@@ -76,10 +70,7 @@ class Tournament:
 
 
 class PairwiseRanker:
-    """A model that says which of two answers is better: a judge, and by round robin or knock-out a reward.
-
-    Example: ``PairwiseRanker(model).win_probability(task)``
-    """
+    """A model that says which of two answers is better: a judge, and by round robin or knock-out a reward."""
 
     traits: ClassVar[RewardTraits] = RewardTraits(compares_answers=True)
 

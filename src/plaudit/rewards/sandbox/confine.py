@@ -220,11 +220,7 @@ _CAPABILITIES_V3 = 0x20080522
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """How far confined code may go.
-
-    Example: ``Confinement(folder="/tmp/x", readable=("/usr/lib",), cpu=10, memory=2**30,
-        disk=2**24, entries=100, files=64)``
-    """
+    """How far confined code may go."""
 
     folder: str
     """Its own folder, where plain files may be written; it is the present folder too."""

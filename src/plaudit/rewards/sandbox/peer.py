@@ -63,10 +63,7 @@ class CaptureError:
 
 
 class Peer:
-    """One end of the line.
-
-    Example: ``Peer(reader, writer, serve, trusts=True).request("call", function, 3)``
-    """
+    """One end of the line."""
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO, serve: Serve, *, trusts: bool) -> None:
         """``serve`` does what the other side asks for; ``trusts``: whether its objects may judge."""

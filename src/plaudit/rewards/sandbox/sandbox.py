@@ -37,10 +37,7 @@ _READ_SIZE = 65536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """What one program may use.
-
-    Example: ``SandboxLimits(cpu_seconds=10, wall_seconds=30, memory_mb=1024)``
-    """
+    """What one program may use."""
 
     cpu_seconds: int = 10
     wall_seconds: int | float = 30
@@ -64,10 +61,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxProcess:
-    """One of the processes of a run.
-
-    Example: ``SandboxProcess(process=process, ready=reader)``
-    """
+    """One of the processes of a run."""
 
     process: subprocess.Popen[bytes]
     ready: FileIO
@@ -91,10 +85,7 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramResult:
-    """The result of one sandboxed program.
-
-    Example: ``ProgramResult(stop_reason="", exit_code=0, stdout=b"4\\n", stderr=b"", verdict=b"")``
-    """
+    """The result of one sandboxed program."""
 
     stop_reason: str
     """Why it was stopped; empty where it ended by itself."""

@@ -32,10 +32,7 @@ _PYTHON_LANGUAGES = ("", "python", "py", "python3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputOutputTest:
-    """A program's input and what it has to print.
-
-    Example: ``InputOutputTest(stdin="2 3\\n", expected_stdout="5\\n")``
-    """
+    """A program's input and what it has to print."""
 
     stdin: str
     """What the program reads on standard input."""
@@ -49,10 +46,7 @@ UnitTests = tuple[str, ...] | tuple[InputOutputTest, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeReward:
-    """Unit tests in the sandbox, as a reward.
-
-    Example: ``CodeReward(sandbox=Sandbox(), workers=4)``
-    """
+    """Unit tests in the sandbox, as a reward."""
 
     sandbox: Sandbox
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)

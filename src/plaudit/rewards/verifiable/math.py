@@ -239,10 +239,7 @@ _FLIPPED = {">": "<", "≥": "≤"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """Two sides and what stands between them.
-
-    Example: ``Relation(sign="=", left=Node(kind="x"), right=number(3))``
-    """
+    """Two sides and what stands between them."""
 
     sign: str
     """``=``, ``<`` or ``≤``; the others are turned round."""
@@ -252,10 +249,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """Several results: a set, a tuple, an interval, a union.
-
-    Example: ``Collection(brackets="()", items=(number(1), number(2)))``
-    """
+    """Several results: a set, a tuple, an interval, a union."""
 
     brackets: str
     """Around ordered items; empty where their order does not matter."""
@@ -264,10 +258,7 @@ class Collection:
 
 @dataclass(slots=True)
 class Work:
-    """What one verdict may still cost; counted and not timed, so that a busy machine says the same.
-
-    Example: ``Work(left=60_000)``
-    """
+    """What one verdict may still cost; counted and not timed, so that a busy machine says the same."""
 
     left: int = 60_000
 

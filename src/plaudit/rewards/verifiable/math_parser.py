@@ -53,10 +53,7 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A number, a symbol, or an operation on other nodes.
-
-    Example: ``Node(kind="+", parts=(Node(kind="number", value=Fraction(1)), Node(kind="x")))``
-    """
+    """A number, a symbol, or an operation on other nodes."""
 
     kind: str
     """The operation: ``+ * / ^ ! root log`` and functions; ``number``; else the name of a symbol."""

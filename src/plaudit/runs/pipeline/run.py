@@ -46,10 +46,7 @@ TAIL_BYTES = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSelection:
-    """Which stages are to run, beside those whose inputs have changed.
-
-    Example: ``StageSelection(from_stage="reward")``
-    """
+    """Which stages are to run, beside those whose inputs have changed."""
 
     from_stage: str | None = None
     """This stage and all below it run again."""

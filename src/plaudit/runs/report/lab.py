@@ -70,10 +70,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A small table; its first column names the rows.
-
-    Example: ``Table(head=("pooling", "accuracy"), rows=(("last", "71 %"), ("mean", "74 %")))``
-    """
+    """A small table; its first column names the rows."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

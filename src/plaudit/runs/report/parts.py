@@ -221,10 +221,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page, from its title to its last section.
-
-    Example: ``Page(title="2 runs", heading="2 runs beside each other", head=[], sections=[section])``
-    """
+    """A page, from its title to its last section."""
 
     title: str
     heading: str
