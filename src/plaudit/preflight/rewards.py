@@ -396,7 +396,7 @@ def check_reward_differs(subject: PreflightSubject) -> Result:
     texts = {plain_text(answer) for task in scored.tasks for answer in task.answers}
     # Rows with one answer each are compared with one another.
     groups = [row for task, row in zip(scored.tasks, scored.rows, strict=True) if len({*task.answers}) > 1]
-    spreads = [max(row) - min(row) for row in map(_verdicts, groups or [scored.scores]) if row]
+    spreads = [max(row) - min(row) for row in map(_verdicts, groups or [tuple(scored.scores)]) if row]
     largest = max(map(abs, scored.scores))
     details = (
         f"{len(scored.scores)} scores from {min(scored.scores):.4g} to {max(scored.scores):.4g}; the "

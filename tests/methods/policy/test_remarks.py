@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 
 from plaudit.engine.sinks.files import read_notes
@@ -71,7 +72,7 @@ SHOWN: dict[str, tuple[str, list[StepReport], str]] = {
     "blind": (BLIND, history(explained_variance=[-0.5] * 12), "ppo"),
     "gamed": (
         GAMED,
-        history(held_reward=[1.0, 2.0, 3.0, 4.0], held_judge=[1.0, 2.0, 1.5, 1.0]),
+        history(held_reward=[1.0, 2.0, 3.0, 4.0], held_judge=[1.0, 2.0, 1.5, 1.0], held_judge_se=[0.1] * 4),
         "ppo",
     ),
 }
@@ -99,9 +100,26 @@ QUIET: dict[str, tuple[list[StepReport], str]] = {
     "few clipped": (history(clip_frac_low=[0.1] * 4, clip_frac_high=[0.1] * 4), "ppo"),
     "blind at first": (history(explained_variance=[-0.5] * 6), "ppo"),
     "not blind any more": (history(explained_variance=[-0.5] * 8 + [0.4] * 6), "ppo"),
-    "both rise": (history(held_reward=[1.0, 2.0, 3.0, 4.0], held_judge=[1.0, 2.0, 2.1, 2.2]), "ppo"),
-    "both fall": (history(held_reward=[1.0, 2.0, 1.5, 1.0], held_judge=[1.0, 2.0, 1.5, 1.0]), "ppo"),
-    "one bad look": (history(held_reward=[1.0, 2.0, 3.0], held_judge=[1.0, 2.0, 1.0]), "ppo"),
+    "both rise": (
+        history(held_reward=[1.0, 2.0, 3.0, 4.0], held_judge=[1.0, 2.0, 2.1, 2.2], held_judge_se=[0.1] * 4),
+        "ppo",
+    ),
+    "both fall": (
+        history(held_reward=[1.0, 2.0, 1.5, 1.0], held_judge=[1.0, 2.0, 1.5, 1.0], held_judge_se=[0.1] * 4),
+        "ppo",
+    ),
+    "one bad look": (
+        history(held_reward=[1.0, 2.0, 3.0], held_judge=[1.0, 2.0, 1.0], held_judge_se=[0.1] * 3),
+        "ppo",
+    ),
+    "a judge that falls within its error": (
+        history(
+            held_reward=[1.0, 2.0, 3.0, 4.0],
+            held_judge=[0.84, 0.865, 0.86, 0.859],
+            held_judge_se=[0.03] * 4,
+        ),
+        "ppo",
+    ),
     "no judge": (history(held_reward=[1.0, 2.0, 3.0, 4.0]), "ppo"),
     "not numbers": (history(kl=[float("nan")] * 5, entropy=[float("inf")] * 12), "ppo"),
 }
@@ -119,6 +137,21 @@ def test_what_happens_is_said_and_where_it_is_explained(what: str) -> None:
 def test_what_does_not_happen_is_not_said(what: str) -> None:
     reports, name = QUIET[what]
     assert said(reports, name) == {}
+
+
+def test_of_a_hundred_sound_runs_five_at_most_are_told_that_they_are_gamed() -> None:
+    """The reward rises, the judge stays: twenty looks, and no two of them share anything."""
+    rng, row, alarms = np.random.default_rng(0), configured_algorithm("ppo", config_of("ppo")), 0
+    for _ in range(100):
+        score_LP = rng.normal(size=(20, 100))
+        reports = history(
+            held_reward=line(0, 1),
+            held_judge=score_LP.mean(1).tolist(),
+            held_judge_se=(score_LP.std(1, ddof=1) / 10).tolist(),
+        )
+        # Once said it stays: a run is told at the first of its looks that calls for it.
+        alarms += any(GAMED in diagnostics(row, reports[:looks]) for looks in range(4, 21))
+    assert alarms <= 5
 
 
 def test_several_things_can_be_said_at_once() -> None:

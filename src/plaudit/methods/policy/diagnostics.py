@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
 from plaudit.engine.step_report import StepReport
 from plaudit.methods.policy.row import PolicyAlgorithm
 
 DOCS_PAGE = "docs/policy.md"
+FALSE_ALARMS = 0.05
+"""The share of runs, in which nothing is gamed, that may be told so."""
 WINDOW = 5
 """The most reports in a window at the start or the end."""
 
@@ -196,19 +198,25 @@ def _useless_critic(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _overoptimised_reward(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    proxy, judge = _series("held_out/reward", reports), _series("held_out/judge", reports)
-    if len(judge) < 3 or len(proxy) != len(judge):
+    names = ("held_out/reward", "held_out/judge", "held_out/judge_se")
+    proxy, judge, error = (_series(name, reports) for name in names)
+    if len(judge) < 3 or not len(proxy) == len(judge) == len(error):
         return {}
     best = max(range(len(judge)), key=lambda step: judge[step])
-    # Two looks in a row below the best: a judge of a few prompts falls once by chance.
-    judge_fell = best < len(judge) - 2 and judge[-1] < judge[best] and judge[-2] < judge[best]
+    # Of any two looks of a run whose judge stays the same, one in twenty runs has two that lie so far apart.
+    deviations = NormalDist().inv_cdf(1 - FALSE_ALARMS / (len(judge) * (len(judge) - 1) / 2))
+    # Twice in a row, and not by the looks' own errors alone: the best of many looks is high by luck as well.
+    judge_fell = best < len(judge) - 2 and all(
+        judge[best] - judge[look] > deviations * math.hypot(error[best], error[look]) for look in (-1, -2)
+    )
     # Where both fall the policy has become worse, and is not gaming anything.
     if not judge_fell or not proxy[-1] > proxy[best]:
         return {}
     return {
         "the reward is being gamed": f": it rises on held-out prompts ({proxy[best]:.3g} → {proxy[-1]:.3g}) "
-        f"while the judge falls ({judge[best]:.3g} → {judge[-1]:.3g}). The model of the best look is kept, "
-        f"unless judge.chooses is off; raise β, or mend the reward. {DOCS_PAGE}#over-optimisation"
+        f"while the judge falls, by more than chance ({judge[best]:.3g} → {judge[-1]:.3g}). The model of the "
+        "best look is kept, unless "
+        f"judge.chooses is off; raise β, or mend the reward. {DOCS_PAGE}#over-optimisation"
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -47,6 +48,7 @@ from plaudit.tokens.prompts import EncodedPrompt
 
 HELD_OUT_METRICS = ("reward", "length_mean", "frac_finished", "entropy", "kl", "kl_k3", "sqrt_kl")
 """The held-out metrics; the last three where there is a reference."""
+_PROMPT_MOMENTS = ("held_out/judge_of_prompts", "held_out/judge_of_prompts_squared")
 MAX_EXACT_KL_VOCABULARY = 4096
 MAX_DISTRIBUTION_CELLS = 2**24
 """The most probabilities (tokens × vocabulary) held at once."""
@@ -79,7 +81,7 @@ class HeldOutEvaluator:
             prompts = rank_prompts[start : start + PROMPTS_PER_BATCH]
             groups = generate_completions(prompts, self.sampler, self.sampling, n=self.completions_per_prompt)
             metrics += self._metrics(prompts, groups)
-        merged = merge_over_ranks(metrics, self.ranks)
+        merged = _with_standard_error(merge_over_ranks(metrics, self.ranks))
         # The root of the merged mean: a mean of roots would depend on how prompts fell on ranks.
         kl = values_of(merged).get("held_out/kl_k3")
         root = () if kl is None else (mean_metric("held_out/sqrt_kl", math.sqrt(max(0.0, float(kl))), 1),)
@@ -100,7 +102,13 @@ class HeldOutEvaluator:
         tokens = sum(answer.answer.tokens for answer in answers)
         metrics = [_mean_score("held_out/reward", score_groups(prompts, groups, self.reward))]
         if self.judge is not None:
-            metrics.append(_mean_score("held_out/judge", score_groups(prompts, groups, self.judge)))
+            judged = score_groups(prompts, groups, self.judge)
+            known_P = [[score for score in group.scores if score is not None] for group in judged]
+            mean_P = [fmean(known) for known in known_P if known]
+            metrics.append(_mean_score("held_out/judge", judged))
+            # Answers to one prompt are alike: what varies by chance is the mean of a prompt.
+            for name, power in zip(_PROMPT_MOMENTS, (1, 2), strict=True):
+                metrics.append(mean_metric(name, math.fsum(mean**power for mean in mean_P), len(mean_P)))
         metrics += [
             mean_metric("held_out/length_mean", tokens, len(answers)),
             mean_metric(
@@ -162,6 +170,17 @@ class HeldOutEvaluator:
         log_ratio_NT = log_ratio(logp_NT, ref_NT, batch.mask_NT)
         k1_sum = float(completion_log_ratio(log_ratio_NT, batch.mask_NT).sum())
         return k1_sum, float(masked_sum(k3(log_ratio_NT), batch.mask_NT))
+
+
+def _with_standard_error(metrics: Sequence[Metric]) -> list[Metric]:
+    """With the standard error of the judge's mean over prompts in place of what it is made of."""
+    moments = {metric.name: metric for metric in metrics if metric.name in _PROMPT_MOMENTS}
+    kept = [metric for metric in metrics if metric.name not in moments]
+    if not moments or (prompts := float(moments[_PROMPT_MOMENTS[0]].weight)) < 2:
+        return kept
+    mean, square = (float(moments[name].total) / prompts for name in _PROMPT_MOMENTS)
+    error = math.sqrt(max(0.0, square - mean**2) / (prompts - 1))
+    return [*kept, mean_metric("held_out/judge_se", error, 1)]
 
 
 def _mean_score(name: str, groups: Sequence[ScoredGroup]) -> Metric:

@@ -290,8 +290,10 @@ def _update_metrics(
     ratio_NT = inputs.ratio_NT.detach()
     fresh_NT = _drawn_for_this_round(microbatch, mask_NT)
     # Over whole distributions where what steers by it asked for them.
-    is_known = microbatch.round.experience.old_top_NTK is not None
-    old_kl_NT = inputs.whole_old_kl_NT if is_known else inputs.old_kl_NT.detach()
+    if microbatch.round.experience.old_top_NTK is None or inputs.whole_old_kl_NT is None:
+        old_kl_NT = inputs.old_kl_NT.detach()
+    else:
+        old_kl_NT = inputs.whole_old_kl_NT
     # Placeholders compute along on a rank without groups and must not be counted twice.
     counted_groups = sum(ref.is_counted for ref in microbatch.groups)
 

@@ -284,7 +284,7 @@ for text in told["texts"]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternReward:
-    r"""1.0 where the expression matches somewhere in the answer, else 0.0; anchor it for all of the answer."""
+    """1.0 where the expression matches somewhere in the answer, else 0.0; anchor it for all of the answer."""
 
     pattern: str
     """In the syntax of Python's `re`."""
