@@ -34,7 +34,7 @@ MAX_TRAINED = 0.01
 """The share of the evaluation's prompts that may have been trained on by chance."""
 MAX_CAUTION_LENGTH = 180
 """Letters of a warning that have room in the page's first sentences."""
-MAX_NOTE_LENGTH = 600
+MAX_NOTE_LENGTH = 4000
 """Letters of a note that have room."""
 
 
