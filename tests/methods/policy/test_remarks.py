@@ -62,7 +62,7 @@ SHOWN: dict[str, tuple[str, list[StepReport], str]] = {
     "a loss of 0 and a gradient": (ZERO, history(loss=[0.0] * 3, ratio=[1.0] * 3), "dr-grpo"),
     "a loss of 0 of whitened advantages": (ZERO, history(loss=[1e-3] * 3, ratio=[1.0] * 3), "ppo"),
     "a KL below 0": (BELOW, history(kl=[0.0, -0.5, -0.4, -0.3, -0.2, -0.3]), "ppo"),
-    "collapsing": (COLLAPSING, history(entropy=line(3.0, 0.1)), "ppo"),
+    "collapsing": (COLLAPSING, history(entropy=[3.0] * 10 + [0.01] * 10, length_mean=[16.0] * 20), "ppo"),
     "flat": (FLAT, history(frac_zero_std=[0.8] * 6, reward_std=[0.1] * 6), "grpo"),
     "all are flat": (ALL_FLAT, history(frac_zero_std=[1.0], reward_std=[0.0]), "grpo"),
     "cut": (CUT, history(frac_finished=[0.3] * 4), "ppo"),
@@ -89,6 +89,10 @@ QUIET: dict[str, tuple[list[StepReport], str]] = {
     "a KL below 0 at last": (history(kl=[-0.3, -0.3, -0.3]), "ppo"),
     "a KL of rounding": (history(kl=[-1e-5] * 6), "ppo"),
     "an entropy that falls a little": (history(entropy=line(3.0, 1.5)), "ppo"),
+    "answers of which many may still come": (
+        history(entropy=line(0.3, 0.03), length_mean=[16.0] * LONG),
+        "ppo",
+    ),
     "one entropy": (history(entropy=[3.0]), "ppo"),
     "some are flat": (history(frac_zero_std=[0.4] * 6, reward_std=[0.1] * 6), "grpo"),
     "one answer each is always flat": (history(frac_zero_std=[1.0] * 6, reward_std=[0.1] * 6), "ppo"),
@@ -155,7 +159,9 @@ def test_of_a_hundred_sound_runs_five_at_most_are_told_that_they_are_gamed() -> 
 
 
 def test_several_things_can_be_said_at_once() -> None:
-    reports = history(frac_finished=[0.1] * 12, entropy=line(3, 0.1, 12), explained_variance=[-1.0] * 12)
+    reports = history(
+        frac_finished=[0.1] * 12, entropy=[3.0] * 6 + [0.01] * 6, explained_variance=[-1.0] * 12
+    )
     assert set(said(reports)) == {CUT, COLLAPSING, BLIND}
 
 

@@ -16,6 +16,8 @@ from plaudit.methods.policy.row import PolicyAlgorithm
 DOCS_PAGE = "docs/policy.md"
 FALSE_ALARMS = 0.05
 """The share of runs, in which nothing is gamed, that may be told so."""
+COLLAPSED_ANSWER = 0.3
+"""Nats an answer below which about three of four answers to a prompt are the same one."""
 WINDOW = 5
 """The most reports in a window at the start or the end."""
 
@@ -78,13 +80,17 @@ def _negative_kl(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 def _entropy_collapse(reports: Sequence[StepReport]) -> Mapping[str, str]:
     before, after = _first_and_last_means("entropy", reports)
+    lengths = _series("length_mean", reports)[-WINDOW:]
+    # What is drawn is answers: many surprising tokens or a few, what matters is how often the same one comes.
+    of_answer = after * (fmean(lengths) if lengths else 1.0)
     # `not a < b`, and not `a >= b`: of too few reports both are NaN, and then nothing is said.
-    if not after < 0.3 * before:
+    if not after < 0.3 * before or not of_answer < COLLAPSED_ANSWER:
         return {}
     return {
-        "the entropy is collapsing": f" ({before:.2f} → {after:.2f} nats a token): the policy says the same "
-        "again and again, and soon nothing is left to compare. Raise β, add --entropy-coef 0.01, clip "
-        f"higher (--clip-high 0.28), or lower the learning rate. {DOCS_PAGE}#entropy"
+        "the entropy is collapsing": f" ({before:.2f} → {after:.2f} nats a token, {of_answer:.2f} an "
+        "answer): the policy says the same again and again, and soon nothing is left to compare. Raise β, "
+        "add --entropy-coef 0.01, clip higher (--clip-high 0.28), or lower the learning rate. "
+        f"{DOCS_PAGE}#entropy"
     }
 
 
