@@ -69,8 +69,9 @@ def test_prompts_may_have_a_field_of_another_name(capsys, model, tmp_path):
 def test_prompts_that_a_run_was_trained_on_are_told_first(capsys, model, tmp_path):
     rows = [Demonstration(prompt=user_turn(p), completion=assistant_turn("w8")) for p in ASKED]
     seen, unseen = (write_records(rows[i:], tmp_path / f"{i}.jsonl").path for i in (0, 1))
-    words = ("train", "sft", "--model", model, "--data", seen, "--out", tmp_path / "run", "--steps", 1)
-    assert main([*map(str, words), "--device", "cpu", "--max-length", "64", "--batch-size", "4"]) == 0
+    # The talker's weights are drawn, and say nothing of any row.
+    train = ("train", "sft", "--model", model, "--steps", 1, "--device", "cpu", "--allow", "base-loss")
+    assert main([*map(str, (*train, "--data", seen, "--out", tmp_path / "run"))]) == 0
     capsys.readouterr()
     out = tmp_path / "out"
     for folder in ("run", "run/model"):
@@ -78,7 +79,10 @@ def test_prompts_that_a_run_was_trained_on_are_told_first(capsys, model, tmp_pat
         first, *others = read_policy_evaluation(out).notes
         assert f"was trained on {seen}, whose prompts are asked here" in first
         assert not any("was trained on" in note for note in others)
-    run(capsys, tmp_path / "run", "--prompts", unseen, "--out", out, "--device", "cpu")
+    other = write_records(rows[:1] * 2, tmp_path / "other.jsonl").path
+    held = ("--data", other, "--held-out", unseen, "--out", tmp_path / "held")
+    assert main([*map(str, (*train, *held))]) == 0
+    run(capsys, tmp_path / "run", tmp_path / "held", "--prompts", unseen, "--out", out, "--device", "cpu")
     assert not any("was trained on" in note for note in read_policy_evaluation(out).notes)
 
 

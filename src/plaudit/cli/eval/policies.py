@@ -166,6 +166,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _trained_prompts_notes(args: argparse.Namespace, models: Mapping[str, Contestant]) -> Iterator[str]:
     """What to doubt of policies whose run learnt from the very rows whose prompts are asked."""
+    from plaudit.config import load_yaml
     from plaudit.engine.run_folder import hash_path, read_lineage
     from plaudit.rewards.load import model_folder
 
@@ -175,7 +176,12 @@ def _trained_prompts_notes(args: argparse.Namespace, models: Mapping[str, Contes
     for name, contestant in models.items():
         folder = None if contestant.folder is None else model_folder(contestant.folder)
         origin = None if folder is None else folder.absolute().parent / "lineage.json"
-        if origin is not None and origin.is_file() and content in read_lineage(origin).data.values():
+        if origin is None or not origin.is_file():
+            continue
+        # Held-out rows are in a lineage as well, and were not learnt.
+        config = origin.with_name("config.yaml")
+        held_out = load_yaml(config)[0].get("held_out") if config.is_file() else None
+        if content in {seal for name, seal in read_lineage(origin).data.items() if name != held_out}:
             yield (
                 f"{name} was trained on {args.prompts}, whose prompts are asked here: what it learnt by "
                 "heart looks like a better policy; ask prompts that it has not seen"
