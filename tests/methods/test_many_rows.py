@@ -312,7 +312,9 @@ def test_a_set_with_a_bad_row_is_told_of_each_time(toy, tmp_path, cache) -> None
     data = tmp_path / "bad.jsonl"
     data.write_text(toy.data.read_text() + "{\n")
     for _ in range(2):
-        assert any("rows are bad" in note for note in loaded(config(toy, tmp_path, data=data)).notes)
+        notes = loaded(config(toy, tmp_path, data=data, batch_size=10_000)).notes
+        assert any("rows are bad" in note for note in notes)
+        assert any("batch_size 10000 takes all" in note for note in notes)
     assert not kept_sets(cache)
 
 

@@ -109,6 +109,11 @@ def test_an_unknown_target_is_refused(targets: str) -> None:
         with_lora(build("llama"), LoraSettings(rank=2, targets=targets))
 
 
+def test_a_rank_above_the_width_is_refused() -> None:
+    with pytest.raises(UserError, match=r"lora\.rank 17: no change .* above its width, 16"):
+        with_lora(build("llama"), LoraSettings(rank=17))
+
+
 def test_an_adapter_on_the_head_is_refused_in_words() -> None:
     model = with_lora(build("llama"), LoraSettings(rank=2, targets="lm_head"))
     with pytest.raises(UserError, match="an adapter on lm_head is not supported"):

@@ -111,6 +111,8 @@ def load_rows(
     train = selected(everything, weighted(trained, weights, config.seed))
     if not train:
         raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
+    if config.batch_size > len(train):
+        notes += (f"batch_size {config.batch_size} takes all {len(train)} rows: an epoch is one step",)
     return Rows(
         train=train,
         held_out=held_out,

@@ -432,6 +432,11 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.devi
     peft = _require_peft()
     names = [name.strip() for name in settings.targets.split(",") if name.strip()]
     _refuse_unknown(names, model)
+    width = getattr(model.config.get_text_config(), "hidden_size", settings.rank)
+    if settings.rank > width:
+        raise UserError(
+            f"lora.rank {settings.rank}: no change of this model has a rank above its width, {width}"
+        )
     # GPT-2's Conv1D keeps its matrix transposed.
     transposed = any(isinstance(module, Conv1D) for module in model.modules())
     if settings.base == "4bit":
