@@ -8,10 +8,12 @@ where they can be saved.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -292,6 +294,8 @@ class Ranks:
         self.all_gather([0.0])
 
 
+_SET_DEATH_SIGNAL = 1
+"""Of prctl: PR_SET_PDEATHSIG."""
 STARTERS = {"SLURM_STEP_NUM_TASKS": "srun", "OMPI_COMM_WORLD_SIZE": "mpirun", "PMI_SIZE": "mpirun"}
 """What says how many processes were started, and who started them."""
 
@@ -374,6 +378,7 @@ def _join_group(local_device: torch.device, world: int) -> Store:
     """Begin a group; what comes back is where its ranks leave word for each other."""
     # gloo beside NCCL: the agreements between hosts go over the CPU and never queue behind kernels.
     backend, timeout = ("gloo" if local_device.type == "cpu" else "cpu:gloo,cuda:nccl"), _timeout()
+    _end_with_torchrun()
     try:
         shared_store, rank, world = next(iter(rendezvous("env://", timeout=timeout)))
         # When torchrun starts ranks again, the store still holds where the ones before them listened.
@@ -386,6 +391,12 @@ def _join_group(local_device: torch.device, world: int) -> Store:
             f"({first_line(error)}): start them with torchrun, or unset WORLD_SIZE"
         ) from error
     return store
+
+
+def _end_with_torchrun() -> None:
+    """Have the kernel stop this rank as torchrun would, should torchrun itself be killed."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
 
 
 def _leave_group() -> None:

@@ -56,6 +56,16 @@ def wait_for(out: Path, steps: int, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+def test_ranks_end_when_torchrun_is_killed_without_a_word(toy: Toy, tmp_path: Path) -> None:
+    unhurried = ("--optimizer.name", "tests.engine.distributed.user_optimizers:unhurried", "--steps", "9999")
+    process = torchrun("-m", "plaudit", *sft(toy, tmp_path / "run", *unhurried), cwd=tmp_path)
+    wait_for(tmp_path / "run", 2, process)
+    began = time.time()
+    process.kill()
+    # The ranks hold its streams as long as they live.
+    assert finish(process).at - began < 3 * AT_ONCE
+
+
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     return make_toy(tmp_path_factory.mktemp("toy"))
