@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -267,6 +269,23 @@ def test_a_hub_that_cannot_be_reached_is_named(hub, tmp_path, monkeypatch):
     hub.broken = 418
     with pytest.raises(UserError, match="answers 418"):
         local_path("org/base", "model")
+
+
+def test_a_hub_that_never_answers_is_named_and_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(files_hub, "SLOW_ANSWER", 0.1)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        silent = Hub(url=f"http://127.0.0.1:{mute.getsockname()[1]}")
+        use_hub(monkeypatch, silent, tmp_path)
+        began = time.monotonic()
+        with pytest.raises(UserError, match=f"{silent.url} cannot be reached"):
+            local_path("org/never", "model")
+    assert time.monotonic() - began < 60
+    assert f"asking {silent.url} …" in capsys.readouterr().err
 
 
 def test_splits_and_configs_are_those_of_the_card(hub):

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from threading import Timer
 from typing import Any, Literal
 
 from plaudit.errors import UserError, first_line
@@ -28,6 +29,8 @@ from plaudit.files.stored import cache_folder
 
 Kind = Literal["model", "dataset"]
 PREFIX = "hub:"
+SLOW_ANSWER = 2.0
+"""Seconds after which a user is told who is waited for."""
 """Before a word it says that the hub is meant, whatever lies here under that name."""
 
 _REPO = r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
@@ -388,19 +391,42 @@ def _fetched(word: HubWord, root: Path) -> Path:
 
 def _commit_of(word: HubWord) -> str:
     """The commit that a branch or tag means on the hub by now."""
-    with _faults_in_words(word):
+    with _faults_in_words(word), _said_when_slow():
         found = _client().resolve_revision(word.repo, repo_type=word.kind, revision=word.revision)
     return str(found.resolved)
 
 
-def _client() -> Any:
-    """The hub's own client; it draws bars on a terminal alone."""
-    from huggingface_hub import HfApi
+def _client(*, waits: bool = False) -> Any:
+    """The hub's own client, with bars on a terminal alone; it ``waits`` for answers as long as they take."""
+    from huggingface_hub import HfApi, get_session
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
 
+    hooks = get_session().event_hooks
+    others = [hook for hook in hooks["request"] if hook is not _bound_wait]
+    get_session().event_hooks = {**hooks, "request": others if waits else [*others, _bound_wait]}
     if not sys.stderr.isatty() and not are_progress_bars_disabled():
         disable_progress_bars()
     return HfApi()
+
+
+def _bound_wait(request: Any) -> None:
+    """Where the client would wait for an answer for ever, it waits as long as for a piece of a file."""
+    from huggingface_hub import constants
+
+    if (request.extensions.get("timeout") or {}).get("read") is None:
+        parts = ("connect", "read", "write", "pool")
+        request.extensions["timeout"] = dict.fromkeys(parts, float(constants.HF_HUB_DOWNLOAD_TIMEOUT))
+
+
+@contextmanager
+def _said_when_slow() -> Iterator[None]:
+    timer = Timer(SLOW_ANSWER, _say, (f"asking {_server()} …",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _place(word: HubWord, commit: str, root: Path) -> Path:
@@ -521,7 +547,8 @@ def push(repo: str, files: Mapping[str, Path], card: str, *, private: bool) -> t
 
         if get_token() is None:
             raise UserError(f"{repo}: the hub has to know who you are: {_LOG_IN}")
-        api = _client()
+        # The hub may take its time over a commit of large files.
+        api = _client(waits=True)
         api.create_repo(repo, private=private, exist_ok=True)
         contents: Mapping[str, Path | bytes] = {**files, "README.md": card.encode()}
         additions = [
