@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -208,6 +209,8 @@ def test_no_votes_and_a_lone_voter_are_no_fault():
     low, high = theta_intervals(lone, fit_skill(lone))
     # Nobody else says anything, so nothing but the pseudo-counts is known.
     assert high[0] - low[0] > 0.6
+    # One imagined pair of each truth beside five that nobody has called equal.
+    assert fit_skill(replace(nothing, pairs=5)).tie == pytest.approx(1 / 8, abs=1e-9)
 
 
 @pytest.mark.slow

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
-from plaudit.data.judging import UNREACHABLE, NoVerdict, Task, Verdict, first_probability, outcomes
+from plaudit.data.judging import (
+    UNREACHABLE,
+    NoVerdict,
+    Orders,
+    Task,
+    Verdict,
+    first_probability,
+    outcomes,
+    probable_verdict,
+)
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, load_judge, sees_order
@@ -81,8 +91,6 @@ def test_log_odds_are_averaged_by_weight():
             self.name, self.share = name, share
 
         def verdicts(self, tasks, seed):
-            from plaudit.data.judging import probable_verdict
-
             return [
                 None if self.share is None else probable_verdict(self.share, annotator=self.name)
                 for _ in tasks
@@ -102,6 +110,13 @@ def test_log_odds_are_averaged_by_weight():
     [found] = outcomes(heavier, [task], 0)
     assert isinstance(found, Verdict)
     assert first_probability(found) == pytest.approx(0.99)
+    # A verdict that is turned round says of both orders the opposite.
+    seen = Orders(forward=0.9, backward=0.6)
+    ordered = replace(probable_verdict(0.75, annotator="a"), orders=seen)
+    stubborn = SimpleNamespace(name="a", verdicts=lambda tasks, seed: [ordered for _ in tasks])
+    [turned] = outcomes(Spread(name="s", judges=(stubborn,), flips=1.0), [task], 0)
+    assert isinstance(turned, Verdict)
+    assert (turned.probability, turned.orders) == (0.25, Orders(forward=1 - 0.9, backward=1 - 0.6))
 
 
 @pytest.mark.slow
