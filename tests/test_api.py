@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -182,6 +183,11 @@ def test_a_reward_is_a_function_an_object_or_a_run(given: Any, tmp_path: Path) -
     learnt = plaudit.train("reward", out=tmp_path / "reward", **{**given, "data": PAIRS})
     scored = plaudit.train("grpo", out=tmp_path / "scored", reward=learnt, **short)
     assert scored.summary["step"] == 2
+    # Several, by weights, and prompts held out as rows.
+    both = {"reward": [ends_well, "length:1-3"], "reward_weights": [3, 1], "held_out": PAIRS[:2]}
+    mixed = plaudit.train("grpo", out=tmp_path / "mixed", **{**short, **both})
+    assert json.loads((tmp_path / "mixed.reward.json").read_text("utf-8"))[0]["weight"] == 0.75
+    assert mixed.metrics.column("held_out/reward")
 
 
 def two_turns(prompt: object) -> Any:
@@ -289,6 +295,11 @@ def loss_in_place_of_an_algorithm(chosen: Any, rejected: Any, context: Any) -> N
     """A loss."""
 
 
+def test_names_of_trl_are_answered_with_the_way_here() -> None:
+    with pytest.raises(AttributeError, match=r"plaudit\.train\('dpo', model=…"):
+        attrgetter("DPOTrainer")(plaudit)
+
+
 PLACE: Mapping[str, Any] = {"model": "m", "data": "d", "out": "o"}
 
 
@@ -311,6 +322,10 @@ PLACE: Mapping[str, Any] = {"model": "m", "data": "d", "out": "o"}
         (lambda: plaudit.evaluate("m", data="d", judge="x"), "did you mean judges?"),
         (lambda: plaudit.train("dpo", **{**PLACE, "data": []}), "data: there is no row in what was given"),
         (lambda: plaudit.train("dpo", **{**PLACE, "model": None}), "model: it is a folder, .* not None"),
+        (
+            lambda: plaudit.train("grpo", **PLACE, reward=["a", "b"], reward_weights=[1]),
+            "reward_weights: 2 rewards want as many weights, not 1",
+        ),
         (lambda: plaudit.load(3), "plaudit.load: a folder, .* not int"),
         (lambda: plaudit.TrainingResult(Path("no/run")), "no/run: there is no such folder"),
         (lambda: plaudit.PipelineResult(Path("no/run")), "no/run: there is no such folder"),

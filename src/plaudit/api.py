@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from plaudit.config import did_you_mean, missing_settings, read_values, resolve
 from plaudit.errors import UserError
 from plaudit.files import hub
-from plaudit.given import Rows, model_word, plain_setting, row_list, rows_file
+from plaudit.given import Rows, blend_word, model_word, plain_setting, row_list, rows_file
 from plaudit.methods.algorithm import algorithm as from_signature
 from plaudit.methods.preference.algorithms import OWN
 from plaudit.methods.registry import TABLES, config_type, config_types, run_method, with_local_inputs
@@ -45,7 +45,8 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     ``plaudit.simpo`` or one of your own, or what it makes: ``plaudit.dpo(beta=0.2)``.
     model: a folder, a finished run, or a model of transformers with ``tokenizer=`` beside it.
     data: a file, a list of dicts or records, a ``datasets.Dataset``, or a frame.
-    reward: a folder, a rule, or a function that takes the answer. Groups of settings are dicts.
+    reward: a folder, a rule, or a function that takes the answer; of a list the mean, by ``reward_weights``.
+    held_out: a share, a file or rows. Groups of settings are dicts.
     """
     method, record, settings = _resolve_algorithm(algorithm, dict(settings))
     own = settings.get("algorithm") if method == OWN else None
@@ -55,9 +56,13 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     prompts = "prompts" in kind.__dataclass_fields__
     if prompts and "data" in settings and "prompts" not in settings:
         settings["prompts"] = settings.pop("data")
-    for name in ("data", "prompts"):
-        if name in settings:
-            settings[name] = rows_file(settings[name], folder, name)
+    for name in ("data", "prompts", "held_out"):
+        if isinstance(value := settings.get(name), int | float):
+            settings[name] = str(value)
+        elif value is not None:
+            settings[name] = rows_file(value, folder, name)
+    if isinstance(settings.get("reward"), list | tuple):
+        settings["reward"] = blend_word(settings["reward"], settings.pop("reward_weights", None), folder)
     if "model" in settings:
         settings["model"] = model_word(settings["model"], settings.pop("tokenizer", None), folder)
     config = _make_config(kind, {**settings, "out": str(folder)}, method)

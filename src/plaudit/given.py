@@ -107,6 +107,24 @@ def model_word(model: Any, tokenizer: Any, folder: Path) -> str:
     return str(path)
 
 
+def blend_word(rewards: Sequence[Any], weights: Sequence[float] | None, folder: Path) -> str:
+    """The word of the mean of several rewards by their weights; it names a file beside the run."""
+    from plaudit.files import atomic
+
+    if weights is not None and len(weights) != len(rewards):
+        raise UserError(f"reward_weights: {len(rewards)} rewards want as many weights, not {len(weights)}")
+    counted = weights or [1.0] * len(rewards)
+    members = [
+        {"reward": plain_setting(reward, "reward"), "weight": weight / sum(counted)}
+        for reward, weight in zip(rewards, counted, strict=True)
+    ]
+    path = folder.with_name(f"{folder.name}.reward.json")
+    atomic.make_folder(path.parent)
+    # JSON, which a reader of YAML reads as well.
+    atomic.write_text(path, json.dumps(members, indent=1) + "\n")
+    return f"blend:{path}"
+
+
 def rows_file(rows: Rows, folder: Path, name: str) -> str:
     """The file of the rows; rows that were given themselves are written beside the run folder."""
     if isinstance(rows, str | os.PathLike):

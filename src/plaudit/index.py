@@ -25,6 +25,12 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
 
     def fetch(name: str) -> object:
         if name not in homes:
+            method = name.removesuffix("Trainer").removesuffix("Config")
+            if name.endswith(("Trainer", "Config")) and method.isupper():
+                raise AttributeError(
+                    f"{package} has no {name!r}: what TRL does by it is plaudit.train({method.lower()!r}, "
+                    "model=…, data=…, out=…, learning_rate=…) here (docs/from-trl.md)"
+                )
             near = get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"its public names are {', '.join(names)}"
             raise AttributeError(f"{package} has no {name!r}; {hint}")
