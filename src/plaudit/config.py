@@ -478,7 +478,8 @@ def resolve(config_type: type[ConfigT], file_values: SettingValues, command_line
     missing = ", ".join(setting.option for setting in missing_settings(config_type, values))
     if missing:
         raise UserError(f"missing: {missing}; give it as an option or in the file of --config")
-    return _build(config_type, values)
+    implied = getattr(config_type, "implied_settings", None)
+    return _build(config_type, values if implied is None else {**implied(values), **values})
 
 
 def _merge(

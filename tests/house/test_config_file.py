@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from plaudit.cli.main import main
-from plaudit.config import read_yaml, resolve, to_yaml
+from plaudit.config import read_values, read_yaml, resolve, to_yaml
 from plaudit.errors import UserError
+from plaudit.methods.registry import config_type
 from tests.house.example_config import Lora, Optimizer, RunConfig
 
 TEXTS = st.text(
@@ -51,6 +52,14 @@ def test_what_a_file_does_not_name_keeps_its_default(tmp_path):
     assert config == RunConfig(
         model=Path("base"), out=Path("a"), optimizer=Optimizer(beta2=0.9, nesterov=True)
     )
+
+
+def test_adapters_learn_at_ten_times_the_rate_where_none_is_given(tmp_path):
+    words = [("dpo", {}, 1e-6), ("dpo", {"lora": {"rank": 8}}, 1e-5), ("sft", {"lora": {"rank": 8}}, 1e-4)]
+    for method, more, rate in [*words, ("sft", {"lora": {"rank": 8}, "learning_rate": 3e-5}, 3e-5)]:
+        kind = config_type(method)
+        given = read_values({"model": "m", "data": "d", "out": "o", **more}, kind, "here")
+        assert resolve(kind, given, {}).learning_rate == pytest.approx(rate)
 
 
 def test_yaml_reads_1e_4_as_text_and_it_is_a_number_all_the_same(tmp_path):

@@ -169,6 +169,8 @@ class Run:
             sinks.open(RunStart(name=name, steps=schedule.steps, done=done, config=settings, marks=marks))
             return sinks
 
+        if config.lora.rank:
+            self.note(f"adapters learn at a rate of {config.learning_rate:g} (--learning-rate)")
         if (dtype := stored_dtype(config.model)) is not None:
             name = str(dtype).removeprefix("torch.")
             self.note(f"the result is written in {name}, as {config.model} is; checkpoints keep float32")

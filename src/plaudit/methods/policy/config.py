@@ -208,7 +208,7 @@ class PolicyConfig(RunConfig):
     batch_size: FromOne = 16
     """Prompts in a round, over all processes."""
     learning_rate: Positive = 1e-6
-    """The peak learning rate; LoRA wants about ten times more."""
+    """The peak learning rate; with LoRA ten times as high where none is given."""
     draw: DrawSettings = field(default_factory=DrawSettings)
     """How answers are drawn."""
     sampler: Literal["local", "process"] = "local"

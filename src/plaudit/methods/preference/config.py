@@ -52,7 +52,7 @@ class PreferenceConfig(RunConfig):
     epochs: float = 1.0
     """How often the data is gone through."""
     learning_rate: float = 1e-6
-    """The peak learning rate; a tenth of what demonstrations are learnt with, LoRA about ten times more."""
+    """The peak learning rate; a tenth of what demonstrations are learnt with, with LoRA ten times as high."""
     reference: ReferenceSettings = field(default_factory=ReferenceSettings)
     """The policy that the new one is compared with."""
     stages: StageSettings = field(default_factory=StageSettings)
