@@ -12,38 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from plaudit.data.records import Comparison, Ranking, Rating, Text
+from plaudit.data.records import Comparison, Ranking, Rating, Task
 from plaudit.errors import UserError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """Answers to one prompt, to be judged together.
-
-    Example: ``Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))``
-    """
-
-    prompt: Text
-    """The prompt that was answered."""
-    answers: tuple[Text, ...]
-    """In the order in which they are shown."""
-    ended: tuple[bool, ...]
-    """Whether each came to an end by itself."""
-    category: str | None = None
-    """The kind of question, or the subset of a benchmark."""
-    reference_answer: str | None = None
-    """The reference answer, when there is one."""
-    # Left out of the hash: a task stays usable as a key whatever its row carried.
-    metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
-    """Whatever else the prompt's row carried: unit tests, say."""
-
-    def __post_init__(self) -> None:
-        if not self.answers:
-            raise UserError("a task without answers cannot be judged")
-        if len(self.ended) != len(self.answers):
-            raise UserError(
-                f"a task of {len(self.answers)} answers says of {len(self.ended)} whether they ended"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,7 @@ from statistics import correlation
 
 import torch
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Text, assistant_turn, plain_text, split_tools, words_of
+from plaudit.data.records import Task, Text, assistant_turn, plain_text, split_tools, words_of
 from plaudit.errors import UserError
 from plaudit.models.reward_model import RewardModel, first_differing_token
 from plaudit.models.verify import tolerance

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Prompt, Record, Steps, Text, assistant_turn, plain_text
+from plaudit.data.records import Prompt, Record, Steps, Task, Text, assistant_turn, plain_text
 from plaudit.engine.distributed import is_sharded
 from plaudit.engine.loop import TrainingJob
 from plaudit.errors import UserError

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Text, plain_text
+from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
 
 TaskScores = tuple[float | None, ...]

@@ -21,9 +21,8 @@ import torch
 from transformers import AutoConfig
 
 from plaudit.data.generative_judging import GenerativeRewardSettings, PairwiseRankerSettings, pointwise_prompt
-from plaudit.data.judging import Task
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison
+from plaudit.data.records import Comparison, Task
 from plaudit.errors import UserError
 from plaudit.files.model_folder import explain_unfinished_run
 from plaudit.models.group_preference import CONFIG_FILE, load_group_preference

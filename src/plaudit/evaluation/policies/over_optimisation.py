@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from plaudit.data.judging import Task
+from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import best_of_n_kl, best_of_n_truth, proxy_and_truth_scores
 from plaudit.evaluation.reward_models.pairs import ScoresByAnswer

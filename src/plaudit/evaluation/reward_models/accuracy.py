@@ -14,8 +14,7 @@ from math import comb, log
 import numpy as np
 from jaxtyping import Float, Int
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Text
+from plaudit.data.records import Task, Text
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.pairs import (
     PairColumns,

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from plaudit.advantages.group import z_score
-from plaudit.data.judging import Task
-from plaudit.data.records import Prompt
+from plaudit.data.records import Prompt, Task
 from plaudit.errors import UserError
 from plaudit.losses.divergence import k3
 from plaudit.losses.policy import clipped

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from plaudit.data.judging import Task
+from plaudit.data.records import Task
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS

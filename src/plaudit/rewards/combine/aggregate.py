@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.data.judging import Task
+from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.models.reward_model import Normalisation
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_counts

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from plaudit.data.judging import Task
+from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_counts
 

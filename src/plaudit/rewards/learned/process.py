@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Steps, Text
+from plaudit.data.records import Steps, Task, Text
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Literal, Protocol, runtime_checkable
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Text, plain_text
+from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
 
 StepPayKind = Literal["score", "odds", "min", "product", "last"]

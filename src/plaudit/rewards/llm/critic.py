@@ -12,8 +12,7 @@ from statistics import fmean
 from typing import Protocol, runtime_checkable
 
 from plaudit.data.generative_judging import CritiqueSettings, critique_prompt, points_prompt
-from plaudit.data.judging import Task
-from plaudit.data.records import Text
+from plaudit.data.records import Task, Text
 from plaudit.errors import UserError
 from plaudit.rewards.base import TaskScores
 from plaudit.rewards.llm.generative import LanguageJudgeModel, reply_probabilities

@@ -17,8 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from plaudit.data.judging import Task
-from plaudit.data.records import plain_text
+from plaudit.data.records import Task, plain_text
 from plaudit.errors import UserError
 from plaudit.rewards.base import RewardTraits, ScoreOrReason, TaskScores, binary_score
 from plaudit.rewards.sandbox.sandbox import ProgramResult, Sandbox, SandboxError

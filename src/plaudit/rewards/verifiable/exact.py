@@ -23,8 +23,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar
 
-from plaudit.data.judging import Task
-from plaudit.data.records import plain_text
+from plaudit.data.records import Task, plain_text
 from plaudit.errors import UserError
 from plaudit.rewards.base import NO_TRUTH, RewardTraits, RuleReward, ScoreOrReason, TaskScores, binary_score
 from plaudit.rewards.verifiable.math import equivalent
@@ -284,7 +283,7 @@ for text in told["texts"]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternReward:
-    r"""1.0 where the expression matches somewhere in the answer, else 0.0; anchor it for all of the answer."""
+    r"""1.0 where the expression matches somewhere in the answer, else 0.0; anchor it for all of it."""
 
     pattern: str
     """In the syntax of Python's `re`."""
