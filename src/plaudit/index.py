@@ -51,7 +51,6 @@ def homes_of(stub: Path) -> dict[str, str]:
 
 @cache
 def field_docstrings(config_type: type) -> dict[str, str]:
-    """What the source says of each field of a dataclass."""
     docs: dict[str, str] = {}
     for ancestor in reversed(config_type.__mro__):
         # A class that was made of a function's signature has no source; its fields carry their docs.
@@ -73,7 +72,6 @@ def _docstrings_in(body: list[ast.stmt]) -> dict[str, str]:
 
 
 def _class_definition(config_type: type) -> ast.ClassDef:
-    """The class statement, found by its qualified name (``outer.<locals>.Config``)."""
     node: ast.AST = _module_tree(config_type.__module__)
     for name in config_type.__qualname__.split("."):
         if name != "<locals>":

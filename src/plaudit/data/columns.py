@@ -40,7 +40,6 @@ def readable_nodes(rows: Sequence[RawRow]) -> list[Node]:
 
 
 def field_names(nodes: Sequence[Node]) -> list[str]:
-    """The fields of the rows, the most frequent first."""
     return [name for name, _ in Counter(field for node in nodes for field in node.fields()).most_common()]
 
 

@@ -33,8 +33,6 @@ ProblemKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One fault of one row."""
-
     kind: ProblemKind
     origin: str
     field: str
@@ -121,8 +119,6 @@ ROW_LIMIT = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRow:
-    """One row of a file, or the reason why it could not be had."""
-
     origin: str
     """File and row."""
     value: object = None

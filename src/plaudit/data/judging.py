@@ -18,8 +18,6 @@ from plaudit.errors import UserError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What a judge says of one answer."""
-
     rank: int
     """Its place among the answers: one more than there are better ones, so equal answers share a rank."""
     rating: int | None = None
@@ -94,8 +92,6 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoVerdict:
-    """Why a judge says nothing of a task."""
-
     reason: str
     """Refused, unreadable, unreachable, rejected, or no verdict; counted apart, and never a tie."""
     orders: Orders | None = None
@@ -103,8 +99,6 @@ class NoVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """Who judged, and how."""
-
     judge: str
     version: str
     """How it was asked: the way and the wording."""
@@ -141,8 +135,6 @@ class Judge(Protocol):
 
 @runtime_checkable
 class ExplainingJudge(Judge, Protocol):
-    """A judge that says why it has no verdict."""
-
     def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
         """As ``verdicts``, with a reason in place of None."""
         ...
@@ -169,7 +161,6 @@ def outcomes(judge: Judge, tasks: Sequence[Task], seed: int | str) -> list[Verdi
 
 
 def verdicts_only(found: Sequence[Verdict | NoVerdict]) -> list[Verdict | None]:
-    """The verdicts, and None for every reason."""
     return [None if isinstance(outcome, NoVerdict) else outcome for outcome in found]
 
 

@@ -33,8 +33,6 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a function by the assistant."""
-
     name: str
     arguments: str
     """What it is called with: an object, as JSON."""

@@ -228,7 +228,6 @@ def to_float8(wide: Tensor, generator: torch.Generator, *, roots: bool = False) 
 
 
 def from_float8(codes: Tensor, factor: Tensor) -> Tensor:
-    """The numbers that `to_float8` has made bytes of."""
     return codes.view(torch.float8_e4m3fn).float() * factor
 
 

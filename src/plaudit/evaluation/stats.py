@@ -215,8 +215,6 @@ class JudgeFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionFit:
-    """The coefficients of all judges and how sure they are."""
-
     beta: Float[np.ndarray, " C"]
     """The log-odds for one unit of each feature, judge after judge."""
     covariance: Float[np.ndarray, "C C"]

@@ -74,7 +74,6 @@ class JsonlFile:
 
     @property
     def marks(self) -> str:
-        """A mark of each line that it holds, for a checkpoint."""
         return "".join(self._lines.marks)
 
     def append(self, record: JsonlRecord, *, sync_now: bool = False) -> None:
@@ -108,7 +107,6 @@ class JsonlFile:
             os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Closes the file; the lines stay."""
         os.close(self._descriptor)
 
     def __enter__(self) -> JsonlFile:
@@ -171,7 +169,6 @@ def _cut(path: Path, keep: Callable[[JsonlRecord], bool], marks: str) -> tuple[_
 
 
 def _refuse_changed(path: Path, intact: _Lines, line: bytes, record: JsonlRecord | None, marks: str) -> None:
-    """Raise where the next line is not the one that the run wrote there."""
     at = len(intact.marks) * _MARK_LENGTH
     if at >= len(marks):
         return

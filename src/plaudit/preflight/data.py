@@ -239,7 +239,6 @@ def check_ties(subject: PreflightSubject) -> Result:
 
 
 def learns_from_judgements(subject: PreflightSubject) -> bool:
-    """Whether the run learns from what was said of answers."""
     several = any(len(example.completions) > 1 for example in subject.trained)
     return subject.sampler is None and (
         subject.scorer is not None or subject.reference is not None or several

@@ -34,8 +34,6 @@ MAX_SCANNED_ROWS = 4 * SAMPLE_SIZE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplePrompt:
-    """A prompt of the user's data with the answers that its row holds."""
-
     prompt: EncodedPrompt
     answers: tuple[Text, ...]
     """The row's own answers; none where it is a bare prompt."""
@@ -117,8 +115,6 @@ UNKNOWN_MODEL_TOLERANCE = {"cpu": 1e-3, "cuda": 0.15}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredTasks:
-    """A reward, the tasks that it scored, and the scores."""
-
     reward: Reward
     tasks: tuple[Task, ...]
     origins: tuple[str, ...]
@@ -289,8 +285,6 @@ CONTINUATION_TOKENS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStep:
-    """A training step on a few rows, as the run would take it."""
-
     job: TrainingJob[Any]
     batch: tuple[Microbatch, ...]
     """Its micro-batches as the run makes them."""

@@ -448,7 +448,6 @@ def _relative_update(trial: TrialStep, original: Mapping[str, Tensor]) -> float 
 
 
 def _losses(trial: TrialStep, rate: float) -> list[float]:
-    """The loss before each step, until it has clearly fallen."""
     stepper, losses = trial_stepper(trial.job), list[float]()
     for _ in range(OVERFIT_STEPS + 1):
         outcome = take_step(stepper, trial.batch, rate)

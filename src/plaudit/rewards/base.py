@@ -54,8 +54,6 @@ class RewardTraits:
 
 @runtime_checkable
 class HasTraits(Protocol):
-    """A reward that knows its traits; of others nothing is assumed."""
-
     @property
     def traits(self) -> RewardTraits: ...
 
@@ -98,8 +96,6 @@ def checked_scores(reward: Reward, tasks: Sequence[Task]) -> tuple[TaskScores, .
 
 @runtime_checkable
 class HasRefusalReasons(Protocol):
-    """A reward that says why it had no verdict."""
-
     @property
     def refused(self) -> Mapping[str, int]:
         """Each reason, and how many answers it held for so far."""

@@ -34,8 +34,6 @@ from plaudit.rewards.base import RewardTraits, TaskScores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointReward:
-    """An HTTP endpoint as a reward."""
-
     url: str
     """Where to POST: http or https."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)

@@ -56,8 +56,6 @@ from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
 
 
 class GenerativeReward:
-    """A model that says whether an answer is good."""
-
     def __init__(self, model: LanguageJudgeModel) -> None:
         """Take a language judge that was trained with the settings of a generative reward."""
         settings = model.spec.settings
@@ -133,8 +131,6 @@ _Model = TypeVar("_Model", RewardModel, Policy)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LoadOptions:
-    """The device and the number format to load models with."""
-
     device: torch.device
     dtype: torch.dtype
 

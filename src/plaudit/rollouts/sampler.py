@@ -137,7 +137,6 @@ def rollout_to_json(rollout: Rollout) -> dict[str, Any]:
 
 
 def rollout_from_json(record: Mapping[str, Any]) -> Rollout:
-    """The rollout that `rollout_to_json` made."""
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
     return Rollout(**{**fields, "answer": Answer(**record["answer"])})
 
@@ -180,8 +179,6 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """One completion to generate."""
-
     prompt: TokenIds
     """The tokens that the model is shown."""
     sample: int

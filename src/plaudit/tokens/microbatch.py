@@ -20,8 +20,6 @@ from plaudit.tokens.batch import Example, TokenBatch, move_together
 
 @runtime_checkable
 class HasTokenCount(Protocol):
-    """A row of any kind."""
-
     @property
     def tokens(self) -> int: ...
 

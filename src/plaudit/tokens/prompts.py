@@ -31,8 +31,6 @@ PLAIN_TEXT_PROMPT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedPrompt:
-    """One prompt as tokens, with its reference answer and metadata."""
-
     text: Text
     prompt: tuple[int, ...]
     """The tokens that the model is shown."""

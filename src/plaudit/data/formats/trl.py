@@ -382,7 +382,6 @@ def _plaudit_row(row: Node, origin: str, options: ReadOptions) -> tuple[Record, 
 
 
 def _document_prompt(row: Node) -> Text:
-    """The prompt of a demonstration; a document has none."""
     node = row.optional("prompt")
     if node is None and row.cells and "prompt" in row.fields():
         return ""

@@ -58,8 +58,6 @@ SUMMED_METRICS = ("tokens", "rows")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestValue:
-    """The best value of one figure and when it was reached."""
-
     step: int
     value: Number
 
@@ -271,7 +269,6 @@ class FanOutSink:
         self._sinks = list(sinks)
 
     def open(self, run: RunStart) -> None:
-        """Open every sink; what one of them has to say of it is said by all."""
         sentences: list[str] = []
         self._for_each_sink(lambda sink: sentences.extend(sink.open(run) or ()))
         for sentence in sentences:

@@ -32,8 +32,6 @@ _WAYS: tuple[Way, ...] = get_args(Way)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceLogprobs:
-    """What one policy thinks of the choices of a question: their log-probs."""
-
     policy: str
     prompt: str
     category: str | None

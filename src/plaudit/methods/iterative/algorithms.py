@@ -23,8 +23,6 @@ Selection = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionSettings:
-    """The settings of a selection function."""
-
     threshold: int | float = -math.inf
     """The least score of an answer to learn."""
     keep: int | None = None

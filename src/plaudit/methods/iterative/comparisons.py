@@ -21,8 +21,6 @@ COLLECT = "collect"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPair:
-    """Two answers to one prompt."""
-
     number: int
     """Its number in the round; the first is 1."""
     prompt: EncodedPrompt

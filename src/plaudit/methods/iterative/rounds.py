@@ -143,12 +143,10 @@ def generate_and_score(
 
 
 def write_answers(path: Path, groups: Sequence[ScoredGroup]) -> None:
-    """Write all answers, a line for each prompt; the file appears whole or not at all."""
     atomic.write_text(path, "".join(exact_json.dumps(_group_as_json(group)) + "\n" for group in groups))
 
 
 def read_answers(path: Path) -> list[tuple[ScoredAnswer, ...]]:
-    """The answers of ``write_answers``, prompt by prompt."""
     fields = ScoredAnswer.__dataclass_fields__
     # Of all that a text may break a line with, JSON escapes this one alone.
     lines = path.read_bytes().removesuffix(b"\n").split(b"\n")

@@ -25,8 +25,6 @@ HELD_OUT_JUDGE, PEOPLE_LABELS = "the held-out judge", "agreement with people"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One measure of one model, row by row."""
-
     name: str
     """What is measured; more is better."""
     prompts: tuple[int, ...]

@@ -504,8 +504,6 @@ class PassRateCurriculum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedGroup:
-    """A group in the replay buffer."""
-
     round_number: int
     row: int
     group: ScoredGroup

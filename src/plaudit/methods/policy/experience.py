@@ -63,8 +63,6 @@ MAX_DISTRIBUTION_CELLS = 2**24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureScorer:
-    """Scores tokens under the mixture of policy and reference."""
-
     policy: ModelReference
     reference: FullDistributionReference
     reference_share: int | float
@@ -179,8 +177,6 @@ MAX_SAMPLER_GAP_HALF = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringModels:
-    """The models that score rollouts: policy, reference and critic."""
-
     policy: Policy
     reference: Reference
     critic: RewardModel | ValueHead | None
@@ -202,8 +198,6 @@ class ScoringModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportanceWeighting:
-    """Importance weighting for tokens that another policy generated."""
-
     cap: int | float = 0.0
     """The largest weight π_old / μ of a token, where the sampler's log-probs differ; 0 weighs nothing."""
     has_replay: bool = False

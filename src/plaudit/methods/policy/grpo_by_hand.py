@@ -32,8 +32,6 @@ from plaudit.tokens.encode import Encoder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpoSettings:
-    """The settings of ``grpo_by_hand``."""
-
     steps: int = 100
     """How often answers are drawn."""
     prompts: int = 8

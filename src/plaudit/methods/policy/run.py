@@ -553,7 +553,6 @@ def own_policy(config: PolicyConfig) -> Summary | None:
 
 
 def rounds_as_steps(algorithm: Algorithm, config: PolicyConfig) -> PolicyConfig:
-    """The config with ``rounds`` turned into optimiser steps."""
     if config.rounds is None:
         return config
     updates_per_round = configured_algorithm(algorithm, config).updates_per_round

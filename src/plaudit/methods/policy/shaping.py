@@ -392,7 +392,6 @@ def refuse_process_conflicts(algorithm: PolicyAlgorithm, config: PolicyConfig) -
 
 
 def process_notes(algorithm: PolicyAlgorithm, config: PolicyConfig) -> list[str]:
-    """Notes for the user on how steps are rewarded."""
     process = config.process
     if process.pay == "no" or algorithm.name not in POLICY_ALGORITHMS:
         return []

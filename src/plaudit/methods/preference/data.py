@@ -39,7 +39,6 @@ BALANCED_WEIGHT_RATIO = (1.0, 4 / 3)
 
 
 def data_diagnostics(rows: Sequence[JudgedRow], row: AnyPreferenceAlgorithm) -> tuple[str, ...]:
-    """Notes for the user on the rows that are trained."""
     note = _balance_note(rows, row) if isinstance(row, UnpairedAlgorithm) else _length_note(rows, row)
     return () if note is None else (note,)
 

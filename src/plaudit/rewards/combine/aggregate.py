@@ -231,8 +231,6 @@ def normalisations_from_scores(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinedReward:
-    """Several rewards as one."""
-
     name: str
     members: tuple[Reward, ...]
     """The rewards whose scores are aggregated; each scores every answer."""

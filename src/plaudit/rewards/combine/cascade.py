@@ -18,8 +18,6 @@ from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoresWithParts:
-    """Scores and what they are made of."""
-
     rows: tuple[TaskScores, ...]
     parts: Mapping[str, tuple[TaskScores, ...]]
     """What each part said, by its name; None where it was not asked or had no verdict."""
@@ -27,15 +25,11 @@ class ScoresWithParts:
 
 @runtime_checkable
 class HasScoreParts(Protocol):
-    """A reward that can say what its scores are made of."""
-
     def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """One source of a cascade."""
-
     reward: Reward
     confidence_threshold: int | float | None = None
     """A score nearer to the centre than this is not confident, and the next tier is asked; None trusts every

@@ -37,8 +37,6 @@ def centred_embeddings(
 
 
 class GroupReward:
-    """What one group would prefer, given some comparisons of it."""
-
     def __init__(
         self,
         name: str,

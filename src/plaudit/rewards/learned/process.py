@@ -69,8 +69,6 @@ StepAggregation = Literal["product", "min", "last"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """A problem and the steps of an answer to it."""
-
     prompt: Text
     steps: tuple[str, ...]
 
@@ -179,5 +177,4 @@ def encode_steps(solution: Solution, encoder: Encoder) -> tuple[Example, tuple[i
 
 
 def _sigmoid(logit: float) -> float:
-    """The probability σ(logit), without overflow."""
     return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0

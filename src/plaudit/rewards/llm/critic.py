@@ -23,9 +23,7 @@ from plaudit.rollouts.sampler import Answer, SamplingSettings
 class CritiqueWriter(Protocol):
     """Writes critiques; `LocalSampler` is one."""
 
-    def check(self, prompt: Text) -> None:
-        """Complain about a question that cannot be answered."""
-        ...
+    def check(self, prompt: Text) -> None: ...
 
     def generate_answers(
         self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
@@ -36,8 +34,6 @@ class CritiqueWriter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CritiqueScore:
-    """What a critic says of one answer."""
-
     critiques: tuple[str, ...]
     points: tuple[float | None, ...]
     """The points to expect after each; None where critique and answer together are too long to be shown."""

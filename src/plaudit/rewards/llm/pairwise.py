@@ -61,8 +61,6 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tournament:
-    """A single elimination."""
-
     winner: int
     """The place of the answer that lost no match."""
     matches: tuple[Match, ...]

@@ -31,8 +31,6 @@ _PYTHON_LANGUAGES = ("", "python", "py", "python3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputOutputTest:
-    """A program's input and what it has to print."""
-
     stdin: str
     """What the program reads on standard input."""
     expected_stdout: str
@@ -45,8 +43,6 @@ UnitTests = tuple[str, ...] | tuple[InputOutputTest, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeReward:
-    """Unit tests in the sandbox, as a reward."""
-
     sandbox: Sandbox
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """How many programs run at the same time."""
