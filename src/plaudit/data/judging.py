@@ -253,13 +253,6 @@ def to_comparison(task: Task, verdict: Verdict) -> Comparison:
     """The row of a verdict on two answers.
 
     A tie prefers nothing: it has strength 0 and probability 0.5, and ``chosen`` is the answer shown first.
-
-    >>> task = Task(prompt="What does the owl eat?", answers=("Bark.", "Mice."), ended=(True, True))
-    >>> to_comparison(task, Verdict(marks=(Mark(rank=2), Mark(rank=1)), annotator="ada")).chosen
-    'Mice.'
-    >>> row = to_comparison(task, Verdict(marks=(Mark(rank=1), Mark(rank=1)), annotator="ada"))
-    >>> row.strength, row.probability
-    (0.0, 0.5)
     """
     first, second = _checked_marks(task, verdict, exactly=2)
     better = 1 if second.rank < first.rank else 0
@@ -279,12 +272,7 @@ def to_comparison(task: Task, verdict: Verdict) -> Comparison:
 
 
 def to_ranking(task: Task, verdict: Verdict) -> Ranking:
-    """The row of a verdict on several answers, in the order in which they were shown; ties share a rank.
-
-    >>> task = Task(prompt="Name a fruit.", answers=("Pear.", "No."), ended=(True, True))
-    >>> to_ranking(task, Verdict(marks=(Mark(rank=1), Mark(rank=2)), annotator="ada")).ranks
-    (1.0, 2.0)
-    """
+    """The row of a verdict on several answers, in the order in which they were shown; ties share a rank."""
     marks = _checked_marks(task, verdict)
     if len(marks) < 2:
         raise UserError("one answer alone cannot be ranked; rate it")
@@ -299,12 +287,7 @@ def to_ranking(task: Task, verdict: Verdict) -> Ranking:
 
 
 def to_ratings(task: Task, verdict: Verdict) -> tuple[Rating, ...]:
-    """A row for each answer that was given points.
-
-    >>> task = Task(prompt="Name a fruit.", answers=("Pear.",), ended=(True,))
-    >>> [row.score for row in to_ratings(task, Verdict(marks=(Mark(rank=1, rating=5),), annotator="ada"))]
-    [5.0]
-    """
+    """A row for each answer that was given points."""
     return tuple(
         Rating(
             prompt=task.prompt,

@@ -131,11 +131,7 @@ def pictures(text: Text) -> tuple[str, ...]:
 
 
 def user_turn(content: str) -> tuple[Message, ...]:
-    """A conversation of one user turn.
-
-    >>> user_turn("Hi")[0].role
-    'user'
-    """
+    """A conversation of one user turn."""
     return (Message(role="user", content=content),)
 
 
@@ -368,11 +364,7 @@ def record_kind(record: Record) -> str:
 
 
 def record_to_dict(record: Record) -> dict[str, object]:
-    """A record as an object that JSON can hold; fields at their default are left out.
-
-    >>> record_to_dict(Demonstration(prompt="2 + 2 =", completion=" 4"))
-    {'kind': 'demonstration', 'prompt': '2 + 2 =', 'completion': ' 4'}
-    """
+    """A record as an object that JSON can hold; fields at their default are left out."""
     row: dict[str, object] = {"kind": record_kind(record)}
     for record_field in fields(record):
         value: object = getattr(record, record_field.name)

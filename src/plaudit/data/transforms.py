@@ -79,10 +79,6 @@ def preferred_demonstration(record: Record) -> Demonstration | None:
 
     A tie prefers nothing. Of several best answers of a ranking the first is taken, unless all are equal.
     A thumb up prefers its answer; a score on a scale does not say where good begins.
-
-    >>> preferred_demonstration(Comparison(prompt="Capital of France?", chosen="Paris.",
-    ...     rejected="Lyon.")).completion
-    'Paris.'
     """
     match record:
         case Demonstration():
@@ -229,15 +225,7 @@ def preferred_only(records: Iterable[Record]) -> DemonstrationSet:
 def with_control_words(
     records: Iterable[Record], settings: ControlSettings | None = None, role: PrefixRole = "system"
 ) -> DemonstrationSet:
-    """Good and bad answers alike, each behind the word for how good it is.
-
-    >>> pair = Comparison(prompt="Capital of France?", chosen="Paris.", rejected="Lyon.")
-    >>> lesson = with_control_words([pair])
-    >>> [(row.prompt, row.completion) for row in lesson.demonstrations]
-    [('GOOD\\n\\nCapital of France?', 'Paris.'), ('BAD\\n\\nCapital of France?', 'Lyon.')]
-    >>> lesson.best_word
-    'GOOD'
-    """
+    """Good and bad answers alike, each behind the word for how good it is."""
     resolved = settings or ControlSettings()
     label_records = {"words": _label_with_words, "levels": _label_with_levels}[resolved.style]
     outcomes = list(label_records(tuple(records), resolved))

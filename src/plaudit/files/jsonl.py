@@ -123,14 +123,6 @@ def truncate_after(path: Path, keep: Callable[[JsonlRecord], bool], marks: str =
 
     Where its first lines are not those of the ``marks``, it raises and cuts nothing; only an empty file,
     which somebody put there, may lack them all.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as parent:
-    ...     lines = Path(parent, "m.jsonl")
-    ...     _ = lines.write_text('{"step": 1}\\n{"step": 2}\\n')
-    ...     _ = truncate_after(lines, lambda record: record["step"] < 2)
-    ...     lines.read_text()
-    '{"step": 1}\\n'
     """
     return _cut(path, keep, marks)[1]
 

@@ -103,11 +103,7 @@ class HasRefusalReasons(Protocol):
 
 
 def refusal_counts(reward: object) -> Mapping[str, int]:
-    """Why the reward had no verdict so far, where it remembers; nothing of one that does not.
-
-    >>> refusal_counts("any other thing")
-    {}
-    """
+    """Why the reward had no verdict so far, where it remembers; nothing of one that does not."""
     return reward.refused if isinstance(reward, HasRefusalReasons) else {}
 
 

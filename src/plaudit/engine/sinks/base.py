@@ -115,14 +115,7 @@ class Summary:
 def summarise(
     reports: Iterable[StepReport], notes: Iterable[str] = (), *, selected: int | None = None
 ) -> Summary:
-    """The summary of a whole run from its reports, in order; ``selected`` is the step of its model.
-
-    >>> one = StepReport(step=1, steps=2, epoch=0.5, values={"loss": 2.0, "rows": 8}, timing={})
-    >>> two = StepReport(step=2, steps=2, epoch=1.0, values={"loss": 2.5, "rows": 8}, timing={})
-    >>> summary = summarise([one, two])
-    >>> summary.last["loss"], summary.best["loss"], summary.counts["rows"]
-    (2.5, BestValue(step=1, value=2.0), 16)
-    """
+    """The summary of a whole run from its reports, in order; ``selected`` is the step of its model."""
     done = tuple(reports)
     last: dict[str, Number] = {}
     best: dict[str, BestValue] = {}

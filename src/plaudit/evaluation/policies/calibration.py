@@ -97,15 +97,7 @@ def policy_calibration(
     resampling: Resampling,
     reference: Sequence[ChoiceLogprobs] | None = None,
 ) -> PolicyCalibration:
-    """All figures of one policy, and what changed since a reference that was asked the same.
-
-    >>> def asked(*logp):
-    ...     return ChoiceLogprobs(policy="a", prompt="?", category=None, choices=("x", "y"), logp=logp,
-    ...     right=0)
-    >>> found = policy_calibration([asked(-1.0, -1.0), asked(-0.1, -9.0)], Resampling())
-    >>> found.accuracy.value, round(found.confidence.value, 2)
-    (0.75, 0.75)
-    """
+    """All figures of one policy, and what changed since a reference that was asked the same."""
     if not questions:
         raise ValueError("a calibration of nothing")
     columns = _question_columns(questions)

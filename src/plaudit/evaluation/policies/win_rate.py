@@ -264,12 +264,7 @@ def contest_result(
 
 
 def paired_p_value(duels: Sequence[JudgedPair]) -> float | None:
-    """Of the paired test that neither is better: `sign_flip_test` of verdict − ½; None without a verdict.
-
-    >>> won = [JudgedPair(prompt=f"q{n}", mine="a", theirs="b", forward=1, backward=1) for n in range(4)]
-    >>> paired_p_value(won)
-    0.125
-    """
+    """Of the paired test that neither is better: `sign_flip_test` of verdict − ½; None without a verdict."""
     with_verdicts = with_verdict(duels)
     return (
         sign_flip_test(
@@ -365,12 +360,6 @@ def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...
     Bradley and Terry 1952. Intervals draw prompts anew, the same ones for all pairs of
     policies; a draw without ratings is left out, and with more than a twentieth of them there is no interval.
     Empty where there are no ratings at all, which `why_unrated` says in words.
-
-    >>> said = (("q1", 1), ("q2", 1), ("q3", 0))
-    >>> won = [JudgedPair(prompt=q, mine="x", theirs="y", forward=v, backward=v) for q, v in said]
-    >>> found = elo_ratings({("a", "b"): won, ("b", "c"): won}, Resampling(times=100))
-    >>> [(one.name, round(one.elo)) for one in found]  # each twice as strong as the next: 400 · log₁₀ 2
-    [('a', 1120), ('b', 1000), ('c', 880)]
     """
     names, wins_PKK = _win_counts(duels)
     if why_unrated(duels) is not None:

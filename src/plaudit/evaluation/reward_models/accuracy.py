@@ -256,9 +256,6 @@ def best_of_n_truth(
 
     The mean truth of the best by proxy over all choices of n from N; answers of the same proxy share the mean
     of their truths, as a fair coin between them does. Nakano et al. 2021 (WebGPT), arXiv:2112.09332.
-
-    >>> best_of_n_truth(np.array([1.0, 3.0, 2.0]), np.array([0.0, 0.6, 0.9]), [1, 3]).round(6).tolist()
-    [0.5, 0.6]
     """
     order = np.argsort(proxy_N, kind="stable")
     _, level_N = np.unique(proxy_N[order], return_inverse=True)

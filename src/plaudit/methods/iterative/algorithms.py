@@ -43,9 +43,6 @@ def best_of_n(scores: TaskScores) -> Selection:
     """The answer with the highest score; of several the first that was drawn.
 
     Stiennon et al. 2020, arXiv:2009.01325; Touvron et al. 2023, arXiv:2307.09288.
-
-    >>> best_of_n((0.2, None, 0.9, 0.9))
-    ((2,),)
     """
     scored = _with_verdict(scores)
     return () if not scored else ((max(scored, key=lambda index: (scored[index], -index)),),)
@@ -55,9 +52,6 @@ def at_or_above(scores: TaskScores, threshold: int | float, keep: int | None = N
     """The answers at or above a threshold, in the order in which they were drawn; at most ``keep``.
 
     Anthony et al. 2017, arXiv:1705.08439; Gulcehre et al. 2023, arXiv:2308.08998.
-
-    >>> at_or_above((0.2, 1.0, None, 0.9), 0.9)
-    ((1,), (3,))
     """
     return tuple((index,) for index, score in _with_verdict(scores).items() if score >= threshold)[:keep]
 

@@ -130,20 +130,12 @@ class StepReward:
 
 
 def step_product(logit_C: Sequence[float]) -> float:
-    """Π σ(l): the chance that every step is right (Lightman et al. 2023).
-
-    >>> step_product([0.0, 0.0])
-    0.25
-    """
+    """Π σ(l): the chance that every step is right (Lightman et al. 2023)."""
     return math.prod(map(_sigmoid, logit_C))
 
 
 def step_minimum(logit_C: Sequence[float]) -> float:
-    """min σ(l): a solution is as good as its weakest step.
-
-    >>> step_minimum([0.0, 5.0])
-    0.5
-    """
+    """min σ(l): a solution is as good as its weakest step."""
     return _sigmoid(min(logit_C))
 
 

@@ -102,11 +102,7 @@ def passes_tests(sandbox: Sandbox, code: str, tests: UnitTests) -> tuple[bool, s
 
 
 def extract_program(answer: str) -> str:
-    """The program in an answer: its last fenced block of Python, or all of it where there is none.
-
-    >>> extract_program("Here:\\n```python\\nx = 1\\n```\\nDone.")
-    'x = 1\\n'
-    """
+    """The program in an answer: its last fenced block of Python, or all of it where there is none."""
     blocks = [
         code for language, code in _FENCED_BLOCK.findall(answer) if language.lower() in _PYTHON_LANGUAGES
     ]
