@@ -385,17 +385,16 @@ class _Bounded(RawIOBase):
 
 Source = str | Path | Iterable[object]
 
+_READERS = {
+    "jsonl": jsonl_rows,
+    "json": json_rows,
+    "csv": csv_rows,
+    "tsv": csv_rows,
+    "parquet": parquet_rows,
+    "arrow": arrow_rows,
+}
 READERS: Mapping[str, Callable[[Path, int], Iterator[RawRow]]] = {
-    ".jsonl": jsonl_rows,
-    ".jsonl.gz": jsonl_rows,
-    ".json": json_rows,
-    ".jsonl.zst": jsonl_rows,
-    ".json.gz": json_rows,
-    ".json.zst": json_rows,
-    ".csv": csv_rows,
-    ".tsv": csv_rows,
-    ".parquet": parquet_rows,
-    ".arrow": arrow_rows,
+    ending: _READERS[ending.split(".")[1]] for ending in ROW_ENDINGS
 }
 
 

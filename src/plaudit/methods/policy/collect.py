@@ -11,6 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -295,20 +296,14 @@ class RolloutCollector:
             if missing <= 0 or not unused:
                 break
             # As many as the share that taught so far lets hope for, and at least what is missing.
-            needed = round(missing * len(all_groups) / max(1, len(usable)))
-            next_prompts, unused = (
-                unused[: min(needed, len(prompts))],
-                unused[min(needed, len(prompts)) :],
-            )
+            needed = min(round(missing * len(all_groups) / max(1, len(usable))), len(prompts))
+            next_prompts, unused = unused[:needed], unused[needed:]
             # The round's seed again: random numbers are made of seed and prompt, and these prompts are new.
             new_groups = self._generate_and_score(next_prompts, round_number)
-            all_groups, usable = (
-                [*all_groups, *new_groups],
-                [*usable, *(group for group in new_groups if self._has_signal(group))],
-            )
+            all_groups += new_groups
+            usable += [group for group in new_groups if self._has_signal(group)]
         # A refill may bring more than was missing; a round's size is what the learning rate was tuned for.
-        usable = usable[: len(prompts)]
-        return self._assemble(all_groups, usable)
+        return self._assemble(all_groups, usable[: len(prompts)])
 
     def _assemble(
         self, all_groups: Sequence[ScoredGroup], usable: Sequence[ScoredGroup]
@@ -377,7 +372,8 @@ class RolloutCollector:
             rival_rollouts = generate_completions(rank_prompts, self.rival.sampler, rival_sampling, n=1)
             groups = [[*group, *rollout] for group, rollout in zip(groups, rival_rollouts, strict=True)]
         # Scored where it was drawn, since an episode's outcome does not travel with its tokens.
-        scored = (self._judge_pairs if self.judges_pairs else self._score)(rank_prompts, groups)
+        score = self._judge_pairs if self.judges_pairs else partial(score_groups, reward=self.reward)
+        scored = score(rank_prompts, groups)
         if world == 1:
             return scored
         lines = [
@@ -386,11 +382,6 @@ class RolloutCollector:
         by_index = dict(group_from_json(line, prompts) for line in self.ranks.all_gather_strings(lines))
         # In the order of the questions: every rank has to build the very same round.
         return [by_index[index] for index in range(len(prompts))]
-
-    def _score(
-        self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
-    ) -> list[ScoredGroup]:
-        return score_groups(prompts, groups, self.reward)
 
     def _judge_pairs(
         self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
@@ -401,7 +392,8 @@ class RolloutCollector:
             for prompt, group in zip(prompts, groups, strict=True)
             for answer in group[:-1]
         ]
-        judged = iter(self._score([prompt for prompt, _ in asked], [pair for _, pair in asked]))
+        pairs = score_groups([prompt for prompt, _ in asked], [pair for _, pair in asked], self.reward)
+        judged = iter(pairs)
         return [
             ScoredGroup(
                 prompt=prompt,

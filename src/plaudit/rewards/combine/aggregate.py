@@ -28,7 +28,7 @@ Aggregation = Literal["mean", "min", "cautious", "weighted", "gated"]
 def standardise(
     reward_MN: Float[Tensor, "M N"], offset_M: Float[Tensor, " M"], scale_M: Float[Tensor, " M"]
 ) -> Float[Tensor, "M N"]:
-    """(r − μ) / s of each member: a reward's level and unit mean nothing, so two do not compare as they are."""
+    """(r − μ) / s of each member: level and unit of a reward mean nothing, so two do not compare as is."""
     return (reward_MN - offset_M[:, None]) / scale_M[:, None]
 
 
