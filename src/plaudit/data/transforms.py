@@ -53,9 +53,6 @@ def prepend_to_prompt(prompt: Text, prefix: str, role: PrefixRole = "system") ->
 
     A conversation gets them at the start of its system turn, or of its first user turn where the chat
     template knows no system turn; a conversation without such a turn gets one.
-
-    >>> prepend_to_prompt((Message(role="user", content="Hi."),), "GOOD")[0].content
-    'GOOD'
     """
     if isinstance(prompt, str):
         return f"{prefix}\n\n{prompt}"

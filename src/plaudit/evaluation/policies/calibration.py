@@ -142,13 +142,6 @@ def fitted_temperature(questions: Sequence[ChoiceLogprobs]) -> float:
 
     The loss is convex in 1/T, so where its slope changes sign is found by halving. Fit it on other questions
     than those that it is judged on.
-
-    >>> def asked(*logp):
-    ...     return ChoiceLogprobs(policy="a", prompt="?", category=None, choices=("x", "y"), logp=logp,
-    ...     right=0)
-    >>> sure = [asked(0.0, -8.0)] * 3 + [asked(-8.0, 0.0)]  # right in three of four, e^8 to 1 sure
-    >>> round(8 / fitted_temperature(sure), 3) == round(float(np.log(3)), 3)
-    True
     """
     logp_QC, right_Q = _padded_logprobs(questions)
     # Padding has p = 0 and log π = −∞, and 0 · −∞ would make the expectation nan.

@@ -99,11 +99,6 @@ def length_controlled_win_rate(duels: Sequence[JudgedPair], resampling: Resampli
     The minimal form of AlpacaEval 2 (Dubois et al. 2024, arXiv:2404.04475), without its terms for the
     difficulty of its own 805 prompts. Both policies are treated alike: seen from the other side it is
     1 − σ(θ). Where all pairs are of equal length there is nothing to control, and it is the raw win rate.
-
-    >>> said = [(f"q{n}", n % 2) for n in range(20)]
-    >>> even = [JudgedPair(prompt=q, mine="ab", theirs="cd", forward=v, backward=v) for q, v in said]
-    >>> length_controlled_win_rate(even, Resampling()).value.value
-    0.5
     """
     with_verdicts = with_verdict(duels)
     if not with_verdicts:
@@ -204,11 +199,6 @@ def style_controlled_win_rate(
     Prompts are drawn anew and never rows, a feature is chosen by its name, and all pairs are looked at
     whichever others were looked at before. A feature that never differs is left out; where none does, it
     is the raw win rate.
-
-    >>> said = [(f"q{n}", n % 2) for n in range(20)]
-    >>> even = [JudgedPair(prompt=q, mine="ab", theirs="cd", forward=v, backward=v) for q, v in said]
-    >>> style_controlled_win_rate(even, Resampling()).value.value
-    0.5
     """
     with_verdicts = with_verdict(duels)
     if not with_verdicts:
@@ -392,10 +382,6 @@ def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...
 def why_unrated(duels: DuelsByPair) -> str | None:
     """Why there are no ratings: no verdict at all, policies that were never compared, or one that never lost
     (Ford 1957).
-
-    >>> won = [JudgedPair(prompt="q", mine="x", theirs="y", forward=1.0, backward=1.0)]
-    >>> why_unrated({("ppo", "sft"): won})
-    'ppo never lost to the others, and no rating would be high enough: ask more prompts'
     """
     names, wins_PKK = _win_counts(duels)
     return _reason_unrated(names, wins_PKK.sum(0))

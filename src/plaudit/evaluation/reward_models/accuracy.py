@@ -220,9 +220,6 @@ def best_of_n_kl(n: int) -> float:
 
     Exact where no two answers share a reward, an upper bound elsewhere (Beirami et al. 2024,
     arXiv:2401.01879).
-
-    >>> best_of_n_kl(1), round(best_of_n_kl(4), 3)
-    (0.0, 0.636)
     """
     return log(n) - (n - 1) / n
 
@@ -233,10 +230,6 @@ def best_of_n_exact_kl(p_Y: Float[np.ndarray, " Y"], reward_Y: Float[np.ndarray,
     q_ℓ is the chance of an answer of reward ℓ, and m_ℓ = F_ℓⁿ − F_{<ℓ}ⁿ that the best of n has it; among
     equals a fair coin decides, so that within a level nothing changes. At most ln n − (n − 1)/n, and less
     where answers share a reward (Beirami et al. 2024, arXiv:2401.01879).
-
-    >>> same = np.full(8, 1 / 8)
-    >>> round(best_of_n_exact_kl(same, np.arange(8.0), 64), 3), best_of_n_exact_kl(same, np.zeros(8), 64)
-    (2.078, 0.0)
     """
     if n < 1 or not np.isclose(p_Y.sum(), 1):
         raise ValueError(f"n {n} and chances that add up to {p_Y.sum()}: expected 1 or more, and 1")

@@ -97,9 +97,6 @@ def rejection_sampled(
     Liu et al. 2023, arXiv:2309.06657. If the answers were drawn from π_ref, those that stay are drawn from
     the optimal policy, π_ref exp(r / β) / Z. Without a ``ceiling`` it is the highest score seen, so the best
     answer always stays, and the law holds the better, the more answers there are.
-
-    >>> rejection_sampled((0.0, 1.0, None, 0.9), 0.5, (0.1, 0.9, 0.0, 0.7))
-    (0, 1, 3)
     """
     if not (math.isfinite(beta) and beta > 0):
         raise UserError(f"beta must be a number above 0, not {beta:g}")
@@ -112,11 +109,7 @@ def rejection_sampled(
 
 
 def pairs_in_order(scores: TaskScores, indices: Sequence[int]) -> Selection:
-    """Completions paired in the given order, the better first; equal scores and a left-over one give no pair.
-
-    >>> pairs_in_order((0.1, 0.9, 0.5, 0.5, 0.3), (0, 1, 2, 3, 4))
-    ((1, 0),)
-    """
+    """Completions paired in the given order, the better first; equal scores and a left-over one give no pair."""
     scored = _with_verdict(scores)
     # pairwise overlaps; every second pair leaves each answer in one pair alone.
     pairs = [(a, b) for n, (a, b) in enumerate(pairwise(indices)) if n % 2 == 0]
@@ -128,11 +121,7 @@ def pairs_in_order(scores: TaskScores, indices: Sequence[int]) -> Selection:
 
 
 def top_share_threshold(rows: Sequence[TaskScores], share: int | float) -> float:
-    """The score that this share of all answers reaches, the best ones; infinite where there is no score.
-
-    >>> top_share_threshold([(0.1, None, 0.4), (0.2, 0.3)], 0.5)
-    0.3
-    """
+    """The score that this share of all answers reaches, the best ones; infinite where there is no score."""
     descending_scores = sorted((score for row in rows for score in row if score is not None), reverse=True)
     # A share such as 0.1 of 30 is a little above 3 in binary.
     return (
@@ -147,9 +136,6 @@ def best_of_n_kl(n: int) -> float:
 
     Stiennon et al. 2020, arXiv:2009.01325. Exact where no two scores are equal, else an upper bound
     (Beirami et al. 2024, arXiv:2401.01879).
-
-    >>> best_of_n_kl(1), round(best_of_n_kl(16), 3)
-    (0.0, 1.835)
     """
     if n < 1:
         raise UserError(f"the best of {n} answers: expected 1 or more")

@@ -140,11 +140,7 @@ def step_minimum(logit_C: Sequence[float]) -> float:
 
 
 def last_step(logit_C: Sequence[float]) -> float:
-    """σ(l) of the last step alone, as a model of outcomes would say it.
-
-    >>> last_step([5.0, 0.0])
-    0.5
-    """
+    """σ(l) of the last step alone, as a model of outcomes would say it."""
     return _sigmoid(logit_C[-1])
 
 

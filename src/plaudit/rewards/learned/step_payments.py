@@ -108,9 +108,5 @@ class StepPayRule:
 
 
 def step_lines(answer: Text) -> tuple[str, ...]:
-    """The lines of an answer that hold a word.
-
-    >>> step_lines("Divide by 2.\\n\\nx = 3.")
-    ('Divide by 2.', 'x = 3.')
-    """
+    """The lines of an answer that hold a word."""
     return tuple(line.strip() for line in plain_text(answer).splitlines() if line.strip())

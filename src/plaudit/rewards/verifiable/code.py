@@ -110,11 +110,7 @@ def extract_program(answer: str) -> str:
 
 
 def parse_unit_tests(value: object) -> UnitTests:
-    """The tests as a row has them: a list, a text of one, or JSON of either; nothing where there are none.
-
-    >>> parse_unit_tests('[{"input": "2", "output": "4"}]')
-    (InputOutputTest(stdin='2', expected_stdout='4'),)
-    """
+    """The tests as a row has them: a list, a text of one, or JSON of either; nothing where there are none."""
     if isinstance(value, str):
         value = _parse_json_text(value)
     if value is None or value in ("", []):
