@@ -276,9 +276,7 @@ class Node:
             raise self.wrong_type_error("a number")
         # An integer is compared as one: float() and isfinite() raise from 2^1024 on.
         if not (math.isfinite(value) if isinstance(value, float) else abs(value) < 2**1000):
-            raise BadRowError(
-                "non-finite number", self.path, expected="a finite number", found=describe_value(value)
-            )
+            raise self.error("non-finite number", "a finite number")
         return float(value)
 
     def number_between(self, low: float, high: float) -> float:

@@ -56,8 +56,6 @@ from plaudit.tokens.tokenizer import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRow:
-    """A row that cannot be trained, and why."""
-
     origin: str
     """File and row."""
     reason: str

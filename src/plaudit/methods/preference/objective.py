@@ -151,8 +151,6 @@ PreferenceObjective = Callable[[PreferenceMicrobatch], ObjectiveResult]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringModels:
-    """Policy and reference."""
-
     policy: Policy
     reference: Reference
 
