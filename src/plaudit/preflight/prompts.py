@@ -211,12 +211,12 @@ def check_chat_template(subject: PreflightSubject) -> Result:
 def _unopened_answer(encoder: Encoder) -> str | None:
     """What is wrong where a template does not open the answer that it is asked for."""
     question = user_turn("Hello")
-    asked, plain = (render_chat(encoder, question, add_generation_prompt=ask) for ask in (True, False))
+    opened, plain = (render_chat(encoder, question, add_generation_prompt=ask) for ask in (True, False))
     answered = render_chat(
         encoder, (*question, *assistant_turn("plaudit0opens")), add_generation_prompt=False
     )
-    header = answered.removeprefix(asked).partition("plaudit0opens")[0]
-    if asked != plain or not answered.startswith(asked) or not header.strip():
+    header = answered.removeprefix(opened).partition("plaudit0opens")[0]
+    if opened != plain or not answered.startswith(opened) or not header.strip():
         return None
     return (
         f"the template has no generation prompt: it writes {header!r} before an answer and leaves it out "

@@ -407,8 +407,8 @@ def check_reward_differs(subject: PreflightSubject) -> Result:
         ("", plain_text(task.prompt), *(() if (truth := task.reference_answer) is None else (truth,)))
         for task in scored.tasks
     ]
-    asked = [_with_answers(task, probe) for task, probe in zip(scored.tasks, probes, strict=True)]
-    probed = [row[-len(probe) :] for row, probe in zip(scored.reward.scores(asked), probes, strict=True)]
+    requests = [_with_answers(task, probe) for task, probe in zip(scored.tasks, probes, strict=True)]
+    probed = [row[-len(probe) :] for row, probe in zip(scored.reward.scores(requests), probes, strict=True)]
     if not any(spreads):
         moved = [new for row, new in zip(scored.rows, probed, strict=True) if {*_verdicts(new)} - {*row}]
         if moved:

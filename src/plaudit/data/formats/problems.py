@@ -78,13 +78,13 @@ def _apps(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     cases = read_json(row.get("input_output"), "an object with inputs and outputs, or its JSON")
     name, start = cases.optional("fn_name"), row.optional("starter_code")
     code = "" if start is None else start.text()
-    asked = "\n\n".join(part for part in (question(row, "question"), code) if part.strip())
+    words = "\n\n".join(part for part in (question(row, "question"), code) if part.strip())
     if name is None:
         tests: Sequence[object] = [*_printed(cases, "inputs", "outputs")]
     else:
         call = f"Solution().{name.text()}" if "class Solution" in code else name.text()
         tests = [*_asserted(cases, call)]
-    return (_program(row, origin, asked, tests, "input_output"),)
+    return (_program(row, origin, words, tests, "input_output"),)
 
 
 def _code_contests(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
@@ -93,11 +93,11 @@ def _code_contests(row: Node, origin: str, options: ReadOptions) -> tuple[Record
     return (_program(row, origin, question(row, "description"), tests, "public_tests"),)
 
 
-def _program(row: Node, origin: str, asked: str, tests: Sequence[object], field: str) -> Prompt:
+def _program(row: Node, origin: str, words: str, tests: Sequence[object], field: str) -> Prompt:
     if not tests:
         raise BadRowError("empty side", field, expected="one test or more", found="none")
     more = {name: row.get(name).value for name in ("difficulty", "name") if row.optional(name) is not None}
-    return Prompt(prompt=user_turn(asked), metadata={"tests": [*tests], **more}, origin=origin)
+    return Prompt(prompt=user_turn(words), metadata={"tests": [*tests], **more}, origin=origin)
 
 
 def _pairs(cases: Node, given: str, wanted: str) -> Iterator[tuple[Node, Node]]:

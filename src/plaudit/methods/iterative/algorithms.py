@@ -109,7 +109,7 @@ def rejection_sampled(
 
 
 def pairs_in_order(scores: TaskScores, indices: Sequence[int]) -> Selection:
-    """Completions paired in the given order, the better first; equal scores and a left-over one give no pair."""
+    """Completions paired in the given order, the better first; equal scores and a left-over one give none."""
     scored = _with_verdict(scores)
     # pairwise overlaps; every second pair leaves each answer in one pair alone.
     pairs = [(a, b) for n, (a, b) in enumerate(pairwise(indices)) if n % 2 == 0]

@@ -176,7 +176,7 @@ class CollectedRollouts:
     """Prompts with the answers that have a verdict; none is empty."""
     rivals: tuple[ScoredGroup, ...]
     """For each group the one answer that it is only measured against; empty where there is none."""
-    scores_are_chances: bool = False
+    scores_are_probabilities: bool = False
     """Whether each score is the chance of being preferred to that answer."""
     generated: int
     """Completions that were generated, those of rivals left out."""
@@ -323,7 +323,7 @@ class RolloutCollector:
         return CollectedRollouts(
             groups=tuple(groups),
             rivals=tuple(rivals),
-            scores_are_chances=self.judges_pairs,
+            scores_are_probabilities=self.judges_pairs,
             generated=generated,
             no_verdict=no_verdict,
             zero_std=sum(_has_equal_scores(scored.scored_only()) for scored in without_rivals),
@@ -387,13 +387,13 @@ class RolloutCollector:
         self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
     ) -> list[ScoredGroup]:
         """Each answer's score is the chance that it is preferred to the rival's, the last of its group."""
-        asked = [
+        pairs = [
             (prompt, (answer, group[-1]))
             for prompt, group in zip(prompts, groups, strict=True)
             for answer in group[:-1]
         ]
-        pairs = score_groups([prompt for prompt, _ in asked], [pair for _, pair in asked], self.reward)
-        judged = iter(pairs)
+        scored = score_groups([prompt for prompt, _ in pairs], [pair for _, pair in pairs], self.reward)
+        judged = iter(scored)
         return [
             ScoredGroup(
                 prompt=prompt,

@@ -372,7 +372,7 @@ class ExperienceMaker:
             kl_coefficient=kl_coefficient,
             value_NT=value_NT,
             rival_N=rival_P[batch.group_N],
-            scores_are_chances=collected.scores_are_chances,
+            scores_are_probabilities=collected.scores_are_probabilities,
             # Before the first round there is none; its own mean would hold the score that it is taken from.
             mean_score=mean_of_others(score_N, torch.zeros_like(batch.group_N))
             if mean_score is None
