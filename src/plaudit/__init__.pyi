@@ -4,7 +4,7 @@ from plaudit import advantages as advantages, losses as losses
 from plaudit.advantages.baseline import updated_running_mean as updated_running_mean
 from plaudit.advantages.group import nonzero_std_groups as nonzero_std_groups, pass_rate as pass_rate
 from plaudit.api import evaluate as evaluate, load_rows as load_rows, train as train
-from plaudit.data.judging import Judge as Judge, Task as Task, Verdict as Verdict
+from plaudit.data.judging import Judge as Judge, Verdict as Verdict
 from plaudit.data.read import read_records as read_records
 from plaudit.data.records import (
     Comparison as Comparison,
@@ -16,6 +16,7 @@ from plaudit.data.records import (
     Rating as Rating,
     Record as Record,
     Steps as Steps,
+    Task as Task,
     Text as Text,
 )
 from plaudit.data.write import write_records as write_records

@@ -161,8 +161,6 @@ def _make_config(kind: type, settings: Mapping[str, Any], method: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RewardOptions:
-    """Of an evaluation of a reward model."""
-
     format: str | None = None
     n: int | None = None
     seed: int = 0
@@ -173,8 +171,6 @@ class _RewardOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PolicyOptions:
-    """Of an evaluation of policies."""
-
     judges: Sequence[Any] = ()
     reward: str | os.PathLike[str] | None = None
     n: int | None = None

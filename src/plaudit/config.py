@@ -253,8 +253,6 @@ SettingPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One field of a config."""
-
     path: SettingPath
     value_type: Any
     default: Any

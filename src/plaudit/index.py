@@ -42,11 +42,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
 
 
 def homes_of(stub: Path) -> dict[str, str]:
-    """The module of each name that a stub imports.
-
-    >>> homes_of(Path(__file__).with_name("__init__.pyi"))["UserError"]
-    'plaudit.errors'
-    """
+    """The module of each name that a stub imports."""
     return {
         alias.name: node.module or ""
         for node in ast.parse(stub.read_text("utf-8")).body
@@ -57,7 +53,6 @@ def homes_of(stub: Path) -> dict[str, str]:
 
 @cache
 def field_docstrings(config_type: type) -> dict[str, str]:
-    """What the source says of each field of a dataclass."""
     docs: dict[str, str] = {}
     for ancestor in reversed(config_type.__mro__):
         # A class that was made of a function's signature has no source; its fields carry their docs.
@@ -79,7 +74,6 @@ def _docstrings_in(body: list[ast.stmt]) -> dict[str, str]:
 
 
 def _class_definition(config_type: type) -> ast.ClassDef:
-    """The class statement, found by its qualified name (``outer.<locals>.Config``)."""
     node: ast.AST = _module_tree(config_type.__module__)
     for name in config_type.__qualname__.split("."):
         if name != "<locals>":

@@ -209,8 +209,7 @@ def score(reward: Any, prompt: Any, answers: Sequence[str]) -> tuple[float | Non
 
     ``plaudit.score("runs/reward", "What does the owl eat?", ["Mice.", "Bark."])``
     """
-    from plaudit.data.judging import Task
-    from plaudit.data.records import assistant_turn
+    from plaudit.data.records import Task, assistant_turn
 
     if isinstance(answers, str):
         raise UserError("plaudit.score: answers is a list of texts, also where there is one: [answer]")

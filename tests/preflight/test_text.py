@@ -11,7 +11,7 @@ from tokenizers.processors import TemplateProcessing
 
 from plaudit.data.records import Comparison, Demonstration, Message, assistant_turn, user_turn
 from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
-from plaudit.preflight import contents, data, tokenization, truncation
+from plaudit.preflight import contents, prompts, tokenization, truncation
 from plaudit.preflight.check import Finding, PreflightSubject, run_checks
 from plaudit.tokens.encode import encode_rows, make_encoder
 from tests.engine.toy import TEMPLATE, demonstrations, make_model, write_rows
@@ -24,7 +24,7 @@ from tests.tokens.families_headed import CHATML
 from tests.tokens.families_odd import DROPS
 from tests.tokens.family import Family, folder
 
-MINE = (*tokenization.CHECKS, *data.PROMPT_CHECKS, *truncation.CHECKS)
+MINE = (*tokenization.CHECKS, *prompts.CHECKS, *truncation.CHECKS)
 SYSTEM = (Message(role="system", content="Be brief."),)
 HISTORY = (*user_turn("Hi."), *assistant_turn("Hello."), *user_turn("And you?"))
 UNLEARNT = Message(role="assistant", content="Hello.", trained=False)

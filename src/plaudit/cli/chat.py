@@ -143,7 +143,6 @@ class ChatSession:
         self._reset()
 
     def run_command(self, command: str) -> None:
-        """Run a command such as /new or /undo."""
         if command == "/new":
             self._reset()
             self._print_dim("Everything is forgotten.")

@@ -21,7 +21,6 @@ status is 1 when a check fails that is not named in --allow. docs/checks.md"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add ``check`` and the methods that it knows."""
     check = subparsers.add_parser(
         "check",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -95,8 +94,6 @@ def _summary_line(findings: list[Finding]) -> str:
 
 
 class _ListChecks(argparse.Action):
-    """Prints the checks and what each proves."""
-
     def __call__(self, *_: Any) -> None:
         from plaudit.preflight.checks import CHECKS
 

@@ -241,7 +241,6 @@ class RefusedOption(argparse.Action):
         self.why = why
 
     def __call__(self, *_: Any) -> NoReturn:
-        """Raise with the reason why the option is refused."""
         raise UserError(self.why)
 
 
@@ -317,7 +316,6 @@ class HelpAll(argparse.Action):
         self.hidden = hidden
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        """Show everything, and end the program."""
         for action, text in self.hidden:
             action.help = text
         parser.print_help()

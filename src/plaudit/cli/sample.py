@@ -84,7 +84,6 @@ def sampling_settings(args: argparse.Namespace) -> SamplingSettings:
 
 
 def load_samplers(args: argparse.Namespace) -> dict[str, LocalSampler]:
-    """The models, by the names that they were given by."""
     names = Counter(str(model) for model in args.model)
     repeated = [name for name, times in names.items() if times > 1]
     if repeated:
@@ -255,8 +254,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptAnswers:
-    """The answers of one model to one prompt."""
-
     prompt: Text
     model: str
     answers: tuple[Answer, ...]

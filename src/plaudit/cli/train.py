@@ -150,8 +150,6 @@ class _UnbrokenNamesFormatter(argparse.HelpFormatter):
 
 
 class _ListAlgorithms(argparse.Action):
-    """Prints the tables of algorithms."""
-
     def __call__(self, *_: Any) -> None:
         print_algorithms()
         raise SystemExit(0)

@@ -40,7 +40,6 @@ def readable_nodes(rows: Sequence[RawRow]) -> list[Node]:
 
 
 def field_names(nodes: Sequence[Node]) -> list[str]:
-    """The fields of the rows, the most frequent first."""
     return [name for name, _ in Counter(field for node in nodes for field in node.fields()).most_common()]
 
 
@@ -172,11 +171,11 @@ def _unread_text(field: str, nodes: Sequence[Node], unread: Collection[str]) -> 
         for row, text in texts
         if isinstance(text, str) and len(text.split()) >= (1 if field in _PROMPT_NAMES else _FEW_WORDS)
     ]
-    own = [text for row, text in words if not _is_elsewhere(text, row, unread)]
-    if not own or 2 * len(own) < len(texts):
+    new = [text for row, text in words if not _is_elsewhere(text, row, unread)]
+    if not new or 2 * len(new) < len(texts):
         return None
     return (
-        f"the field {field!r} holds text that is not read ({shorten(own[0])!r}), and the model would "
+        f"the field {field!r} holds text that is not read ({shorten(new[0])!r}), and the model would "
         f"never see it. Say what it is (--columns prompt={field}; or system={field}), or leave it "
         f"out by name (--leave-out {field}); plaudit data convert takes both"
     )

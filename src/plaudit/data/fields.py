@@ -33,8 +33,6 @@ ProblemKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One fault of one row."""
-
     kind: ProblemKind
     origin: str
     field: str
@@ -121,8 +119,6 @@ ROW_LIMIT = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRow:
-    """One row of a file, or the reason why it could not be had."""
-
     origin: str
     """File and row."""
     value: object = None
@@ -280,9 +276,7 @@ class Node:
             raise self.wrong_type_error("a number")
         # An integer is compared as one: float() and isfinite() raise from 2^1024 on.
         if not (math.isfinite(value) if isinstance(value, float) else abs(value) < 2**1000):
-            raise BadRowError(
-                "non-finite number", self.path, expected="a finite number", found=describe_value(value)
-            )
+            raise self.error("non-finite number", "a finite number")
         return float(value)
 
     def number_between(self, low: float, high: float) -> float:

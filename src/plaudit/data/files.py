@@ -1,21 +1,22 @@
 """Rows from a file by its ending, from a folder of ``datasets``, or from an object in Python.
 
-JSON lines and JSON, plain or gzipped, are read a line at a time, and never more than the limit; CSV, Parquet
-and ``datasets`` are read a piece at a time.
+JSON lines and JSON, plain or compressed, are read a line at a time, and never more than the limit nor than
+somebody could have written; `plaudit.data.tables` reads what is a table.
 """
 
 from __future__ import annotations
 
-import csv
+import gzip
 import json
 import os
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plaudit.data.fields import (
     ROW_LIMIT,
@@ -27,7 +28,7 @@ from plaudit.data.fields import (
     shorten,
     too_large_row,
 )
-from plaudit.data.turns import without_nulls
+from plaudit.data.tables import READING_FAULTS, arrow_rows, csv_rows, object_rows, parquet_rows, pick_split
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.data_sets import (
@@ -39,7 +40,9 @@ from plaudit.files.data_sets import (
     registered_set,
 )
 from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
-from plaudit.files.unzipped import open_bytes
+
+if TYPE_CHECKING:
+    import pyarrow
 
 # Windows tools begin UTF-8 files with it, and a JSON text may not.
 _BOM = b"\xef\xbb\xbf"
@@ -48,7 +51,7 @@ _CHUNK_BYTES = 1 << 20
 
 def jsonl_rows(path: Path, limit: int) -> Iterator[RawRow]:
     """The rows of a ``.jsonl`` or ``.jsonl.gz`` file; blank lines hold no row."""
-    with open_bytes(path) as stream:
+    with _open_bytes(path) as stream:
         for number, (line, complete) in enumerate(_limited_lines(path, stream, limit), start=1):
             origin = f"{path.name}:{number}"
             if not complete:
@@ -73,7 +76,7 @@ def json_rows(path: Path, limit: int) -> Iterator[RawRow]:
     if _is_json_lines(path, limit):
         yield from jsonl_rows(path, limit)
         return
-    with open_bytes(path) as stream:
+    with _open_bytes(path) as stream:
         content = b"".join(iter(lambda: stream.read(_CHUNK_BYTES), b""))
     try:
         document, faulty = _load_with_faults(content.removeprefix(_BOM))
@@ -219,7 +222,7 @@ def _limited_lines(path: Path, stream: BufferedIOBase, limit: int) -> Iterator[t
 
 def _is_json_lines(path: Path, limit: int) -> bool:
     """Whether the first line is an object and another follows: many ``.json`` files are JSON lines."""
-    with open_bytes(path) as stream:
+    with _open_bytes(path) as stream:
         lines = (line for line, _ in _limited_lines(path, stream, limit) if line.strip())
         first, second = next(lines, b""), next(lines, b"")
     row = _parse_line(first.removeprefix(_BOM), path.name)
@@ -249,85 +252,6 @@ def _is_row_list(value: object) -> bool:
     return bool(value) and not all({"role", "content"} <= set(item) for item in value)
 
 
-_BATCH_ROWS = 256
-
-
-def csv_rows(path: Path, limit: int) -> Iterator[RawRow]:
-    """The rows of a CSV file with a header; the row's number is that of the line on which it begins."""
-    # The limit of the csv module belongs to the whole process, and its default refuses a long document.
-    csv.field_size_limit(max(limit, csv.field_size_limit()))
-    # The bytes are opened for the check of UTF-16 alone. An undecodable byte becomes a surrogate, which
-    # `_csv_row` finds again: one bad row does not end the file.
-    with open_bytes(path), path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        first = re.sub(r'"[^"]*"', "", stream.readline())
-        stream.seek(0)
-        # Where a comma is the decimal sign, tables are written with semicolons.
-        delimiter = "\t" if path.suffix == ".tsv" else max(",;\t", key=first.count)
-        reader = csv.reader(stream, strict=True, delimiter=delimiter)
-        header = _csv_header(reader, path)
-        while True:
-            origin = f"{path.name}:{reader.line_num + 1}"
-            try:
-                cells = next(reader, None)
-            except csv.Error as error:
-                kind = "row too large" if "field limit" in str(error) else "broken row"
-                yield bad_row(kind, origin, expected="a row of CSV", found=str(error))
-                continue
-            if cells is None:
-                return
-            if cells:
-                yield _csv_row(header, cells, origin, limit)
-
-
-def parquet_rows(path: Path, limit: int) -> Iterator[RawRow]:
-    """The rows of a Parquet file, a few hundred at a time."""
-    from pyarrow import parquet
-
-    with _damage_reported(path, "Parquet file"):
-        file = parquet.ParquetFile(path)
-    with file:
-        yield from _table_rows(path, file.iter_batches(batch_size=_BATCH_ROWS), limit, "Parquet file")
-
-
-def arrow_rows(path: Path, limit: int) -> Iterator[RawRow]:
-    """The rows of an Arrow file, as a stream (what ``datasets`` caches) or with an index at its end."""
-    from pyarrow import ipc, memory_map
-
-    with memory_map(str(path)) as file:
-        with _damage_reported(path, "table of Arrow"):
-            has_index = file.read(6) == b"ARROW1"
-            file.seek(0)
-            reader = ipc.open_file(file) if has_index else ipc.open_stream(file)
-        batches = map(reader.get_batch, range(reader.num_record_batches)) if has_index else reader
-        yield from _table_rows(path, batches, limit, "table of Arrow")
-
-
-def _table_rows(path: Path, batches: Iterable[Any], limit: int, kind: str) -> Iterator[RawRow]:
-    number, left = 0, iter(batches)
-    while True:
-        with _damage_reported(path, kind):
-            batch = next(left, None)
-        if batch is None:
-            return
-        for i in range(batch.num_rows):
-            number += 1
-            # Row by row, since one bad text would make the conversion of a whole batch fail.
-            yield _parquet_row(batch.slice(i, 1), f"{path.name}:{number}", limit)
-
-
-@contextmanager
-def _damage_reported(path: Path, kind: str) -> Iterator[None]:
-    try:
-        yield
-    except _READING_FAULTS as error:
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{path}: not a {kind}, or a damaged one ({why}); copy or make it again") from error
-
-
-_READING_FAULTS = (OSError, ValueError, TypeError, LookupError, RuntimeError, ArithmeticError, MemoryError)
-"""What pyarrow raises at bytes that are no table: its own errors are kinds of these."""
-
-
 def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
     """The rows of a folder that ``datasets`` saved, or of one split of a cloned repository of rows."""
     if hub.name_on_hub(path) is not None:
@@ -336,7 +260,7 @@ def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
     else:
         splits = _repository_splits(path)
     if splits:
-        shards: Any = _pick_split(splits, split, str(path))
+        shards: Any = pick_split(splits, split, str(path))
         for shard in shards:
             _refuse_pointer(shard)
             yield from raw_rows(shard, limit=limit)
@@ -353,11 +277,11 @@ def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
         raise UserError(f'{path}: reading it needs datasets: pip install "plaudit[data]"') from error
     try:
         dataset = datasets.load_from_disk(str(path))
-    except _READING_FAULTS as error:
+    except READING_FAULTS as error:
         why = " ".join(str(error).split())
         raise UserError(f"{path}: a damaged folder of datasets ({why}); save it again") from error
     if isinstance(dataset, dict):
-        dataset = _pick_split(dataset, split, str(path))
+        dataset = pick_split(dataset, split, str(path))
     yield from object_rows(dataset, path.name, limit, split=None)
 
 
@@ -402,94 +326,75 @@ def _shards(folder: Path) -> list[Path]:
     return sorted(child for child in folder.iterdir() if not child.name.startswith("."))
 
 
-def object_rows(rows: Iterable[object], name: str, limit: int, *, split: str | None) -> Iterator[RawRow]:
-    """The rows of a ``datasets`` object (streaming ones too), or of any iterable of objects."""
-    if isinstance(rows, Mapping):
-        rows = _pick_split(rows, split, name)
-    is_table = hasattr(rows, "features")
-    for number, value in enumerate(rows, start=1):
-        row = row_from_value(_unpadded(value) if is_table else value, f"{name}:{number}")
-        yield too_large_row(row.origin, limit, row.text) if len(row.text) > limit else row
+_UNZIPPED_ANYWAY, _MOST_RATIO = 16 << 20, 200
+"""Bytes that are unzipped whatever the file's size, and how often its size may be."""
 
 
-def _csv_header(reader: Iterator[list[str]], path: Path) -> list[str]:
-    try:
-        header = [name.strip() for name in next(reader, [])]
-    except csv.Error as error:
-        raise UserError(f"{path}: the header is not CSV ({error})") from error
-    repeated = {name for name in header if header.count(name) > 1}
-    if repeated:
-        raise UserError(
-            f"{path}: the header names {', '.join(sorted(repeated))!r} more than once; rename one column"
-        )
-    return header
+@contextmanager
+def _open_bytes(path: Path) -> Iterator[BufferedIOBase]:
+    """The bytes of a file, unzipped by its ending as they are read; damage is said as such."""
+    with path.open("rb") as raw:
+        if path.suffix.lower() not in (".gz", ".zst"):
+            yield raw
+            return
+        try:
+            with _unzipping(path, raw) as stream:
+                # Lines are found by the buffer; the bound is looked at once for each of its fillings.
+                yield BufferedReader(_Bounded(path, stream), _CHUNK_BYTES)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise UserError(
+                f"{path}: the compressed file is damaged ({error}); copy or make it again"
+            ) from error
 
 
-def _csv_row(header: list[str], cells: list[str], origin: str, limit: int) -> RawRow:
-    text = json.dumps(cells, ensure_ascii=False).encode("utf-8", errors="backslashreplace").decode("utf-8")
-    if len(text) > limit:
-        return too_large_row(origin, limit, text)
-    if len(cells) != len(header):
-        return bad_row(
-            "broken row", origin, expected=f"{len(header)} cells", found=f"{len(cells)}", text=text
-        )
-    for cell in cells:
-        # surrogateescape reads the byte 0xNN as U+DCNN.
-        escaped = next((letter for letter in cell if "\udc80" <= letter <= "\udcff"), None)
-        if escaped is not None:
-            found = f"byte 0x{ord(escaped) - 0xDC00:02x}"
-            return bad_row("bad UTF-8", origin, expected="text in UTF-8", found=found, text=text)
-    return RawRow(origin=origin, value=dict(zip(header, cells, strict=True)), text=text, cells=True)
+def _unzipping(path: Path, raw: BufferedReader) -> gzip.GzipFile | pyarrow.NativeFile:
+    if path.suffix.lower() == ".gz":
+        return gzip.GzipFile(fileobj=raw)
+    import pyarrow
+
+    if not pyarrow.Codec.is_available("zstd"):
+        raise UserError(f"{path}: this pyarrow knows no zstd; unzip the file first: zstd -d {path.name}")
+    return pyarrow.CompressedInputStream(pyarrow.PythonFile(raw), "zstd")
 
 
-def _unpadded(value: Any) -> Any:
-    """A row without the nulls that a table puts for what the calls and the schemas of others have."""
-    if isinstance(value, Mapping):
-        padded = ("arguments", "tools")
-        return {
-            name: without_nulls(item) if name in padded else _unpadded(item) for name, item in value.items()
-        }
-    return [_unpadded(item) for item in value] if isinstance(value, list) else value
+class _Bounded(RawIOBase):
+    """A compressed file that may not unzip to what nobody wrote: a bomb is a thousand times its size."""
 
+    def __init__(self, path: Path, stream: gzip.GzipFile | pyarrow.NativeFile) -> None:
+        self._path, self._stream, self._so_far = path, stream, 0
+        self._most = max(_UNZIPPED_ANYWAY, _MOST_RATIO * path.stat().st_size)
 
-def _parquet_row(table: Any, origin: str, limit: int) -> RawRow:
-    if table.nbytes > limit:
-        return too_large_row(origin, limit, "")
-    try:
-        return row_from_value(_unpadded(table.to_pylist()[0]), origin)
-    except UnicodeDecodeError as error:
-        found = f"byte 0x{error.object[error.start]:02x}"
-        return bad_row("bad UTF-8", origin, expected="text in UTF-8", found=found)
-    except _READING_FAULTS as error:
-        return bad_row("broken row", origin, expected="values that Python knows", found=shorten(str(error)))
+    def readable(self) -> bool:
+        return True
 
-
-def _pick_split(splits: Mapping[Any, Any], split: str | None, name: str) -> Iterable[object]:
-    split_names = ", ".join(map(str, splits))
-    if split is None and len(splits) == 1:
-        return next(iter(splits.values()))
-    if split is None:
-        raise UserError(
-            f"{name}: several splits ({split_names}); say which: split=…, or name the folder of one split"
-        )
-    if split not in splits:
-        raise UserError(f"{name}: no split {split!r}; it has {split_names}")
-    return splits[split]
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        try:
+            data = self._stream.read(len(view))
+        except OSError as error:
+            raise EOFError(str(error)) from error
+        self._so_far += len(data)
+        if self._so_far > self._most:
+            raise UserError(
+                f"{self._path}: it unzips to more than {self._most >> 20:,} MiB, {_MOST_RATIO} times its own "
+                "size, as no rows do; if it is right, unzip it first"
+            )
+        view[: len(data)] = data
+        return len(data)
 
 
 Source = str | Path | Iterable[object]
 
+_READERS = {
+    "jsonl": jsonl_rows,
+    "json": json_rows,
+    "csv": csv_rows,
+    "tsv": csv_rows,
+    "parquet": parquet_rows,
+    "arrow": arrow_rows,
+}
 READERS: Mapping[str, Callable[[Path, int], Iterator[RawRow]]] = {
-    ".jsonl": jsonl_rows,
-    ".jsonl.gz": jsonl_rows,
-    ".json": json_rows,
-    ".jsonl.zst": jsonl_rows,
-    ".json.gz": json_rows,
-    ".json.zst": json_rows,
-    ".csv": csv_rows,
-    ".tsv": csv_rows,
-    ".parquet": parquet_rows,
-    ".arrow": arrow_rows,
+    ending: _READERS[ending.split(".")[1]] for ending in ROW_ENDINGS
 }
 
 
@@ -513,8 +418,12 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
         return folder_rows(path, limit, split)
     if split is not None:
         raise UserError(f"{path}: a single file has no splits; leave out split={split!r}")
-    if path.stat().st_size == 0:
+    with path.open("rb") as stream:
+        begin = stream.read(2)
+    if not begin:
         raise UserError(f"{path}: the file is empty")
+    if begin in (b"\xff\xfe", b"\xfe\xff"):
+        raise UserError(f"{path}: the file is in UTF-16; save it as UTF-8")
     return READERS[file_ending(path)](path, limit)
 
 

@@ -50,8 +50,6 @@ from plaudit.errors import UserError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteSettings:
-    """How a conversation and its answers are quoted."""
-
     mark: str = "> "
     """What every quoted line begins with, and no other line."""
     user: str = "User"
@@ -79,8 +77,6 @@ class QuoteSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerativeRewardSettings:
-    """The words for a good and for a bad answer."""
-
     good: str = "Good"
     """The word for an answer that was preferred."""
     bad: str = "Bad"
@@ -112,8 +108,6 @@ class GenerativeRewardSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairwiseRankerSettings:
-    """The labels of two answers."""
-
     first: str = "A"
     """The label of the answer that is shown first."""
     second: str = "B"

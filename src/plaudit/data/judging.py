@@ -12,44 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from plaudit.data.records import Comparison, Ranking, Rating, Text
+from plaudit.data.records import Comparison, Ranking, Rating, Task
 from plaudit.errors import UserError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """Answers to one prompt, to be judged together.
-
-    Example: ``Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))``
-    """
-
-    prompt: Text
-    """The prompt that was answered."""
-    answers: tuple[Text, ...]
-    """In the order in which they are shown."""
-    ended: tuple[bool, ...]
-    """Whether each came to an end by itself."""
-    category: str | None = None
-    """The kind of question, or the subset of a benchmark."""
-    reference_answer: str | None = None
-    """The reference answer, when there is one."""
-    # Left out of the hash: a task stays usable as a key whatever its row carried.
-    metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
-    """Whatever else the prompt's row carried: unit tests, say."""
-
-    def __post_init__(self) -> None:
-        if not self.answers:
-            raise UserError("a task without answers cannot be judged")
-        if len(self.ended) != len(self.answers):
-            raise UserError(
-                f"a task of {len(self.answers)} answers says of {len(self.ended)} whether they ended"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What a judge says of one answer."""
-
     rank: int
     """Its place among the answers: one more than there are better ones, so equal answers share a rank."""
     rating: int | None = None
@@ -124,8 +92,6 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoVerdict:
-    """Why a judge says nothing of a task."""
-
     reason: str
     """Refused, unreadable, unreachable, rejected, or no verdict; counted apart, and never a tie."""
     orders: Orders | None = None
@@ -133,8 +99,6 @@ class NoVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """Who judged, and how."""
-
     judge: str
     version: str
     """How it was asked: the way and the wording."""
@@ -171,8 +135,6 @@ class Judge(Protocol):
 
 @runtime_checkable
 class ExplainingJudge(Judge, Protocol):
-    """A judge that says why it has no verdict."""
-
     def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
         """As ``verdicts``, with a reason in place of None."""
         ...
@@ -199,7 +161,6 @@ def outcomes(judge: Judge, tasks: Sequence[Task], seed: int | str) -> list[Verdi
 
 
 def verdicts_only(found: Sequence[Verdict | NoVerdict]) -> list[Verdict | None]:
-    """The verdicts, and None for every reason."""
     return [None if isinstance(outcome, NoVerdict) else outcome for outcome in found]
 
 
@@ -292,13 +253,6 @@ def to_comparison(task: Task, verdict: Verdict) -> Comparison:
     """The row of a verdict on two answers.
 
     A tie prefers nothing: it has strength 0 and probability 0.5, and ``chosen`` is the answer shown first.
-
-    >>> task = Task(prompt="What does the owl eat?", answers=("Bark.", "Mice."), ended=(True, True))
-    >>> to_comparison(task, Verdict(marks=(Mark(rank=2), Mark(rank=1)), annotator="ada")).chosen
-    'Mice.'
-    >>> row = to_comparison(task, Verdict(marks=(Mark(rank=1), Mark(rank=1)), annotator="ada"))
-    >>> row.strength, row.probability
-    (0.0, 0.5)
     """
     first, second = _checked_marks(task, verdict, exactly=2)
     better = 1 if second.rank < first.rank else 0
@@ -318,12 +272,7 @@ def to_comparison(task: Task, verdict: Verdict) -> Comparison:
 
 
 def to_ranking(task: Task, verdict: Verdict) -> Ranking:
-    """The row of a verdict on several answers, in the order in which they were shown; ties share a rank.
-
-    >>> task = Task(prompt="Name a fruit.", answers=("Pear.", "No."), ended=(True, True))
-    >>> to_ranking(task, Verdict(marks=(Mark(rank=1), Mark(rank=2)), annotator="ada")).ranks
-    (1.0, 2.0)
-    """
+    """The row of a verdict on several answers, in the order in which they were shown; ties share a rank."""
     marks = _checked_marks(task, verdict)
     if len(marks) < 2:
         raise UserError("one answer alone cannot be ranked; rate it")
@@ -338,12 +287,7 @@ def to_ranking(task: Task, verdict: Verdict) -> Ranking:
 
 
 def to_ratings(task: Task, verdict: Verdict) -> tuple[Rating, ...]:
-    """A row for each answer that was given points.
-
-    >>> task = Task(prompt="Name a fruit.", answers=("Pear.",), ended=(True,))
-    >>> [row.score for row in to_ratings(task, Verdict(marks=(Mark(rank=1, rating=5),), annotator="ada"))]
-    [5.0]
-    """
+    """A row for each answer that was given points."""
     return tuple(
         Rating(
             prompt=task.prompt,

@@ -59,8 +59,6 @@ class LabelledSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTurn:
-    """A turn of a conversation: a message, two blind answers, and which was better."""
-
     message: str
     answers: tuple[str, str]
     """The answers, in the order in which they were shown."""

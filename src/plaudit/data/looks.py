@@ -26,18 +26,10 @@ def log_length(answer: str) -> float:
 
 
 def has_list(answer: str) -> float:
-    """Whether a line is a list's item.
-
-    >>> has_list("Fruit:\\n- pear"), has_list("pear - or fig")
-    (1.0, 0.0)
-    """
+    """Whether a line is a list's item."""
     return float(_LIST_ITEM.search(answer) is not None)
 
 
 def refuses(answer: str) -> float:
-    """Whether it begins by refusing to answer.
-
-    >>> refuses("I'm sorry, but I can't help with that."), refuses("Sorry to hear that! Rest well.")
-    (1.0, 0.0)
-    """
+    """Whether it begins by refusing to answer."""
     return float(_REFUSAL.search(answer) is not None)

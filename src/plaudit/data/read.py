@@ -406,7 +406,6 @@ def _behind_turn(record: Record, turn: Message, field: str, change: Callable[[Te
 
 
 def _with_prompt(record: Record, prompt: Turns, change: Callable[[Text], Turns]) -> Record:
-    """The record with another prompt, and its answers changed alike."""
     match record:
         case Comparison():
             sides = {side: change(getattr(record, side)) for side in ("chosen", "rejected")}

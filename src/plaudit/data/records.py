@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, cast
 
+from plaudit.errors import UserError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -31,8 +33,6 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a function by the assistant."""
-
     name: str
     arguments: str
     """What it is called with: an object, as JSON."""
@@ -131,11 +131,7 @@ def pictures(text: Text) -> tuple[str, ...]:
 
 
 def user_turn(content: str) -> tuple[Message, ...]:
-    """A conversation of one user turn.
-
-    >>> user_turn("Hi")[0].role
-    'user'
-    """
+    """A conversation of one user turn."""
     return (Message(role="user", content=content),)
 
 
@@ -308,6 +304,36 @@ class Prompt:
     """File and row."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Answers to one prompt, to be judged together.
+
+    Example: ``Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))``
+    """
+
+    prompt: Text
+    """The prompt that was answered."""
+    answers: tuple[Text, ...]
+    """In the order in which they are shown."""
+    ended: tuple[bool, ...]
+    """Whether each came to an end by itself."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
+    reference_answer: str | None = None
+    """The reference answer, when there is one."""
+    # Left out of the hash: a task stays usable as a key whatever its row carried.
+    metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
+    """Whatever else the prompt's row carried: unit tests, say."""
+
+    def __post_init__(self) -> None:
+        if not self.answers:
+            raise UserError("a task without answers cannot be judged")
+        if len(self.ended) != len(self.answers):
+            raise UserError(
+                f"a task of {len(self.answers)} answers says of {len(self.ended)} whether they ended"
+            )
+
+
 Record = Demonstration | Comparison | Ranking | Rating | Steps | Prompt
 """Any fact that a row can hold."""
 
@@ -338,11 +364,7 @@ def record_kind(record: Record) -> str:
 
 
 def record_to_dict(record: Record) -> dict[str, object]:
-    """A record as an object that JSON can hold; fields at their default are left out.
-
-    >>> record_to_dict(Demonstration(prompt="2 + 2 =", completion=" 4"))
-    {'kind': 'demonstration', 'prompt': '2 + 2 =', 'completion': ' 4'}
-    """
+    """A record as an object that JSON can hold; fields at their default are left out."""
     row: dict[str, object] = {"kind": record_kind(record)}
     for record_field in fields(record):
         value: object = getattr(record, record_field.name)

@@ -53,9 +53,6 @@ def prepend_to_prompt(prompt: Text, prefix: str, role: PrefixRole = "system") ->
 
     A conversation gets them at the start of its system turn, or of its first user turn where the chat
     template knows no system turn; a conversation without such a turn gets one.
-
-    >>> prepend_to_prompt((Message(role="user", content="Hi."),), "GOOD")[0].content
-    'GOOD'
     """
     if isinstance(prompt, str):
         return f"{prefix}\n\n{prompt}"
@@ -79,10 +76,6 @@ def preferred_demonstration(record: Record) -> Demonstration | None:
 
     A tie prefers nothing. Of several best answers of a ranking the first is taken, unless all are equal.
     A thumb up prefers its answer; a score on a scale does not say where good begins.
-
-    >>> preferred_demonstration(Comparison(prompt="Capital of France?", chosen="Paris.",
-    ...     rejected="Lyon.")).completion
-    'Paris.'
     """
     match record:
         case Demonstration():
@@ -229,15 +222,7 @@ def preferred_only(records: Iterable[Record]) -> DemonstrationSet:
 def with_control_words(
     records: Iterable[Record], settings: ControlSettings | None = None, role: PrefixRole = "system"
 ) -> DemonstrationSet:
-    """Good and bad answers alike, each behind the word for how good it is.
-
-    >>> pair = Comparison(prompt="Capital of France?", chosen="Paris.", rejected="Lyon.")
-    >>> lesson = with_control_words([pair])
-    >>> [(row.prompt, row.completion) for row in lesson.demonstrations]
-    [('GOOD\\n\\nCapital of France?', 'Paris.'), ('BAD\\n\\nCapital of France?', 'Lyon.')]
-    >>> lesson.best_word
-    'GOOD'
-    """
+    """Good and bad answers alike, each behind the word for how good it is."""
     resolved = settings or ControlSettings()
     label_records = {"words": _label_with_words, "levels": _label_with_levels}[resolved.style]
     outcomes = list(label_records(tuple(records), resolved))

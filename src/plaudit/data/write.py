@@ -172,8 +172,6 @@ _Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
-    """The path, the number of rows and the losses of a file that was written."""
-
     path: Path
     rows: int
     lost: Mapping[str, int]

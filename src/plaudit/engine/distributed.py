@@ -42,8 +42,6 @@ TORCHELASTIC_ERROR_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstFault:
-    """The error that came first, on whichever rank."""
-
     rank: int
     words: str
 

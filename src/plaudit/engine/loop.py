@@ -206,8 +206,6 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopProgress:
-    """How far a run is; part of every checkpoint."""
-
     step: int = 0
     saved: int = -1
     """The step of the newest checkpoint; −1 before the first."""
@@ -300,7 +298,6 @@ class TrainingLoop(Generic[MicrobatchT]):
 
     @property
     def sinks(self) -> FanOutSink:
-        """The sinks that the run reports to; close them with the summary."""
         return self._sinks
 
     def _train_step(self, step: int) -> None:

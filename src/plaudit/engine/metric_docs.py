@@ -51,7 +51,6 @@ def lower_is_better(name: str) -> bool | None:
 
 
 def metric_table() -> str:
-    """The table of docs/metrics.md, in Markdown."""
     head = ["| metric | what it is | normal | a strange value | better |", "|---|---|---|---|---|"]
     rows = [
         f"| `{doc.name}` | {doc.what} | {doc.normal} | {doc.strange} | {doc.better or '–'} |"

@@ -115,10 +115,6 @@ def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
     """The pieces of micro-batches or ranks, one for each name, in the order in which names first appear.
 
     The sums are rounded once, at the end (`math.fsum`), so the order of the pieces does not matter.
-
-    >>> [piece.value for piece in merge_metrics([mean_metric("loss", 2.0, 1), mean_metric("loss", 4.0, 3),
-    ...     sum_metric("rows", 5)])]
-    [1.5, 5]
     """
     parts_by_name: dict[str, list[Metric]] = {}
     for metric in read_metrics(metrics)[0]:
@@ -127,20 +123,12 @@ def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 
 
 def values_of(metrics: Iterable[Metric]) -> dict[str, Number]:
-    """The figures by name, once everything has been added.
-
-    >>> values_of([mean_metric("loss", 2.0, 1), mean_metric("loss", 4.0, 3)])
-    {'loss': 1.5}
-    """
+    """The figures by name, once everything has been added."""
     return {metric.name: metric.value for metric in merge_metrics(metrics)}
 
 
 def perplexity(loss: Number) -> float:
-    """exp(loss) of a mean loss per token in nats; infinite where a float cannot hold it.
-
-    >>> perplexity(0.0), perplexity(1e4)
-    (1.0, inf)
-    """
+    """exp(loss) of a mean loss per token in nats; infinite where a float cannot hold it."""
     # e^709.78 is the largest float64; beyond it `math.exp` raises where a report wants infinity.
     return math.exp(loss) if loss < 709 or math.isnan(loss) else math.inf
 
@@ -182,9 +170,6 @@ def training_flops(
     products, which have no parameters, are `attention_flops`. With LoRA the weights are ``frozen`` and need
     no gradient: 4 instead of 6, the small adapters not counted.
     (Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1.)
-
-    >>> training_flops(1000, 500, tokens=10, trained_tokens=4)
-    72000.0
     """
     return (4.0 if frozen else 6.0) * (parameters_body * tokens + parameters_head * trained_tokens)
 

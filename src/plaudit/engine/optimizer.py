@@ -203,10 +203,6 @@ def to_float8(wide: Tensor, generator: torch.Generator, *, roots: bool = False) 
 
     Of ``roots`` the squares are right on average: those of roots that are would be too large. And what is
     small beside its row, where float8 loses its digits, is rounded up, never to 0.
-
-    >>> codes, factor = to_float8(torch.tensor([[1.0, 0.5, 0.0]]), torch.Generator().manual_seed(0))
-    >>> from_float8(codes, factor)
-    tensor([[1.0000, 0.5000, 0.0000]])
     """
     largest = wide.abs().amax(-1, keepdim=True)
     factor = largest / _FLOAT8.max
@@ -228,7 +224,6 @@ def to_float8(wide: Tensor, generator: torch.Generator, *, roots: bool = False) 
 
 
 def from_float8(codes: Tensor, factor: Tensor) -> Tensor:
-    """The numbers that `to_float8` has made bytes of."""
     return codes.view(torch.float8_e4m3fn).float() * factor
 
 
@@ -238,12 +233,7 @@ _FLOAT8_STEP = 2.0**-9
 
 
 def round_stochastically(wide: Tensor, generator: torch.Generator) -> Tensor:
-    """Float32 numbers in bfloat16: up or down with such a chance that the mean is the number.
-
-    >>> half = round_stochastically(torch.full((40_000,), 1 + 2**-9), torch.Generator().manual_seed(0))
-    >>> half.unique().tolist(), round(float(half.double().mean() - 1) * 512, 1)
-    ([1.0, 1.0078125], 1.0)
-    """
+    """Float32 numbers in bfloat16: up or down with such a chance that the mean is the number."""
     bits = wide.view(torch.int32)
     noise = torch.randint(0, 2**16, wide.shape, generator=generator, device=wide.device, dtype=torch.int32)
     # bfloat16 is the upper half of float32: what the noise carries over decides, and the rest is cut off.

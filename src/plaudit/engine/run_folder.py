@@ -209,7 +209,6 @@ def _file_stamp(path: Path) -> str:
 
 
 def hash_file(path: Path) -> str:
-    """The sha256 of a file's content."""
     _refuse_irregular(path)
     with open(path, "rb") as file:
         # `file_digest` reads in pieces: a shard of 50 GB never has to fit into memory.

@@ -81,7 +81,6 @@ class NonFiniteFault:
     rows: tuple[str, ...]
 
     def message(self, step: int) -> str:
-        """What happened, as a sentence for the user."""
         row_names = ", ".join(self.rows[:5])
         more = f" and {len(self.rows) - 5} more" if len(self.rows) > 5 else ""
         return (

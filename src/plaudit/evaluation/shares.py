@@ -20,10 +20,6 @@ def share_estimate(value_B: Float[np.ndarray, " B"], prompt_B: Int[np.ndarray, "
     Student's t with a degree of freedom for each prompt but one stands for the normal quantile. Percentiles
     of a bootstrap, which centre at the estimate and not between the shares that it could come of, hold the
     truth a little less often. Where all rows are 0 or all are 1, each prompt counts once.
-
-    >>> found = share_estimate(np.array([1.0, 1.0, 1.0, 0.0]), np.array([0, 1, 2, 3]))
-    >>> found.value, round(found.low, 2), round(found.high, 2)
-    (0.75, 0.13, 0.98)
     """
     prompt_index_B = np.unique(prompt_B, return_inverse=True)[1]
     sum_P, rows_P = np.bincount(prompt_index_B, value_B), np.bincount(prompt_index_B)

@@ -90,10 +90,6 @@ def bootstrap_mean(
 
     Where all is 0 or all is 1, every draw says the same and the interval is Wilson's for so many prompts;
     not for what is no ``share``, such as a length.
-
-    >>> found = bootstrap_mean(np.array([1.0, 0.0, 1.0, 1.0]), np.array([0, 0, 1, 2]), Resampling())
-    >>> found.value, found.prompts, found.low < 0.75 < found.high
-    (0.75, 3, True)
     """
     if not len(value_B):
         raise ValueError("an estimate of nothing")
@@ -215,8 +211,6 @@ class JudgeFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionFit:
-    """The coefficients of all judges and how sure they are."""
-
     beta: Float[np.ndarray, " C"]
     """The log-odds for one unit of each feature, judge after judge."""
     covariance: Float[np.ndarray, "C C"]
@@ -229,13 +223,7 @@ def fit_judges(
     preferred_by_judge: Mapping[str, Float[np.ndarray, " B"]],
     prompt_B: Int[np.ndarray, " B"],
 ) -> RegressionFit:
-    """Fit every judge on what can be fitted; a preference is a chance from 0 to 1, ½ prefers neither.
-
-    >>> x_BF = np.array([[1.0]] * 4 + [[-1.0]] * 4)
-    >>> found = fit_judges(x_BF, {"ada": np.array([1.0, 1, 1, 0, 0, 0, 0, 1])}, np.arange(8))
-    >>> round(float(np.exp(found.beta[0])), 2)  # three times for, once against
-    3.0
-    """
+    """Fit every judge on what can be fitted; a preference is a chance from 0 to 1, ½ prefers neither."""
     fits: dict[str, JudgeFit] = {}
     start = 0
     for name, y_B in preferred_by_judge.items():

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.judging import Task
 from plaudit.data.read import read_records
-from plaudit.data.records import assistant_turn, user_turn
+from plaudit.data.records import Task, assistant_turn, user_turn
 from plaudit.data.transforms import some_of
 from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError

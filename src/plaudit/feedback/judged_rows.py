@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from plaudit.data.judging import NoVerdict, Task, Verdict, to_comparison
+from plaudit.data.judging import NoVerdict, Verdict, to_comparison
 from plaudit.data.records import (
     Comparison,
     Demonstration,
@@ -20,6 +20,7 @@ from plaudit.data.records import (
     Ranking,
     Rating,
     Record,
+    Task,
     Text,
     plain_text,
 )

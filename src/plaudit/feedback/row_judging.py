@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.judging import Judge, Judging, NoVerdict, Task, Verdict, outcomes
+from plaudit.data.judging import Judge, Judging, NoVerdict, Verdict, outcomes
 from plaudit.data.read import read_records
-from plaudit.data.records import Record
+from plaudit.data.records import Record, Task
 from plaudit.data.transforms import some_of
 from plaudit.data.write import write_records
 from plaudit.errors import UserError

@@ -128,7 +128,6 @@ def write_json(path: Path, value: object) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Makes the folder and those above it where they are missing, and forces their names to the disk."""
     with disk_errors_explained(path):
         # Asked before they are made: only a new folder's name is missing from its parent on the disk.
         missing = [level for level in (path, *path.parents) if not level.exists()]

@@ -14,8 +14,6 @@ _SERVER = "openai:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """An answer of a server."""
-
     text: str
     refused: bool
     """Whether the server or its model would not answer."""

@@ -21,21 +21,13 @@ if TYPE_CHECKING:
     from plaudit.files.hub import HubWord
 
 ROW_ENDINGS = (
-    *(
-        ".parquet",
-        ".jsonl",
-        ".jsonl.gz",
-        ".jsonl.zst",
-        ".json",
-        ".json.gz",
-        ".json.zst",
-        ".csv",
-        ".tsv",
-        ".arrow",
-    ),
+    ".parquet",
+    *(f"{kind}{zipped}" for kind in (".jsonl", ".json") for zipped in ("", ".gz", ".zst")),
+    ".csv",
+    ".tsv",
+    ".arrow",
 )
 Splits = Mapping[str, Sequence[str]]
-
 
 SEVERAL = " + "
 """Between several sources of rows in one word: ``a.jsonl*2 + org/name/train``."""

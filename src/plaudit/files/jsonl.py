@@ -74,7 +74,6 @@ class JsonlFile:
 
     @property
     def marks(self) -> str:
-        """A mark of each line that it holds, for a checkpoint."""
         return "".join(self._lines.marks)
 
     def append(self, record: JsonlRecord, *, sync_now: bool = False) -> None:
@@ -108,7 +107,6 @@ class JsonlFile:
             os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Closes the file; the lines stay."""
         os.close(self._descriptor)
 
     def __enter__(self) -> JsonlFile:
@@ -125,14 +123,6 @@ def truncate_after(path: Path, keep: Callable[[JsonlRecord], bool], marks: str =
 
     Where its first lines are not those of the ``marks``, it raises and cuts nothing; only an empty file,
     which somebody put there, may lack them all.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as parent:
-    ...     lines = Path(parent, "m.jsonl")
-    ...     _ = lines.write_text('{"step": 1}\\n{"step": 2}\\n')
-    ...     _ = truncate_after(lines, lambda record: record["step"] < 2)
-    ...     lines.read_text()
-    '{"step": 1}\\n'
     """
     return _cut(path, keep, marks)[1]
 
@@ -171,7 +161,6 @@ def _cut(path: Path, keep: Callable[[JsonlRecord], bool], marks: str) -> tuple[_
 
 
 def _refuse_changed(path: Path, intact: _Lines, line: bytes, record: JsonlRecord | None, marks: str) -> None:
-    """Raise where the next line is not the one that the run wrote there."""
     at = len(intact.marks) * _MARK_LENGTH
     if at >= len(marks):
         return

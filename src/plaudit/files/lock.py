@@ -26,8 +26,6 @@ _CANNOT_LOCK = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
-    """Who holds the lock."""
-
     pid: int
     host: str
     started: str

@@ -38,8 +38,6 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Timeout, retries, request sizes and token of calls to an HTTP endpoint."""
-
     seconds: int | float = 60
     """Timeout of one attempt, from the connection to the last byte."""
     attempts: int = 4
@@ -73,8 +71,6 @@ class LostReplyError(TransientError):
 
 
 class RejectedError(UserError):
-    """The server does not take this very request; another one it may."""
-
     def __init__(self, message: str, *, is_too_long: bool = False) -> None:
         """``is_too_long`` says whether it is longer than the server's model can read."""
         super().__init__(message)

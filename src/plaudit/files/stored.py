@@ -43,7 +43,6 @@ class LazyRows(Sequence[T], Generic[T]):
     """
 
     def __init__(self, fetch: Callable[[int], T], numbers: Sequence[int]) -> None:
-        """``fetch`` makes the row of a number; ``numbers`` are those of these rows, in order."""
         self._fetch = fetch
         self.numbers = numbers
 

@@ -192,12 +192,7 @@ def _help_in(hint: Any) -> str:
 
 
 def cell_settings(cell: Callable[..., Any]) -> dict[str, Any]:
-    """The settings that a cell has, with the values that are bound to it.
-
-    >>> from functools import partial
-    >>> cell_settings(partial(lambda inputs, /, low=0.2, high=0.2: 0, high=0.3))
-    {'low': 0.2, 'high': 0.3}
-    """
+    """The settings that a cell has, with the values that are bound to it."""
     # What a partial has bound by name appears in its signature as a default.
     parameters = inspect.signature(cell).parameters.values()
     return {

@@ -20,8 +20,6 @@ ConfigT = TypeVar("ConfigT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter(Generic[RecordT, ConfigT]):
-    """A chapter's algorithms, cells and config."""
-
     own_method: str
     """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""
     algorithms: Mapping[str, Algorithm]

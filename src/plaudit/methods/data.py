@@ -50,8 +50,6 @@ PromptFamilies = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedData(Generic[Row]):
-    """What a method makes of the records of a file: encoded rows, and notes for the user."""
-
     encoding: EncodedRows[Row]
     """The rows as tokens, and those that cannot be used."""
     notes: tuple[str, ...] = ()
@@ -68,8 +66,6 @@ EncodeRecords = Callable[[Sequence[Record], Encoder, int], EncodedData[Row]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows(Generic[Row]):
-    """The rows of a run: those that are trained, and those that are held out."""
-
     train: Sequence[Row]
     held_out: Sequence[Row]
     notes: tuple[str, ...]

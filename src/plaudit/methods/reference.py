@@ -173,8 +173,6 @@ EMA_EVERY, EMA_SHARE = 64, 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedReference:
-    """A loaded reference, what it adds to the run's state, and notes for the user."""
-
     reference: Reference
     """The source of log π_ref."""
     is_starting_model: bool

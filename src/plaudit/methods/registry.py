@@ -151,7 +151,6 @@ def config_type(name: str, algorithm: str | None = None) -> type:
 
 
 def preflight_methods() -> tuple[str, ...]:
-    """The methods that ``plaudit check`` and ``plaudit plan`` can prepare."""
     # Without loops: they are made of runs whose rows and models are not there yet.
     return (*PREFLIGHT_METHODS, *(name for table in TABLES[:-1] for name in table.rows))
 

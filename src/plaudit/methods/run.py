@@ -149,7 +149,8 @@ class Run:
         if self.finished:
             return None
         # Before anything is loaded: later it would be torch's word, and not ours, that memory is full.
-        if (error_message := refusal_message([self.memory_finding()])) is not None:
+        findings = [] if self.memory is None else [self.memory_finding()]
+        if (error_message := refusal_message(findings)) is not None:
             raise UserError(error_message)
         job, subject = prepare()
         self.check(subject)

@@ -376,7 +376,6 @@ class MixtureDecoder:
         return mixture_logits(policy_half.logits_NV, reference_half.logits_NV, share=self._share)
 
     def step(self, token_N: Int[Tensor, " N"]) -> None:
-        """Append one token to every completion, in both models."""
         for member in self._members:
             with member.activate():
                 member.decoder.step(token_N)

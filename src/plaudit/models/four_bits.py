@@ -36,12 +36,7 @@ LEVELS = (
 
 
 def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Two levels a byte, and a scale a block, of the weights row by row; the last block may end in zeros.
-
-    >>> codes, scales = quantise(torch.tensor([-2.0, 0.0, 1.0, 2.0]))
-    >>> codes[:2].tolist(), scales.tolist()
-    ([7, 207], [2.0])
-    """
+    """Two levels a byte, and a scale a block, of the weights row by row; the last block may end in zeros."""
     flat = weight.detach().flatten().to(torch.promote_types(weight.dtype, torch.float32))
     blocks = nn.functional.pad(flat, (0, -flat.numel() % BLOCK)).view(-1, BLOCK)
     # Rounded before levels are chosen, so that these suit the scale that is held.
@@ -54,11 +49,7 @@ def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantise(codes: Tensor, scales: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """The weights that levels and scales stand for.
-
-    >>> dequantise(*quantise(torch.tensor([-2.0, 0.0, 1.0, 2.0])), torch.Size([4]), torch.float32)
-    tensor([-2.0000,  0.0000,  0.8814,  2.0000])
-    """
+    """The weights that levels and scales stand for."""
     # By pairs: one byte is looked up at once.
     pairs = embedding(codes.int(), level_pairs(dtype, codes.device))
     blocks = pairs.view(-1, BLOCK).mul_(scales.to(dtype)[:, None])

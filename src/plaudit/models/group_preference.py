@@ -31,8 +31,6 @@ CONFIG_FILE, WEIGHTS_FILE = "plaudit_group.json", "model.safetensors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPreferenceConfig:
-    """The shape of the module."""
-
     embedding: FromOne
     """Size of an embedding: the hidden size of the backbone."""
     width: FromOne = 64
@@ -132,7 +130,6 @@ class GroupPreference(nn.Module):
         preference_EN: Float[Tensor, "E N"],
         has_preference_EN: Float[Tensor, "E N"],
     ) -> Float[Tensor, "E N C"]:
-        """Embedding, preference (0 where there is none) and whether there is one, as one point."""
         standardised_ENH = (embedding_ENH - self.offset_H) / self.scale_H
         return self.read(
             torch.cat((standardised_ENH, preference_EN[..., None], has_preference_EN[..., None]), dim=-1)

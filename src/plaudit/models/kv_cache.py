@@ -29,8 +29,6 @@ ROOM_STEP = 64
 
 
 class KVCache:
-    """Keys and values of prompts and of their answers, layer by layer."""
-
     def __init__(self, device: torch.device) -> None:
         self._length_P = torch.zeros(0, dtype=torch.long, device=device)
         self._start_N = torch.zeros(0, dtype=torch.long, device=device)

@@ -44,11 +44,7 @@ from plaudit.tokens.tokenizer import known_architecture, quiet_library
 
 
 def device_of(name: str, *, process: int = 0) -> torch.device:
-    """auto takes a GPU where there is one; auto and cuda without a number mean the GPU of this process.
-
-    >>> device_of("cpu")
-    device(type='cpu')
-    """
+    """auto takes a GPU where there is one; auto and cuda without a number mean the GPU of this process."""
     gpu_count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     # cuDNN's attention makes a plan for each new length, and almost every segment of a batch has a new one.
     torch.backends.cuda.enable_cudnn_sdp(enabled=False)
@@ -120,11 +116,7 @@ class Precision:
 
 
 def precision(name: DtypeName, device: torch.device) -> Precision:
-    """The numbers behind a name; auto is float32 on a CPU and bfloat16 on a GPU that has it.
-
-    >>> precision("auto", torch.device("cpu")).products
-    torch.float32
-    """
+    """The numbers behind a name; auto is float32 on a CPU and bfloat16 on a GPU that has it."""
     # A plan asks for a GPU of another machine.
     here = device.type == "cuda" and torch.cuda.is_available()
     half = device.type == "cuda" and (not here or torch.cuda.is_bf16_supported(including_emulation=False))

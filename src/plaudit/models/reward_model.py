@@ -318,8 +318,6 @@ def first_differing_token(first: TokenizerInfo, second: TokenizerInfo) -> str | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshHead:
-    """How the head of a new reward model begins."""
-
     seed: int = 0
     std: FromZero | None = None
     """Standard deviation of its weights; None stands for 1/√(H + 1) (Stiennon et al. 2020)."""

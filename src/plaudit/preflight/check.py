@@ -105,8 +105,6 @@ class PreflightSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome of one check: passed, failed or not applicable, with its evidence."""
-
     holds: bool | None
     """None where there is nothing to check: no reward, no adapters."""
     details: str
@@ -164,8 +162,6 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A check together with its result."""
-
     check: Check
     result: Result
     seconds: float

@@ -8,6 +8,7 @@ from plaudit.preflight import (
     contents,
     data,
     logprobs,
+    prompts,
     rewards,
     sampling,
     tokenization,
@@ -42,7 +43,7 @@ CHECKS: Mapping[str, Check] = {
     check.name: check
     for group in (
         tokenization.CHECKS,
-        data.PROMPT_CHECKS,
+        prompts.CHECKS,
         truncation.CHECKS,
         data.CHECKS,
         contents.CHECKS,

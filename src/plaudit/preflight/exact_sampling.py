@@ -37,7 +37,6 @@ class LogprobErrors:
 
 
 def require_policy(subject: PreflightSubject) -> Policy:
-    """The subject's policy; asserts that there is one."""
     assert subject.policy is not None, "a run with a policy"
     return subject.policy
 

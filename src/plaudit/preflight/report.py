@@ -48,7 +48,6 @@ def check_page(check: Check) -> str:
 
 
 def checks_table() -> str:
-    """The Markdown table of all checks in docs/checks.md."""
     rows = (
         f"| [{name}](checks/{name}.md) | {check.proves} | {'yes' if check.at_start else ''} |"
         for name, check in CHECKS.items()

@@ -17,8 +17,7 @@ from statistics import correlation
 
 import torch
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Text, assistant_turn, plain_text, split_tools, words_of
+from plaudit.data.records import Task, Text, assistant_turn, plain_text, split_tools, words_of
 from plaudit.errors import UserError
 from plaudit.models.reward_model import RewardModel, first_differing_token
 from plaudit.models.verify import tolerance
@@ -308,8 +307,10 @@ def _normalized_text(text: str) -> str:
 def _template_relation(policy: Encoder, reader: Encoder, rows: Sequence[tuple[str, Task]]) -> str:
     if policy.asks_in_turns != reader.asks_in_turns and isinstance(rows[0][1].prompt, str):
         ways = ("in plain text", "as a user's turn")
-        own, other = ways[reader.asks_in_turns], ways[policy.asks_in_turns]
-        return f"is shown these prompts {own}, as it was trained, while the policy is asked them {other}"
+        return (
+            f"is shown these prompts {ways[reader.asks_in_turns]}, as it was trained, while the policy is "
+            f"asked them {ways[policy.asks_in_turns]}"
+        )
     if policy.template != reader.template:
         return "has a template of its own, in which no word is lost"
     same = first_differing_token(policy.info, reader.info) is None
@@ -406,10 +407,10 @@ def check_reward_differs(subject: PreflightSubject) -> Result:
         ("", plain_text(task.prompt), *(() if (truth := task.reference_answer) is None else (truth,)))
         for task in scored.tasks
     ]
-    asked = [_with_answers(task, probe) for task, probe in zip(scored.tasks, probes, strict=True)]
-    probed = [row[-len(probe) :] for row, probe in zip(scored.reward.scores(asked), probes, strict=True)]
+    requests = [_with_answers(task, probe) for task, probe in zip(scored.tasks, probes, strict=True)]
+    probed = [row[-len(probe) :] for row, probe in zip(scored.reward.scores(requests), probes, strict=True)]
     if not any(spreads):
-        moved = [row for own, row in zip(scored.rows, probed, strict=True) if {*_verdicts(row)} - {*own}]
+        moved = [new for row, new in zip(scored.rows, probed, strict=True) if {*_verdicts(new)} - {*row}]
         if moved:
             return warned(
                 f"{details}, so nothing is learnt from answers like these; others have "
@@ -452,8 +453,8 @@ def _length_doubts(scored: ScoredTasks) -> Iterator[str]:
 
 def _emptiness_doubts(scored: ScoredTasks, probed: Sequence[TaskScores]) -> Iterator[str]:
     """``probed``: of each task the scores of an empty answer, of the prompt, and of a reference answer."""
-    pairs = [(row[0], _verdicts(own)) for own, row in zip(scored.rows, probed, strict=True)]
-    if all(empty is not None and own and empty > max(own) for empty, own in pairs):
+    pairs = [(new[0], _verdicts(row)) for row, new in zip(scored.rows, probed, strict=True)]
+    if all(empty is not None and scores and empty > max(scores) for empty, scores in pairs):
         yield f"an empty answer scores higher than all others to each of {len(pairs)} prompts"
     worse = [
         task

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Prompt, Record, Steps, Text, assistant_turn, plain_text
+from plaudit.data.records import Prompt, Record, Steps, Task, Text, assistant_turn, plain_text
 from plaudit.engine.distributed import is_sharded
 from plaudit.engine.loop import TrainingJob
 from plaudit.errors import UserError
@@ -35,8 +34,6 @@ MAX_SCANNED_ROWS = 4 * SAMPLE_SIZE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplePrompt:
-    """A prompt of the user's data with the answers that its row holds."""
-
     prompt: EncodedPrompt
     answers: tuple[Text, ...]
     """The row's own answers; none where it is a bare prompt."""
@@ -118,8 +115,6 @@ UNKNOWN_MODEL_TOLERANCE = {"cpu": 1e-3, "cuda": 0.15}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredTasks:
-    """A reward, the tasks that it scored, and the scores."""
-
     reward: Reward
     tasks: tuple[Task, ...]
     origins: tuple[str, ...]
@@ -290,8 +285,6 @@ CONTINUATION_TOKENS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStep:
-    """A training step on a few rows, as the run would take it."""
-
     job: TrainingJob[Any]
     batch: tuple[Microbatch, ...]
     """Its micro-batches as the run makes them."""

@@ -45,8 +45,6 @@ _PROBE_ANSWER = "plauditSaysThis"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRow:
-    """A row, its answers and the tokens that the run encodes it to."""
-
     record: AnsweredRecord | Steps
     prompt: Text
     """The words of its prompt, with whatever stands there for a picture."""

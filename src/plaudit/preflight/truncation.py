@@ -33,8 +33,6 @@ MAX_TRUNCATED_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TruncationCounts:
-    """How many rows max_length drops or truncates."""
-
     rows: int
     possibly_long: int
     encoded: int

@@ -86,8 +86,7 @@ def check_ranks(subject: PreflightSubject) -> Result:
     result = _compare_gradients(trial, {f"dealt over two ranks in {len(shares)} pieces": shares}, subject)
     if result.holds is not True:
         return result
-    with _eval_mode(trial.job):
-        _differentiate(trial.job, idle[1])
+    _differentiate(trial.job, idle[1])
     added = _gradient_norm([weight.grad for weight in trained_parameters(trial.job)])
     if added != 0:
         return failed(f"a rank without rows adds a gradient of size {added:.2g} where it should add nothing")
@@ -99,9 +98,9 @@ def check_accumulation(subject: PreflightSubject) -> Result:
     trial = _summed_trial_or_reason(subject)
     if isinstance(trial, Result):
         return trial
-    with _eval_mode(trial.job):
-        whole, item = _recorded_gradients(trial.job, trial.batch)
-        parts, outcome_in_parts = _recorded_gradients(trial.job, trial.rows)
+    trial.job.module.eval()
+    whole, item = _recorded_gradients(trial.job, trial.batch)
+    parts, outcome_in_parts = _recorded_gradients(trial.job, trial.rows)
     if not _gradient_norm(whole):
         return not_applicable(NO_GRADIENT)
     error = _difference_norm(whole, parts) / _gradient_norm(whole)
@@ -111,9 +110,8 @@ def check_accumulation(subject: PreflightSubject) -> Result:
     losses = abs(loss - other) / max(1.0, abs(loss))
     details = (
         f"a step of {trial.description} in {len(trial.rows)} pieces and in {len(trial.batch)}: what the "
-        "optimiser "
-        f"is given differs by {error:.1g} of its size, the norm before clipping by {norms:.1g}, the reported "
-        f"loss by {losses:.1g}"
+        f"optimiser is given differs by {error:.1g} of its size, the norm before clipping by {norms:.1g}, "
+        f"the reported loss by {losses:.1g}"
     )
     return passed(details) if max(error, norms, losses) <= _relative_tolerance(subject) else failed(details)
 
@@ -192,16 +190,16 @@ def _compare_gradients(
     trial: TrialStep, ways: Mapping[str, Sequence[Any]], subject: PreflightSubject
 ) -> Result:
     job, errors = trial.job, dict[str, float]()
-    with _eval_mode(job):
-        _differentiate(job, trial.batch)
-        whole = _copied_gradients(trained_parameters(job))
-        if not _gradient_norm(whole):
-            return not_applicable(NO_GRADIENT)
-        for words, microbatches in ways.items():
-            _differentiate(job, microbatches)
-            errors[words] = _difference_norm(
-                whole, [weight.grad for weight in trained_parameters(job)]
-            ) / _gradient_norm(whole)
+    # Dropout would disturb the comparison; `preserve_state` ends this mode with the check.
+    job.module.eval()
+    _differentiate(job, trial.batch)
+    whole = _copied_gradients(trained_parameters(job))
+    if not _gradient_norm(whole):
+        return not_applicable(NO_GRADIENT)
+    for words, microbatches in ways.items():
+        _differentiate(job, microbatches)
+        parts = [weight.grad for weight in trained_parameters(job)]
+        errors[words] = _difference_norm(whole, parts) / _gradient_norm(whole)
     figures = ", ".join(f"{words} {error:.1g}" for words, error in errors.items())
     details = f"the gradient of {trial.description} against the sum of its parts, relative error: {figures}"
     return passed(details) if max(errors.values()) <= _relative_tolerance(subject) else failed(details)
@@ -214,18 +212,6 @@ def _differentiate(job: TrainingJob[Any], microbatches: Sequence[Any]) -> None:
         result = job.objective(microbatch)
         result.refuse_failed_checks()
         result.loss.backward()
-
-
-@contextmanager
-def _eval_mode(job: TrainingJob[Any]) -> Iterator[None]:
-    """Evaluation mode while this lasts, so that dropout does not disturb the comparison."""
-    modes = {inner: inner.training for inner in job.module.modules()}
-    job.module.eval()
-    try:
-        yield
-    finally:
-        for inner, training in modes.items():
-            inner.training = training
 
 
 def _relative_tolerance(subject: PreflightSubject) -> float:
@@ -448,7 +434,6 @@ def _relative_update(trial: TrialStep, original: Mapping[str, Tensor]) -> float 
 
 
 def _losses(trial: TrialStep, rate: float) -> list[float]:
-    """The loss before each step, until it has clearly fallen."""
     stepper, losses = trial_stepper(trial.job), list[float]()
     for _ in range(OVERFIT_STEPS + 1):
         outcome = take_step(stepper, trial.batch, rate)

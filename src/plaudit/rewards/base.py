@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Text, plain_text
+from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
 
 TaskScores = tuple[float | None, ...]
@@ -55,8 +54,6 @@ class RewardTraits:
 
 @runtime_checkable
 class HasTraits(Protocol):
-    """A reward that knows its traits; of others nothing is assumed."""
-
     @property
     def traits(self) -> RewardTraits: ...
 
@@ -99,8 +96,6 @@ def checked_scores(reward: Reward, tasks: Sequence[Task]) -> tuple[TaskScores, .
 
 @runtime_checkable
 class HasRefusalReasons(Protocol):
-    """A reward that says why it had no verdict."""
-
     @property
     def refused(self) -> Mapping[str, int]:
         """Each reason, and how many answers it held for so far."""
@@ -108,11 +103,7 @@ class HasRefusalReasons(Protocol):
 
 
 def refusal_counts(reward: object) -> Mapping[str, int]:
-    """Why the reward had no verdict so far, where it remembers; nothing of one that does not.
-
-    >>> refusal_counts("any other thing")
-    {}
-    """
+    """Why the reward had no verdict so far, where it remembers; nothing of one that does not."""
     return reward.refused if isinstance(reward, HasRefusalReasons) else {}
 
 

@@ -17,13 +17,12 @@ from plaudit.data.judging import (
     BothWays,
     Judge,
     PairOutcome,
-    Task,
     Verdict,
     pair_verdict,
     probable_verdict,
     task_seed,
 )
-from plaudit.data.records import plain_text, turns_of
+from plaudit.data.records import Task, plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.files.user_code import accepted_arguments, call_user_function
 from plaudit.rewards.base import Reward

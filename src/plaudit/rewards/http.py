@@ -17,8 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from plaudit.data.judging import Task
-from plaudit.data.records import plain_text, tool_fields, words_of
+from plaudit.data.records import Task, plain_text, tool_fields, words_of
 from plaudit.errors import UserError
 from plaudit.files import exact_json
 from plaudit.files.posting import (
@@ -35,8 +34,6 @@ from plaudit.rewards.base import RewardTraits, TaskScores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointReward:
-    """An HTTP endpoint as a reward."""
-
     url: str
     """Where to POST: http or https."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)

@@ -33,8 +33,6 @@ RewardMaker = Callable[[str, str, str], Reward]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """How judges are loaded and asked."""
-
     device: str = "auto"
     """Of a reward's folder."""
     dtype: str = "auto"

@@ -21,9 +21,8 @@ import torch
 from transformers import AutoConfig
 
 from plaudit.data.generative_judging import GenerativeRewardSettings, PairwiseRankerSettings, pointwise_prompt
-from plaudit.data.judging import Task
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison
+from plaudit.data.records import Comparison, Task
 from plaudit.errors import UserError
 from plaudit.files.model_folder import explain_unfinished_run
 from plaudit.models.group_preference import CONFIG_FILE, load_group_preference
@@ -57,8 +56,6 @@ from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
 
 
 class GenerativeReward:
-    """A model that says whether an answer is good."""
-
     def __init__(self, model: LanguageJudgeModel) -> None:
         """Take a language judge that was trained with the settings of a generative reward."""
         settings = model.spec.settings
@@ -134,8 +131,6 @@ _Model = TypeVar("_Model", RewardModel, Policy)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LoadOptions:
-    """The device and the number format to load models with."""
-
     device: torch.device
     dtype: torch.dtype
 

@@ -12,8 +12,7 @@ from types import ModuleType
 from typing import ClassVar
 
 from plaudit.config import did_you_mean
-from plaudit.data.judging import Task
-from plaudit.data.records import plain_text, turns_of
+from plaudit.data.records import Task, plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.user_code import (

@@ -49,13 +49,6 @@ def sample_tokens(
 
     Scores that are not numbers are not looked for, since a device would be waited for: log-probs are none
     then either, and whoever reads them asks `refuse_broken`.
-
-    >>> likely = torch.tensor([[0.5, 0.2, 0.3]]).log()
-    >>> [int(sample_tokens(likely, torch.tensor([c]), SamplingSettings()).token_N) for c in (0.4, 0.6, 0.9)]
-    [0, 1, 2]
-    >>> one = sample_tokens(likely, torch.tensor([0.9]), SamplingSettings(top_p=0.6))
-    >>> int(one.token_N), round(float(one.logp_N.exp()), 3), round(float(one.whole_logp_N.exp()), 3)
-    (2, 0.375, 0.3)
     """
     # bfloat16 has 8 bits: the sums below would lose tokens that are rarer than 1 in 2⁸.
     logits_NV = logits_NV.float()

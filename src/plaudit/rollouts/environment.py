@@ -22,8 +22,6 @@ from plaudit.files.user_code import exit_refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodePrompt:
-    """What an environment is made for."""
-
     prompt: Text
     reference_answer: str | None = None
     metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
@@ -61,8 +59,6 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTurn:
-    """A turn of the policy, as the environment is sent it."""
-
     text: str
     """The text of the turn; empty when there was no room for one."""
     ended: bool
@@ -88,8 +84,6 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedEpisode:
-    """A finished episode."""
-
     outcome: Outcome
     turns: tuple[Turn, ...]
 

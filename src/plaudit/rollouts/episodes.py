@@ -32,8 +32,6 @@ MAX_TURNS = 8
 
 @dataclass(slots=True)
 class _ActiveEpisode:
-    """An episode that is being played."""
-
     prompt: EncodedPrompt
     driver: EpisodeDriver
     request: GenerationRequest
@@ -88,8 +86,6 @@ class _ActiveEpisode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSampler:
-    """Plays episodes with the policy of a sampler."""
-
     sampler: TurnSampler
     encoder: Encoder
     """Writes what stands between two turns of the policy."""

@@ -137,7 +137,6 @@ def rollout_to_json(rollout: Rollout) -> dict[str, Any]:
 
 
 def rollout_from_json(record: Mapping[str, Any]) -> Rollout:
-    """The rollout that `rollout_to_json` made."""
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
     return Rollout(**{**fields, "answer": Answer(**record["answer"])})
 
@@ -180,8 +179,6 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """One completion to generate."""
-
     prompt: TokenIds
     """The tokens that the model is shown."""
     sample: int
@@ -231,12 +228,7 @@ class TextSampler(Sampler, Protocol):
 def generation_requests(
     prompts: Sequence[GenerationPrompt], settings: SamplingSettings, n: int, max_positions: int | None
 ) -> list[GenerationRequest]:
-    """``n`` requests for each prompt, which go on counting where a prompt is given twice.
-
-    >>> requests = generation_requests([(1, 5), (1, 5)], SamplingSettings(max_tokens=8), 2, max_positions=9)
-    >>> [(request.sample, request.max_new_tokens) for request in requests]
-    [(0, 7), (1, 7), (2, 7), (3, 7)]
-    """
+    """``n`` requests for each prompt, which go on counting where a prompt is given twice."""
     if n < 1:
         raise UserError(f"n {n}: expected 1 answer or more to every prompt")
     samples_so_far: Counter[str] = Counter()

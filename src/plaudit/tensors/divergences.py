@@ -48,12 +48,6 @@ def divergence_between(student: Readout, teacher: Readout, divergence: Divergenc
     """The divergence at each token, in float32 or better, differentiable by all that is the student's.
 
     The teacher gets no gradient. Under autocast the products are made in its dtype.
-
-    >>> even = Readout(hidden_MH=torch.ones(1, 1), weight_VH=torch.ones(2, 1))
-    >>> sure = Readout(hidden_MH=torch.ones(1, 1), weight_VH=torch.tensor([[50.0], [-50.0]]))
-    >>> cross_entropy = lambda teacher_mV, student_mV: -(teacher_mV.exp() * student_mV).sum(-1)
-    >>> round(divergence_between(even, sure, cross_entropy).divergence_M.exp().item(), 4)
-    2.0
     """
     tokens = student.hidden_MH.shape[0], teacher.hidden_MH.shape[0]
     words = student.weight_VH.shape[0], teacher.weight_VH.shape[0]
@@ -136,11 +130,6 @@ def coarse_kl(old: CoarseDistribution, readout: Readout) -> Float[Tensor, " M"]:
 
     Without gradient. It is the KL of whole distributions where nothing is left as rest, and else never above
     it: taking tokens together can only hide differences.
-
-    >>> even = Readout(hidden_MH=torch.ones(1, 1), weight_VH=torch.zeros(2, 1))
-    >>> sure = Readout(hidden_MH=torch.ones(1, 1), weight_VH=torch.tensor([[1.0], [-1.0]]))
-    >>> round(coarse_kl(coarse_distribution(even, 2), sure).item(), 4)
-    0.4338
     """
     kls: list[Tensor] = []
     for rows, logp_mV in zip(_token_blocks(readout), _log_prob_blocks(readout), strict=True):

@@ -16,11 +16,7 @@ from torch import Tensor
 def group_sums(
     value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"], *, groups: int
 ) -> Float[Tensor, " P"]:
-    """Σ over the completions of each prompt; 0 of a prompt without any.
-
-    >>> group_sums(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 0, 1]), groups=2)
-    tensor([3., 4.])
-    """
+    """Σ over the completions of each prompt; 0 of a prompt without any."""
     # index_add and not a loop over prompts: groups of unlike sizes need no padding to [P, K].
     return value_N.new_zeros(groups).index_add(0, group_N, value_N)
 
@@ -60,11 +56,7 @@ def group_highest(
 
 
 def group_index(group_N: Int[Tensor, " N"]) -> Int[Tensor, " N"]:
-    """An index of each completion's group, counted from 0 in order of appearance.
-
-    >>> group_index(torch.tensor([7, 7, 9])).tolist()
-    [0, 0, 1]
-    """
+    """An index of each completion's group, counted from 0 in order of appearance."""
     # Neighbours are compared, which is why a group's completions have to lie side by side.
     return torch.diff(group_N, prepend=group_N[:1]).ne(0).cumsum(0)
 
@@ -104,11 +96,7 @@ def mean_of_group(value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> F
 def std_of_group(
     value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"], *, correction: int = 1
 ) -> Float[Tensor, " N"]:
-    """√(Σ (x − mean)² / (K − correction)) of its group of K, for each completion; 0 in a group of one.
-
-    >>> std_of_group(torch.tensor([1.0, 3.0, 4.0]), torch.tensor([7, 7, 9]))
-    tensor([1.4142, 1.4142, 0.0000])
-    """
+    """√(Σ (x − mean)² / (K − correction)) of its group of K, for each completion; 0 in a group of one."""
     square_N = (value_N - mean_of_group(value_N, group_N)).square()
     # A group of one has no spread: clamped, it is √(0 / 1) in place of 0 / 0.
     freedom_N = (size_of_group(value_N, group_N) - correction).clamp(min=1)

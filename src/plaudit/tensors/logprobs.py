@@ -320,13 +320,7 @@ def score_tokens(
     rule: LogitRule = PLAIN,
     extras: Sequence[Extra] = (),
 ) -> TokenScores:
-    """Log-probability of each target, in float32 or better, differentiable by states, weight and bias.
-
-    >>> weight = torch.tensor([[1.0], [1.0]])
-    >>> scores = score_tokens(torch.ones(1, 1), weight, torch.tensor([0]), extras=("entropy",))
-    >>> round(scores.logp_M.exp().item(), 4), round(scores.entropy_M.exp().item(), 4)
-    (0.5, 2.0)
-    """
+    """Log-probability of each target, in float32 or better, differentiable by states, weight and bias."""
     arithmetic = Arithmetic(
         rule=rule,
         dtype=product_dtype(hidden_MH),
@@ -348,11 +342,6 @@ def score_tokens_equally_weighted(
     """`score_tokens` for a loss that counts every log-prob the same: a quarter less work.
 
     Should the loss not do so after all, the gradient is made afresh: it is right either way.
-
-    >>> weight = torch.tensor([[1.0], [1.0]])
-    >>> round(score_tokens_equally_weighted(torch.ones(1, 1), weight,
-    ...     torch.tensor([0])).logp_M.exp().item(), 4)
-    0.5
     """
     may_overflow = torch.float16 in (weight_VH.dtype, product_dtype(hidden_MH))
     # A cap makes the slope depend on the logit; float16 could

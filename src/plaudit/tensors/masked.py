@@ -25,30 +25,18 @@ class Moments:
 
 
 def masked_sum(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, ""]:
-    """Σ of the values where the mask is True.
-
-    >>> masked_sum(torch.tensor([[1.0, float("nan")]]), torch.tensor([[True, False]])).item()
-    1.0
-    """
+    """Σ of the values where the mask is True."""
     # Filled and not multiplied: a NaN or −∞ at a padded place times 0 is NaN, in the gradient as well.
     return value_NT.masked_fill(~mask_NT, 0.0).sum()
 
 
 def masked_sum_rows(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, " N"]:
-    """Σ over each row where the mask is True.
-
-    >>> masked_sum_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[True, True], [True, False]]))
-    tensor([3., 3.])
-    """
+    """Σ over each row where the mask is True."""
     return value_NT.masked_fill(~mask_NT, 0.0).sum(-1)
 
 
 def masked_mean(value_N: Float[Tensor, "*N"], mask_N: Bool[Tensor, "*N"]) -> Float[Tensor, ""]:
-    """The mean of the values where the mask is True; 0 where it never is. For parts of one: ``reduce.py``.
-
-    >>> masked_mean(torch.tensor([1.0, 3.0, float("nan")]), torch.tensor([True, True, False])).item()
-    2.0
-    """
+    """The mean of the values where the mask is True; 0 where it never is. For parts of one: ``reduce.py``."""
     return value_N.masked_fill(~mask_N, 0.0).sum() / mask_N.sum().clamp(min=1)
 
 
@@ -71,11 +59,7 @@ def broadcast_to_tokens(value_N: Float[Tensor, " N"], mask_NT: Bool[Tensor, "N T
 
 
 def last_token_mask(mask_NT: Bool[Tensor, "N T"]) -> Bool[Tensor, "N T"]:
-    """True at the last place of each row at which the mask is True.
-
-    >>> last_token_mask(torch.tensor([[True, False, True, False]])).tolist()
-    [[False, False, True, False]]
-    """
+    """True at the last place of each row at which the mask is True."""
     # Counted from the right the last True is the first: the mask
     # may have holes, so its length does not tell.
     return mask_NT & (mask_NT.flip(-1).cumsum(-1).flip(-1) == 1)
@@ -124,9 +108,6 @@ def whiten(
 
     ``batch_moments`` are those of the whole batch; without them these values are taken for the whole. Ziegler
     et al. 2019 whiten rewards without the shift and advantages with it, arXiv:1909.08593.
-
-    >>> whiten(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]]))
-    tensor([[-1.,  1.,  0.]])
     """
     total = moments(value_N, mask_N) if batch_moments is None else batch_moments
     white_N = (value_N - total.mean) * (total.variance + epsilon).rsqrt()

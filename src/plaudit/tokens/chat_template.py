@@ -110,8 +110,6 @@ def _turn_in_letters(message: Message, tokens: Sequence[str]) -> Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedConversation:
-    """One conversation as text."""
-
     prompt: str
     """The text that the model continues."""
     pieces: tuple[TextPiece, ...]

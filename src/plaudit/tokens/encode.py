@@ -56,8 +56,6 @@ from plaudit.tokens.tokenizer import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRow:
-    """A row that cannot be trained, and why."""
-
     origin: str
     """File and row."""
     reason: str
@@ -69,12 +67,6 @@ def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None
 
     All K answers keep the same prompt, so the longest decides. A leading ``bos`` stays, and so does at
     least one token of the prompt behind it.
-
-    >>> from plaudit.tokens.batch import Completion
-    >>> answer = Completion(ids=(7, 2), mask=(True, True), finished=True)
-    >>> shorter = truncate_prompt(Example(prompt=(1, 5, 6, 8), completions=(answer,)), 4, bos=1)
-    >>> shorter.prompt
-    (1, 8)
     """
     if max_tokens < 2:
         raise UserError(

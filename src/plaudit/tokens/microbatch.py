@@ -20,8 +20,6 @@ from plaudit.tokens.batch import Example, TokenBatch, move_together
 
 @runtime_checkable
 class HasTokenCount(Protocol):
-    """A row of any kind."""
-
     @property
     def tokens(self) -> int: ...
 
@@ -52,13 +50,7 @@ RowT = TypeVar("RowT", bound=HasTokenCount)
 def split_examples(
     examples: Sequence[Example], *, ranks: int, tokens_at_once: int
 ) -> tuple[tuple[tuple[Example, ...], ...], ...]:
-    """`split_rows` of plain examples; a muted one has the same tokens and nothing trained.
-
-    >>> from plaudit.tokens.batch import Completion
-    >>> rows = [Example(prompt=(1,) * n, completions=()) for n in (6, 1, 5, 2)]
-    >>> [[len(row.prompt) for row in piece] for piece in split_examples(rows, ranks=1, tokens_at_once=8)[0]]
-    [[6, 1], [5, 2]]
-    """
+    """`split_rows` of plain examples; a muted one has the same tokens and nothing trained."""
     return split_rows(examples, _mask_all, ranks=ranks, tokens_at_once=tokens_at_once)
 
 

@@ -151,8 +151,6 @@ class Workshop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeRows:
-    """Rows that a workshop made, and where they lie."""
-
     rows: LazyRows[Any]
     places: list[Place]
 

@@ -37,8 +37,6 @@ class PairLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingLabel:
-    """The order of K answers."""
-
     ranks: tuple[float, ...]
     """1 is the best; equal ranks are ties."""
 
@@ -54,8 +52,6 @@ class RatingLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLabels:
-    """Which steps of a solution are right."""
-
     ends: tuple[int, ...]
     """The last token of each step, counted from the answer's first."""
     labels: tuple[float, ...]

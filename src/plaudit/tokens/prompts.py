@@ -6,8 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Demonstration, Prompt, Record, Text, assistant_turn, pictures, plain_text
+from plaudit.data.records import (
+    Demonstration,
+    Prompt,
+    Record,
+    Task,
+    Text,
+    assistant_turn,
+    pictures,
+    plain_text,
+)
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Extra, Extras, prompt_id
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
@@ -23,8 +31,6 @@ PLAIN_TEXT_PROMPT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedPrompt:
-    """One prompt as tokens, with its reference answer and metadata."""
-
     text: Text
     prompt: tuple[int, ...]
     """The tokens that the model is shown."""

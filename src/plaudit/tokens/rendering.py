@@ -86,8 +86,6 @@ def render_template(
 
 
 class _Meter:
-    """Counts what one rendering does."""
-
     def __init__(self, *, marked: bool) -> None:
         self.marked = marked
         # By what this thread has computed: a machine that sleeps or is busy makes no template endless.
@@ -300,8 +298,6 @@ _REASONING_FIELD = re.compile(r"(?:\.|\[\s*['\"])(reasoning_content|reasoning|th
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChatTemplate:
-    """A Jinja chat template and the values that it may use."""
-
     source: str
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The special tokens by name, and the user's own settings such as ``enable_thinking``."""

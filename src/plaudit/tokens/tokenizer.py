@@ -184,8 +184,6 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptContinuation:
-    """A prompt and what follows it, as tokens."""
-
     prompt: tuple[int, ...]
     ids: tuple[int, ...]
     mask: tuple[bool, ...]

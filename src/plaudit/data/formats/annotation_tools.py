@@ -33,8 +33,6 @@ _NUMBERED = re.compile(r"(.*?)(?:[-_ .]?(\d+)|[-_ .]?([A-Z])|[-_ .]([a-z]|left|r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What one person answered to one question."""
-
     question: str
     value: Node
     annotator: str | None

@@ -14,19 +14,25 @@ from plaudit.data.formats.layout import (
     ReadOptions,
     RowFormat,
     optional_category,
+    read_response,
     require_different,
 )
 from plaudit.data.records import Comparison, Demonstration, Record, assistant_turn, user_turn
-from plaudit.data.turns import Turns, require_not_empty
+from plaudit.data.turns import Turns
 
 _FINAL = "####"
 
 
-def question_turns(row: Node, field: str, more: str = "") -> Turns:
-    """The question, with the text of a further field under it, behind the turns of ``history``."""
+def question(row: Node, field: str) -> str:
     words = row.get(field).text()
     if not words.strip():
         raise row.get(field).error("empty side", "a question")
+    return words
+
+
+def question_turns(row: Node, field: str, more: str = "") -> Turns:
+    """The question, with the text of a further field under it, behind the turns of ``history``."""
+    words = question(row, field)
     context = row.optional(more) if more else None
     if context is not None and context.text().strip():
         words = f"{words}\n\n{context.text()}"
@@ -45,37 +51,26 @@ def _history(row: Node) -> Turns:
     return tuple(message for turn in turns for message in turn)
 
 
-def _answer(row: Node, field: str) -> Turns:
-    turn = assistant_turn(row.get(field).text())
-    require_not_empty(turn, field)
-    return turn
-
-
 def _alpaca(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     prompt = question_turns(row, "instruction", "input")
-    category = optional_category(row, "category")
-    return (
-        Demonstration(prompt=prompt, completion=_answer(row, "output"), category=category, origin=origin),
-    )
+    completion, category = read_response(row.get("output"), prompt), optional_category(row, "category")
+    return (Demonstration(prompt=prompt, completion=completion, category=category, origin=origin),)
 
 
 def _alpaca_pair(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    chosen, rejected = _answer(row, "chosen"), _answer(row, "rejected")
-    require_different(chosen, rejected, "chosen, rejected")
     prompt, category = question_turns(row, "instruction", "input"), optional_category(row, "category")
+    chosen, rejected = (read_response(row.get(side), prompt) for side in ("chosen", "rejected"))
+    require_different(chosen, rejected, "chosen, rejected")
     return (Comparison(prompt=prompt, chosen=chosen, rejected=rejected, category=category, origin=origin),)
 
 
 def _gsm8k(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    completion = _answer(row, "answer")
+    prompt = question_turns(row, "question")
+    completion = read_response(row.get("answer"), prompt)
     final = row.get("answer").text().rpartition(_FINAL)[2].strip()
     if not final:
         raise BadRowError("empty side", "answer", expected=f"a result behind {_FINAL}", found="none")
-    return (
-        Demonstration(
-            prompt=question_turns(row, "question"), completion=completion, answer=final, origin=origin
-        ),
-    )
+    return (Demonstration(prompt=prompt, completion=completion, answer=final, origin=origin),)
 
 
 SOLUTION = FieldType(

@@ -184,7 +184,6 @@ def annotation_info(row: Node) -> AnnotationInfo:
 
 
 def require_different(chosen: Text, rejected: Text, path: str) -> None:
-    """Complain when both sides of a comparison are the same."""
     if chosen == rejected:
         raise BadRowError(
             "chosen = rejected", path, expected="two different answers", found="the same answer twice"

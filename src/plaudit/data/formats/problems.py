@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from plaudit.data.fields import BadRowError, LeftOutError, Node, optional_name, read_json
+from plaudit.data.formats.instructions import question
 from plaudit.data.formats.layout import (
     OBJECT,
     TEXT,
@@ -19,20 +20,20 @@ from plaudit.data.formats.layout import (
     ReadOptions,
     RowFormat,
     optional_category,
+    read_response,
 )
-from plaudit.data.records import Demonstration, Prompt, Record, Steps, assistant_turn, user_turn
+from plaudit.data.records import Demonstration, Prompt, Record, Steps, user_turn
 from plaudit.data.turns import read_prompt, require_not_empty
 
 _BOX = "\\boxed{"
 
 
 def _math(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    solution, answer = assistant_turn(row.get("solution").text()), row.optional("answer")
-    require_not_empty(solution, "solution")
+    prompt, answer = user_turn(question(row, "problem")), row.optional("answer")
     return (
         Demonstration(
-            prompt=user_turn(_words(row, "problem")),
-            completion=solution,
+            prompt=prompt,
+            completion=read_response(row.get("solution"), prompt),
             answer=last_box(row.get("solution").text()) if answer is None else answer.name(),
             category=optional_category(row, "type") or optional_category(row, "subject"),
             origin=origin,
@@ -77,33 +78,26 @@ def _apps(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     cases = read_json(row.get("input_output"), "an object with inputs and outputs, or its JSON")
     name, start = cases.optional("fn_name"), row.optional("starter_code")
     code = "" if start is None else start.text()
-    question = "\n\n".join(part for part in (_words(row, "question"), code) if part.strip())
+    words = "\n\n".join(part for part in (question(row, "question"), code) if part.strip())
     if name is None:
         tests: Sequence[object] = [*_printed(cases, "inputs", "outputs")]
     else:
         call = f"Solution().{name.text()}" if "class Solution" in code else name.text()
         tests = [*_asserted(cases, call)]
-    return (_program(row, origin, question, tests, "input_output"),)
+    return (_program(row, origin, words, tests, "input_output"),)
 
 
 def _code_contests(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     groups = [row.optional(f"{kind}_tests") for kind in ("public", "private", "generated")]
     tests = [test for group in groups if group is not None for test in _printed(group, "input", "output")]
-    return (_program(row, origin, _words(row, "description"), tests, "public_tests"),)
+    return (_program(row, origin, question(row, "description"), tests, "public_tests"),)
 
 
-def _words(row: Node, field: str) -> str:
-    words = row.get(field).text()
-    if not words.strip():
-        raise row.get(field).error("empty side", "a question")
-    return words
-
-
-def _program(row: Node, origin: str, question: str, tests: Sequence[object], field: str) -> Prompt:
+def _program(row: Node, origin: str, words: str, tests: Sequence[object], field: str) -> Prompt:
     if not tests:
         raise BadRowError("empty side", field, expected="one test or more", found="none")
     more = {name: row.get(name).value for name in ("difficulty", "name") if row.optional(name) is not None}
-    return Prompt(prompt=user_turn(question), metadata={"tests": [*tests], **more}, origin=origin)
+    return Prompt(prompt=user_turn(words), metadata={"tests": [*tests], **more}, origin=origin)
 
 
 def _pairs(cases: Node, given: str, wanted: str) -> Iterator[tuple[Node, Node]]:

@@ -115,9 +115,6 @@ def _red_team(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
 
 _MOST_HARM = 4
 
-
-_MOST_HARM = 4
-
 TRANSCRIPT_FORMATS = (
     RowFormat(
         name="hh-red-team",

@@ -143,15 +143,7 @@ def _unpaired(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
 
 
 def _stepwise(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    steps = _read_steps(row.get("completions"))
-    labels = tuple(float(item.boolean()) for item in row.get("labels").items())
-    _require_equal_count(steps, labels, "labels")
-    prompt = read_prompt(row.get("prompt"))
-    return (Steps(prompt=prompt, steps=steps, labels=labels, origin=origin, **annotation_info(row)),)
-
-
-def _read_steps(node: Node) -> tuple[str, ...]:
-    return tuple(str(require_not_empty(item.text(), item.path)) for item in node.items())
+    return (_steps(row, origin, "completions", Node.boolean),)
 
 
 def _split_pair(row: Node, origin: str, chosen: Text, rejected: Text) -> Comparison:
@@ -336,19 +328,16 @@ def _rating(row: Node, origin: str) -> Rating:
     )
 
 
-def _steps(row: Node, origin: str) -> Steps:
-    steps = _read_steps(row.get("steps"))
-    labels = tuple(item.number() for item in row.get("labels").items())
+def _steps(
+    row: Node, origin: str, field: str = "steps", label: Callable[[Node], float] = Node.number
+) -> Steps:
+    steps = tuple(str(require_not_empty(item.text(), item.path)) for item in row.get(field).items())
+    labels = tuple(float(label(item)) for item in row.get("labels").items())
     if not steps:
-        raise BadRowError("too few answers", "steps", expected="one step or more", found="none")
+        raise BadRowError("too few answers", field, expected="one step or more", found="none")
     _require_equal_count(steps, labels, "labels")
-    return Steps(
-        prompt=read_prompt(row.get("prompt")),
-        steps=steps,
-        labels=labels,
-        origin=origin,
-        **annotation_info(row),
-    )
+    prompt = read_prompt(row.get("prompt"))
+    return Steps(prompt=prompt, steps=steps, labels=labels, origin=origin, **annotation_info(row))
 
 
 def _prompt_record(row: Node, origin: str) -> Prompt:
@@ -382,7 +371,6 @@ def _plaudit_row(row: Node, origin: str, options: ReadOptions) -> tuple[Record, 
 
 
 def _document_prompt(row: Node) -> Text:
-    """The prompt of a demonstration; a document has none."""
     node = row.optional("prompt")
     if node is None and row.cells and "prompt" in row.fields():
         return ""

@@ -6,6 +6,7 @@ the annotator wrote it before the post was seen.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean
 
 from plaudit.data.fields import (
@@ -25,10 +26,9 @@ from plaudit.data.formats.layout import (
     ReadOptions,
     RowFormat,
     ranks_of,
-    read_response,
-    require_different,
 )
-from plaudit.data.records import Comparison, Ranking, Rating, Record
+from plaudit.data.formats.votes import picked
+from plaudit.data.records import Ranking, Rating, Record
 from plaudit.data.turns import read_completion, read_prompt
 
 HELPSTEER_ASPECTS = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
@@ -40,10 +40,9 @@ ULTRA_ASPECTS = ("instruction_following", "honesty", "truthfulness", "helpfulnes
 def _shp(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     """Reddit's votes (Ethayarajh et al. 2022, https://arxiv.org/abs/2110.08420): label 1 is answer A."""
     prompt = row.get("history").text()
-    a, b = (read_completion(row.get(f"human_ref_{side}"), prompt) for side in "AB")
     a_wins = row.get("labels").boolean()
     lead = row.get("score_A").number() - row.get("score_B").number()
-    require_different(a, b, "human_ref_A, human_ref_B")
+    pair = picked(row.get("human_ref_A"), row.get("human_ref_B"), prompt, lead, origin)
     if lead == 0:
         raise BadRowError(
             "tie as preference",
@@ -53,17 +52,7 @@ def _shp(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
         )
     if (lead > 0) != a_wins:
         raise row.get("labels").error("wrong value", f"{int(lead > 0)}, as score_A and score_B have it")
-    chosen, rejected = (a, b) if a_wins else (b, a)
-    return (
-        Comparison(
-            prompt=prompt,
-            chosen=chosen,
-            rejected=rejected,
-            strength=abs(lead),
-            category=optional_name(row, "domain"),
-            origin=origin,
-        ),
-    )
+    return (replace(pair, strength=abs(lead), category=optional_name(row, "domain")),)
 
 
 def _helpsteer2(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
@@ -85,21 +74,9 @@ def _helpsteer2(row: Node, origin: str, options: ReadOptions) -> tuple[Record, .
 def _helpsteer3(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     """-3 to 3, negative for the first response, 0 a tie (Wang et al. 2025, https://arxiv.org/abs/2503.04378)."""
     prompt = read_prompt(row.get("context"))
-    first, second = (read_response(row.get(f"response{i}"), prompt) for i in (1, 2))
-    require_different(first, second, "response1, response2")
     preference = row.get("overall_preference").number_between(-3.0, 3.0)
-    chosen, rejected = (second, first) if preference > 0 else (first, second)
-    return (
-        Comparison(
-            prompt=prompt,
-            chosen=chosen,
-            rejected=rejected,
-            strength=abs(preference),
-            probability=0.5 if preference == 0 else None,
-            category=optional_name(row, "domain"),
-            origin=origin,
-        ),
-    )
+    pair = picked(row.get("response1"), row.get("response2"), prompt, -preference, origin)
+    return (replace(pair, strength=abs(preference), category=optional_name(row, "domain")),)
 
 
 def _ultrafeedback(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
@@ -179,22 +156,16 @@ def _comparison_row(row: Node, origin: str, options: ReadOptions) -> tuple[Recor
     summaries = row.get("summaries").items()
     if len(summaries) != 2:
         raise BadRowError("wrong value", "summaries", expected="two summaries", found=str(len(summaries)))
-    first, second = (read_completion(summary.get("text"), prompt) for summary in summaries)
-    require_different(first, second, "summaries")
-    choice = row.get("choice")
+    choice, extra = row.get("choice"), row.optional("extra")
     if choice.value not in (0, 1):
         raise choice.error("wrong value", "0 or 1")
-    chosen, rejected = (second, first) if choice.value == 1 else (first, second)
-    extra = row.optional("extra")
+    first, second = (summary.get("text") for summary in summaries)
     return (
-        Comparison(
-            prompt=prompt,
-            chosen=chosen,
-            rejected=rejected,
+        replace(
+            picked(first, second, prompt, -1 if choice.value == 1 else 1, origin),
             strength=None if extra is None else optional_number(extra, "confidence"),
             annotator=optional_name(row, "worker"),
             category=_category(row.get("info")),
-            origin=origin,
         ),
     )
 

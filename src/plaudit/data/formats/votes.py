@@ -145,40 +145,37 @@ def _vote(side_a: Turns, side_b: Turns, winner: Winner, origin: str, options: Re
     for answer, name in ((first, "conversation_a"), (second, "conversation_b")):
         require_not_empty(answer, name)
     chosen, rejected = (second, first) if winner == "b" else (first, second)
-    return Comparison(
-        prompt=prompt,
-        chosen=chosen,
-        rejected=rejected,
-        probability=0.5 if winner == "tie" else None,
-        origin=origin,
-    )
+    tie = 0.5 if winner == "tie" else None
+    return Comparison(prompt=prompt, chosen=chosen, rejected=rejected, probability=tie, origin=origin)
 
 
 def _safe_rlhf(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     """The better of two answers; which is the safer one stands in a field of its own."""
     prompt, second_wins = row.get("prompt").text(), row.get("better_response_id").boolean()
-    return (_picked(row, origin, prompt, ("response_0", "response_1"), -1 if second_wins else 1),)
+    lead = -1 if second_wins else 1
+    return (picked(row.get("response_0"), row.get("response_1"), prompt, lead, origin),)
 
 
 def _alpaca_farm(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     """1 prefers the first output and 2 the second; between them lies how likely the second is preferred."""
     second = row.get("preference").number_between(1, 2) - 1
     prompt = question_turns(row, "instruction", "input")
-    pair = _picked(row, origin, prompt, ("output_1", "output_2"), 0.5 - second)
+    pair = picked(row.get("output_1"), row.get("output_2"), prompt, 0.5 - second, origin)
     return (pair if second in (0, 1) else replace(pair, probability=max(second, 1 - second)),)
 
 
 def _webgpt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     prompt = row.get("question").get("full_text").text()
     lead = row.get("score_0").number() - row.get("score_1").number()
-    return (replace(_picked(row, origin, prompt, ("answer_0", "answer_1"), lead), strength=abs(lead)),)
+    pair = picked(row.get("answer_0"), row.get("answer_1"), prompt, lead, origin)
+    return (replace(pair, strength=abs(lead)),)
 
 
-def _picked(row: Node, origin: str, prompt: Text, fields: tuple[str, str], lead: float) -> Comparison:
+def picked(first: Node, second: Node, prompt: Text, lead: float, origin: str) -> Comparison:
     """One of two answers above the other, or a tie where neither leads."""
-    first, second = (read_response(row.get(name), prompt) for name in fields)
-    require_different(first, second, ", ".join(fields))
-    chosen, rejected = (second, first) if lead < 0 else (first, second)
+    better, worse = (read_response(node, prompt) for node in (first, second))
+    require_different(better, worse, f"{first.path}, {second.path}")
+    chosen, rejected = (worse, better) if lead < 0 else (better, worse)
     tie = 0.5 if lead == 0 else None
     return Comparison(prompt=prompt, chosen=chosen, rejected=rejected, probability=tie, origin=origin)
 

@@ -268,8 +268,6 @@ class TrainState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCheckpoint:
-    """A checkpoint that is on the disk."""
-
     path: Path
     bytes: int
     notes: tuple[str, ...]

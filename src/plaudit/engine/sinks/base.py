@@ -58,8 +58,6 @@ SUMMED_METRICS = ("tokens", "rows")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestValue:
-    """The best value of one figure and when it was reached."""
-
     step: int
     value: Number
 
@@ -117,14 +115,7 @@ class Summary:
 def summarise(
     reports: Iterable[StepReport], notes: Iterable[str] = (), *, selected: int | None = None
 ) -> Summary:
-    """The summary of a whole run from its reports, in order; ``selected`` is the step of its model.
-
-    >>> one = StepReport(step=1, steps=2, epoch=0.5, values={"loss": 2.0, "rows": 8}, timing={})
-    >>> two = StepReport(step=2, steps=2, epoch=1.0, values={"loss": 2.5, "rows": 8}, timing={})
-    >>> summary = summarise([one, two])
-    >>> summary.last["loss"], summary.best["loss"], summary.counts["rows"]
-    (2.5, BestValue(step=1, value=2.0), 16)
-    """
+    """The summary of a whole run from its reports, in order; ``selected`` is the step of its model."""
     done = tuple(reports)
     last: dict[str, Number] = {}
     best: dict[str, BestValue] = {}
@@ -271,7 +262,6 @@ class FanOutSink:
         self._sinks = list(sinks)
 
     def open(self, run: RunStart) -> None:
-        """Open every sink; what one of them has to say of it is said by all."""
         sentences: list[str] = []
         self._for_each_sink(lambda sink: sentences.extend(sink.open(run) or ()))
         for sentence in sentences:

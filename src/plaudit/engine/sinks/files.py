@@ -175,9 +175,6 @@ def sinks_for(names: Iterable[str], folder: Path, *, quiet: bool = False) -> tup
 
     Two are always there: ``files``, because resuming stands on it, and ``console``, which shows notes only
     when it is quiet or was not asked for, because a warning has to reach somebody.
-
-    >>> [sink.name for sink in sinks_for(["tensorboard"], Path("runs/toy"))]
-    ['jsonl', 'console', 'tensorboard']
     """
     requested = list(names)
     for name in requested:

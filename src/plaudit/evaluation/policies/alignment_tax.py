@@ -31,8 +31,6 @@ ItemKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskItem:
-    """One thing that a model was asked, and how well it did."""
-
     task: str
     name: str
     prompt: str

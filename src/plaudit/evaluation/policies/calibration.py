@@ -32,8 +32,6 @@ _WAYS: tuple[Way, ...] = get_args(Way)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceLogprobs:
-    """What one policy thinks of the choices of a question: their log-probs."""
-
     policy: str
     prompt: str
     category: str | None
@@ -99,15 +97,7 @@ def policy_calibration(
     resampling: Resampling,
     reference: Sequence[ChoiceLogprobs] | None = None,
 ) -> PolicyCalibration:
-    """All figures of one policy, and what changed since a reference that was asked the same.
-
-    >>> def asked(*logp):
-    ...     return ChoiceLogprobs(policy="a", prompt="?", category=None, choices=("x", "y"), logp=logp,
-    ...     right=0)
-    >>> found = policy_calibration([asked(-1.0, -1.0), asked(-0.1, -9.0)], Resampling())
-    >>> found.accuracy.value, round(found.confidence.value, 2)
-    (0.75, 0.75)
-    """
+    """All figures of one policy, and what changed since a reference that was asked the same."""
     if not questions:
         raise ValueError("a calibration of nothing")
     columns = _question_columns(questions)
@@ -152,13 +142,6 @@ def fitted_temperature(questions: Sequence[ChoiceLogprobs]) -> float:
 
     The loss is convex in 1/T, so where its slope changes sign is found by halving. Fit it on other questions
     than those that it is judged on.
-
-    >>> def asked(*logp):
-    ...     return ChoiceLogprobs(policy="a", prompt="?", category=None, choices=("x", "y"), logp=logp,
-    ...     right=0)
-    >>> sure = [asked(0.0, -8.0)] * 3 + [asked(-8.0, 0.0)]  # right in three of four, e^8 to 1 sure
-    >>> round(8 / fitted_temperature(sure), 3) == round(float(np.log(3)), 3)
-    True
     """
     logp_QC, right_Q = _padded_logprobs(questions)
     # Padding has p = 0 and log π = −∞, and 0 · −∞ would make the expectation nan.

@@ -20,11 +20,7 @@ AnswersByPrompt = Mapping[str, Sequence[str]]
 
 
 def common_word_count(policies: Iterable[AnswersByPrompt]) -> int:
-    """The number of words to cut all answers to: no policy has more than a tenth of its answers below it.
-
-    >>> common_word_count([{"q": ["one two three", "one two"]}, {"q": ["a b c d"]}])
-    2
-    """
+    """The number of words to cut all answers to: no policy has more than a tenth of its answers below it."""
     counts = [[len(split_words(text)) for some in policy.values() for text in some] for policy in policies]
     # "lower" is a length that occurs, so that no more than a tenth lies below it.
     lowest = [int(np.quantile(count_B, TOO_SHORT_SHARE, method="lower")) for count_B in counts if count_B]
@@ -38,10 +34,6 @@ def measure_diversity(answers_by_prompt: AnswersByPrompt, words: int) -> Diversi
     number of answers, so policies are compared on as many. Self-BLEU (Zhu et al. 2018, arXiv:1802.01886) is
     taken of pairs, one answer against one other, with `sentence_bleu`: against all others at once
     it would rise with how many they are. Of more than 1,000 pairs so many are drawn with a fixed seed.
-
-    >>> found = measure_diversity({"a": ["Mice and voles."], "b": ["Mice and seeds."]}, words=3)
-    >>> round(found.distinct_1, 2), found.distinct_2, found.unique
-    (0.67, 0.75, 1.0)
     """
     if words < 1:
         raise ValueError(f"answers cannot be cut to {words} words")

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import (
     TOOLS_ROLE,
@@ -20,6 +19,7 @@ from plaudit.data.records import (
     Prompt,
     Ranking,
     Record,
+    Task,
     Text,
     assistant_turn,
     plain_text,

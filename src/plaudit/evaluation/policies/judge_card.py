@@ -19,7 +19,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from plaudit.data.judging import Judge, NoVerdict, Task, Verdict, first_probability, probable_verdict
+from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, probable_verdict
+from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import (
     ChoiceLogprobs,

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from plaudit.data.judging import Task
+from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import best_of_n_kl, best_of_n_truth, proxy_and_truth_scores
 from plaudit.evaluation.reward_models.pairs import ScoresByAnswer
@@ -68,11 +68,6 @@ def fit_over_optimisation(
     With d = √KL the gain is d(α − β·d) for best-of-n, with its peak at α/2β, and d(α − β·ln d) for a trained
     policy, with its peak at exp(α/β − 1). Both are linear in α and β, so the least squares need no starting
     point. d·ln d is 0 at 0. Intervals draw prompts anew and hold the distances as they are.
-
-    >>> d = np.array([0.0, 1.0, 2.0, 3.0])
-    >>> found = fit_over_optimisation(d**2, np.array([d * (2 - 0.5 * d)] * 3), "best-of-n", Resampling())
-    >>> round(found.alpha.value, 6), round(found.peak.value, 6), round(found.height, 6)
-    (2.0, 2.0, 2.0)
     """
     _check_gains(kl_S, gain_PS)
     d_S, mean_S, prompts = np.sqrt(kl_S), gain_PS.mean(0), len(gain_PS)

@@ -97,9 +97,6 @@ def pass_at_k(n: int, right: int, k: int) -> float:
     """1 − C(n − c, k)/C(n, k): the chance that k of n answers, c of them right, hold a right one.
 
     Unbiased for the chance of k new answers (Chen et al. 2021, arXiv:2107.03374, equation 1).
-
-    >>> pass_at_k(4, 1, 2), pass_at_k(4, 0, 2), pass_at_k(4, 3, 2)
-    (0.5, 0.0, 1.0)
     """
     if not (0 <= right <= n and 1 <= k <= n):
         raise ValueError(f"pass@{k} of {right} right answers of {n}")

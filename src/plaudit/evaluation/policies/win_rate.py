@@ -99,11 +99,6 @@ def length_controlled_win_rate(duels: Sequence[JudgedPair], resampling: Resampli
     The minimal form of AlpacaEval 2 (Dubois et al. 2024, arXiv:2404.04475), without its terms for the
     difficulty of its own 805 prompts. Both policies are treated alike: seen from the other side it is
     1 − σ(θ). Where all pairs are of equal length there is nothing to control, and it is the raw win rate.
-
-    >>> said = [(f"q{n}", n % 2) for n in range(20)]
-    >>> even = [JudgedPair(prompt=q, mine="ab", theirs="cd", forward=v, backward=v) for q, v in said]
-    >>> length_controlled_win_rate(even, Resampling()).value.value
-    0.5
     """
     with_verdicts = with_verdict(duels)
     if not with_verdicts:
@@ -204,11 +199,6 @@ def style_controlled_win_rate(
     Prompts are drawn anew and never rows, a feature is chosen by its name, and all pairs are looked at
     whichever others were looked at before. A feature that never differs is left out; where none does, it
     is the raw win rate.
-
-    >>> said = [(f"q{n}", n % 2) for n in range(20)]
-    >>> even = [JudgedPair(prompt=q, mine="ab", theirs="cd", forward=v, backward=v) for q, v in said]
-    >>> style_controlled_win_rate(even, Resampling()).value.value
-    0.5
     """
     with_verdicts = with_verdict(duels)
     if not with_verdicts:
@@ -264,12 +254,7 @@ def contest_result(
 
 
 def paired_p_value(duels: Sequence[JudgedPair]) -> float | None:
-    """Of the paired test that neither is better: `sign_flip_test` of verdict − ½; None without a verdict.
-
-    >>> won = [JudgedPair(prompt=f"q{n}", mine="a", theirs="b", forward=1, backward=1) for n in range(4)]
-    >>> paired_p_value(won)
-    0.125
-    """
+    """Of the paired test that neither is better: `sign_flip_test` of verdict − ½; None without a verdict."""
     with_verdicts = with_verdict(duels)
     return (
         sign_flip_test(
@@ -365,12 +350,6 @@ def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...
     Bradley and Terry 1952. Intervals draw prompts anew, the same ones for all pairs of
     policies; a draw without ratings is left out, and with more than a twentieth of them there is no interval.
     Empty where there are no ratings at all, which `why_unrated` says in words.
-
-    >>> said = (("q1", 1), ("q2", 1), ("q3", 0))
-    >>> won = [JudgedPair(prompt=q, mine="x", theirs="y", forward=v, backward=v) for q, v in said]
-    >>> found = elo_ratings({("a", "b"): won, ("b", "c"): won}, Resampling(times=100))
-    >>> [(one.name, round(one.elo)) for one in found]  # each twice as strong as the next: 400 · log₁₀ 2
-    [('a', 1120), ('b', 1000), ('c', 880)]
     """
     names, wins_PKK = _win_counts(duels)
     if why_unrated(duels) is not None:
@@ -403,10 +382,6 @@ def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...
 def why_unrated(duels: DuelsByPair) -> str | None:
     """Why there are no ratings: no verdict at all, policies that were never compared, or one that never lost
     (Ford 1957).
-
-    >>> won = [JudgedPair(prompt="q", mine="x", theirs="y", forward=1.0, backward=1.0)]
-    >>> why_unrated({("ppo", "sft"): won})
-    'ppo never lost to the others, and no rating would be high enough: ask more prompts'
     """
     names, wins_PKK = _win_counts(duels)
     return _reason_unrated(names, wins_PKK.sum(0))

@@ -15,8 +15,8 @@ from math import exp
 import numpy as np
 from jaxtyping import Float
 
-from plaudit.data.judging import Task
 from plaudit.data.looks import has_list, log_length
+from plaudit.data.records import Task
 from plaudit.evaluation.reward_models.pairs import ScoredPair, ScoresByAnswer, group_index, pair_columns
 from plaudit.evaluation.reward_models.result import FlatErrors, Odds, Probe, Probes
 from plaudit.evaluation.stats import (
@@ -60,11 +60,7 @@ class Feature:
 
 
 def hedges(answer: str) -> float:
-    """Whether it takes itself back.
-
-    >>> hedges("Perhaps it is mice."), hedges("Mice.")
-    (1.0, 0.0)
-    """
+    """Whether it takes itself back."""
     return float(_HEDGE.search(answer) is not None)
 
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from plaudit.data.judging import Task
 from plaudit.data.read import DEFAULT_OPTIONS, ReadOptions, ReadResult, open_rows, read_records
-from plaudit.data.records import Comparison, Ranking, Record, plain_text
+from plaudit.data.records import Comparison, Ranking, Record, Task, plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import (
     accuracy,

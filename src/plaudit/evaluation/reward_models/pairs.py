@@ -9,8 +9,7 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Comparison, Ranking, Text, plain_text, preference_probability
+from plaudit.data.records import Comparison, Ranking, Task, Text, plain_text, preference_probability
 from plaudit.rewards.base import Reward, checked_scores
 
 PreferenceRecord = Comparison | Ranking

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Message, Text, assistant_turn, plain_text, text_to_json, turns_of
+from plaudit.data.records import Message, Task, Text, assistant_turn, plain_text, text_to_json, turns_of
 from plaudit.files import exact_json
 
 DECIDED = 0.5

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from plaudit.data.judging import NO_VERDICT, NoVerdict, Task
-from plaudit.data.records import plain_text
+from plaudit.data.judging import NO_VERDICT, NoVerdict
+from plaudit.data.records import Task, plain_text
 from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judges.constitution import Constitution

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import fmean
 
-from plaudit.data.judging import Judge, NoVerdict, Task, Verdict, first_probability, outcomes
+from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, outcomes
+from plaudit.data.records import Task
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.rewards.base import RewardTraits, TaskScores
 

@@ -25,14 +25,13 @@ from plaudit.data.judging import (
     Judge,
     NoVerdict,
     Orders,
-    Task,
     Verdict,
     first_probability,
     outcomes,
     probable_verdict,
     verdicts_only,
 )
-from plaudit.data.records import plain_text
+from plaudit.data.records import Task, plain_text
 from plaudit.errors import UserError
 from plaudit.feedback.judges.pooling import pooled_verdict
 from plaudit.feedback.judges.words import JURY

@@ -18,14 +18,13 @@ from typing import ClassVar
 from plaudit.data.judging import (
     NoVerdict,
     Orders,
-    Task,
     Verdict,
     first_probability,
     probable_verdict,
     verdict_of_orders,
     verdicts_only,
 )
-from plaudit.data.records import Text, plain_text
+from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
 from plaudit.feedback.judges.constitution import Principle
 from plaudit.feedback.judges.ledger import Asker, ChatRequest

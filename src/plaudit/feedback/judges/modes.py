@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from plaudit.config import did_you_mean
-from plaudit.data.judging import LOGPROBS_REFUSED, Task
-from plaudit.data.records import Text, plain_text
+from plaudit.data.judging import LOGPROBS_REFUSED
+from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply
 from plaudit.feedback.judges.constitution import Constitution

@@ -20,7 +20,8 @@ from plaudit.errors import UserError
 from plaudit.feedback.judges.modes import HOWS
 
 if TYPE_CHECKING:
-    from plaudit.data.judging import NoVerdict, Task, Verdict
+    from plaudit.data.judging import NoVerdict, Verdict
+    from plaudit.data.records import Task
     from plaudit.evaluation.reward_models.pairs import ScoredPair
     from plaudit.feedback.judging import JudgeRowsSettings
     from plaudit.feedback.row_judging import RowJudging
@@ -221,7 +222,7 @@ def _pairs_of_people(args: argparse.Namespace) -> list[ScoredPair]:
 
 
 def _decided_tasks(pairs: Sequence[ScoredPair]) -> list[Task]:
-    from plaudit.data.judging import Task
+    from plaudit.data.records import Task
 
     return [
         Task(prompt=pair.prompt, answers=pair.answers, ended=(True, True), category=pair.category)

@@ -20,8 +20,8 @@ from itertools import permutations
 from statistics import fmean
 from typing import Literal, get_args
 
-from plaudit.data.judging import Mark, Task, Verdict, task_seed
-from plaudit.data.records import Text, plain_text
+from plaudit.data.judging import Mark, Verdict, task_seed
+from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
 from plaudit.lab.world.gold import NONSENSE_FACTOR, Gold, help_by_parts, judge_answer
 from plaudit.lab.world.prompts import question_of_prompt

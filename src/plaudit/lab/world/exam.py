@@ -17,8 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Text, assistant_turn
+from plaudit.data.records import Task, Text, assistant_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, evaluation_prompts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion

@@ -11,8 +11,8 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from plaudit.data.judging import Judge, Task
-from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Rating, assistant_turn
+from plaudit.data.judging import Judge
+from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Rating, Task, assistant_turn
 from plaudit.errors import UserError
 from plaudit.lab.world.demonstrators import AUTHORS, Demonstrator
 from plaudit.lab.world.prompts import SPLITS, Split, questions_of

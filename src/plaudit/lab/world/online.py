@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from plaudit.data.fields import Node
-from plaudit.data.judging import Task, Verdict
-from plaudit.data.records import Text, plain_text
+from plaudit.data.judging import Verdict
+from plaudit.data.records import Task, Text, plain_text
 from plaudit.data.turns import read_text_or_messages
 from plaudit.errors import UserError
 from plaudit.lab.world.annotators import Annotator, annotator_pool

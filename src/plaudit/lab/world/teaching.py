@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from plaudit.data.edits import edit_distance
 from plaudit.data.generative_judging import Critique
-from plaudit.data.judging import Task
 from plaudit.data.records import (
     Demonstration,
     Rating,
+    Task,
     Text,
     assistant_turn,
     plain_text,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from plaudit.data.judging import Judge, Task, Verdict, to_comparison, to_ranking, to_ratings, to_thumbs
-from plaudit.data.records import Comparison, Ranking, Rating, Text
+from plaudit.data.judging import Judge, Verdict, to_comparison, to_ranking, to_ratings, to_thumbs
+from plaudit.data.records import Comparison, Ranking, Rating, Task, Text
 from plaudit.errors import UserError
 from plaudit.lab.world.annotators import annotator_pool
 

@@ -23,8 +23,6 @@ Selection = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionSettings:
-    """The settings of a selection function."""
-
     threshold: int | float = -math.inf
     """The least score of an answer to learn."""
     keep: int | None = None
@@ -45,9 +43,6 @@ def best_of_n(scores: TaskScores) -> Selection:
     """The answer with the highest score; of several the first that was drawn.
 
     Stiennon et al. 2020, arXiv:2009.01325; Touvron et al. 2023, arXiv:2307.09288.
-
-    >>> best_of_n((0.2, None, 0.9, 0.9))
-    ((2,),)
     """
     scored = _with_verdict(scores)
     return () if not scored else ((max(scored, key=lambda index: (scored[index], -index)),),)
@@ -57,9 +52,6 @@ def at_or_above(scores: TaskScores, threshold: int | float, keep: int | None = N
     """The answers at or above a threshold, in the order in which they were drawn; at most ``keep``.
 
     Anthony et al. 2017, arXiv:1705.08439; Gulcehre et al. 2023, arXiv:2308.08998.
-
-    >>> at_or_above((0.2, 1.0, None, 0.9), 0.9)
-    ((1,), (3,))
     """
     return tuple((index,) for index, score in _with_verdict(scores).items() if score >= threshold)[:keep]
 
@@ -105,9 +97,6 @@ def rejection_sampled(
     Liu et al. 2023, arXiv:2309.06657. If the answers were drawn from π_ref, those that stay are drawn from
     the optimal policy, π_ref exp(r / β) / Z. Without a ``ceiling`` it is the highest score seen, so the best
     answer always stays, and the law holds the better, the more answers there are.
-
-    >>> rejection_sampled((0.0, 1.0, None, 0.9), 0.5, (0.1, 0.9, 0.0, 0.7))
-    (0, 1, 3)
     """
     if not (math.isfinite(beta) and beta > 0):
         raise UserError(f"beta must be a number above 0, not {beta:g}")
@@ -120,11 +109,7 @@ def rejection_sampled(
 
 
 def pairs_in_order(scores: TaskScores, indices: Sequence[int]) -> Selection:
-    """Completions paired in the given order, the better first; equal scores and a left-over one give no pair.
-
-    >>> pairs_in_order((0.1, 0.9, 0.5, 0.5, 0.3), (0, 1, 2, 3, 4))
-    ((1, 0),)
-    """
+    """Completions paired in the given order, the better first; equal scores and a left-over one give none."""
     scored = _with_verdict(scores)
     # pairwise overlaps; every second pair leaves each answer in one pair alone.
     pairs = [(a, b) for n, (a, b) in enumerate(pairwise(indices)) if n % 2 == 0]
@@ -136,11 +121,7 @@ def pairs_in_order(scores: TaskScores, indices: Sequence[int]) -> Selection:
 
 
 def top_share_threshold(rows: Sequence[TaskScores], share: int | float) -> float:
-    """The score that this share of all answers reaches, the best ones; infinite where there is no score.
-
-    >>> top_share_threshold([(0.1, None, 0.4), (0.2, 0.3)], 0.5)
-    0.3
-    """
+    """The score that this share of all answers reaches, the best ones; infinite where there is no score."""
     descending_scores = sorted((score for row in rows for score in row if score is not None), reverse=True)
     # A share such as 0.1 of 30 is a little above 3 in binary.
     return (
@@ -155,9 +136,6 @@ def best_of_n_kl(n: int) -> float:
 
     Stiennon et al. 2020, arXiv:2009.01325. Exact where no two scores are equal, else an upper bound
     (Beirami et al. 2024, arXiv:2401.01879).
-
-    >>> best_of_n_kl(1), round(best_of_n_kl(16), 3)
-    (0.0, 1.835)
     """
     if n < 1:
         raise UserError(f"the best of {n} answers: expected 1 or more")

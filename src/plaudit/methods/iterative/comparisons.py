@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from plaudit.data.judging import Judge, Task, to_comparison
-from plaudit.data.records import Comparison
+from plaudit.data.judging import Judge, to_comparison
+from plaudit.data.records import Comparison, Task
 from plaudit.errors import UserError
 from plaudit.methods.iterative.rounds import ScoredAnswer, is_complete
 from plaudit.tokens.prompts import EncodedPrompt
@@ -21,8 +21,6 @@ COLLECT = "collect"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPair:
-    """Two answers to one prompt."""
-
     number: int
     """Its number in the round; the first is 1."""
     prompt: EncodedPrompt

@@ -244,12 +244,10 @@ def resolve_settings(facts: LoopAlgorithm, config: LoopConfig) -> LoopSettings:
 
 
 def preference_settings(config: LoopConfig) -> dict[str, Any]:
-    """The settings of the preference algorithm that were given."""
     return _set_values(config.preference, all_parameters())
 
 
 def policy_settings(config: RlhfConfig) -> dict[str, Any]:
-    """The settings of the policy algorithm that were given."""
     return _set_values(config.policy, all_policy_parameters())
 
 

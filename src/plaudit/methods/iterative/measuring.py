@@ -58,8 +58,6 @@ from plaudit.wings import offered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRound:
-    """The model of a round, and the files of what is measured of it."""
-
     number: int
     """The round that has left the model; 0 is the start."""
     model: Path
@@ -80,7 +78,6 @@ def is_measured(settings: LoopSettings) -> bool:
 
 
 def measured_round(config: LoopConfig, number: int) -> MeasuredRound:
-    """The round of a number; 0 is the start."""
     folder = config.out / "rounds" / str(number)
     return MeasuredRound(
         number=number, model=folder / "run" / "model" if number else config.model, folder=folder

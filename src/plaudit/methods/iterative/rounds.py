@@ -143,12 +143,10 @@ def generate_and_score(
 
 
 def write_answers(path: Path, groups: Sequence[ScoredGroup]) -> None:
-    """Write all answers, a line for each prompt; the file appears whole or not at all."""
     atomic.write_text(path, "".join(exact_json.dumps(_group_as_json(group)) + "\n" for group in groups))
 
 
 def read_answers(path: Path) -> list[tuple[ScoredAnswer, ...]]:
-    """The answers of ``write_answers``, prompt by prompt."""
     fields = ScoredAnswer.__dataclass_fields__
     # Of all that a text may break a line with, JSON escapes this one alone.
     lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
@@ -284,19 +282,7 @@ def select_rows(
     rows = [_eligible_scores(group, distinct=settings.distinct) for group in groups]
     _refuse_no_verdicts(groups, rows)
     threshold = _score_threshold(settings, this_round.threshold_index, rows)
-    gap = half_median_gap(rows) if settings.gap is None else settings.gap
-    picks = [
-        _without_copies(
-            facts.select(
-                row,
-                _selection_settings(
-                    settings, threshold, gap, this_round.generated_in, seed, (index, len(row))
-                ),
-            ),
-            group,
-        )
-        for index, (row, group) in enumerate(zip(rows, groups, strict=True))
-    ]
+    picks = list(_picks(facts, settings, this_round, groups, rows, threshold, seed))
     selected = [(row, pick) for row, prompt_picks in zip(rows, picks, strict=True) for pick in prompt_picks]
     if not selected:
         so_far = f". The model so far is in {this_round.model}" if this_round.number > 1 else ""
@@ -321,6 +307,30 @@ def select_rows(
         threshold=threshold,
         kl_bound=best_of_n_kl(settings.answers or 1) if facts.has_kl_bound else None,
     )
+
+
+def _picks(
+    facts: LoopAlgorithm,
+    settings: LoopSettings,
+    this_round: LoopRound,
+    groups: Sequence[Sequence[ScoredAnswer]],
+    rows: Sequence[TaskScores],
+    threshold: float | None,
+    seed: int,
+) -> Iterator[Selection]:
+    defaults = SelectionSettings()
+    gap = half_median_gap(rows) if settings.gap is None else settings.gap
+    for index, (row, group) in enumerate(zip(rows, groups, strict=True)):
+        # By the round of the draw: stages over the same answers see the same numbers.
+        rng = random.Random(f"{seed}/accept/{this_round.generated_in}/{index}")
+        selection = SelectionSettings(
+            threshold=defaults.threshold if threshold is None else threshold,
+            keep=settings.keep,
+            beta=defaults.beta if settings.beta is None else settings.beta,
+            gap=gap,
+            uniforms=tuple(rng.random() for _ in row),
+        )
+        yield _without_copies(facts.select(row, selection), group)
 
 
 def _without_copies(picks: Selection, group: Sequence[ScoredAnswer]) -> Selection:
@@ -378,27 +388,6 @@ def _eligible_scores(group: Sequence[ScoredAnswer], *, distinct: bool) -> TaskSc
     return tuple(
         answer.score if is_complete(answer) and not (distinct and text in texts[:index]) else None
         for index, (answer, text) in enumerate(zip(group, texts, strict=True))
-    )
-
-
-def _selection_settings(
-    settings: LoopSettings,
-    threshold: float | None,
-    gap: int | float,
-    generated_in: int,
-    seed: int,
-    where: tuple[int, int],
-) -> SelectionSettings:
-    index, count = where
-    # By the round of the draw: stages over the same answers see the same numbers.
-    rng = random.Random(f"{seed}/accept/{generated_in}/{index}")
-    defaults = SelectionSettings()
-    return SelectionSettings(
-        threshold=defaults.threshold if threshold is None else threshold,
-        keep=settings.keep,
-        beta=defaults.beta if settings.beta is None else settings.beta,
-        gap=gap,
-        uniforms=tuple(rng.random() for _ in range(count)),
     )
 
 

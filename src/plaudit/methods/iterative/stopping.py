@@ -25,8 +25,6 @@ HELD_OUT_JUDGE, PEOPLE_LABELS = "the held-out judge", "agreement with people"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One measure of one model, row by row."""
-
     name: str
     """What is measured; more is better."""
     prompts: tuple[int, ...]
@@ -58,12 +56,7 @@ class Fall:
 
 
 def best_place(history: Sequence[Measure]) -> int:
-    """The place of the highest mean; of several the first, and never one that has no value.
-
-    >>> means = (0.5, 0.7, 0.6)
-    >>> best_place([Measure(name="m", prompts=(0,), values=(mean,)) for mean in means])
-    1
-    """
+    """The place of the highest mean; of several the first, and never one that has no value."""
     means = [measure.mean for measure in history]
     return max(range(len(means)), key=lambda n: -np.inf if (mean := means[n]) is None else mean)
 

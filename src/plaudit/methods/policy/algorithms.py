@@ -498,11 +498,7 @@ def own_algorithm(word: str) -> Algorithm:
 
 
 def policy_algorithm(name: str, **settings: Any) -> PolicyAlgorithm:
-    """A named algorithm with settings of its own and cells in place of its own.
-
-    >>> policy_algorithm("grpo", kl_coef=0.5, reduction="tokens").kl_coef
-    0.5
-    """
+    """A named algorithm with settings of its own and cells in place of its own."""
     return make_algorithm(find_policy_algorithm(name), settings)
 
 

@@ -289,14 +289,7 @@ def answer_token_ratio(log_ratio_NT: Tensor, mask_NT: Tensor, /) -> Tensor:
 
 
 def token_mean(loss_NT: Tensor, mask_NT: Tensor, counts: LossCounts, /) -> Tensor:
-    """Every token counts the same.
-
-    >>> import torch
-    >>> from plaudit.methods.policy.row import LossCounts
-    >>> counts = LossCounts(tokens=4, completions=2, max_tokens=8)
-    >>> token_mean(torch.ones(1, 2), torch.ones(1, 2).bool(), counts).item()
-    0.5
-    """
+    """Every token counts the same."""
     return reduce.token_mean(loss_NT, mask_NT, tokens=counts.tokens)
 
 

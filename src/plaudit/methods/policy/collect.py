@@ -11,6 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -175,7 +176,7 @@ class CollectedRollouts:
     """Prompts with the answers that have a verdict; none is empty."""
     rivals: tuple[ScoredGroup, ...]
     """For each group the one answer that it is only measured against; empty where there is none."""
-    scores_are_chances: bool = False
+    scores_are_probabilities: bool = False
     """Whether each score is the chance of being preferred to that answer."""
     generated: int
     """Completions that were generated, those of rivals left out."""
@@ -295,20 +296,14 @@ class RolloutCollector:
             if missing <= 0 or not unused:
                 break
             # As many as the share that taught so far lets hope for, and at least what is missing.
-            needed = round(missing * len(all_groups) / max(1, len(usable)))
-            next_prompts, unused = (
-                unused[: min(needed, len(prompts))],
-                unused[min(needed, len(prompts)) :],
-            )
+            needed = min(round(missing * len(all_groups) / max(1, len(usable))), len(prompts))
+            next_prompts, unused = unused[:needed], unused[needed:]
             # The round's seed again: random numbers are made of seed and prompt, and these prompts are new.
             new_groups = self._generate_and_score(next_prompts, round_number)
-            all_groups, usable = (
-                [*all_groups, *new_groups],
-                [*usable, *(group for group in new_groups if self._has_signal(group))],
-            )
+            all_groups += new_groups
+            usable += [group for group in new_groups if self._has_signal(group)]
         # A refill may bring more than was missing; a round's size is what the learning rate was tuned for.
-        usable = usable[: len(prompts)]
-        return self._assemble(all_groups, usable)
+        return self._assemble(all_groups, usable[: len(prompts)])
 
     def _assemble(
         self, all_groups: Sequence[ScoredGroup], usable: Sequence[ScoredGroup]
@@ -328,7 +323,7 @@ class RolloutCollector:
         return CollectedRollouts(
             groups=tuple(groups),
             rivals=tuple(rivals),
-            scores_are_chances=self.judges_pairs,
+            scores_are_probabilities=self.judges_pairs,
             generated=generated,
             no_verdict=no_verdict,
             zero_std=sum(_has_equal_scores(scored.scored_only()) for scored in without_rivals),
@@ -377,7 +372,8 @@ class RolloutCollector:
             rival_rollouts = generate_completions(rank_prompts, self.rival.sampler, rival_sampling, n=1)
             groups = [[*group, *rollout] for group, rollout in zip(groups, rival_rollouts, strict=True)]
         # Scored where it was drawn, since an episode's outcome does not travel with its tokens.
-        scored = (self._judge_pairs if self.judges_pairs else self._score)(rank_prompts, groups)
+        score = self._judge_pairs if self.judges_pairs else partial(score_groups, reward=self.reward)
+        scored = score(rank_prompts, groups)
         if world == 1:
             return scored
         lines = [
@@ -387,21 +383,17 @@ class RolloutCollector:
         # In the order of the questions: every rank has to build the very same round.
         return [by_index[index] for index in range(len(prompts))]
 
-    def _score(
-        self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
-    ) -> list[ScoredGroup]:
-        return score_groups(prompts, groups, self.reward)
-
     def _judge_pairs(
         self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
     ) -> list[ScoredGroup]:
         """Each answer's score is the chance that it is preferred to the rival's, the last of its group."""
-        asked = [
+        pairs = [
             (prompt, (answer, group[-1]))
             for prompt, group in zip(prompts, groups, strict=True)
             for answer in group[:-1]
         ]
-        judged = iter(self._score([prompt for prompt, _ in asked], [pair for _, pair in asked]))
+        scored = score_groups([prompt for prompt, _ in pairs], [pair for _, pair in pairs], self.reward)
+        judged = iter(scored)
         return [
             ScoredGroup(
                 prompt=prompt,
@@ -504,8 +496,6 @@ class PassRateCurriculum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedGroup:
-    """A group in the replay buffer."""
-
     round_number: int
     row: int
     group: ScoredGroup

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawSettings:
-    """How answers are drawn."""
-
     temperature: float = 1.0
     """Scores are divided by it, in drawing and in learning."""
     top_k: int = 0

@@ -63,8 +63,6 @@ MAX_DISTRIBUTION_CELLS = 2**24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureScorer:
-    """Scores tokens under the mixture of policy and reference."""
-
     policy: ModelReference
     reference: FullDistributionReference
     reference_share: int | float
@@ -179,8 +177,6 @@ MAX_SAMPLER_GAP_HALF = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringModels:
-    """The models that score rollouts: policy, reference and critic."""
-
     policy: Policy
     reference: Reference
     critic: RewardModel | ValueHead | None
@@ -202,8 +198,6 @@ class ScoringModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportanceWeighting:
-    """Importance weighting for tokens that another policy generated."""
-
     cap: int | float = 0.0
     """The largest weight π_old / μ of a token, where the sampler's log-probs differ; 0 weighs nothing."""
     has_replay: bool = False
@@ -378,7 +372,7 @@ class ExperienceMaker:
             kl_coefficient=kl_coefficient,
             value_NT=value_NT,
             rival_N=rival_P[batch.group_N],
-            scores_are_chances=collected.scores_are_chances,
+            scores_are_probabilities=collected.scores_are_probabilities,
             # Before the first round there is none; its own mean would hold the score that it is taken from.
             mean_score=mean_of_others(score_N, torch.zeros_like(batch.group_N))
             if mean_score is None

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from plaudit.advantages.group import z_score
-from plaudit.data.judging import Task
-from plaudit.data.records import Prompt
+from plaudit.data.records import Prompt, Task
 from plaudit.errors import UserError
 from plaudit.losses.divergence import k3
 from plaudit.losses.policy import clipped
@@ -33,8 +32,6 @@ from plaudit.tokens.encode import Encoder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpoSettings:
-    """The settings of ``grpo_by_hand``."""
-
     steps: int = 100
     """How often answers are drawn."""
     prompts: int = 8

@@ -6,7 +6,7 @@ its round begins (``experience.py``); here a piece of it is looked at by the pol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -284,21 +284,16 @@ def _update_metrics(
     value_NT: Tensor | None,
 ) -> tuple[Metric, ...]:
     """What adds up over pieces: sums over tokens, whatever the reduction."""
-    mask_NT, advantage_NT = inputs.mask_NT, inputs.advantage_NT
+    mask_NT = inputs.mask_NT
     # All stay tensors: reading a number here would make every micro-batch wait for the device.
     tokens = mask_NT.sum()
     ratio_NT = inputs.ratio_NT.detach()
     fresh_NT = _drawn_for_this_round(microbatch, mask_NT)
     # Over whole distributions where what steers by it asked for them.
-    if microbatch.round.experience.old_top_NTK is None or inputs.whole_old_kl_NT is None:
-        old_kl_NT = inputs.old_kl_NT.detach()
-    else:
-        old_kl_NT = inputs.whole_old_kl_NT
+    whole_NT = None if microbatch.round.experience.old_top_NTK is None else inputs.whole_old_kl_NT
+    old_kl_NT = inputs.old_kl_NT.detach() if whole_NT is None else whole_NT
     # Placeholders compute along on a rank without groups and must not be counted twice.
     counted_groups = sum(ref.is_counted for ref in microbatch.groups)
-
-    def share(which_NT: Tensor) -> Tensor:
-        return (which_NT & mask_NT).sum()
 
     # The loss of a piece is its share of the minibatch's, so the shares add up.
     metrics = [
@@ -306,13 +301,8 @@ def _update_metrics(
         mean_metric("ratio", masked_sum(ratio_NT, mask_NT), tokens),
         # An estimate over answers of π_old, so those of earlier policies have no part in it.
         mean_metric("approx_kl", masked_sum(old_kl_NT, fresh_NT), fresh_NT.sum()),
+        *_clip_metrics(row, ratio_NT, inputs, tokens),
     ]
-    if row.clip_range is not None and any(row.clip_range):
-        low, high = row.clip_range
-        metrics += [
-            mean_metric("clip_frac_low", share(clipped_low(ratio_NT, advantage_NT, low=low)), tokens),
-            mean_metric("clip_frac_high", share(clipped_high(ratio_NT, advantage_NT, high=high)), tokens),
-        ]
     if "adaptive_penalty" in row.needs:
         metrics.append(mean_metric("penalty_coef", microbatch.kl_penalty * tokens.double(), tokens))
     if value_NT is not None:
@@ -322,6 +312,18 @@ def _update_metrics(
         sum_metric("tokens", _computed_tokens(microbatch) if counted_groups else 0),
         sum_metric("rows", counted_groups),
     )
+
+
+def _clip_metrics(
+    row: PolicyAlgorithm, ratio_NT: Tensor, inputs: SurrogateInputs, tokens: Tensor
+) -> Iterator[Metric]:
+    if row.clip_range is None or not any(row.clip_range):
+        return
+    low, high = row.clip_range
+    low_NT = clipped_low(ratio_NT, inputs.advantage_NT, low=low) & inputs.mask_NT
+    high_NT = clipped_high(ratio_NT, inputs.advantage_NT, high=high) & inputs.mask_NT
+    yield mean_metric("clip_frac_low", low_NT.sum(), tokens)
+    yield mean_metric("clip_frac_high", high_NT.sum(), tokens)
 
 
 def _drawn_for_this_round(microbatch: PolicyMicrobatch, mask_NT: Tensor) -> Tensor:

@@ -14,8 +14,7 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from plaudit.advantages.temporal import gae, returns, token_rewards
-from plaudit.data.judging import Task
-from plaudit.data.records import Prompt
+from plaudit.data.records import Prompt, Task
 from plaudit.errors import UserError
 from plaudit.losses.policy import clipped, clipped_squared_error
 from plaudit.losses.ratio import log_ratio, ratio

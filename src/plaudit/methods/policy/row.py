@@ -39,7 +39,7 @@ class AdvantageInputs:
     """V before each token; 0 without a critic."""
     rival_N: Float[Tensor, " N"]
     """The score of one more answer to the same prompt: the likeliest one, or a rival's; 0 without one."""
-    scores_are_chances: bool = False
+    scores_are_probabilities: bool = False
     """Whether a judge of pairs gave them: each is P(y ≻ y′) against the rival, and not a reward."""
     mean_score: Float[Tensor, " N"] | int | float
     """The mean score of earlier rounds; in the first one, for each answer, that of the others."""
@@ -61,7 +61,7 @@ class AdvantageInputs:
     @property
     def win_probability_N(self) -> Float[Tensor, " N"]:
         """P(y ≻ y′) against the rival; of rewards σ(r − r′), by Bradley and Terry."""
-        return self.score_N if self.scores_are_chances else (self.score_N - self.rival_N).sigmoid()
+        return self.score_N if self.scores_are_probabilities else (self.score_N - self.rival_N).sigmoid()
 
     @property
     def kl_cost_N(self) -> Float[Tensor, " N"]:

@@ -120,12 +120,10 @@ def make_rollout_sampler(
 def make_rounds(
     algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
 ) -> RolloutRounds:
-    # Where a rival answers, the mixture is the rival's; the policy's own answers stay on-policy.
-    mixture_share = 0.0 if "rival" in algorithm.needs else algorithm.mixture_coef
     return RolloutRounds(
         prompts=sources.prompts,
         collector=RolloutCollector(
-            sampler=sources.mixture_or_policy if mixture_share else sources.sampler,
+            sampler=sources.mixture_or_policy if _mixture_share(algorithm) else sources.sampler,
             reward=sources.reward,
             sampling=config.draw.sampling(config.seed),
             completions_per_prompt=algorithm.group_size,
@@ -146,7 +144,7 @@ def make_rounds(
             epochs=algorithm.update_epochs,
             max_tokens=config.draw.max_tokens,
             weighting=ImportanceWeighting(cap=algorithm.tis_cap, has_replay=config.draw.replay > 0),
-            reference_share=mixture_share,
+            reference_share=_mixture_share(algorithm),
         ),
         kl_control=_make_kl_control(algorithm),
         ranks=run.ranks,
@@ -158,6 +156,11 @@ def make_rounds(
         curriculum=_make_curriculum(config, sources),
         replay=_make_replay(config, sources),
     )
+
+
+def _mixture_share(algorithm: PolicyAlgorithm) -> int | float:
+    # Where a rival answers, the mixture is the rival's; the policy's own answers stay on-policy.
+    return 0.0 if "rival" in algorithm.needs else algorithm.mixture_coef
 
 
 def _make_rival(algorithm: PolicyAlgorithm, config: PolicyConfig, sources: RolloutSources) -> Rival | None:
@@ -553,7 +556,6 @@ def own_policy(config: PolicyConfig) -> Summary | None:
 
 
 def rounds_as_steps(algorithm: Algorithm, config: PolicyConfig) -> PolicyConfig:
-    """The config with ``rounds`` turned into optimiser steps."""
     if config.rounds is None:
         return config
     updates_per_round = configured_algorithm(algorithm, config).updates_per_round

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from plaudit.data.judging import Task
+from plaudit.data.records import Task
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
@@ -54,9 +54,6 @@ def soft_overlong(length_N: Int[Tensor, " N"], *, longest: int, cache: int) -> F
     """0 up to L_max − L_cache, then ((L_max − L_cache) − L) / L_cache, and −1 beyond L_max; to be added.
 
     Yu et al. 2025 (DAPO), arXiv:2503.14476, equation 13.
-
-    >>> soft_overlong(torch.tensor([10, 80, 90, 100, 120]), longest=100, cache=20)
-    tensor([ 0.0000,  0.0000, -0.5000, -1.0000, -1.0000])
     """
     if not 0 < cache <= longest:
         raise UserError(f"soft overlong punishment: cache {cache} of longest {longest}; 0 < cache ≤ longest")
@@ -81,9 +78,6 @@ def clipped(score_N: Float[Tensor, " N"], *, low: int | float, high: int | float
     """min(max(r, low), high): one outlier does not decide a batch.
 
     Engstrom et al. 2020, arXiv:2005.12729, find it among the unwritten parts of PPO.
-
-    >>> clipped(torch.tensor([-9.0, 0.5, float("nan")]), low=-1, high=1)
-    tensor([-1.0000,  0.5000,     nan])
     """
     if not low < high:
         raise UserError(f"clipping from {low} to {high}; the first number is the smaller one")
@@ -97,9 +91,6 @@ def length_penalty(
     """−c · max(0, L − free); to be added.
 
     The plainest remedy for a reward that likes length (Singhal et al. 2023, arXiv:2310.03716).
-
-    >>> length_penalty(torch.tensor([5, 30]), per_token=0.01, free=10)
-    tensor([-0.0000, -0.2000])
     """
     if not per_token >= 0:
         raise UserError(f"a length penalty of {per_token} a token would reward length; 0 or more")
@@ -392,7 +383,6 @@ def refuse_process_conflicts(algorithm: PolicyAlgorithm, config: PolicyConfig) -
 
 
 def process_notes(algorithm: PolicyAlgorithm, config: PolicyConfig) -> list[str]:
-    """Notes for the user on how steps are rewarded."""
     process = config.process
     if process.pay == "no" or algorithm.name not in POLICY_ALGORITHMS:
         return []

@@ -49,9 +49,6 @@ def conjugate_gradients(
 
     It stops where |b − A x|² ≤ tolerance · |b|²; to see that, each step waits for the device. Hestenes and
     Stiefel 1952; 10 steps and a damping of 0.1 for TRPO are usual.
-
-    >>> conjugate_gradients(lambda v: torch.tensor([2.0, 4.0]) * v, torch.tensor([2.0, 2.0]), steps=2)
-    tensor([1.0000, 0.5000])
     """
     # From x = 0 the first residual is b itself, which saves one of the costly products.
     x_D, residual_D, direction_D = torch.zeros_like(b_D), b_D, b_D
@@ -94,9 +91,6 @@ def backtracking_line_search(
     """The first of 1, shrink, shrink², … that improves the surrogate and keeps the KL within δ, or none.
 
     What is not a number is not accepted. Schulman et al. 2015, arXiv:1502.05477.
-
-    >>> backtracking_line_search(lambda size: StepEvaluation(improvement=size, kl=size**2), limit=0.1)
-    0.25
     """
     for power in range(tries):
         size = float(shrink) ** power

@@ -495,11 +495,7 @@ def own_algorithm(word: str) -> Algorithm:
 
 
 def preference_algorithm(name: str, **settings: Any) -> AnyPreferenceAlgorithm:
-    """A named algorithm with settings of its own and cells in place of its own.
-
-    >>> preference_algorithm("simpo", gamma=0.5).settings
-    {'beta': 2.0, 'gamma': 0.5}
-    """
+    """A named algorithm with settings of its own and cells in place of its own."""
     return make_algorithm(find_preference_algorithm(name), settings)
 
 

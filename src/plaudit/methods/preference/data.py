@@ -39,7 +39,6 @@ BALANCED_WEIGHT_RATIO = (1.0, 4 / 3)
 
 
 def data_diagnostics(rows: Sequence[JudgedRow], row: AnyPreferenceAlgorithm) -> tuple[str, ...]:
-    """Notes for the user on the rows that are trained."""
     note = _balance_note(rows, row) if isinstance(row, UnpairedAlgorithm) else _length_note(rows, row)
     return () if note is None else (note,)
 
@@ -229,13 +228,7 @@ def _refusal_reason(row: JudgedRow, *, hard: bool) -> str | None:
 
 
 def rows_of_part(rows: Sequence[Row], stages: StageSettings) -> Sequence[Row]:
-    """The rows of one part; those with the same prompt stay together.
-
-    >>> from plaudit.tokens.batch import Example
-    >>> rows = [Example(prompt=(n,), completions=()) for n in (5, 6, 5)]
-    >>> [row.prompt for row in rows_of_part(rows, StageSettings(parts=2, part=0))]
-    [(5,), (5,)]
-    """
+    """The rows of one part; those with the same prompt stay together."""
     if stages.part is None:
         return rows
     prompts = list(dict.fromkeys(row.prompt_id for row in rows))

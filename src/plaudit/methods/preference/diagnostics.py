@@ -43,8 +43,6 @@ CHECKED_ROWS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialCheck:
-    """The loss and the largest log-ratio before the first step."""
-
     loss: float
     max_log_ratio: float
     """The largest |log π − log π_ref| of a token."""

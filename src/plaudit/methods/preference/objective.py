@@ -151,8 +151,6 @@ PreferenceObjective = Callable[[PreferenceMicrobatch], ObjectiveResult]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringModels:
-    """Policy and reference."""
-
     policy: Policy
     reference: Reference
 
@@ -172,7 +170,6 @@ class ScoredBatch:
 
 
 def score_rows(models: ScoringModels, rows: Sequence[JudgedRow], *, repeat: bool = False) -> ScoredBatch:
-    """Policy and reference log-probs of the completions of these rows."""
     examples = [row.example for row in rows]
     batch = batch_of(examples).to(models.policy.device)
     scores = models.policy.score(batch, also=("repeat",) if repeat else ())

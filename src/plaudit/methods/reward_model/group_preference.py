@@ -117,8 +117,6 @@ class EpisodeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """Which items are shown and which are asked."""
-
     group: int
     context: tuple[int, ...]
     targets: tuple[int, ...]

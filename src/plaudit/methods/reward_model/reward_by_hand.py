@@ -24,8 +24,6 @@ from plaudit.tokens.encode import Encoder, encode_record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BradleyTerrySettings:
-    """The settings of ``reward_by_hand``."""
-
     epochs: int = 1
     """How often the comparisons are gone through: a second time they are soon learnt by heart."""
     batch_size: int = 16

@@ -24,8 +24,6 @@ from plaudit.tokens.encode import Encoder, encode_record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftSettings:
-    """The settings of ``sft_by_hand``."""
-
     epochs: int = 3
     """How often the demonstrations are gone through."""
     batch_size: int = 16

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.data.judging import Task
+from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.models.reward_model import Normalisation
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_counts
@@ -28,20 +28,12 @@ Aggregation = Literal["mean", "min", "cautious", "weighted", "gated"]
 def standardise(
     reward_MN: Float[Tensor, "M N"], offset_M: Float[Tensor, " M"], scale_M: Float[Tensor, " M"]
 ) -> Float[Tensor, "M N"]:
-    """(r − μ) / s of each member: a reward's level and unit mean nothing, so two do not compare as they are.
-
-    >>> standardise(torch.tensor([[3.0, 5.0]]), torch.tensor([1.0]), torch.tensor([2.0]))
-    tensor([[1., 2.]])
-    """
+    """(r − μ) / s of each member: level and unit of a reward mean nothing, so two do not compare as is."""
     return (reward_MN - offset_M[:, None]) / scale_M[:, None]
 
 
 def mean(reward_MN: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
-    """1/M Σ r: errors of the members that are independent cancel.
-
-    >>> mean(torch.tensor([[1.0], [3.0]]))
-    tensor([2.])
-    """
+    """1/M Σ r: errors of the members that are independent cancel."""
     return reward_MN.mean(0)
 
 
@@ -69,11 +61,7 @@ def cautious(reward_MN: Float[Tensor, "M N"], k: int | float) -> Float[Tensor, "
 
 
 def weighted(reward_MN: Float[Tensor, "M N"], weight_M: Float[Tensor, " M"]) -> Float[Tensor, " N"]:
-    """Σ w r; what has no weight may be anything, even not a number.
-
-    >>> weighted(torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, -1.0]))
-    tensor([-1.])
-    """
+    """Σ w r; what has no weight may be anything, even not a number."""
     counts_M = weight_M != 0
     return (weight_M[counts_M, None] * reward_MN[counts_M]).sum(0)
 
@@ -93,11 +81,7 @@ def gated(
 
 
 def disagreement(reward_MN: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
-    """The standard deviation over the members, of those that there are (1/M).
-
-    >>> disagreement(torch.tensor([[1.0], [3.0]]))
-    tensor([1.])
-    """
+    """The standard deviation over the members, of those that there are (1/M)."""
     return (reward_MN - reward_MN.mean(0)).square().mean(0).sqrt()
 
 
@@ -231,8 +215,6 @@ def normalisations_from_scores(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinedReward:
-    """Several rewards as one."""
-
     name: str
     members: tuple[Reward, ...]
     """The rewards whose scores are aggregated; each scores every answer."""

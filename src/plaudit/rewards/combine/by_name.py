@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from plaudit.config import did_you_mean
-from plaudit.data.judging import Task
+from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.combine.cascade import (

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from plaudit.data.judging import Task
+from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoresWithParts:
-    """Scores and what they are made of."""
-
     rows: tuple[TaskScores, ...]
     parts: Mapping[str, tuple[TaskScores, ...]]
     """What each part said, by its name; None where it was not asked or had no verdict."""
@@ -27,15 +25,11 @@ class ScoresWithParts:
 
 @runtime_checkable
 class HasScoreParts(Protocol):
-    """A reward that can say what its scores are made of."""
-
     def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """One source of a cascade."""
-
     reward: Reward
     confidence_threshold: int | float | None = None
     """A score nearer to the centre than this is not confident, and the next tier is asked; None trusts every

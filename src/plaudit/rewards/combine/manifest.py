@@ -25,8 +25,6 @@ COMBINED_FILE = "combined.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinationManifest:
-    """Rewards that are combined."""
-
     folders: tuple[Path, ...]
     combination: Combination
 
@@ -57,16 +55,12 @@ class ImplicitManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessManifest:
-    """A process reward model."""
-
     model: Path
     reading: StepAggregation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupManifest:
-    """A group, by some of its comparisons."""
-
     module: Path
     embedder: Path
     """The folder of the language model that it was trained beside."""

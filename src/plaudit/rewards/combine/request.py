@@ -12,8 +12,6 @@ from plaudit.errors import UserError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombineSettings:
-    """One reward made of others, or of policies."""
-
     how: Literal["mean", "min", "cautious", "weighted", "gated", "implicit"] = "mean"
     """What the members say together; implicit: β (log π − log π_ref) of a policy and its reference,
     or β log π of a policy alone."""

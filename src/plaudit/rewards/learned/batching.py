@@ -20,8 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Text
+from plaudit.data.records import Task, Text
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel

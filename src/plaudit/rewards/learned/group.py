@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Comparison, Text, preference_probability
+from plaudit.data.records import Comparison, Task, Text, preference_probability
 from plaudit.errors import UserError
 from plaudit.models.group_preference import (
     GroupContext,
@@ -38,8 +37,6 @@ def centred_embeddings(
 
 
 class GroupReward:
-    """What one group would prefer, given some comparisons of it."""
-
     def __init__(
         self,
         name: str,

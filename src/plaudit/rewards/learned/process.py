@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Steps, Text
+from plaudit.data.records import Steps, Task, Text
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
@@ -70,8 +69,6 @@ StepAggregation = Literal["product", "min", "last"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """A problem and the steps of an answer to it."""
-
     prompt: Text
     steps: tuple[str, ...]
 
@@ -133,29 +130,17 @@ class StepReward:
 
 
 def step_product(logit_C: Sequence[float]) -> float:
-    """Π σ(l): the chance that every step is right (Lightman et al. 2023).
-
-    >>> step_product([0.0, 0.0])
-    0.25
-    """
+    """Π σ(l): the chance that every step is right (Lightman et al. 2023)."""
     return math.prod(map(_sigmoid, logit_C))
 
 
 def step_minimum(logit_C: Sequence[float]) -> float:
-    """min σ(l): a solution is as good as its weakest step.
-
-    >>> step_minimum([0.0, 5.0])
-    0.5
-    """
+    """min σ(l): a solution is as good as its weakest step."""
     return _sigmoid(min(logit_C))
 
 
 def last_step(logit_C: Sequence[float]) -> float:
-    """σ(l) of the last step alone, as a model of outcomes would say it.
-
-    >>> last_step([5.0, 0.0])
-    0.5
-    """
+    """σ(l) of the last step alone, as a model of outcomes would say it."""
     return _sigmoid(logit_C[-1])
 
 
@@ -180,5 +165,4 @@ def encode_steps(solution: Solution, encoder: Encoder) -> tuple[Example, tuple[i
 
 
 def _sigmoid(logit: float) -> float:
-    """The probability σ(logit), without overflow."""
     return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0

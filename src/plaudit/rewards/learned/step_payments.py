@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Literal, Protocol, runtime_checkable
 
-from plaudit.data.judging import Task
-from plaudit.data.records import Text, plain_text
+from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
 
 StepPayKind = Literal["score", "odds", "min", "product", "last"]
@@ -109,9 +108,5 @@ class StepPayRule:
 
 
 def step_lines(answer: Text) -> tuple[str, ...]:
-    """The lines of an answer that hold a word.
-
-    >>> step_lines("Divide by 2.\\n\\nx = 3.")
-    ('Divide by 2.', 'x = 3.')
-    """
+    """The lines of an answer that hold a word."""
     return tuple(line.strip() for line in plain_text(answer).splitlines() if line.strip())

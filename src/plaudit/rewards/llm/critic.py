@@ -12,8 +12,7 @@ from statistics import fmean
 from typing import Protocol, runtime_checkable
 
 from plaudit.data.generative_judging import CritiqueSettings, critique_prompt, points_prompt
-from plaudit.data.judging import Task
-from plaudit.data.records import Text
+from plaudit.data.records import Task, Text
 from plaudit.errors import UserError
 from plaudit.rewards.base import TaskScores
 from plaudit.rewards.llm.generative import LanguageJudgeModel, reply_probabilities
@@ -24,9 +23,7 @@ from plaudit.rollouts.sampler import Answer, SamplingSettings
 class CritiqueWriter(Protocol):
     """Writes critiques; `LocalSampler` is one."""
 
-    def check(self, prompt: Text) -> None:
-        """Complain about a question that cannot be answered."""
-        ...
+    def check(self, prompt: Text) -> None: ...
 
     def generate_answers(
         self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
@@ -37,8 +34,6 @@ class CritiqueWriter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CritiqueScore:
-    """What a critic says of one answer."""
-
     critiques: tuple[str, ...]
     points: tuple[float | None, ...]
     """The points to expect after each; None where critique and answer together are too long to be shown."""

@@ -46,8 +46,6 @@ LANGUAGE_JUDGE_KINDS: Mapping[str, type[LanguageJudgeSettings]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageJudgeSpec:
-    """All that decides how a model is asked."""
-
     settings: LanguageJudgeSettings
     """The words of the questions and replies."""
     quote: QuoteSettings = field(default_factory=QuoteSettings)

@@ -15,8 +15,8 @@ from statistics import fmean
 from typing import ClassVar
 
 from plaudit.data.generative_judging import PairwiseRankerSettings, pairwise_prompt
-from plaudit.data.judging import Mark, Task, Verdict
-from plaudit.data.records import Text
+from plaudit.data.judging import Mark, Verdict
+from plaudit.data.records import Task, Text
 from plaudit.errors import UserError
 from plaudit.rewards.base import RewardTraits, TaskScores
 from plaudit.rewards.llm.generative import LanguageJudgeModel, reply_probabilities
@@ -61,8 +61,6 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tournament:
-    """A single elimination."""
-
     winner: int
     """The place of the answer that lost no match."""
     matches: tuple[Match, ...]

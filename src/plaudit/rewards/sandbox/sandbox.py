@@ -85,8 +85,6 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramResult:
-    """The result of one sandboxed program."""
-
     stop_reason: str
     """Why it was stopped; empty where it ended by itself."""
     exit_code: int

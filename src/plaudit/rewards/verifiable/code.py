@@ -17,8 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from plaudit.data.judging import Task
-from plaudit.data.records import plain_text
+from plaudit.data.records import Task, plain_text
 from plaudit.errors import UserError
 from plaudit.rewards.base import RewardTraits, ScoreOrReason, TaskScores, binary_score
 from plaudit.rewards.sandbox.sandbox import ProgramResult, Sandbox, SandboxError
@@ -32,8 +31,6 @@ _PYTHON_LANGUAGES = ("", "python", "py", "python3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputOutputTest:
-    """A program's input and what it has to print."""
-
     stdin: str
     """What the program reads on standard input."""
     expected_stdout: str
@@ -46,8 +43,6 @@ UnitTests = tuple[str, ...] | tuple[InputOutputTest, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeReward:
-    """Unit tests in the sandbox, as a reward."""
-
     sandbox: Sandbox
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """How many programs run at the same time."""
@@ -107,11 +102,7 @@ def passes_tests(sandbox: Sandbox, code: str, tests: UnitTests) -> tuple[bool, s
 
 
 def extract_program(answer: str) -> str:
-    """The program in an answer: its last fenced block of Python, or all of it where there is none.
-
-    >>> extract_program("Here:\\n```python\\nx = 1\\n```\\nDone.")
-    'x = 1\\n'
-    """
+    """The program in an answer: its last fenced block of Python, or all of it where there is none."""
     blocks = [
         code for language, code in _FENCED_BLOCK.findall(answer) if language.lower() in _PYTHON_LANGUAGES
     ]
@@ -119,11 +110,7 @@ def extract_program(answer: str) -> str:
 
 
 def parse_unit_tests(value: object) -> UnitTests:
-    """The tests as a row has them: a list, a text of one, or JSON of either; nothing where there are none.
-
-    >>> parse_unit_tests('[{"input": "2", "output": "4"}]')
-    (InputOutputTest(stdin='2', expected_stdout='4'),)
-    """
+    """The tests as a row has them: a list, a text of one, or JSON of either; nothing where there are none."""
     if isinstance(value, str):
         value = _parse_json_text(value)
     if value is None or value in ("", []):

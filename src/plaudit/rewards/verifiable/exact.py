@@ -23,8 +23,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar
 
-from plaudit.data.judging import Task
-from plaudit.data.records import plain_text
+from plaudit.data.records import Task, plain_text
 from plaudit.errors import UserError
 from plaudit.rewards.base import NO_TRUTH, RewardTraits, RuleReward, ScoreOrReason, TaskScores, binary_score
 from plaudit.rewards.verifiable.math import equivalent
@@ -119,12 +118,7 @@ def _braced_content(text: str, start: int) -> str | None:
 
 
 def exact() -> RuleReward:
-    """1.0 where the answer, or its marked result, is the truth but for spaces and capitals.
-
-    >>> exact().scores([Task(prompt="?", answers=("  the OWL", "owls"), ended=(True, True),
-    ...     reference_answer="The owl")])
-    ((1.0, 0.0),)
-    """
+    """1.0 where the answer, or its marked result, is the truth but for spaces and capitals."""
 
     def check(answer: str, task: Task) -> ScoreOrReason:
         if task.reference_answer is None:
@@ -143,11 +137,6 @@ def number(tolerance: int | float = 1e-6) -> RuleReward:
     Thousands' commas, decimals, fractions, powers of ten and percent are read. ``tolerance`` is relative to
     the truth where that is above 1, absolute below. Where only one of the two has a percent sign, it may mean
     hundredths or be a mere unit: both readings are taken. An answer without a number is wrong.
-
-    >>> asked = Task(prompt="?", answers=("It is 1,250.0", "1 or 2"), ended=(True, True),
-    ...     reference_answer="1250")
-    >>> number().scores([asked])
-    ((1.0, 0.0),)
     """
     if not tolerance >= 0:
         raise UserError(f"number: a tolerance of {tolerance}; use 0 or more")
@@ -201,10 +190,6 @@ def sections(tags: Sequence[str]) -> RuleReward:
 
     Guo et al. 2025 (DeepSeek-R1, arXiv:2501.12948) reward thoughts and answer in sections of their own. A tag
     of the list that occurs again, inside or outside, makes it wrong.
-
-    >>> asked = Task(prompt="?", answers=("<think>hm</think> <answer>4</answer>", "4"), ended=(True, True))
-    >>> sections(("think", "answer")).scores([asked])
-    ((1.0, 0.0),)
     """
     if not tags or len({*tags}) < len(tags) or not all(tag.isidentifier() for tag in tags):
         raise UserError(f"format:{','.join(tags)}: give different words for tags, as in format:think,answer")
@@ -224,11 +209,7 @@ def sections(tags: Sequence[str]) -> RuleReward:
 
 
 def length(least: int, most: int) -> RuleReward:
-    """1.0 for an answer of at least ``least`` and at most ``most`` words, as spaces divide them.
-
-    >>> length(1, 2).scores([Task(prompt="?", answers=("one two", "one two three"), ended=(True, True))])
-    ((1.0, 0.0),)
-    """
+    """1.0 for an answer of at least ``least`` and at most ``most`` words, as spaces divide them."""
     if not 0 <= least <= most:
         raise UserError(f"length:{least}-{most}: give the fewest and the most words, as in length:10-50")
 
@@ -284,7 +265,7 @@ for text in told["texts"]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternReward:
-    """1.0 where the expression matches somewhere in the answer, else 0.0; anchor it for all of the answer."""
+    """1.0 where the expression matches somewhere in the answer, else 0.0; anchor it for all of it."""
 
     pattern: str
     """In the syntax of Python's `re`."""
