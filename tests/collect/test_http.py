@@ -398,6 +398,10 @@ def test_addresses_that_are_not_there(api: Served) -> None:
     assert api.send("DELETE", f"{PREFIX}/next")[0] == 405
     status, said = api.send("GET", f"{PREFIX}/health")
     assert (status, [*said]) == (200, ["plaudit"])
+    # A name that leads to this machine, and is none of the app's (DNS rebinding).
+    for method, path in (("GET", "/health"), ("POST", "/join"), ("GET", "/me")):
+        token = api.owner.token if path == "/me" else None
+        assert api.send(method, PREFIX + path, b"{}", token, {"Host": "evil.example:80"})[0] == 421
     assert api.send("POST", f"{PREFIX}/people/%00/revoke", token=api.owner.token)[0] == 422
     for huge in ("9" * 30, "9" * 5_000):
         path = f"{PREFIX}/history?before={huge}"
