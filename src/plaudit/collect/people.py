@@ -26,7 +26,7 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
-from plaudit.collect.store import LabelStore, Transaction, later
+from plaudit.collect.store import LabelStore, Transaction, ahead, later
 from plaudit.collect.tables import (
     annotator,
     draft,
@@ -50,6 +50,8 @@ STANDINGS = ("active", "watch", "suspended")
 """What a reviewer may decide of a person."""
 INVITE_LETTERS = 12
 """How many letters of an invite's hash name it."""
+MOST_DAYS = 365
+"""How long an invite or a token works at most."""
 TOKEN_DAYS = 90
 """How long a token of an invited person works."""
 
@@ -121,7 +123,8 @@ _TOKEN = (
     # Inner joins: a token that outlived its person opens nothing.
     .join(person, (person.c.project == token.c.project) & (person.c.pseudonym == token.c.pseudonym))
     .join(annotator, (annotator.c.project == token.c.project) & (annotator.c.name == token.c.pseudonym))
-    .where(token.c.hash == bindparam("h"), token.c.expires > bindparam("now"))
+    .where(token.c.hash == bindparam("h"))
+    .where(token.c.expires > bindparam("now"), token.c.expires <= bindparam("longest"))
 )
 _ROLE = select(annotator.c.role).where(
     annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n")
@@ -184,7 +187,7 @@ def make_invite(
     _refuse_unknown_role(role)
     if panel is not None and role != "annotator":
         raise FieldError(field="role", found=repr(role), expected="annotator, as a panel's people label")
-    for field, value, most in (("uses", uses, 10_000), ("days", days, 365)):
+    for field, value, most in (("uses", uses, 10_000), ("days", days, MOST_DAYS)):
         # Written so that NaN is refused too: it is above nothing and below nothing.
         if isinstance(value, bool) or not 0 < value <= most:
             raise FieldError(field=field, found=repr(value), expected=f"a number above 0, at most {most}")
@@ -321,7 +324,8 @@ def _invite_row(change: Transaction, secret: str) -> Any:
     row = change.connection.execute(_INVITE, {"h": hash_secret(secret)}).first()
     if row is None:
         raise NotFoundError("this invite does not exist; ask for another one")
-    if row.expires <= change.now:
+    # Later than any invite may expire: it was made by a clock that was wrong.
+    if not change.now < row.expires <= later(ahead(change.now), days=MOST_DAYS):
         raise NotYoursError("this invite has expired; ask for another one", tried_in=row.project)
     return row
 
@@ -448,7 +452,9 @@ def _with_token(
 def identity_of(store: LabelStore, secret: str) -> Identity | None:
     """Who holds a token; None for an unknown, expired or revoked one."""
     # Every request asks this: a single question needs no transaction around it.
-    row = store.database.ask(_TOKEN, {"h": hash_secret(secret), "now": store.now})
+    now = store.now
+    names = {"h": hash_secret(secret), "now": now, "longest": later(ahead(now), days=MOST_DAYS)}
+    row = store.database.ask(_TOKEN, names)
     if row is None or row.standing == "erased":
         return None
     return Identity(

@@ -15,6 +15,7 @@ from plaudit.errors import UserError
 
 MOST_ANCHORS = 20
 """How many levels an aspect may have words for."""
+MOST_LEASE_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ def _faults(project: Project) -> list[str]:
         > 1,
         "qualify_n is 0 to 1000": not 0 <= project.qualify_n <= 1000,
         "prompt_limit is at least 1": project.prompt_limit is not None and project.prompt_limit < 1,
-        "lease_minutes is 1 to 1440": not 1 <= project.lease_minutes <= 1440,
+        f"lease_minutes is 1 to {MOST_LEASE_MINUTES}": not 1 <= project.lease_minutes <= MOST_LEASE_MINUTES,
         f"{' and '.join(_TALKING)} need talks_to, a server": _lacks_server(project),
     }
     return [words for words, broken in conditions.items() if broken]
