@@ -50,15 +50,6 @@ _REPEATED = re.compile(r"(.)\1+")
 _UNIT = re.compile(r"^(.+?)\1+$")
 
 
-def name_key(name: str) -> str:
-    """A name as it is compared at sign-in: capitals, spaces and ways of writing a letter play no part.
-
-    >>> name_key("  Ada  Lovelace ") == name_key("ada lovelace")
-    True
-    """
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-
-
 def checked_password(password: object, *names: str) -> str:
     """A new password, or a refusal that never repeats it; ``names`` are those of the person and project."""
     words = checked_text("password", password, most=MOST, empty=False)

@@ -18,7 +18,8 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from plaudit.collect import log
 from plaudit.collect.desk import key_of, person_row
 from plaudit.collect.log import Entry
-from plaudit.collect.passwords import GATE, checked_password, hash_password, name_key
+from plaudit.collect.names import checked_name, name_key, skeleton
+from plaudit.collect.passwords import GATE, checked_password, hash_password
 from plaudit.collect.refusals import (
     FieldError,
     KeyConflictError,
@@ -137,6 +138,7 @@ _NAMED = (
     .where(annotator.c.role == "annotator")
     .order_by(annotator.c.seq)
 )
+_PEOPLES_NAMES = select(person.c.name).where(person.c.project == bindparam("p"))
 _PANEL = select(panel).where(panel.c.hash == bindparam("h"))
 _PANEL_IN, _PARTICIPANT_IN, _PASSWORD_IN = insert(panel), insert(participant), insert(password)
 _PARTICIPANT = select(participant.c.pseudonym, person.c.name).join(
@@ -278,10 +280,11 @@ def _join(
         return _join_panel(change, row, name, participant)
     if participant is not None:
         raise FieldError(field="participant", found="an id", expected="none, as this invite is of no panel")
-    words = checked_text("name", name, most=200, empty=False)
+    words = checked_name("name", name)
     joining = None if key is None else _joining_key(secret, key)
     earlier = None if joining is None else log.by_key(change.connection, row.project, joining)
     if earlier is None:
+        _refuse_alike(change, row.project, words)
         joined = _use(change, row, words, key=joining)
     elif person_row(change, row.project, earlier.subject).standing == "erased":
         raise NotYoursError("whoever joined with this key was erased; ask for another invite")
@@ -290,6 +293,18 @@ def _join(
     if password_hash is not None:
         keep_password(change, row.project, joined.pseudonym, name=words, password_hash=password_hash)
     return joined
+
+
+def _refuse_alike(change: Transaction, project: str, name: str) -> None:
+    """Complain about a name that could pass for somebody else's."""
+    like = skeleton(name)
+    for other in change.connection.execute(_PEOPLES_NAMES, {"p": project}).scalars():
+        if skeleton(other) == like:
+            raise FieldError(
+                field="name",
+                found=repr(name),
+                expected="a name that nobody here has, nor one that looks like it; add your surname or a number",
+            )
 
 
 def _use(change: Transaction, row: Any, name: str, *, key: str | None = None) -> Joined:
@@ -307,12 +322,12 @@ def _admitted(change: Transaction, row: Any, pseudonym: str, name: str) -> Joine
 
 def _join_panel(change: Transaction, row: Any, name: object, participant: object) -> Joined:
     """Join by a panel's invite: the same participant id is the same person, from whatever browser."""
-    words = checked_text("participant", participant, most=200, empty=False).strip()
+    words = checked_name("participant", participant).strip()
     found = change.connection.execute(_OF_PANEL, {"h": row.hash, "i": words}).first()
     if found is not None:
         return _admitted(change, row, found.pseudonym, found.name)
     # A panel keeps its people's names to itself.
-    called = words if name in (None, "") else checked_text("name", name, most=200, empty=False)
+    called = words if name in (None, "") else checked_name("name", name)
     joined = _use(change, row, called)
     names = {"project": row.project, "pseudonym": joined.pseudonym, "panel": row.hash, "participant": words}
     change.connection.execute(_PARTICIPANT_IN, names)
@@ -381,7 +396,7 @@ def issue_token(
 ) -> Joined:
     """A token without an invite: how the first owner comes in, by the command line."""
     granted = SCOPES.get(role, ()) if scopes is None else scopes
-    return _enter(change, project, role, name=name, scopes=granted, days=days)
+    return _enter(change, project, role, name=checked_name("name", name), scopes=granted, days=days)
 
 
 def _enter(
@@ -422,7 +437,7 @@ def _admit(change: Transaction, project: str, role: str, *, name: str, key: str 
 
 def annotator_named(change: Transaction, project: str, name: str) -> str:
     """The pseudonym of the annotator of a name; a new one, without a token, where nobody is called so."""
-    words = checked_text("annotator", name, most=200, empty=False)
+    words = checked_name("annotator", name)
     found = change.connection.execute(_NAMED, {"p": project, "n": words}).scalars().all()
     if len(found) > 1:
         raise FieldError(

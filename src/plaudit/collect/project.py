@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plaudit.collect.kinds import KINDS, USUAL
-from plaudit.collect.refusals import MOST_CHARACTERS, MOST_OF_A_NOTE, checked_text
+from plaudit.collect.refusals import MOST_CHARACTERS, MOST_OF_A_NOTE, FieldError, checked_text
 from plaudit.config import did_you_mean, load_yaml, read_values, resolve, to_plain_data
 from plaudit.errors import UserError
 
@@ -205,8 +205,10 @@ def _as_written(value: object, node: Any) -> object:
     return node.value if isinstance(value, bool) else value
 
 
-def parse_settings(settings: object, where: str) -> Project:
+def parse_settings(settings: object, where: str, *, exact: bool = False) -> Project:
     """The settings that somebody sent; an unknown one is refused with the nearest known.
+
+    With ``exact`` so is what a file may write as another type, such as a number as a text.
 
     >>> parse_settings({"project": "p", "gold": {"share": 0.1}}, "p.yaml").gold_share
     0.1
@@ -214,7 +216,17 @@ def parse_settings(settings: object, where: str) -> Project:
     named = _in_one_way(settings, where) if isinstance(settings, Mapping) else settings
     if isinstance(named, Mapping) and "name" not in named:
         raise UserError(f"{where}: project: expected a name, found nothing; write project: NAME")
-    return resolve(Project, read_values(named, Project, where), {})
+    project = resolve(Project, read_values(named, Project, where), {})
+    if exact and isinstance(named, Mapping):
+        _refuse_converted(named, project, where)
+    return project
+
+
+def _refuse_converted(named: Mapping[Any, object], project: Project, where: str) -> None:
+    for name, value in named.items():
+        meant = to_plain_data(getattr(project, name))
+        if value is not None and (meant != value or isinstance(meant, bool) != isinstance(value, bool)):
+            raise FieldError(field=f"{where}.{name}", found=repr(value)[:200], expected=f"{meant!r}"[:200])
 
 
 def _in_one_way(settings: Mapping[object, object], where: str) -> dict[object, object]:

@@ -17,7 +17,8 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from plaudit.collect import log, views
 from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry
-from plaudit.collect.passwords import GATE, checked_password, fits, hash_password, name_key
+from plaudit.collect.names import name_key
+from plaudit.collect.passwords import GATE, checked_password, fits, hash_password
 from plaudit.collect.people import Identity, hash_secret, keep_password, usable_scopes
 from plaudit.collect.refusals import NotYoursError, TooOftenError
 from plaudit.collect.store import LabelStore, Transaction, ahead, later
