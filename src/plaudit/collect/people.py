@@ -303,7 +303,7 @@ def _refuse_alike(change: Transaction, project: str, name: str) -> None:
             raise FieldError(
                 field="name",
                 found=repr(name),
-                expected="a name that nobody here has, nor one that looks like it; add your surname or a number",
+                expected="a name that nobody here has, nor one like it; add your surname or a number",
             )
 
 
