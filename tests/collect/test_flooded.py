@@ -91,12 +91,8 @@ def test_a_reader_of_nothing_is_hung_up_on(host: str) -> None:
 
 def test_a_strangers_body_is_read_up_to_a_limit_and_no_further(host: str) -> None:
     """Of the open addresses, and of those whose token or session is of nobody."""
-    for path, status in (
-        (f"{PREFIX}/join", 413),
-        (f"{PREFIX}/submit", 401),
-        ("/enter", 413),
-        ("/label", 413),
-    ):
+    refused = {"/api/v1/join": 413, "/api/v1/submit": 401, "/api/v1/tasks": 401, "/label": 413}
+    for path, status in refused.items():
         with dial(host) as line:
             # None of it follows: whoever waits for it waits for ever.
             head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer p_x\r\n"
