@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from plaudit.collect.refusals import FieldError, checked_text
 
@@ -52,3 +53,14 @@ def checked_name(field: str, name: object) -> str:
                 expected="letters that can be seen, in one line",
             )
     return words
+
+
+def refuse_alike(name: str, others: Iterable[str]) -> None:
+    """Complain about a name that could pass for one of the others."""
+    like = skeleton(name)
+    if any(skeleton(other) == like for other in others):
+        raise FieldError(
+            field="name",
+            found=repr(name),
+            expected="a name that nobody here has, nor one like it; add your surname or a number",
+        )

@@ -18,7 +18,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from plaudit.collect import log
 from plaudit.collect.desk import key_of, person_row
 from plaudit.collect.log import Entry
-from plaudit.collect.names import checked_name, name_key, skeleton
+from plaudit.collect.names import checked_name, name_key, refuse_alike
 from plaudit.collect.passwords import GATE, checked_password, hash_password
 from plaudit.collect.refusals import (
     FieldError,
@@ -284,40 +284,21 @@ def _join(
     joining = None if key is None else _joining_key(secret, key)
     earlier = None if joining is None else log.by_key(change.connection, row.project, joining)
     if earlier is None:
-        _refuse_alike(change, row.project, words)
+        refuse_alike(words, change.connection.execute(_PEOPLES_NAMES, {"p": row.project}).scalars())
         joined = _use(change, row, words, key=joining)
     elif person_row(change, row.project, earlier.subject).standing == "erased":
         raise NotYoursError("whoever joined with this key was erased; ask for another invite")
     else:
-        joined = _admitted(change, row, earlier.subject, words)
+        joined = _with_token(change, row.project, row.role, earlier.subject, name=words)
     if password_hash is not None:
         keep_password(change, row.project, joined.pseudonym, name=words, password_hash=password_hash)
     return joined
 
 
-def _refuse_alike(change: Transaction, project: str, name: str) -> None:
-    """Complain about a name that could pass for somebody else's."""
-    like = skeleton(name)
-    for other in change.connection.execute(_PEOPLES_NAMES, {"p": project}).scalars():
-        if skeleton(other) == like:
-            raise FieldError(
-                field="name",
-                found=repr(name),
-                expected="a name that nobody here has, nor one like it; add your surname or a number",
-            )
-
-
 def _use(change: Transaction, row: Any, name: str, *, key: str | None = None) -> Joined:
     _refuse_used(row)
     change.connection.execute(_USE, {"h": row.hash})
-    scopes = SCOPES[row.role]
-    return _enter(change, row.project, row.role, name=name, scopes=scopes, days=TOKEN_DAYS, key=key)
-
-
-def _admitted(change: Transaction, row: Any, pseudonym: str, name: str) -> Joined:
-    """A fresh token for somebody who joined by an invite before."""
-    scopes = SCOPES[row.role]
-    return _with_token(change, row.project, row.role, pseudonym, name=name, scopes=scopes, days=TOKEN_DAYS)
+    return issue_token(change, row.project, row.role, name=name, key=key)
 
 
 def _join_panel(change: Transaction, row: Any, name: object, participant: object) -> Joined:
@@ -325,7 +306,7 @@ def _join_panel(change: Transaction, row: Any, name: object, participant: object
     words = checked_name("participant", participant).strip()
     found = change.connection.execute(_OF_PANEL, {"h": row.hash, "i": words}).first()
     if found is not None:
-        return _admitted(change, row, found.pseudonym, found.name)
+        return _with_token(change, row.project, row.role, found.pseudonym, name=found.name)
     # A panel keeps its people's names to itself.
     called = words if name in (None, "") else checked_name("name", name)
     joined = _use(change, row, called)
@@ -393,25 +374,14 @@ def issue_token(
     name: str,
     scopes: Sequence[str] | None = None,
     days: float = TOKEN_DAYS,
-) -> Joined:
-    """A token without an invite: how the first owner comes in, by the command line."""
-    granted = SCOPES.get(role, ()) if scopes is None else scopes
-    return _enter(change, project, role, name=name, scopes=granted, days=days)
-
-
-def _enter(
-    change: Transaction,
-    project: str,
-    role: str,
-    *,
-    name: str,
-    scopes: Sequence[str],
-    days: float,
     key: str | None = None,
 ) -> Joined:
+    """A new person with a token: without an invite, as the first owner comes in by the command line."""
     change.settings(project)
     _refuse_unknown_role(role)
-    if unknown := set(scopes) - set(SCOPES[role]):
+    if not 0 < days <= MOST_DAYS:
+        raise FieldError(field="days", found=repr(days), expected=f"a number above 0, at most {MOST_DAYS}")
+    if unknown := set(scopes or ()) - set(SCOPES[role]):
         raise FieldError(
             field="scopes", found=", ".join(sorted(unknown)), expected=f"of {', '.join(SCOPES[role])}"
         )
@@ -455,12 +425,13 @@ def _with_token(
     pseudonym: str,
     *,
     name: str,
-    scopes: Sequence[str],
-    days: float,
+    scopes: Sequence[str] | None = None,
+    days: float = TOKEN_DAYS,
 ) -> Joined:
     secret, expires = f"p_{secrets.token_urlsafe(24)}", later(change.now, days=days)
+    granted = SCOPES[role] if scopes is None else scopes
     row = {"hash": hash_secret(secret), "project": project, "pseudonym": pseudonym, "role": role}
-    change.connection.execute(_TOKEN_IN, {**row, "scopes": " ".join(scopes), "expires": expires})
+    change.connection.execute(_TOKEN_IN, {**row, "scopes": " ".join(granted), "expires": expires})
     return Joined(token=secret, person=name, pseudonym=pseudonym, project=project, role=role, expires=expires)
 
 
