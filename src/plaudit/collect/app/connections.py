@@ -16,9 +16,13 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# Not where it is needed: to load a module takes a file, and then there may be none left.
-if sys.platform != "win32":
+if sys.platform == "win32":
+    # What select takes there.
+    _FILES = 512
+else:
     import resource
+
+    _FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 PATIENCE = 15.0
 """After so many seconds it is looked whether a connection that keeps the server waiting has moved."""
@@ -29,16 +33,9 @@ AT_ONCE = 32
 RESERVED_FILES = 256
 """Files left for the database, whose connections hold three each, and for what is taken in one go."""
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-def most_connections() -> int:
-    """How many connections may be open, below what the machine lets this process open."""
-    if sys.platform == "win32":
-        # What select takes there.
-        return 512 - RESERVED_FILES
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    # Where there is no limit the number stands for one that memory bears.
-    return min(files - min(RESERVED_FILES, files // 2), 8_000) if files > 0 else 8_000
+# Where files have no limit the number stands for one that memory bears.
+MOST_CONNECTIONS = min(_FILES - min(RESERVED_FILES, _FILES // 2), 8_000) if _FILES > 0 else 8_000
+"""How many connections may be open, below what the machine lets this process open."""
 
 
 class Connection(H11Protocol):
@@ -54,7 +51,7 @@ class Connection(H11Protocol):
         transport.set_write_buffer_limits(high=0)
         self._since = time.monotonic_ns()
         self._clock = self.loop.call_later(PATIENCE, self._look)
-        if len(self.connections) > most_connections():
+        if len(self.connections) > MOST_CONNECTIONS:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -113,15 +110,15 @@ class Connection(H11Protocol):
 
 def pause_quietly() -> None:
     """Let asyncio's pause on a lack of files cost one line a minute, and not one for each attempt."""
-    said = -60.0
+    reported = -60.0
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal said
+        nonlocal reported
         error = context.get("exception")
         if "socket" not in context or not isinstance(error, OSError) or error.errno not in _OUT_OF_FILES:
             loop.default_exception_handler(context)
-        elif loop.time() - said >= 60:
-            said = loop.time()
+        elif loop.time() - reported >= 60:
+            reported = loop.time()
             logging.getLogger("uvicorn.error").error(
                 "new connections wait, as too many files are open (%s): raise `ulimit -n`", error
             )

@@ -90,7 +90,7 @@ def _refused_host(site: Site, request: Request) -> Response | None:
     try:
         refuse_other_host(site.hosts, request.headers.get("host", ""))
     except RequestError as error:
-        return _said(request, error)
+        return _refusal_to(request, error)
     return None
 
 
@@ -193,14 +193,14 @@ async def _no_such_address(request: Request, error: Exception) -> Response:
     if _is_api(request):
         messages = {404: "there is no such address", 405: f"{request.method} is not taken here"}
         message = f"{messages.get(error.status_code, error.detail)}; docs/collecting-teams.md lists them"
-    return _said(request, RequestError(error.status_code, message))
+    return _refusal_to(request, RequestError(error.status_code, message))
 
 
 def _is_api(request: Request) -> bool:
     return request.url.path.startswith(f"{PREFIX}/")
 
 
-def _said(request: Request, error: RequestError) -> Response:
+def _refusal_to(request: Request, error: RequestError) -> Response:
     """A refusal that comes from no endpoint and no page: as JSON to programs, as a page to people."""
     return refusal(error) if _is_api(request) else refused_outright(request, error)
 
@@ -211,7 +211,7 @@ _PAGE_FAULTS = {404: "there is no such page", 405: "this page takes no such requ
 async def _fault(request: Request, error: Exception) -> Response:
     # What went wrong stands in the server's own output; a sender learns nothing of the machine.
     message = f"a fault of the server ({type(error).__name__}); nothing was acknowledged"
-    return _said(request, RequestError(500, message))
+    return _refusal_to(request, RequestError(500, message))
 
 
 def serve(
