@@ -58,7 +58,7 @@ def checked_name(field: str, name: object) -> str:
 def refuse_alike(name: str, others: Iterable[str]) -> None:
     """Complain about a name that could pass for one of the others, and is another.
 
-    Two people may be called the same: pseudonyms tell them apart, and one of them at most signs in by the name.
+    Two people may be called the same: pseudonyms tell them apart, and one at most signs in by the name.
     """
     like, key = skeleton(name), name_key(name)
     if any(skeleton(other) == like and name_key(other) != key for other in others):
