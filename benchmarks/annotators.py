@@ -167,7 +167,8 @@ class _Person:
     async def _once(self, what: str, content: bytes) -> tuple[int, bytes]:
         if self._writer is None or self._reader is None:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        head = f"POST /api/v1/{what} HTTP/1.1\r\nHost: l\r\nContent-Length: {len(content)}\r\n"
+        head = f"POST /api/v1/{what} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
+        head += f"Content-Length: {len(content)}\r\n"
         if self.token:
             head += f"Authorization: Bearer {self.token}\r\n"
         self._writer.write(head.encode() + b"\r\n" + content)

@@ -200,8 +200,9 @@ READS = [address for address in NEEDED if address.startswith("GET") and PREFIX n
         {"Origin": None, "Sec-Fetch-Site": "none"},
         {"Sec-Fetch-Site": "same-site"},
         {"Origin": "http://localhost.elsewhere.example", "Sec-Fetch-Site": None},
+        {"Origin": "http://127.0.0.1:9", "Sec-Fetch-Site": None},
     ],
-    ids=["elsewhere", "hidden", "silent", "typed", "sibling", "lookalike"],
+    ids=["elsewhere", "hidden", "silent", "typed", "sibling", "lookalike", "port"],
 )
 def test_a_change_from_another_site_changes_nothing(
     town: Town, address: str, headers: dict[str, str | None]

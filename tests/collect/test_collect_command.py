@@ -348,6 +348,15 @@ def test_a_damaged_store_is_told_fault_by_fault(labelled: Run) -> None:
     assert "labels.db: the store is damaged:\n  table task: " in refused(labelled, "check")
     said = sound(labelled, "check", "--rebuild")
     assert "labels.db: all tables made anew from the log\nlabels.db: sound: " in said
+    expected = said.split()[-1]
+    assert "sound: " in sound(labelled, "check", "--expect", expected)
+    assert "expected SEQUENCE:LINK" in refused(labelled, "check", "--expect", "15")
+    sound(labelled, "backup", "cut.db")
+    with sqlite3.connect("cut.db") as connection:
+        connection.execute("DELETE FROM log WHERE seq > 15")
+    connection.close()
+    assert "sound: 15 events" in sound(labelled, "check", "--rebuild", "--store", "cut.db")
+    assert "the log was cut" in refused(labelled, "check", "--store", "cut.db", "--expect", expected)
     with sqlite3.connect("labels.db") as connection:
         connection.execute("UPDATE log SET actor = 'a9' WHERE seq IN (15, 17)")
     connection.close()

@@ -13,7 +13,7 @@ from plaudit.collect.answering import submit_answer, take_in
 from plaudit.collect.asking import People, task_body
 from plaudit.collect.export import export
 from plaudit.collect.intake import Intake, Known, read_intake
-from plaudit.collect.people import join_project, make_invite, set_standing
+from plaudit.collect.people import issue_token, set_standing
 from plaudit.collect.privacy import erase_person
 from plaudit.collect.progress import project_people, project_status, project_tasks, store_faults
 from plaudit.collect.project import Project
@@ -447,9 +447,8 @@ def test_nobody_labels_a_task_twice(tmp_path: Path, make_desk: MakeDesk):
 
 def test_two_people_of_one_name_are_told_apart_by_nobody(tmp_path: Path, make_desk: MakeDesk):
     desk = make_desk(tmp_path / "labels.db", tasks=0)
-    secret = desk.store.write(make_invite, "p", uses=2, actor="o1")
     for _ in range(2):
-        join_project(desk.store, secret, "Ada")
+        desk.store.write(issue_token, "p", "annotator", name="Ada")
     with pytest.raises(FieldError, match=r"rows.jsonl:1, annotator: .*'Ada', as a1 and a2 are both called"):
         take_file_in(desk.store, written(tmp_path, FILLED))
 

@@ -17,7 +17,7 @@ from plaudit.collect import review
 from plaudit.collect.adding import add_tasks, close_task, set_project
 from plaudit.collect.app.server import PAGES
 from plaudit.collect.export import read_snapshot, trace_row
-from plaudit.collect.people import join_project, look_at_invite, make_invite, record_refusal
+from plaudit.collect.people import issue_token, join_project, look_at_invite, make_invite, record_refusal
 from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.quality.cache import keep_report
@@ -76,7 +76,7 @@ def test_what_is_another_projects_is_not_there(office: Office) -> None:
     other = Browser(office, "owner", "q")
     task, person = office.divide()[0], office.annotator.pseudonym
     # In both projects people are called by the same pseudonyms: this one is not there in the other.
-    office.desk.people(1)
+    office.store.write(issue_token, "p", "annotator", name="Cem")
     assert other.get(f"/manage/tasks/{task}").status_code == 404
     assert other.get("/manage/people/a3").status_code == 404
     for path in (f"/manage/tasks/{task}/close", f"/manage/tasks/{task}/gold", f"/manage/queue/{task}"):

@@ -16,6 +16,7 @@ starwars michael1 jennifer jessica! charlie1 liverpool1 chelsea123 welcome1 letm
 whatever dragon12 monkey123 m0nkey12 master12 shadow99 computer internet samsung1 pokemon123 minecraft
 changeme admin123 administrator root1234 19840712 12071984 07121984 hallo123 passwort1 schatz123 bonjour1
 motdepasse azertyuiop contrasena tequiero passwordpassword monkeymonkey qweasdzxc
+contraseña lösenord пароль123 йцукенгш aa123456 a123456789 password12345678 superstar ilovegod mypassword
 """
 
 
@@ -26,7 +27,7 @@ def test_what_everybody_tries_first_is_refused_and_not_repeated(word: str) -> No
     assert refused.value.found == "one of those that are tried first"
 
 
-@pytest.mark.parametrize("word", ["Lovelace", "ada1815!", "AdaLovelace", "helpful22"])
+@pytest.mark.parametrize("word", ["Lovelace", "ada1815!", "AdaLovelace", "helpful22", "Âdalovelace"])
 def test_ones_own_name_and_the_projects_are_no_passwords(word: str) -> None:
     assert is_common(word, "Ada Lovelace", "helpful")
 

@@ -10,7 +10,14 @@ import pytest
 
 from plaudit.collect.adding import add_tasks
 from plaudit.collect.answering import add_note, own_history, report_task, save_draft, skip_task, submit_answer
-from plaudit.collect.people import Panel, join_project, make_invite, set_preferences, set_standing
+from plaudit.collect.people import (
+    Panel,
+    issue_token,
+    join_project,
+    make_invite,
+    set_preferences,
+    set_standing,
+)
 from plaudit.collect.privacy import erase_person, export_person, group_sums, set_group
 from plaudit.collect.progress import pay_csv, pay_rows, rebuild_tables, store_faults
 from plaudit.collect.refusals import StoreUnavailableError
@@ -162,6 +169,6 @@ def test_a_cell_that_could_be_a_formula_stands_behind_an_apostrophe(
     tmp_path: Path, make_desk: MakeDesk, cell: str
 ) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=0)
-    join_project(desk.store, desk.store.write(make_invite, "p", actor="o1"), f"{cell}x")
+    desk.store.write(issue_token, "p", "annotator", name=f"{cell}x")
     (_, line) = csv.reader(io.StringIO(pay_csv(desk.store.read(pay_rows, "p")), newline=""))
     assert line[1] == f"'{cell}x"

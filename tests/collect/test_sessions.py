@@ -148,15 +148,25 @@ def test_the_session_of_before_ends_when_the_same_browser_signs_in(
 
 
 @pytest.mark.one_in(2)
-def test_a_name_that_somebody_signs_in_with_already_is_refused_and_costs_no_use(
+def test_a_name_that_passes_for_somebody_elses_is_refused_and_costs_no_use(
     where: str | Path, make_desk: MakeDesk
 ) -> None:
     desk = make_desk(where)
-    _joined(desk)
-    secret = desk.store.write(make_invite, "p", actor="o1")
+    _joined(desk, "Ada Pox")
+    secret = desk.store.write(make_invite, "p", uses=3, actor="o1")
+    # In letters of Cyrillic, Greek, Armenian and phonetics.
+    for like in ("\u0410da Pox", "Ada P\u03bfx", "Ada P\u0585x", "\u0251da Pox"):
+        with pytest.raises(FieldError, match="name: expected a name that looks like nobody else's"):
+            join_project(desk.store, secret, like)
     with pytest.raises(FieldError, match="name: expected a name that nobody in this project signs in with"):
-        join_project(desk.store, secret, "ada", password=WORD)
-    assert join_project(desk.store, secret, "ada the second", password=WORD).pseudonym == "a2"
+        join_project(desk.store, secret, "\uff21da\u00a0pox", password=WORD)
+    for hidden in "\u200b\u202e\u3164\u2066\ufeff\u00ad\u034f\u2800\ufe0f\U000e0041\u2028\n\u200d":
+        with pytest.raises(FieldError, match=f"U\\+{ord(hidden):04X}, which is not seen"):
+            join_project(desk.store, secret, f"Ada{hidden} Pox")
+    assert join_project(desk.store, secret, "ada pox the second").pseudonym == "a2"
+    # As Persian is written, with a joiner inside a word, and Cyrillic that looks like nobody's name.
+    for name in ("\u0639\u0644\u06cc\u200c\u0631\u0636\u0627", "\u041e\u043b\u044c\u0433\u0430"):
+        assert join_project(desk.store, secret, name).person == name
 
 
 @pytest.mark.one_in(2)

@@ -15,12 +15,20 @@ from plaudit.collect import tables
 from plaudit.collect.adding import add_tasks, set_project
 from plaudit.collect.answering import add_note, own_history, submit_answer
 from plaudit.collect.desk import next_task
-from plaudit.collect.people import identity_of, issue_token, join_project, make_invite, revoke
+from plaudit.collect.log import Entry
+from plaudit.collect.people import identity_of, issue_token, join_project, make_invite, record_refusal, revoke
 from plaudit.collect.privacy import erase_person
-from plaudit.collect.progress import project_status, rebuild_tables, store_faults
+from plaudit.collect.progress import clock_notes, project_status, rebuild_tables, store_faults
 from plaudit.collect.project import Project
-from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, StoreUnavailableError
-from plaudit.collect.store import copy_store, open_store
+from plaudit.collect.refusals import (
+    FieldError,
+    NotFoundError,
+    NotYoursError,
+    StoreUnavailableError,
+    TooOftenError,
+)
+from plaudit.collect.sessions import FAILED, find_session, open_session, sign_in
+from plaudit.collect.store import Transaction, copy_store, open_store
 from plaudit.errors import UserError
 from tests.collect.desks import NOON, Cluster, Desk, MakeDesk, pair_body
 from tools.postgres import postgres_programs
@@ -206,13 +214,50 @@ def test_a_token_ends_and_is_given_no_more_than_its_role(make_desk: MakeDesk, tm
 def test_a_clock_that_was_set_back_makes_no_event_older(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk(tmp_path / "labels.db")
     (one,) = desk.people(1)
-    desk.clock.now = NOON - timedelta(days=2)
+    desk.clock.now = NOON - timedelta(minutes=50)
     lease = desk.lease(one)
     assert lease.until > "2026-03-01T12:29"
     desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
     times = [event.at for event in desk.store.events()]
     assert times == sorted(times)
     assert desk.store.read(store_faults) == []
+    assert desk.store.read(clock_notes) == []
+
+
+def test_what_a_wrong_clock_gave_holds_nothing_once_it_is_right(
+    make_desk: MakeDesk, where: str | Path
+) -> None:
+    desk = make_desk(where, tasks=1)
+    one, two = desk.people(2)
+    desk.clock.advance(days=730)
+    desk.lease(one)
+    invite = desk.store.write(make_invite, "p", uses=9, actor="o1")
+    ada = join_project(desk.store, invite, "Ada", password="a horse in the rain")
+    session = desk.store.write(open_session, "p", ada.pseudonym).secret
+    with desk.store.changing() as change:
+        for _ in range(100):
+            record_refusal(change, "p", "nobody", "sign-in")
+    desk.clock.now = NOON
+    (note,) = desk.store.read(clock_notes)
+    assert "is of 2028-02-29" in note
+    # Neither a place of 2028, nor a lockout, nor a secret.
+    with pytest.raises(NotYoursError, match="name or the password is wrong"):
+        sign_in(desk.store, "p", "Ada", "wrong")
+    lease = desk.lease(two)
+    assert lease.until[:16] == "2026-03-01T12:30"
+    assert find_session(desk.store, session) is None
+    assert identity_of(desk.store, ada.token) is None
+    with pytest.raises(NotYoursError, match="expired"):
+        join_project(desk.store, invite, "Eve")
+    # A sign-in of 2028 forgives no failure of today.
+    failed = Entry(project="p", actor="nobody", kind="refused", subject=ada.pseudonym, body=FAILED)
+    for _ in range(9):
+        desk.store.write(Transaction.record, failed)
+    with pytest.raises(TooOftenError):
+        sign_in(desk.store, "p", "Ada", "a horse in the rain")
+    desk.store.write(submit_answer, "p", two, lease.assignment, "k", {"strength": 1})
+    assert desk.store.read(store_faults) == []
+    assert len(desk.store.read(clock_notes)) == 1
 
 
 def test_a_full_disk_is_said_and_loses_nothing(make_desk: MakeDesk, tmp_path: Path) -> None:

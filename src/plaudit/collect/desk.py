@@ -22,9 +22,9 @@ from plaudit.collect.assigning import (
     uniform,
 )
 from plaudit.collect.log import Entry
-from plaudit.collect.project import Project
+from plaudit.collect.project import MOST_LEASE_MINUTES, Project
 from plaudit.collect.refusals import KeyConflictError, NotFoundError, NotYoursError, checked_text
-from plaudit.collect.store import Transaction, later, parsed
+from plaudit.collect.store import Transaction, ahead, later, parsed
 from plaudit.collect.tables import (
     annotator,
     assignment,
@@ -90,7 +90,8 @@ _ENDED = (
     .where(
         assignment.c.project == bindparam("p"),
         is_open(assignment),
-        assignment.c.until < bindparam("now"),
+        # Longer than any lease: it was given by a clock that was wrong.
+        (assignment.c.until < bindparam("now")) | (assignment.c.until > bindparam("longest")),
     )
     .order_by(assignment.c.until, assignment.c.seq)
     .limit(100)
@@ -347,8 +348,9 @@ def lease_of(change: Transaction, row: Any) -> Lease:
 def release_ended(change: Transaction, name: str) -> None:
     """Take back the places whose time is over: no timer runs, whoever asks for work pays for it."""
     # In parts: after a quiet night there may be thousands, and what is released is not found again.
+    names = {"p": name, "now": change.now, "longest": later(ahead(change.now), minutes=MOST_LEASE_MINUTES)}
     while True:
-        ended = change.connection.execute(_ENDED, {"p": name, "now": change.now}).all()
+        ended = change.connection.execute(_ENDED, names).all()
         for row in ended:
             body = {"reason": "ended"}
             change.record(Entry(project=name, actor="plaudit", kind="released", subject=row.id, body=body))

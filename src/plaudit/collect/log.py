@@ -13,7 +13,6 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import (
@@ -147,9 +146,9 @@ _ABOUT = (
     .order_by(log.c.seq)
 )
 _REFUSED = (
-    select(log.c.subject, log.c.at)
-    .where(log.c.project == bindparam("p"), _is_refusal(log), log.c.at > bindparam("since"))
-    .where(log.c.body == bindparam("body"))
+    select(log.c.subject, log.c.at, log.c.seq)
+    .where(log.c.project == bindparam("p"), _is_refusal(log))
+    .where(log.c.at > bindparam("since"), log.c.at <= bindparam("until"), log.c.body == bindparam("body"))
     .order_by(log.c.seq.desc())
     .limit(bindparam("most"))
 )
@@ -190,19 +189,17 @@ def cache_of(connection: Connection) -> dict[Any, Any]:
 
 def append(connection: Connection, now: str, entries: Sequence[Entry]) -> list[Event]:
     """Write events behind the last one; the caller holds the writer's lock."""
-    seq, link, latest = last(connection)
-    # A clock that was set back makes no event older than the one before it.
-    at = max(now, latest)
+    seq, link, _ = last(connection)
     rows, written = list[dict[str, Any]](), list[Event]()
     for entry in entries:
         seq += 1
-        row = _row(seq, at, entry, link)
+        row = _row(seq, now, entry, link)
         link = row["link"]
         rows.append(row)
         written.append(_event(row, entry.body))
     connection.execute(_INSERT, rows)
     # Kept up by hand: `last` would go on giving the old number, and two events cannot share one.
-    cache_of(connection)["last"] = (seq, link, at)
+    cache_of(connection)["last"] = (seq, link, now)
     return written
 
 
@@ -265,11 +262,11 @@ def events_about(connection: Connection, project: str, name: str) -> Iterator[Ev
 
 
 def refusals(
-    connection: Connection, project: str, since: str, *, body: Mapping[str, Any], most: int
-) -> list[tuple[str, str]]:
-    """Subject and time of what was refused behind a moment with just this body, the newest first."""
-    names = {"p": project, "since": since, "body": canonical(body), "most": most}
-    return [(row.subject, row.at) for row in connection.execute(_REFUSED, names)]
+    connection: Connection, project: str, since: str, until: str, *, body: Mapping[str, Any], most: int
+) -> Sequence[Any]:
+    """Subject, time and number of what was refused between two moments with just this body, newest first."""
+    names = {"p": project, "since": since, "until": until, "body": canonical(body), "most": most}
+    return connection.execute(_REFUSED, names).all()
 
 
 def erase(connection: Connection, seqs: Sequence[int]) -> dict[str, str]:
@@ -295,13 +292,6 @@ def chain_faults(connection: Connection) -> Iterator[str]:
                 yield f"event {row['seq']}: its body is not the one that was hashed, so it was altered"
             # On from the link that stands there, or one altered event would make all behind it look altered.
             seq, link = row["seq"], row["link"]
-
-
-def time_faults(connection: Connection) -> Iterator[str]:
-    """Events that are older than the one before them."""
-    for before, after in pairwise(events(connection)):
-        if after.at < before.at:
-            yield f"event {after.seq}: its time {after.at} is before that of event {before.seq}, {before.at}"
 
 
 def _pages(connection: Connection, after: int) -> Iterator[Sequence[Mapping[Any, Any]]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
+from collections.abc import Set
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,6 +27,13 @@ GATE = threading.Lock()
 also keeps a flood of sign-ins, or of people who join, from taking 64 MiB each."""
 _HASHER = PasswordHasher()
 
+
+def _plain(word: str) -> str:
+    """A word without capitals, spaces and accents, as whoever guesses tries it."""
+    letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", word).casefold())
+    return "".join(letter for letter in letters if not unicodedata.combining(letter) and not letter.isspace())
+
+
 _DECORATION = "0123456789!?.,;:*#+-_=@$%&/()<>"
 _MOST_DECORATION = 6
 _DISGUISES = ({}, str.maketrans("0134578@$!", "oieastbasi"), str.maketrans("0134578@$!", "oleastbasl"))
@@ -33,22 +41,13 @@ _LINES = (
     "abcdefghijklmnopqrstuvwxyz 01234567890 1357924680 qwertyuiop asdfghjkl zxcvbnm qwertzuiop yxcvbnm "
     "azertyuiop qsdfghjklm wxcvbn 1qaz2wsx3edc4rfv5tgb6yhn7ujm 1q2w3e4r5t6y7u8i9o0p q1w2e3r4t5y6u7i8o9p0 "
     "qazwsxedcrfvtgbyhnujm 147258369 741852963 159753 159357 789456123 1a2b3c4d5e6f7g8h a1b2c3d4e5f6g7h8 "
-    "102030405060 !@#$%^&*()"
+    "102030405060 !@#$%^&*() йцукенгшщзхъ фывапролджэ ячсмитьбю"
 )
-_ROWS = tuple(row[::way] for row in _LINES.split() for way in (1, -1))
+_ROWS = tuple(_plain(row)[::way] for row in _LINES.split() for way in (1, -1))
 """Keys and letters that lie or follow side by side, both ways."""
 _MOST_PIECES = 4
 _REPEATED = re.compile(r"(.)\1+")
 _UNIT = re.compile(r"^(.+?)\1+$")
-
-
-def name_key(name: str) -> str:
-    """A name as it is compared at sign-in: capitals, spaces and ways of writing a letter play no part.
-
-    >>> name_key("  Ada  Lovelace ") == name_key("ada lovelace")
-    True
-    """
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def checked_password(password: object, *names: str) -> str:
@@ -76,8 +75,8 @@ def is_common(password: str, *names: str) -> bool:
     >>> [is_common(word) for word in ("P4ssw0rd!!", "qwerty123456", "a horse in the rain")]
     [True, True, False]
     """
-    plain = "".join(unicodedata.normalize("NFKC", password).casefold().split())
-    own = {part for name in names for part in (*name_key(name).split(), "".join(name_key(name).split()))}
+    plain = _plain(password)
+    own = {_plain(part) for name in names for part in (*name.split(), name)}
     parts = {plain, _REPEATED.sub(r"\1", plain), *_UNIT.findall(plain)}
     return len(set(plain)) < 3 or any(_is_weak(part, own) for part in parts)
 
@@ -85,11 +84,23 @@ def is_common(password: str, *names: str) -> bool:
 def _is_weak(word: str, own: set[str]) -> bool:
     if _is_walk(word) or _is_date(word):
         return True
-    # As people do to please a rule: the year, a 1 or a ! at an end.
-    cores = {core for core in (word.strip(_DECORATION), word.rstrip(_DECORATION)) if core}
-    cores = {core for core in cores if len(word) - len(core) <= _MOST_DECORATION}
-    plain = {core.translate(letters) for core in cores for letters in _DISGUISES}
-    return bool(plain & (_common_words() | own)) or any(len(core) > 3 and _is_walk(core) for core in cores)
+    usual = _common_words() | own
+    # As people do to please a rule: the year, a 1 or a ! at an end, or a row of digits.
+    for core in {word.strip(_DECORATION), word.rstrip(_DECORATION)} - {""}:
+        added = word.replace(core, "", 1)
+        is_row = len(added) > 3 and _is_walk(added)
+        if len(added) > _MOST_DECORATION and not is_row:
+            continue
+        if (len(core) < 3 and is_row) or (len(core) > 3 and _is_walk(core)):
+            return True
+        if any(_is_usual(core.translate(letters), usual) for letters in _DISGUISES):
+            return True
+    return False
+
+
+def _is_usual(core: str, usual: Set[str]) -> bool:
+    """Whether it is one of these words, or two of them: there are no more than a million of those."""
+    return core in usual or any(core[:at] in usual and core[at:] in usual for at in range(2, len(core) - 2))
 
 
 def _is_walk(word: str) -> bool:
@@ -118,7 +129,8 @@ def _is_date(word: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _common_words() -> frozenset[str]:
-    return frozenset((Path(__file__).parent / "common_words.txt").read_text("utf-8").split())
+    words = (Path(__file__).parent / "common_words.txt").read_text("utf-8").split()
+    return frozenset(_plain(word) for word in words)
 
 
 def hash_password(password: str) -> str:

@@ -18,7 +18,8 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from plaudit.collect import log
 from plaudit.collect.desk import key_of, person_row
 from plaudit.collect.log import Entry
-from plaudit.collect.passwords import GATE, checked_password, hash_password, name_key
+from plaudit.collect.names import checked_name, name_key, refuse_alike
+from plaudit.collect.passwords import GATE, checked_password, hash_password
 from plaudit.collect.refusals import (
     FieldError,
     KeyConflictError,
@@ -26,7 +27,7 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
-from plaudit.collect.store import LabelStore, Transaction, later
+from plaudit.collect.store import LabelStore, Transaction, ahead, later
 from plaudit.collect.tables import (
     annotator,
     draft,
@@ -50,6 +51,8 @@ STANDINGS = ("active", "watch", "suspended")
 """What a reviewer may decide of a person."""
 INVITE_LETTERS = 12
 """How many letters of an invite's hash name it."""
+MOST_DAYS = 365
+"""How long an invite or a token works at most."""
 TOKEN_DAYS = 90
 """How long a token of an invited person works."""
 
@@ -121,7 +124,8 @@ _TOKEN = (
     # Inner joins: a token that outlived its person opens nothing.
     .join(person, (person.c.project == token.c.project) & (person.c.pseudonym == token.c.pseudonym))
     .join(annotator, (annotator.c.project == token.c.project) & (annotator.c.name == token.c.pseudonym))
-    .where(token.c.hash == bindparam("h"), token.c.expires > bindparam("now"))
+    .where(token.c.hash == bindparam("h"))
+    .where(token.c.expires > bindparam("now"), token.c.expires <= bindparam("longest"))
 )
 _ROLE = select(annotator.c.role).where(
     annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n")
@@ -134,6 +138,7 @@ _NAMED = (
     .where(annotator.c.role == "annotator")
     .order_by(annotator.c.seq)
 )
+_PEOPLES_NAMES = select(person.c.name).where(person.c.project == bindparam("p"))
 _PANEL = select(panel).where(panel.c.hash == bindparam("h"))
 _PANEL_IN, _PARTICIPANT_IN, _PASSWORD_IN = insert(panel), insert(participant), insert(password)
 _PARTICIPANT = select(participant.c.pseudonym, person.c.name).join(
@@ -184,7 +189,7 @@ def make_invite(
     _refuse_unknown_role(role)
     if panel is not None and role != "annotator":
         raise FieldError(field="role", found=repr(role), expected="annotator, as a panel's people label")
-    for field, value, most in (("uses", uses, 10_000), ("days", days, 365)):
+    for field, value, most in (("uses", uses, 10_000), ("days", days, MOST_DAYS)):
         # Written so that NaN is refused too: it is above nothing and below nothing.
         if isinstance(value, bool) or not 0 < value <= most:
             raise FieldError(field=field, found=repr(value), expected=f"a number above 0, at most {most}")
@@ -275,15 +280,16 @@ def _join(
         return _join_panel(change, row, name, participant)
     if participant is not None:
         raise FieldError(field="participant", found="an id", expected="none, as this invite is of no panel")
-    words = checked_text("name", name, most=200, empty=False)
+    words = checked_name("name", name)
     joining = None if key is None else _joining_key(secret, key)
     earlier = None if joining is None else log.by_key(change.connection, row.project, joining)
     if earlier is None:
+        refuse_alike(words, change.connection.execute(_PEOPLES_NAMES, {"p": row.project}).scalars())
         joined = _use(change, row, words, key=joining)
     elif person_row(change, row.project, earlier.subject).standing == "erased":
         raise NotYoursError("whoever joined with this key was erased; ask for another invite")
     else:
-        joined = _admitted(change, row, earlier.subject, words)
+        joined = _with_token(change, row.project, row.role, earlier.subject, name=words)
     if password_hash is not None:
         keep_password(change, row.project, joined.pseudonym, name=words, password_hash=password_hash)
     return joined
@@ -292,24 +298,17 @@ def _join(
 def _use(change: Transaction, row: Any, name: str, *, key: str | None = None) -> Joined:
     _refuse_used(row)
     change.connection.execute(_USE, {"h": row.hash})
-    scopes = SCOPES[row.role]
-    return _enter(change, row.project, row.role, name=name, scopes=scopes, days=TOKEN_DAYS, key=key)
-
-
-def _admitted(change: Transaction, row: Any, pseudonym: str, name: str) -> Joined:
-    """A fresh token for somebody who joined by an invite before."""
-    scopes = SCOPES[row.role]
-    return _with_token(change, row.project, row.role, pseudonym, name=name, scopes=scopes, days=TOKEN_DAYS)
+    return issue_token(change, row.project, row.role, name=name, key=key)
 
 
 def _join_panel(change: Transaction, row: Any, name: object, participant: object) -> Joined:
     """Join by a panel's invite: the same participant id is the same person, from whatever browser."""
-    words = checked_text("participant", participant, most=200, empty=False).strip()
+    words = checked_name("participant", participant).strip()
     found = change.connection.execute(_OF_PANEL, {"h": row.hash, "i": words}).first()
     if found is not None:
-        return _admitted(change, row, found.pseudonym, found.name)
+        return _with_token(change, row.project, row.role, found.pseudonym, name=found.name)
     # A panel keeps its people's names to itself.
-    called = words if name in (None, "") else checked_text("name", name, most=200, empty=False)
+    called = words if name in (None, "") else checked_name("name", name)
     joined = _use(change, row, called)
     names = {"project": row.project, "pseudonym": joined.pseudonym, "panel": row.hash, "participant": words}
     change.connection.execute(_PARTICIPANT_IN, names)
@@ -321,7 +320,8 @@ def _invite_row(change: Transaction, secret: str) -> Any:
     row = change.connection.execute(_INVITE, {"h": hash_secret(secret)}).first()
     if row is None:
         raise NotFoundError("this invite does not exist; ask for another one")
-    if row.expires <= change.now:
+    # Later than any invite may expire: it was made by a clock that was wrong.
+    if not change.now < row.expires <= later(ahead(change.now), days=MOST_DAYS):
         raise NotYoursError("this invite has expired; ask for another one", tried_in=row.project)
     return row
 
@@ -374,25 +374,14 @@ def issue_token(
     name: str,
     scopes: Sequence[str] | None = None,
     days: float = TOKEN_DAYS,
-) -> Joined:
-    """A token without an invite: how the first owner comes in, by the command line."""
-    granted = SCOPES.get(role, ()) if scopes is None else scopes
-    return _enter(change, project, role, name=name, scopes=granted, days=days)
-
-
-def _enter(
-    change: Transaction,
-    project: str,
-    role: str,
-    *,
-    name: str,
-    scopes: Sequence[str],
-    days: float,
     key: str | None = None,
 ) -> Joined:
+    """A new person with a token: without an invite, as the first owner comes in by the command line."""
     change.settings(project)
     _refuse_unknown_role(role)
-    if unknown := set(scopes) - set(SCOPES[role]):
+    if not 0 < days <= MOST_DAYS:
+        raise FieldError(field="days", found=repr(days), expected=f"a number above 0, at most {MOST_DAYS}")
+    if unknown := set(scopes or ()) - set(SCOPES[role]):
         raise FieldError(
             field="scopes", found=", ".join(sorted(unknown)), expected=f"of {', '.join(SCOPES[role])}"
         )
@@ -418,7 +407,7 @@ def _admit(change: Transaction, project: str, role: str, *, name: str, key: str 
 
 def annotator_named(change: Transaction, project: str, name: str) -> str:
     """The pseudonym of the annotator of a name; a new one, without a token, where nobody is called so."""
-    words = checked_text("annotator", name, most=200, empty=False)
+    words = checked_name("annotator", name)
     found = change.connection.execute(_NAMED, {"p": project, "n": words}).scalars().all()
     if len(found) > 1:
         raise FieldError(
@@ -436,19 +425,22 @@ def _with_token(
     pseudonym: str,
     *,
     name: str,
-    scopes: Sequence[str],
-    days: float,
+    scopes: Sequence[str] | None = None,
+    days: float = TOKEN_DAYS,
 ) -> Joined:
     secret, expires = f"p_{secrets.token_urlsafe(24)}", later(change.now, days=days)
+    granted = SCOPES[role] if scopes is None else scopes
     row = {"hash": hash_secret(secret), "project": project, "pseudonym": pseudonym, "role": role}
-    change.connection.execute(_TOKEN_IN, {**row, "scopes": " ".join(scopes), "expires": expires})
+    change.connection.execute(_TOKEN_IN, {**row, "scopes": " ".join(granted), "expires": expires})
     return Joined(token=secret, person=name, pseudonym=pseudonym, project=project, role=role, expires=expires)
 
 
 def identity_of(store: LabelStore, secret: str) -> Identity | None:
     """Who holds a token; None for an unknown, expired or revoked one."""
     # Every request asks this: a single question needs no transaction around it.
-    row = store.database.ask(_TOKEN, {"h": hash_secret(secret), "now": store.now})
+    now = store.now
+    names = {"h": hash_secret(secret), "now": now, "longest": later(ahead(now), days=MOST_DAYS)}
+    row = store.database.ask(_TOKEN, names)
     if row is None or row.standing == "erased":
         return None
     return Identity(

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -15,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Integer, bindparam, case, cast
 from plaudit.collect import log, tables, views
 from plaudit.collect.database import Database
 from plaudit.collect.project import project_from_dict
-from plaudit.collect.store import LabelStore, Transaction, columns
+from plaudit.collect.store import LabelStore, Transaction, ahead, columns
 from plaudit.collect.tables import annotator, assignment, label, participant, person, task
 
 _PAGE = 500
@@ -45,6 +46,8 @@ class Status:
     skipped: int
     people: dict[str, int]
     seq: int
+    link: str
+    """Of the last event: with its number, what the store must still have whenever it is looked at again."""
 
     @property
     def done(self) -> bool:
@@ -110,6 +113,7 @@ _LABELS_OF_TASK = (
 def project_status(look: Transaction, project: str) -> Status:
     look.settings(project)
     connection, names = look.connection, {"p": project}
+    seq, link, _ = log.last(connection)
     rows = connection.execute(_BY_STATE, names).all()
     return Status(
         project=project,
@@ -122,7 +126,8 @@ def project_status(look: Transaction, project: str) -> Status:
         items=connection.execute(_ITEMS, names).scalar_one(),
         skipped=connection.execute(_SKIPPED, names).scalar_one(),
         people=_counts(connection, _BY_STANDING, names),
-        seq=log.last(connection)[0],
+        seq=seq,
+        link=link,
     )
 
 
@@ -189,10 +194,22 @@ def store_faults(look: Transaction) -> list[str]:
     connection = look.connection
     # A log that was altered cannot be replayed, and says nothing about the tables.
     return [*log.chain_faults(connection)] or [
-        *log.time_faults(connection),
         *_cap_faults(connection),
         *_replay_faults(connection),
     ]
+
+
+def clock_notes(look: Transaction) -> list[str]:
+    """Where a clock was wrong: no fault of a store, in which order goes by number and time by the clock."""
+    notes = [
+        f"event {after.seq} is of {after.at}, and event {before.seq} before it of {before.at}"
+        for before, after in pairwise(log.events(look.connection))
+        if after.at < before.at
+    ]
+    seq, _, latest = log.last(look.connection)
+    if latest > ahead(look.now):
+        notes.append(f"the last event, {seq}, is of {latest}, and by this machine's clock it is {look.now}")
+    return notes
 
 
 def rebuild_tables(change: Transaction) -> None:

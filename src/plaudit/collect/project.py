@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plaudit.collect.kinds import KINDS, USUAL
-from plaudit.collect.refusals import MOST_CHARACTERS, MOST_OF_A_NOTE, checked_text
+from plaudit.collect.refusals import MOST_CHARACTERS, MOST_OF_A_NOTE, FieldError, checked_text
 from plaudit.config import did_you_mean, load_yaml, read_values, resolve, to_plain_data
 from plaudit.errors import UserError
 
 MOST_ANCHORS = 20
 """How many levels an aspect may have words for."""
+MOST_LEASE_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ def _faults(project: Project) -> list[str]:
         > 1,
         "qualify_n is 0 to 1000": not 0 <= project.qualify_n <= 1000,
         "prompt_limit is at least 1": project.prompt_limit is not None and project.prompt_limit < 1,
-        "lease_minutes is 1 to 1440": not 1 <= project.lease_minutes <= 1440,
+        f"lease_minutes is 1 to {MOST_LEASE_MINUTES}": not 1 <= project.lease_minutes <= MOST_LEASE_MINUTES,
         f"{' and '.join(_TALKING)} need talks_to, a server": _lacks_server(project),
     }
     return [words for words, broken in conditions.items() if broken]
@@ -201,8 +202,10 @@ def _as_written(value: object, node: Any) -> object:
     return node.value if isinstance(value, bool) else value
 
 
-def parse_settings(settings: object, where: str) -> Project:
+def parse_settings(settings: object, where: str, *, exact: bool = False) -> Project:
     """The settings that somebody sent; an unknown one is refused with the nearest known.
+
+    With ``exact`` so is what a file may write as another type, such as a number as a text.
 
     >>> parse_settings({"project": "p", "gold": {"share": 0.1}}, "p.yaml").gold_share
     0.1
@@ -210,7 +213,17 @@ def parse_settings(settings: object, where: str) -> Project:
     named = _in_one_way(settings, where) if isinstance(settings, Mapping) else settings
     if isinstance(named, Mapping) and "name" not in named:
         raise UserError(f"{where}: project: expected a name, found nothing; write project: NAME")
-    return resolve(Project, read_values(named, Project, where), {})
+    project = resolve(Project, read_values(named, Project, where), {})
+    if exact and isinstance(named, Mapping):
+        _refuse_converted(named, project, where)
+    return project
+
+
+def _refuse_converted(named: Mapping[Any, object], project: Project, where: str) -> None:
+    for name, value in named.items():
+        meant = to_plain_data(getattr(project, name))
+        if value is not None and (meant != value or isinstance(meant, bool) != isinstance(value, bool)):
+            raise FieldError(field=f"{where}.{name}", found=repr(value)[:200], expected=f"{meant!r}"[:200])
 
 
 def _in_one_way(settings: Mapping[object, object], where: str) -> dict[object, object]:

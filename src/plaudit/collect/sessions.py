@@ -17,10 +17,11 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from plaudit.collect import log, views
 from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry
-from plaudit.collect.passwords import GATE, checked_password, fits, hash_password, name_key
+from plaudit.collect.names import name_key
+from plaudit.collect.passwords import GATE, checked_password, fits, hash_password
 from plaudit.collect.people import Identity, hash_secret, keep_password, usable_scopes
 from plaudit.collect.refusals import NotYoursError, TooOftenError
-from plaudit.collect.store import LabelStore, Transaction, later
+from plaudit.collect.store import LabelStore, Transaction, ahead, later
 from plaudit.collect.tables import annotator, password, person, salt, session
 
 IDLE_HOURS = 12
@@ -101,6 +102,7 @@ _SESSION = (
         session.c.hash == bindparam("h"),
         session.c.expires > bindparam("now"),
         session.c.used > bindparam("idle"),
+        session.c.used <= bindparam("ahead"),
     )
 )
 _TOUCH = (
@@ -110,12 +112,18 @@ _TOUCH = (
     .values(used=bindparam("now_used"), stretch=bindparam("new_stretch"))
 )
 _OWN = (session.c.project == bindparam("p"), session.c.pseudonym == bindparam("n"))
-_LIST = select(session).where(*_OWN, session.c.expires > bindparam("now"), session.c.used > bindparam("idle"))
+_LIST = (
+    select(session)
+    .where(*_OWN, session.c.expires > bindparam("now"))
+    .where(session.c.used > bindparam("idle"), session.c.used <= bindparam("ahead"))
+)
 _OUT = delete(session).where(session.c.hash == bindparam("h"))
 _ALL_OUT = delete(session).where(*_OWN)
 _OF_ID_OUT = delete(session).where(*_OWN, session.c.hash.startswith(bindparam("i"), autoescape=False))
 _ENDED_OUT = delete(session).where(
-    (session.c.expires <= bindparam("now")) | (session.c.used <= bindparam("idle"))
+    (session.c.expires <= bindparam("now"))
+    | (session.c.used <= bindparam("idle"))
+    | (session.c.used > bindparam("ahead"))
 )
 _BY_NAME = select(password).where(password.c.project == bindparam("p"), password.c.name_key == bindparam("k"))
 _BY_PERSON = select(password).where(
@@ -128,7 +136,7 @@ _PASSWORD_SET = (
 )
 _NAME = select(person.c.name).where(person.c.project == bindparam("p"), person.c.pseudonym == bindparam("n"))
 _SALT, _SALT_IN = select(salt.c.value).where(salt.c.name == "sign-in"), insert(salt)
-_LAST_SIGN_IN = select(func.max(log.log.c.at)).where(
+_LAST_SIGN_IN = select(func.max(log.log.c.seq)).where(
     log.log.c.project == bindparam("p"), log.log.c.actor == bindparam("n"), log.log.c.kind == "signed-in"
 )
 
@@ -153,7 +161,7 @@ def open_session(change: Transaction, project: str, pseudonym: str, *, by: str =
 
 
 def _moments(now: str) -> dict[str, str]:
-    return {"now": now, "idle": later(now, hours=-IDLE_HOURS)}
+    return {"now": now, "idle": later(now, hours=-IDLE_HOURS), "ahead": ahead(now)}
 
 
 def _identity(project: str, pseudonym: str, *, name: str, role: str, standing: str) -> Identity:
@@ -338,18 +346,20 @@ def _hidden(look: Transaction, typed: str) -> str:
 
 def _refuse_too_many(look: Transaction, attempt: SignIn) -> None:
     since = later(look.now, minutes=-WINDOW_MINUTES)
-    failures = log.refusals(look.connection, attempt.project, since, body=FAILED, most=MOST_OF_PROJECT)
+    failures = log.refusals(
+        look.connection, attempt.project, since, ahead(look.now), body=FAILED, most=MOST_OF_PROJECT
+    )
     if len(failures) == MOST_OF_PROJECT:
-        _refuse_until(failures[-1][1])
-    own = [at for subject, at in failures if subject == attempt.subject]
+        _refuse_until(failures[-1].at)
+    own = [failure for failure in failures if failure.subject == attempt.subject]
     if len(own) < MOST_FAILURES:
         return
     names = {"p": attempt.project, "n": attempt.subject}
-    latest = look.connection.execute(_LAST_SIGN_IN, names).scalar_one() or ""
+    latest = look.connection.execute(_LAST_SIGN_IN, names).scalar_one() or 0
     # Whoever has signed in since did know the password.
-    own = [at for at in own if at > latest]
+    own = [failure for failure in own if failure.seq > latest]
     if len(own) >= MOST_FAILURES:
-        _refuse_until(own[MOST_FAILURES - 1])
+        _refuse_until(own[MOST_FAILURES - 1].at)
 
 
 def _refuse_until(oldest: str) -> None:

@@ -47,7 +47,7 @@ class Transaction:
 
     connection: Connection
     now: str
-    """The moment of the change, never before that of the last one."""
+    """The moment of the change, as `moment_of` has it."""
 
     def record(self, entry: Entry) -> Event:
         (event,) = log.append(self.connection, self.now, [entry])
@@ -119,6 +119,28 @@ def later(moment: str, **duration: float) -> str:
     return stamp(datetime.fromisoformat(moment) + timedelta(**duration))
 
 
+AHEAD_HOURS = 1
+"""A time that is so far ahead is of a clock that was wrong."""
+
+
+def ahead(now: str) -> str:
+    """The latest that a clock may have said by now: what is said to be later is no measure of anything."""
+    return later(now, hours=AHEAD_HOURS)
+
+
+def moment_of(now: str, latest: str) -> str:
+    """The moment of a change: not before the last event where a clock was corrected by a little.
+
+    Where the last event is far ahead its clock was wrong, or this one is; time goes on by the one there is.
+
+    >>> moment_of("2026-03-01T12:00:00.000000Z", "2026-03-01T12:00:09.000000Z")
+    '2026-03-01T12:00:09.000000Z'
+    >>> moment_of("2026-03-01T12:00:00.000000Z", "2028-03-01T12:00:00.000000Z")
+    '2026-03-01T12:00:00.000000Z'
+    """
+    return latest if now < latest <= ahead(now) else now
+
+
 def parsed(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
@@ -152,8 +174,7 @@ class LabelStore:
     def changing(self) -> Iterator[Transaction]:
         """One change: all of it or nothing."""
         with self.database.writing() as connection:
-            # Never before the last event: leases are compared with this moment, and clocks are set back.
-            yield Transaction(connection, max(self.now, log.last(connection)[2]))
+            yield Transaction(connection, moment_of(self.now, log.last(connection)[2]))
 
     @contextmanager
     def looking(self) -> Iterator[Transaction]:

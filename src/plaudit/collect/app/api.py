@@ -216,7 +216,7 @@ def _project(call: Call) -> dict[str, Any]:
 def _set_project(call: Call) -> dict[str, Any]:
     before = call.store.project(call.who.project)
     settings = {"name": call.who.project, **call.given["settings"]}
-    project = parse_settings(settings, "settings")
+    project = parse_settings(settings, "settings", exact=True)
     if project.name != call.who.project:
         raise FieldError(field="settings.name", found=repr(project.name), expected=repr(call.who.project))
     for name in _FIXED_SETTINGS:

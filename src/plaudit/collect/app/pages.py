@@ -24,9 +24,12 @@ from starlette.routing import Route
 from plaudit.collect.app.render import LANGUAGES, best_language, render, words
 from plaudit.collect.app.safety import (
     LANES,
+    MOST_OF_A_STRANGER,
     Lane,
     RequestError,
     error_details,
+    in_lane,
+    is_large,
     parse_json,
     read_body,
     refuse_scope,
@@ -260,19 +263,20 @@ def page_routes(store: LabelStore, site: Site, pages: Sequence[Page]) -> list[Ro
 def _serving(store: LabelStore, site: Site, page: Page) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         try:
-            content = await read_body(request, page.most)
+            most = page.most
+            if is_large(request) and (await to_thread.run_sync(_session_of, store, site, request))[0] is None:
+                # Not nothing: what somebody wrote whose session has ended is shown, so that it is not lost.
+                most = min(most, 8 * MOST_OF_A_STRANGER)
+            content = await read_body(request, most)
+            return await in_lane(page.lane, content, partial(_answer, store, site, page, request, content))
         except UserError as error:
             return refused_outright(request, error)
-        return await to_thread.run_sync(
-            partial(_answer, store, site, page, request, content), limiter=LANES[page.lane]
-        )
 
     return answer
 
 
 def _answer(store: LabelStore, site: Site, page: Page, request: Request, content: bytes) -> Response:
     try:
-        refuse_other_host(site, request.headers.get("host", ""))
         if page.method != "GET":
             _refuse_other_origin(site, request)
         session, secret, new_guest = _session_of(store, site, request)
@@ -375,12 +379,6 @@ def _session_of(store: LabelStore, site: Site, request: Request) -> tuple[Sessio
         return None, guest, None
     fresh = secrets.token_urlsafe(24)
     return None, fresh, Cookie(name=site.guest_cookie, value=fresh, seconds=24 * 3600)
-
-
-def refuse_other_host(site: Site, host: str) -> None:
-    """Complain about a name that is not this app's: a page elsewhere may make its name lead here."""
-    if site.hosts and host.lower() not in site.hosts:
-        raise RequestError(421, f"{host or 'a request without Host'} is not the name of this app")
 
 
 def _refuse_other_origin(site: Site, request: Request) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -35,6 +36,8 @@ from plaudit.files import exact_json
 
 MOST_BYTES = 8_000_000
 """The largest body of a usual request: the longest label, with every letter escaped."""
+MOST_OF_A_STRANGER = 64_000
+"""The largest body that is read before it is known whose it is."""
 MOST_TASK_BYTES = 64_000_000
 MOST_TASKS = 20_000
 MOST_OF_A_KEY = 200
@@ -77,15 +80,47 @@ _TYPE_NAMES = {
 }
 
 
-Lane = Literal["", "model", "password"]
-"""Which threads answer: the usual ones, or those of what waits for a model, or for a slow hash."""
+Lane = Literal["", "model", "password", "large"]
+"""Which threads answer: the usual ones, or those of what waits for a model or a hash, or is large."""
 LANES: Mapping[Lane, CapacityLimiter | None] = {
     "": None,
     # A slow model holds up those who talk to it, and nobody else.
     "model": CapacityLimiter(100),
     "password": CapacityLimiter(8),
+    # Each takes several times its size in memory while it is read.
+    "large": CapacityLimiter(2),
 }
 """How many of each may be at work at once; none for the limit that all usual ones share."""
+MOST_WAITING = 100
+"""How many may wait for a place in a lane; whoever comes next is told to come back."""
+
+
+_ENTERED = Counter[Lane]()
+
+
+async def in_lane(lane: Lane, content: bytes, work: Callable[[], Response]) -> Response:
+    """What is answered in a thread of a lane, and of none while too many wait there."""
+    lane = "large" if not lane and len(content) > MOST_OF_A_STRANGER else lane
+    limiter = LANES[lane]
+    if limiter is None:
+        return await to_thread.run_sync(work)
+    # Counted here: the limiter itself knows of none that came in the same moment.
+    if _ENTERED[lane] >= limiter.total_tokens + MOST_WAITING:
+        raise RequestError(503, "too many ask for this at once; try again in a moment")
+    _ENTERED[lane] += 1
+    try:
+        return await to_thread.run_sync(work, limiter=limiter)
+    finally:
+        _ENTERED[lane] -= 1
+
+
+def is_large(request: Request) -> bool:
+    """Whether a body is longer than is read of strangers, or does not say how long it is."""
+    declared = request.headers.get("content-length")
+    if declared is None:
+        return "transfer-encoding" in request.headers
+    # A thousand digits are more than Python turns into a number.
+    return len(declared) > 15 or not declared.isdigit() or int(declared) > MOST_OF_A_STRANGER
 
 
 async def read_body(request: Request, most: int) -> bytes:
@@ -227,6 +262,12 @@ def refusal(error: UserError) -> Response:
     return Response(content, status, headers, media_type="application/json")
 
 
+def refuse_other_host(hosts: Sequence[str], host: str) -> None:
+    """Complain about a name that is not this app's: a page elsewhere may make its name lead here."""
+    if hosts and host.lower() not in hosts:
+        raise RequestError(421, f"{host or 'a request without Host'} is not the name of this app")
+
+
 def bearer_token(authorization: str) -> str:
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
@@ -266,8 +307,11 @@ class WithHeaders:
     Outside of it and not in its handlers, since an answer to a fault comes from none of them.
     """
 
-    def __init__(self, app: Starlette, *, behind_https: bool) -> None:
-        self._app = app
+    def __init__(
+        self, app: Starlette, *, behind_https: bool, refused: Callable[[Request], Response | None]
+    ) -> None:
+        """``refused`` says what a request is answered that nothing else is to see; None lets it in."""
+        self._app, self._refused = app, refused
         self._headers = _ALWAYS | (_BEHIND_HTTPS if behind_https else {})
 
     @property
@@ -283,4 +327,5 @@ class WithHeaders:
                     headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        refused = self._refused(Request(scope)) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send_with_headers)

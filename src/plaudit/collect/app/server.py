@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -14,12 +15,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
-from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from plaudit import __version__
@@ -32,19 +32,22 @@ from plaudit.collect.app import (
     setting,
 )
 from plaudit.collect.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join_by_invite
+from plaudit.collect.app.connections import AT_ONCE, Connection, pause_quietly
 from plaudit.collect.app.pages import Page, Site, Solo, page_routes, refused_outright
 from plaudit.collect.app.render import static_file
 from plaudit.collect.app.safety import (
-    LANES,
-    MOST_BYTES,
+    MOST_OF_A_STRANGER,
     RequestError,
     WithHeaders,
     bearer_token,
+    in_lane,
+    is_large,
     read_body,
     read_json_lines,
     read_object,
     read_query,
     refusal,
+    refuse_other_host,
     refuse_scope,
 )
 from plaudit.collect.people import Identity, identity_of, record_refusal
@@ -79,7 +82,16 @@ def make_app(store: LabelStore, site: Site | None = None, reports: Reports | Non
         *page_routes(store, site, PAGES),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_address, 500: _fault})
-    return WithHeaders(app, behind_https=site.behind is not None)
+    return WithHeaders(app, behind_https=site.behind is not None, refused=partial(_refused_host, site))
+
+
+def _refused_host(site: Site, request: Request) -> Response | None:
+    """What is said to a request under a name that is not this app's; None where it is."""
+    try:
+        refuse_other_host(site.hosts, request.headers.get("host", ""))
+    except RequestError as error:
+        return _refusal_to(request, error)
+    return None
 
 
 async def _static(request: Request) -> Response:
@@ -99,8 +111,8 @@ async def _health(_: Request) -> Response:
 def _joining(store: LabelStore) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         try:
-            given = read_object(await read_body(request, MOST_BYTES), JOIN_RULES)
-            return _json(await run_in_threadpool(join_by_invite, store, given), 201)
+            content = await read_body(request, MOST_OF_A_STRANGER)
+            return await run_in_threadpool(_join, store, content)
         except NotYoursError as error:
             # Whoever tries has no name yet; which project's invite it was is known.
             if error.tried_in is not None:
@@ -113,17 +125,20 @@ def _joining(store: LabelStore) -> Callable[[Request], Any]:
     return answer
 
 
+def _join(store: LabelStore, content: bytes) -> Response:
+    return _json(join_by_invite(store, read_object(content, JOIN_RULES)), 201)
+
+
 def _serving(store: LabelStore, endpoint: Endpoint) -> Callable[[Request], Any]:
     """What answers at an endpoint: the body is read here, the rest is done in a thread."""
 
     async def answer(request: Request) -> Response:
         try:
-            if endpoint.most > MOST_BYTES:
+            if is_large(request):
                 # So much is read and held for nobody whose token is not known.
                 await run_in_threadpool(_who, store, request)
             content = await read_body(request, endpoint.most)
-            work = partial(_answer, store, endpoint, request, content)
-            return await to_thread.run_sync(work, limiter=LANES[endpoint.lane])
+            return await in_lane(endpoint.lane, content, partial(_answer, store, endpoint, request, content))
         except UserError as error:
             return refusal(error)
 
@@ -174,11 +189,20 @@ def _json(found: object, status: int = 200) -> Response:
 
 async def _no_such_address(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    if not request.url.path.startswith(f"{PREFIX}/"):
-        return refused_outright(request, RequestError(error.status_code, _PAGE_FAULTS[error.status_code]))
-    messages = {404: "there is no such address", 405: f"{request.method} is not taken here"}
-    message = f"{messages.get(error.status_code, error.detail)}; docs/collecting-teams.md lists them"
-    return refusal(RequestError(error.status_code, message))
+    message = _PAGE_FAULTS[error.status_code]
+    if _is_api(request):
+        messages = {404: "there is no such address", 405: f"{request.method} is not taken here"}
+        message = f"{messages.get(error.status_code, error.detail)}; docs/collecting-teams.md lists them"
+    return _refusal_to(request, RequestError(error.status_code, message))
+
+
+def _is_api(request: Request) -> bool:
+    return request.url.path.startswith(f"{PREFIX}/")
+
+
+def _refusal_to(request: Request, error: RequestError) -> Response:
+    """A refusal that comes from no endpoint and no page: as JSON to programs, as a page to people."""
+    return refusal(error) if _is_api(request) else refused_outright(request, error)
 
 
 _PAGE_FAULTS = {404: "there is no such page", 405: "this page takes no such request"}
@@ -187,9 +211,7 @@ _PAGE_FAULTS = {404: "there is no such page", 405: "this page takes no such requ
 async def _fault(request: Request, error: Exception) -> Response:
     # What went wrong stands in the server's own output; a sender learns nothing of the machine.
     message = f"a fault of the server ({type(error).__name__}); nothing was acknowledged"
-    if not request.url.path.startswith(f"{PREFIX}/"):
-        return refused_outright(request, RequestError(500, message))
-    return JSONResponse({"error": {"message": message}}, 500)
+    return _refusal_to(request, RequestError(500, message))
 
 
 def serve(
@@ -241,7 +263,7 @@ def serve_in_background(
     with _listening(host, port) as listener:
         reports = Reports(store)
         server = _server(make_app(store, site_of(listener.getsockname()[1], host, behind, solo), reports))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread = threading.Thread(target=asyncio.run, args=(_run(server, listener),), daemon=True)
         thread.start()
         try:
             while not server.started and thread.is_alive():
@@ -249,6 +271,8 @@ def serve_in_background(
                 thread.join(0.01)
             if not server.started:
                 raise UserError(f"{_url(listener)}: the server did not start")
+            # Longer than asyncio's own: many may call at once, and wait here until they are taken.
+            listener.listen(256)
             yield BackgroundServer(_url(listener), thread)
         finally:
             server.should_exit = True
@@ -265,16 +289,23 @@ def site_of(port: int, host: str = "127.0.0.1", behind: str | None = None, solo:
     return Site(hosts=(*sorted(hosts | proxy),), port=port, behind=behind, solo=solo)
 
 
+async def _run(server: uvicorn.Server, listener: socket.socket) -> None:
+    pause_quietly()
+    await server.serve(sockets=[listener])
+
+
 def _server(app: WithHeaders) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        # Not its warnings: each malformed request of a stranger would be a line.
+        log_level="error",
         access_log=False,
         lifespan="off",
         server_header=False,
-        http="h11",
+        http=Connection,
         ws="none",
         loop="asyncio",
+        backlog=AT_ONCE,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
     )
@@ -294,7 +325,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
             raise UserError(
                 f"{host}:{port} cannot be listened on ({error}); name another --host or --port"
             ) from error
-        listener.listen(256)
+        listener.listen(AT_ONCE)
         yield listener
 
 

@@ -227,6 +227,7 @@ def _add_rows_verbs(verbs: Subparsers) -> None:
     trace.add_argument("--event", type=positive_integer, metavar="SEQ", help="which rows an event became")
     _of_store(trace, "store:trace_rows", of_project=False)
     check = verbs.add_parser("check", help="look whether a store is whole and nothing in it was altered")
+    check.add_argument("--expect", metavar="SEQUENCE:LINK", help="an event that must still be there")
     check.add_argument("--rebuild", action="store_true", help="first make all tables anew from the log")
     backup = verbs.add_parser("backup", help="copy a store while it is in use; a copy is a store")
     backup.add_argument("target", metavar="TARGET", help="a new file, or the address of an empty database")

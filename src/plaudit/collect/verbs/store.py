@@ -18,8 +18,15 @@ from plaudit.collect.database import shown_address
 from plaudit.collect.export import Filters, Snapshot, export, read_snapshot, rows_of_event, trace_row
 from plaudit.collect.intake import Intake, Known, read_intake
 from plaudit.collect.kinds.kind import text_of
-from plaudit.collect.log import Event, by_seq, chain_faults
-from plaudit.collect.progress import Status, project_status, project_tasks, rebuild_tables, store_faults
+from plaudit.collect.log import FIRST_LINK, Event, by_seq, chain_faults
+from plaudit.collect.progress import (
+    Status,
+    clock_notes,
+    project_status,
+    project_tasks,
+    rebuild_tables,
+    store_faults,
+)
 from plaudit.collect.project import Project, guidelines_version, read_project
 from plaudit.collect.store import LabelStore, copy_store, open_store
 from plaudit.config import did_you_mean
@@ -197,6 +204,8 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 def check_store(args: argparse.Namespace) -> None:
     with opened(args) as store:
+        if args.expect is not None:
+            _refuse_rolled_back(store, args.expect)
         if args.rebuild:
             with store.looking() as look:
                 damaged = list(chain_faults(look.connection))
@@ -205,8 +214,37 @@ def check_store(args: argparse.Namespace) -> None:
             store.write(rebuild_tables)
             print(f"{store.where}: all tables made anew from the log")
         _refuse_damaged(store.where, store.read(store_faults))
-        events = store.position()[0]
-        print(f"{store.where}: sound: {events} events in one chain, and the tables are what a replay makes")
+        for note in store.read(clock_notes)[-_MOST_NOTES:]:
+            print(f"{store.where}: a clock was wrong: {note}")
+        seq, link = store.position()
+        print(
+            f"{store.where}: sound: {seq} events in one chain, and the tables are what a replay makes; the "
+            f"last is {seq}:{link}"
+        )
+
+
+_MOST_NOTES = 20
+
+
+def _refuse_rolled_back(store: LabelStore, expected: str) -> None:
+    """Complain where an event that was there is not: a log that was cut at its end is still one chain."""
+    number, _, link = expected.partition(":")
+    if not number.isdecimal() or len(number) > 18 or len(link) != len(FIRST_LINK):
+        raise UserError(
+            f"--expect {expected}: expected SEQUENCE:LINK, as `plaudit collect check`, the page of a project "
+            "and an export's snapshot (seq, link) have it"
+        )
+    if not _is_there(store, int(number), link):
+        raise UserError(
+            f"{store.where}: event {number} is not the one that was there: the log was cut or written anew "
+            f"since, or it is another store (its last event is {store.position()[0]}); restore a backup"
+        )
+
+
+def _is_there(store: LabelStore, seq: int, link: str) -> bool:
+    with store.looking() as look:
+        event = by_seq(look.connection, seq)
+    return event is not None and event.link == link
 
 
 def _refuse_damaged(where: str, faults: list[str]) -> None:
@@ -285,8 +323,7 @@ def _event_at(store: LabelStore, seq: int) -> Event:
 
 
 def _refuse_other_store(store: LabelStore, rows: Path, snapshot: Snapshot) -> None:
-    # A shorter log has no such event, and asking for it would say something else.
-    if store.position()[0] < snapshot.seq or _event_at(store, snapshot.seq).link != snapshot.link:
+    if not _is_there(store, snapshot.seq, snapshot.link):
         raise UserError(
             f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the store "
             f"that it came from ({snapshot.store})"
