@@ -70,7 +70,6 @@ def ask_script(script: str, question: object, python: Path = PEER) -> Any:
 
 
 def version_of(package: str, python: Path) -> str:
-    """The package's version in the peer's environment."""
     return _output([str(python), "-c", f"from importlib.metadata import version as v; print(v({package!r}))"])
 
 

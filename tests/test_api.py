@@ -30,7 +30,6 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A toy model."""
     folder = tmp_path_factory.mktemp("api") / "base"
     make_model(folder)
     return folder
@@ -38,7 +37,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def given(base: Path) -> dict[str, Any]:
-    """The settings of a short run."""
     return {"model": base, "data": PAIRS, "steps": 2, "batch_size": 3, "device": "cpu", "sinks": ()}
 
 

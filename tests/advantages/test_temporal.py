@@ -65,7 +65,6 @@ def test_holes_are_as_if_they_were_not_there(width, seed, gamma, lam):
 
 
 def everything(reward_NT, value_NT, kl_NT, mask_NT):
-    """Every function of tokens, of one batch."""
     score_N, finished_N = draw(9, len(mask_NT)), torch.arange(len(mask_NT)) % 2 == 0
     end_N = value_NT.masked_fill(~mask_NT, 0.0).sum(-1).masked_fill(finished_N, 0.0)
     advantage_NT = gae(reward_NT, value_NT, mask_NT, gamma=0.9, lam=0.8, bootstrap_N=end_N)

@@ -181,7 +181,6 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def until(self, words: str) -> str:
-        """What is shown up to these words."""
         latest = time.monotonic() + 60
         while words not in self.seen:
             ready, _, _ = select.select([self._ours], [], [], max(0, latest - time.monotonic()))

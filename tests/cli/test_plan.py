@@ -40,14 +40,12 @@ def toy(tmp_path_factory):
 
 
 def planned(folder: Path, *words: object, status: int = 0) -> dict[str, Any]:
-    """What the command writes as JSON."""
     file = folder / "plan.json"
     assert main(["plan", *map(str, words), "--json", str(file)]) == status
     return json.loads(file.read_text())
 
 
 def trained(folder: Path, *words: object) -> list[Any]:
-    """The reports of a real run."""
     out = folder / "run"
     assert main(["train", *map(str, words), "--out", str(out)]) == 0
     return list(read_reports(out))
@@ -71,7 +69,6 @@ def line(plan: dict[str, Any], name: str) -> int:
 
 
 def bare(folder: Path, facts: dict[str, Any]) -> Path:
-    """A folder with config.json and nothing else."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(facts))
     return folder

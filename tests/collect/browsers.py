@@ -24,8 +24,6 @@ SITE = Site(hosts=(HOST,), port=80)
 
 @dataclass
 class Button:
-    """A button that sends its form."""
-
     text: str = ""
     name: str = ""
     value: str = ""
@@ -34,8 +32,6 @@ class Button:
 
 @dataclass
 class HtmlForm:
-    """A form with what its fields hold."""
-
     action: str
     name: str = ""
     fields: list[tuple[str, str]] = field(default_factory=list)
@@ -117,8 +113,6 @@ class _Reader(HTMLParser):
 
 
 class HtmlPage:
-    """A page as it came."""
-
     def __init__(self, response: Any) -> None:
         self.status, self.html, self.path = response.status_code, response.text, response.url.path
         self.address = self.path + (f"?{response.url.query.decode()}" if response.url.query else "")

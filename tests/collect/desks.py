@@ -86,7 +86,6 @@ MakeDesk = Callable[..., Desk]
 
 
 def cluster() -> Iterator[Cluster]:
-    """A cluster while a test module runs."""
     programs = postgres_programs()
     assert programs is not None
     own = Cluster(programs)

@@ -300,7 +300,6 @@ def two(make_desk: MakeDesk, tmp_path: Path) -> Iterator[Town]:
 
 
 def changes(town: Town, before: int) -> list[tuple[str, str]]:
-    """What happened since then, but for sign-ins."""
     return [(event.kind, event.project) for event in town.store.events(before) if event.kind != "signed-in"]
 
 
@@ -380,7 +379,6 @@ def test_what_an_owner_of_another_project_exports_holds_nothing_of_this_one(two:
 
 
 def exported(reply: Reply) -> bytes:
-    """What a download holds, packed or not."""
     assert reply.status == 200, reply.text[:300]
     assert reply.headers["content-disposition"].startswith("attachment"), reply.headers
     if not reply.content.startswith(b"PK"):

@@ -53,7 +53,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def sound(run: Run, *words: object) -> str:
-    """What a command prints that ends well."""
     status, out, err = run(*words)
     assert (status, err) == (0, "")
     return out

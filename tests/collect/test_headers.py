@@ -58,7 +58,6 @@ def fails(*_: object) -> None:
 
 
 def faults(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reply]:
-    """Of a page and of the API."""
     monkeypatch.setattr(Database, "ask", fails)
     yield visitor.get("/account")
     yield visitor.send("POST", f"{PREFIX}/next", b"{}", {"Authorization": "Bearer p_x"})

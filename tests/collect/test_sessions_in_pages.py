@@ -45,7 +45,6 @@ class Served:
         )
 
     def again(self, name: str = "Ada", password: str = PASSWORD) -> Visitor:
-        """The same person at another browser."""
         visitor = Visitor(self.url)
         visitor.get("/enter")
         visitor.send_form("/enter", project="p", name=name, password=password)

@@ -14,8 +14,6 @@ from plaudit.collect.store import LabelStore
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What came back."""
-
     status: int
     headers: Mapping[str, str]
     """Names in small letters; of cookies, the last one only."""
@@ -99,7 +97,6 @@ def _is_sent(kind: str, present: set[str]) -> bool:
 
 
 def forms_of(page: str) -> list[PageForm]:
-    """All forms of a page."""
     parser = _Forms()
     parser.feed(page)
     return parser.found
@@ -120,7 +117,6 @@ class Visitor:
 
     @property
     def cookie(self) -> str:
-        """The name of the session's cookie."""
         return "__Host-plaudit" if self.behind else f"plaudit-{self.port}"
 
     def sign_in(self, store: LabelStore, pseudonym: str, project: str = "p") -> Visitor:
@@ -155,7 +151,6 @@ class Visitor:
         return reply
 
     def get(self, path: str, **headers: str) -> Reply:
-        """A page."""
         return self.send("GET", path, headers=headers)
 
     def post(
@@ -179,7 +174,6 @@ class Visitor:
         return self.post(action, [*kept, *fields.items()])
 
     def follow(self, reply: Reply) -> Reply:
-        """The page at the end of redirects."""
         for _ in range(5):
             if reply.status != 303:
                 return reply

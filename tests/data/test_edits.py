@@ -11,7 +11,6 @@ from plaudit.data.edits import edit_distance, edit_share, token_jaccard
 
 
 def whole_table(first: str, other: str) -> int:
-    """The textbook's table, row after row."""
     above = list(range(len(other) + 1))
     for row, mine in enumerate(first, 1):
         current = [row]

@@ -222,8 +222,6 @@ def test_an_unread_figure_says_so() -> None:
 
 
 class OneRow:
-    """The smallest micro-batch."""
-
     tokens = 1
 
     def rows(self) -> list[OneRow]:

@@ -28,7 +28,6 @@ def opened(path: Path, config: dict[str, Any], may_change: frozenset[str] = froz
 
 
 def begun(path: Path, config: dict[str, Any]) -> RunFolder:
-    """A run that has something to lose."""
     run = opened(path, config)
     (run.checkpoints / "step-00000001").mkdir()
     return run

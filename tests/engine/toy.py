@@ -40,8 +40,6 @@ TEMPLATE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toy:
-    """Where the model and its rows lie."""
-
     model: Path
     data: Path
 
@@ -68,7 +66,6 @@ def demonstrations(rows: int, *, marked: int | None = None) -> list[dict[str, An
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """Rows as JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return path

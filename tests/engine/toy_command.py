@@ -30,8 +30,6 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A command that has ended."""
-
     code: int
     """Its exit status; −9 when it was killed by signal 9."""
     out: str
@@ -40,8 +38,6 @@ class Done:
 
 
 class Command:
-    """A command that runs."""
-
     def __init__(self, arguments: Sequence[object], *, largest_file: int | None = None) -> None:
         """Start it; ``largest_file`` is a limit in bytes, as of ``ulimit -f``."""
         self._said = Path(mkdtemp(prefix="plaudit-said-"))
@@ -58,7 +54,6 @@ class Command:
             os.kill(self._process.pid or 0, number)
 
     def wait(self) -> Done:
-        """Until it ends."""
         self._process.join(PATIENCE)
         assert self._process.exitcode is not None, f"it hangs: {self.said()}"
         code = self._process.exitcode
@@ -68,11 +63,9 @@ class Command:
         return Done(code=code, out=out, err=err)
 
     def said(self) -> str:
-        """Both streams so far."""
         return "".join((self._said / name).read_text("utf-8") for name in ("out", "err"))
 
     def until_said(self, words: str) -> None:
-        """Wait for these words."""
         self.until(lambda: words in self.said())
         assert words in self.said(), f"it never said so: {self.said()}"
 
@@ -91,7 +84,6 @@ class Command:
 
 
 def plaudit(*arguments: object, largest_file: int | None = None) -> Done:
-    """Run a command to its end."""
     return Command(arguments, largest_file=largest_file).wait()
 
 
@@ -127,7 +119,6 @@ class Outcome:
 
 
 def outcome(run: Path) -> Outcome:
-    """What a finished run has left behind."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     for line in lines:
         del line["timing"]

@@ -32,24 +32,18 @@ class Counting(torch.optim.Optimizer):
 
 
 class Forgetful(torch.optim.SGD):
-    """Remembers something that no checkpoint can hold."""
-
     def step(self, closure: Any = None) -> Any:
         self.param_groups[0]["past"] = {"steps": [object()]}
         return super().step(closure)
 
 
 class Announced(torch.optim.SGD):
-    """Says when a step is taken."""
-
     def step(self, closure: Any = None) -> Any:
         print("a step is taken", flush=True)
         return super().step(closure)
 
 
 class Slow(Announced):
-    """Then sleeps for long."""
-
     def step(self, closure: Any = None) -> Any:
         super().step(closure)
         time.sleep(60)

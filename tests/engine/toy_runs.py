@@ -50,8 +50,6 @@ PAIR = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToyRun:
-    """What a toy run does."""
-
     steps: int = 100
     """How many steps the run has."""
     done: int | None = None

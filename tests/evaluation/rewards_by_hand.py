@@ -8,12 +8,10 @@ UTILITY = 3
 
 
 def longer(prompt: Text, answer: Text) -> float:
-    """The longer, the better."""
     return len(plain_text(answer)) / 20
 
 
 def shorter(prompt: Text, answer: Text) -> float:
-    """The shorter, the better."""
     return -len(plain_text(answer)) / 20
 
 

@@ -28,8 +28,6 @@ class DocsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One fenced block."""
-
     language: str
     """The word behind the fence."""
     text: str

@@ -42,7 +42,6 @@ def options(cells: Iterable[str]) -> list[str]:
 
 
 def in_tables(text: str) -> set[str]:
-    """What the rows of tables begin with."""
     cells = re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)
     return {name for cell in cells for name in (cell.strip(), *re.findall(r"`([^`]+)`", cell))}
 

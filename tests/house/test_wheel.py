@@ -98,7 +98,6 @@ def build_backend(folder: Path) -> Path:
 
 
 def files_of(root: Path) -> list[str]:
-    """What git would commit."""
     done = call("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=root)
     if done.returncode:
         pytest.skip("this is no checkout: only git says which files are the project's")

@@ -37,7 +37,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(folder: Path) -> dict[Path, int]:
-    """Every model and when it was written."""
     return {path: path.stat().st_mtime_ns for path in folder.rglob("model/model.safetensors")}
 
 

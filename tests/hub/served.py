@@ -34,7 +34,6 @@ class Repository:
     gated: bool = False
 
     def commit(self, files: Files, *, ref: str = "main") -> str:
-        """A commit with exactly these files."""
         digest = hashlib.sha1(repr((len(self.commits), sorted(files.items()))).encode()).hexdigest()
         self.commits[digest] = dict(files)
         self.refs[ref] = digest
@@ -61,13 +60,11 @@ class Hub:
         return repository.commit(files, ref=ref)
 
     def files(self, repo: str, kind: str = "model") -> Files:
-        """What its newest commit holds."""
         repository = self.repositories[kind, repo]
         return repository.commits[repository.refs["main"]]
 
     @property
     def downloads(self) -> list[str]:
-        """The files whose content was asked for."""
         return [
             line.split("/resolve/")[1].split("/", 1)[1]
             for line in self.asked
@@ -82,7 +79,6 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 @contextmanager
 def serving_hub() -> Iterator[Hub]:
-    """A hub, while this lasts."""
     hub = Hub()
 
     class Handler(_Handler):

@@ -17,7 +17,6 @@ LENGTHS = {"chosen": [3, 6, 2, 1, 5], "rejected": [5, 2, 2, 4, 6]}
 
 
 def main() -> None:
-    """One answer a name."""
     import torch
 
     torch.set_default_dtype(torch.float64)
@@ -101,7 +100,6 @@ def model(seed):
 
 
 def tokenizer():
-    """A word is a token."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -143,7 +141,6 @@ def token_ids():
 
 
 def lengths():
-    """How many tokens each answer has."""
     import torch
 
     return torch.tensor(LENGTHS["chosen"] + LENGTHS["rejected"])

@@ -13,14 +13,11 @@ from types import SimpleNamespace
 
 
 def main() -> None:
-    """One answer a question."""
     import torch
     from accelerate import Accelerator
     from trl import RewardTrainer
 
     class Scores(torch.nn.Module):
-        """A model whose scores are its weights."""
-
         def __init__(self, scores):
             super().__init__()
             self.scores = torch.nn.Parameter(torch.tensor(scores, dtype=torch.float64)[:, None])

@@ -86,5 +86,4 @@ def pair_losses(row, chosen, rejected, baseline=0.0):
 
 
 def single_losses(row, one, label_N, baseline=0.0):
-    """Loss of each answer by itself."""
     return row.loss(record(row, one, one.mask_NT.sum(-1)), label_N, BatchContext(baseline=baseline))

@@ -30,7 +30,6 @@ def parts(one):
 
 
 def table(one):
-    """The naive [M, V] log-probs."""
     return one.rule.apply(one.hidden_MH @ one.weight_VH.T + one.bias_V).log_softmax(-1)
 
 

@@ -48,7 +48,6 @@ class Side:
 
 
 def side_of(told, shorter_N):
-    """Answer by answer, token by token."""
     columns = {name: [] for name in Side.__slots__}
     for logp_T, ref_T, power_T, mask_T, shorter in zip(
         told.logp_NT, told.ref_NT, told.power_NT, told.mask_NT, shorter_N.tolist(), strict=True

@@ -104,7 +104,6 @@ class Seen:
 
 
 def asks_about(example: Example, encoder: Encoder) -> str:
-    """Which prompt a question quotes."""
     question = encoder.info.tokenizer.decode(list(example.prompt))
     (found,) = {prompt(n) for n in range(PROMPTS) if prompt(n) in question}
     return found

@@ -109,8 +109,6 @@ def group(asked: EncodedPrompt, score: float) -> ScoredGroup:
 
 
 class TestReferenceCache:
-    """Log-probs that are computed once."""
-
     def test_each_row_has_its_own_log_probs(self, tmp_path: Path) -> None:
         rows = [row(value, answer(5, 6), answer(7, 2)) for value in (1.0, -1.0, 1.0)]
         policy = Policy(pictured()).eval()

@@ -36,8 +36,6 @@ class Damaged:
 
 
 def edit(file: str = "config.json", **changes: object) -> Damage:
-    """Other settings in a file of JSON."""
-
     def damage(folder: Path) -> None:
         path = folder / file
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -52,7 +50,6 @@ def write(file: str, content: str | bytes) -> Damage:
 
 
 def remove(file: str) -> Damage:
-    """A file less."""
     return lambda folder: (folder / file).unlink()
 
 
@@ -62,8 +59,6 @@ def tear(file: str, share: float = 0.5) -> Damage:
 
 
 def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
-    """Other weights."""
-
     def damage(folder: Path) -> None:
         tensors = load_file(folder / "model.safetensors")
         change(tensors)
@@ -73,14 +68,11 @@ def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
 
 
 def as_a_file(folder: Path) -> None:
-    """A file in the folder's place."""
     shutil.rmtree(folder)
     folder.write_text("weights")
 
 
 def as_directory(file: str) -> Damage:
-    """A folder in a file's place."""
-
     def damage(folder: Path) -> None:
         (folder / file).unlink()
         (folder / file).mkdir()
@@ -113,7 +105,6 @@ def shard_named(name: str) -> Damage:
 
 
 def pickled(folder: Path) -> None:
-    """Weights that only a pickle holds."""
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
 
@@ -148,18 +139,14 @@ def one_value(name: str, value: float) -> Damage:
 
 
 def template(source: str) -> Damage:
-    """Another chat template."""
     return write("chat_template.jinja", source)
 
 
 def nested(depth: int) -> str:
-    """JSON so many lists deep."""
     return "[" * depth + "]" * depth
 
 
 def link(file: str, target: str) -> Damage:
-    """A link in a file's place."""
-
     def damage(folder: Path) -> None:
         (folder / file).unlink()
         (folder / file).symlink_to(target)
@@ -168,7 +155,6 @@ def link(file: str, target: str) -> Damage:
 
 
 def both(*damages: Damage) -> Damage:
-    """One damage after another."""
     return lambda folder: [damage(folder) for damage in damages]
 
 

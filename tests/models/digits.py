@@ -37,7 +37,6 @@ def _norm(self: Any, hidden_states: Tensor) -> Tensor:
 
 
 def exact_angles(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of each position."""
     if x.dtype != torch.float64:
         return _ANGLES(self, x, position_ids)
     # From frequencies of float32, which are the same everywhere: they come from one computation on the host.

@@ -17,8 +17,6 @@ PIXELS = 4
 
 
 class PicturedConfig(LlamaConfig):
-    """Llama's, under a name of its own."""
-
     model_type = "toy_pictured"
     picture_token: int = PICTURE
 
@@ -29,7 +27,6 @@ class PicturedModel(LlamaModel):
     config_class = PicturedConfig
 
     def __init__(self, config: PicturedConfig) -> None:
-        """A projection beside the layers."""
         super().__init__(config)
         self.picture_token = config.picture_token
         self.see = nn.Linear(PIXELS, config.hidden_size, bias=False)
@@ -66,12 +63,9 @@ class PicturedModel(LlamaModel):
 
 
 class PicturedForCausalLM(LlamaForCausalLM):
-    """The language model."""
-
     config_class = PicturedConfig
 
     def __init__(self, config: PicturedConfig) -> None:
-        """Around layers that see."""
         super().__init__(config)
         self.model = PicturedModel(config)
         self.post_init()
@@ -109,7 +103,6 @@ class BlindModel(LlamaModel):
     """One that adds a row of an extra to every row of a batch, and knows nothing of packing."""
 
     def forward(self, input_ids: Tensor, prompt_bias: Tensor, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """As a model of padded batches does."""
         return super().forward(inputs_embeds=self.embed_tokens(input_ids) + prompt_bias[:, None], **kwargs)
 
 

@@ -31,7 +31,6 @@ TEMPLATE = (
 
 
 def make_tokenizer(pad: str | None, specials: dict[int, str] = SPECIAL) -> PreTrainedTokenizerFast:
-    """Sixty-one words, some of them special."""
     words = {specials.get(i, f"w{i}"): i for i in range(VOCABULARY)}
     words["assistant"] = words.pop("w59")
     words["user"] = words.pop("w60")
@@ -68,7 +67,6 @@ def start(
 
 
 def encoder_of(folder: Path) -> Encoder:
-    """The encoder as a trainer makes it."""
     return make_encoder(folder)
 
 
@@ -94,7 +92,6 @@ def loaded(folder: Path, encoder: Encoder | None = None) -> RewardModel:
 
 
 def conversations(batch: TokenBatch) -> list[list[int]]:
-    """Each completion behind its prompt."""
     found = []
     for n, p in enumerate(batch.group_N.tolist()):
         prompt = batch.prompt_PL[p, : int(batch.prompt_length_P[p])].tolist()

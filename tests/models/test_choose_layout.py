@@ -57,7 +57,6 @@ def test_a_leak_that_drowns_in_rounding_is_found(name: str, scale: float) -> Non
 
 
 def _lfm2() -> PreTrainedModel:
-    """A convolution over two tokens beside attention."""
     return hf.Lfm2ForCausalLM(
         hf.Lfm2Config(**PLAIN, layer_types=["conv", "full_attention"], block_multiple_of=4)
     )

@@ -32,7 +32,6 @@ def programs() -> int:
 
 
 def learnt(policy: Policy, rows: int, seed: int) -> list[Tensor]:
-    """Log-probs of some rows, and all gradients."""
     policy.zero_grad()
     logp_NT = policy.score(batch_of(examples(seed)[:rows])).logp_NT
     logp_NT.sin().sum().backward()

@@ -49,7 +49,6 @@ def _logps(policy: Policy, rows: list[Example]) -> list[Tensor]:
 
 
 def _pairs(values: list[Tensor]) -> list[list[Tensor]]:
-    """Two completions of each row."""
     return [values[start : start + 2] for start in range(0, len(values), 2)]
 
 

@@ -40,7 +40,6 @@ def _pairs(count: int = 24, seed: int = 0) -> TokenBatch:
 
 
 def _train(model: RewardModel, batch: TokenBatch, steps: int = 40) -> tuple[float, float]:
-    """Accuracy before and after; Bradley–Terry, written out."""
     learning = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(learning, lr=0.01)
     accuracy: list[float] = []

@@ -14,8 +14,6 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One formula, restated and ours."""
-
     name: str
     draw: Callable[[Random], SimpleNamespace]
     plain: Callable[[SimpleNamespace], Any]

@@ -10,7 +10,6 @@ SEED = 20190307
 
 
 def drawn(name: str, make) -> SimpleNamespace:
-    """The inputs of one comparison."""
     return make(Random(f"{SEED}/{name}"))
 
 
@@ -141,6 +140,5 @@ def sentences(rng: Random) -> SimpleNamespace:
 
 
 def nothing(rng: Random) -> SimpleNamespace:
-    """What needs no chance."""
     del rng
     return SimpleNamespace()

@@ -19,10 +19,7 @@ from plaudit.preflight.check import PreflightSubject
 
 
 class Idle(torch.optim.SGD):
-    """An optimiser that moves nothing."""
-
     def step(self, closure: Any = None) -> None:
-        """Nothing."""
         del closure
 
 
@@ -32,7 +29,6 @@ class Forgetful(torch.optim.SGD):
     taken = 0
 
     def step(self, closure: Any = None) -> None:
-        """Smaller steps as time goes on."""
         self.taken += 1
         for group in self.param_groups:
             group["lr"] /= self.taken
@@ -40,12 +36,10 @@ class Forgetful(torch.optim.SGD):
 
 
 def idle(groups: Iterable[Any], *, lr: float) -> torch.optim.Optimizer:
-    """Made by its name."""
     return Idle(groups, lr=lr)
 
 
 def forgetful(groups: Iterable[Any], *, lr: float) -> torch.optim.Optimizer:
-    """Made by its name."""
     return Forgetful(groups, lr=lr)
 
 
@@ -104,8 +98,6 @@ def teaching_without_rows(subject: PreflightSubject) -> PreflightSubject:
 
 
 def cut_off(subject: PreflightSubject) -> PreflightSubject:
-    """A layer whose output is detached."""
-
     def detach(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
         return output.detach()
 
@@ -114,7 +106,6 @@ def cut_off(subject: PreflightSubject) -> PreflightSubject:
 
 
 def uphill(subject: PreflightSubject) -> PreflightSubject:
-    """A loss with the wrong sign."""
     job = _job(subject)
 
     def objective(piece: Any) -> ObjectiveResult:
@@ -135,7 +126,6 @@ def forgetting(subject: PreflightSubject) -> PreflightSubject:
 
 
 def learning_beneath(subject: PreflightSubject) -> PreflightSubject:
-    """Adapters above a layer that learns, too."""
     _layers(subject)[0].input_layernorm.weight.requires_grad_(True)
     return subject
 

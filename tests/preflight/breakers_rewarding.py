@@ -84,8 +84,6 @@ DOUBTFUL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixed:
-    """A reward whose scores are mixed up."""
-
     reward: Reward
     mix: Callable[[Sequence[Task], tuple[TaskScores, ...]], tuple[TaskScores, ...]]
     """What becomes of its scores."""
@@ -100,12 +98,10 @@ class Mixed:
 
 
 def _by_place(tasks: Sequence[Task], rows: tuple[TaskScores, ...]) -> tuple[TaskScores, ...]:
-    """The first answer has a point more."""
     return tuple(tuple((score or 0.0) + (not place) for place, score in enumerate(row)) for row in rows)
 
 
 def _less_the_mean(tasks: Sequence[Task], rows: tuple[TaskScores, ...]) -> tuple[TaskScores, ...]:
-    """Scores as a batch has them."""
     known = [score for row in rows for score in row if score is not None]
     middle = sum(known) / len(known)
     return tuple(tuple(None if score is None else score - middle for score in row) for row in rows)
@@ -153,14 +149,12 @@ class ReadsOneEarly(RewardModel):
     """A reward model that is read one token before the end."""
 
     def rewards(self, batch: TokenBatch) -> torch.Tensor:
-        """At the last word."""
         return self(
             batch, lambda inputs: inputs.own_NT.gather(1, (batch.length_N[:, None] - 2).clamp(min=0))[:, 0]
         )
 
 
 def misread(subject: PreflightSubject, kind: type[RewardModel]) -> PreflightSubject:
-    """The same model, read elsewhere."""
     scorer = subject.scorer
     assert scorer is not None
     return replace(subject, scorer=kind(scorer.model, layout=scorer.layout))
@@ -194,7 +188,6 @@ SHOUTS = TEMPLATE.replace("<|im_start|>", "### ").replace("m['content']", "m['co
 
 
 def write_functions(folder: Path) -> Path:
-    """The user's own file."""
     path = folder / "mine.py"
     path.write_text(OWN)
     return path

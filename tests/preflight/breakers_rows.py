@@ -27,12 +27,10 @@ class BrokenRows:
 
 
 def turns(role: str, words: str) -> list[dict[str, str]]:
-    """One turn, as a row has it."""
     return [{"role": role, "content": words}]
 
 
 def pair(prompt: str, chosen: str, rejected: str, **more: Any) -> Row:
-    """A comparison."""
     answers = {"chosen": turns("assistant", chosen), "rejected": turns("assistant", rejected)}
     return {"prompt": turns("user", prompt), **answers, **more}
 
@@ -49,7 +47,6 @@ def pairs(count: int = ROWS) -> list[Row]:
 
 
 def thumbs(count: int = ROWS) -> list[Row]:
-    """Thumbs with which nothing is wrong."""
     return [
         thumb(row["prompt"], row["completion"], number % 2 == 0)
         for number, row in enumerate(demonstrations(count))
@@ -57,7 +54,6 @@ def thumbs(count: int = ROWS) -> list[Row]:
 
 
 def shown(count: int = ROWS) -> list[Row]:
-    """Demonstrations with which nothing is wrong."""
     return [
         {"prompt": turns("user", row["prompt"]), "completion": turns("assistant", row["completion"])}
         for row in demonstrations(count)
@@ -65,7 +61,6 @@ def shown(count: int = ROWS) -> list[Row]:
 
 
 def swapped(rows: Sequence[Row]) -> list[Row]:
-    """The same pairs, the other side preferred."""
     return [{**row, "chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
 
 

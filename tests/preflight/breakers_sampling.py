@@ -39,13 +39,11 @@ class Around:
 
     @property
     def version(self) -> int:
-        """The real one's."""
         return self.sampler.version
 
     def generate(
         self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
-        """What the real one says, spoilt."""
         shown = [self.shown(prompt) for prompt in prompts]
         groups = self.sampler.generate(shown, self.told(settings), n=1 if self.alike else n)
         return [[self.given(one) for one in group] * (n if self.alike else 1) for group in groups]

@@ -23,7 +23,6 @@ class Offset(nn.Module):
     """A layer that adds a large number to what it says and takes it away again."""
 
     def __init__(self, inner: nn.Module) -> None:
-        """Around any layer."""
         super().__init__()
         self.inner = inner
 

@@ -135,7 +135,6 @@ class Stopless(Encoder):
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Padding."""
         return (0,)
 
 
@@ -149,13 +148,11 @@ class OtherPrompts(LocalSampler):
 
 
 def asks_otherwise(subject: PreflightSubject) -> PreflightSubject:
-    """The subject with that sampler."""
     assert subject.policy is not None
     return replace(subject, sampler=OtherPrompts.from_policy(subject.policy, subject.encoder))
 
 
 def from_the_right(example: Example, max_tokens: int, *, bos: int | None = None) -> Example | RefusedRow:
-    """A cut that takes the answer's end."""
     del bos
     room = max(1, max_tokens - len(example.prompt))
     said = tuple(
@@ -177,7 +174,6 @@ def without_pads(examples: Sequence[Example]) -> TokenBatch:
 
 
 def all_places(examples: Sequence[Example]) -> TokenBatch:
-    """A batch that trains its padding."""
     batch = batch_of(examples)
     return replace(batch, mask_NT=torch.ones_like(batch.mask_NT))
 
@@ -202,12 +198,10 @@ arrange = microbatch.layout_batch
 
 
 def turns_of(*said: tuple[str, str]) -> list[dict[str, str]]:
-    """A conversation as a row has it."""
     return [{"role": role, "content": words} for role, words in said]
 
 
 def conversations(system: str | None = None, *, history: bool = False) -> list[dict[str, Any]]:
-    """Rows of several turns."""
     made: list[dict[str, Any]] = []
     for row in demonstrations(24):
         first = [] if system is None else [("system", system)]

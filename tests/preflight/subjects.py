@@ -33,7 +33,6 @@ def make_model_with_bos(folder: Path, family: str = "llama") -> Path:
 
 @cache
 def _made_once(family: str) -> Path:
-    """What every test gets a copy of."""
     from tokenizers.processors import TemplateProcessing
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -55,7 +54,6 @@ def _made_once(family: str) -> Path:
 
 
 def rows_for(method: Method, folder: Path) -> Path:
-    """Rows that a method reads."""
     shown = demonstrations(24)
     rows: list[dict[str, Any]] = shown
     if method in ("reward", "dpo"):
@@ -100,7 +98,6 @@ def says_only(subject: PreflightSubject, named: str, fails: set[str]) -> None:
 
 
 def _as_turns(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The same row as a conversation."""
     speakers = {"prompt": "user", "completion": "assistant", "chosen": "assistant", "rejected": "assistant"}
     return {
         key: [{"role": who, "content": row[key]}]

@@ -20,7 +20,6 @@ METHODS: tuple[Method, ...] = ("sft", "reward", "dpo", "grpo")
 
 
 def trained(method: Method, folder: Path, out: str, **settings: Any) -> Path:
-    """A run of three steps."""
     where = {"prompts" if method == "grpo" else "data": rows_for(method, folder)}
     usual: dict[str, Any] = {"reward": "length:1-20"} if method == "grpo" else {}
     config = config_type(method)(
@@ -42,7 +41,6 @@ def weights(run_folder: Path) -> str:
 
 @pytest.fixture
 def failing_check(monkeypatch: pytest.MonkeyPatch) -> Check:
-    """A check of the table that fails."""
     name = next(name for name, check in checks.CHECKS.items() if check.at_start)
     broken = replace(checks.CHECKS[name], run=lambda _: failed("row 3 is wrong"))
     monkeypatch.setitem(checks.CHECKS, name, broken)  # pyright: ignore[reportArgumentType]

@@ -9,7 +9,6 @@ from plaudit.rewards.base import Reward
 
 
 def asked(*answers: str, truth: str | None = None, facts: dict[str, object] | None = None) -> Task:
-    """A task of finished answers."""
     return Task(
         prompt="?",
         answers=answers,
@@ -20,5 +19,4 @@ def asked(*answers: str, truth: str | None = None, facts: dict[str, object] | No
 
 
 def said(reward: Reward, *answers: str, truth: str | None = None) -> Sequence[float | None]:
-    """What the reward says of each answer."""
     return reward.scores([asked(*answers, truth=truth)])[0]

@@ -17,7 +17,6 @@ from tests.models.reward_zoo import fresh, plain_values, saved, start
 
 
 def said(count: int, seed: int) -> str:
-    """Words that the zoo's tokenizer knows."""
     chance = random.Random(seed)
     return " ".join(f"w{chance.randint(10, 58)}" for _ in range(count))
 
@@ -29,7 +28,6 @@ def task(*lengths: int, asked: int = 4, seed: int = 0) -> Task:
 
 
 def answer(length: int, seed: int) -> tuple[Message, ...]:
-    """An answer of so many words."""
     return assistant_turn(said(length, 1000 + seed))
 
 
@@ -80,6 +78,5 @@ def apart(rows: Sequence[TaskScores], others: Sequence[TaskScores]) -> float:
 
 
 def known(score: float | None) -> float:
-    """A score that must be there."""
     assert score is not None
     return score

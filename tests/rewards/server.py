@@ -16,8 +16,6 @@ Reply = Callable[[dict[str, Any], int], tuple[int, bytes] | tuple[int, bytes, di
 
 @dataclass(slots=True)
 class Server:
-    """What was asked of it."""
-
     url: str
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -65,10 +63,8 @@ def serving(reply: Reply) -> Iterator[Server]:
 
 
 def scores(*said: object) -> bytes:
-    """A body with these scores."""
     return json.dumps({"scores": said}).encode()
 
 
 def lengths(body: dict[str, Any], _: int) -> tuple[int, bytes]:
-    """Scores every answer by its length."""
     return 200, scores(*(len(answer) for answer in body["answers"]))

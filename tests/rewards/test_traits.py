@@ -21,8 +21,6 @@ from tests.rewards.scorers import scorer_folder
 
 @dataclass(frozen=True)
 class Unknown:
-    """A reward that says nothing of itself."""
-
     name: str = "unknown"
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:

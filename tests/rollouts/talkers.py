@@ -21,12 +21,10 @@ TEMPLATE = (
 
 
 def word(number: int) -> str:
-    """The word of a token."""
     return [*CONTROL, *(f"w{w}" for w in range(len(CONTROL), VOCABULARY))][number]
 
 
 def write_tokenizer(folder: Path, *, chats: bool = True, words: int = VOCABULARY) -> None:
-    """A tokenizer of so many words."""
     vocabulary = {word(w): w for w in range(min(words, VOCABULARY))}
     vocabulary |= {f"w{w}": w for w in range(VOCABULARY, words)}
     raw = Tokenizer(models.WordLevel(vocabulary, unk_token="w9"))

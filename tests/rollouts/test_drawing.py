@@ -115,7 +115,6 @@ TRUNCATIONS = (
 
 
 def warped(logits_NV: Tensor, settings: SamplingSettings) -> Tensor:
-    """What transformers would draw from."""
     ids = torch.zeros(len(logits_NV), 1, dtype=torch.long)
     steps: list[Any] = [
         TemperatureLogitsWarper(float(settings.temperature)),

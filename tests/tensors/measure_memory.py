@@ -34,7 +34,6 @@ def rise(scores: Callable[[Case], tuple[Tensor, Tensor]], given: Case) -> float:
 
 
 def main() -> None:
-    """The blocks first: a peak never falls."""
     # With blocks of the size that is measured: libraries of products allocate their own buffers by it, once.
     logprobs.MAX_CACHED_LOGITS = 0
     small = case(tokens=logprobs.TOKENS_AT_ONCE, vocabulary=1024, hidden=16, dtype=torch.float32)

@@ -51,7 +51,6 @@ def case(
 
 
 def naive_scores(given: Case, rule: LogitRule) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies, by the definition."""
     raw_MV = given.hidden_MH @ given.weight_VH.T
     if given.bias_V is not None:
         raw_MV = raw_MV + given.bias_V

@@ -32,8 +32,6 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One model family's shape."""
-
     name: str
     template: str
     specials: tuple[str, ...]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 
 def main() -> None:
-    """One answer a question."""
     import trl
     from transformers import AutoTokenizer
 

@@ -67,7 +67,6 @@ class Seat:
         return found
 
     def close(self) -> None:
-        """Shut the window and forget its cookies."""
         self.context.close()
 
     def refuse_bad_news(self) -> None:

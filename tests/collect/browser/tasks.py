@@ -37,7 +37,6 @@ LABELS: Mapping[str, dict[str, Any]] = {
 
 
 def body(kind: str, number: int = 0) -> dict[str, Any]:
-    """A task of a kind."""
     answers = {"pair": 2, "rank": 3, "rate": 2}.get(kind, 0)
     texts = [f"It is {2 * number + n}.\n\nThis is answer {n}." for n in range(answers)]
     steps = {"steps": ["Two is even.", "Three is even too.", "So is five."]} if kind == "steps" else {}
@@ -53,17 +52,14 @@ class Office:
         self.desk, self.url, self.kind, self.store = desk, url, kind, desk.store
 
     def person(self, name: str = "Ada") -> str:
-        """Somebody who labels."""
         return self.store.write(issue_token, "p", "annotator", name=name).pseudonym
 
     def lease(self, person: str) -> Lease:
-        """The task that the page shows."""
         found = self.store.write(next_task, "p", person)
         assert isinstance(found, Lease)
         return found
 
     def labels(self) -> list[dict[str, Any]]:
-        """What the log holds, in order."""
         return [
             event.body["label"] for event in self.store.events() if event.kind == "answered" and event.body
         ]
@@ -88,7 +84,6 @@ def office(folder: Path, kind: str, *, tasks: int = 2, **settings: Any) -> Itera
 
 
 def fill_by_mouse(page: Page, shown: Mapping[str, Any], label: Mapping[str, Any]) -> None:
-    """Fill the form of a task in."""
     for name, values in values_of(shown, label).items():
         for value in values:
             _press(page, name, value)
@@ -125,7 +120,6 @@ def talk_by_mouse(page: Page, kind: str) -> None:
 
 
 def send_by_mouse(page: Page) -> None:
-    """Send the answer."""
     page.locator("#send").click()
 
 

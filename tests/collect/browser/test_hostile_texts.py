@@ -42,7 +42,6 @@ def look(seat: Seat, path: str) -> str:
 
 
 def spells() -> Iterator[str]:
-    """Hostile texts, over and over."""
     while True:
         yield from HOSTILE
 
@@ -76,7 +75,6 @@ class Haunted:
         return name
 
     def answer(self, person: str, lease: Lease, groups: Sequence[Sequence[int]]) -> None:
-        """Answer, note and report with hostile words."""
         assignment, key = lease.assignment, lease.assignment
         label = {"groups": groups, "why": next(self.words), "flags": [[HOSTILE[1]]] + [[]] * 8}
         count = len(lease.shown["answers"])

@@ -39,7 +39,6 @@ def check_label(place: Office, person: str) -> None:
 
 
 def at_work(place: Office, open_seat: OpenSeat, **options: Any) -> tuple[Seat, str]:
-    """A person's window on the first task."""
     person = place.person()
     seat = open_seat(place.url, **options).sign_in(place.store, person)
     assert seat.go("/label").status == 200

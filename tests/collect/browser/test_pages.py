@@ -56,7 +56,6 @@ def busy(tmp_path: Path) -> Iterator[Busy]:
 
 
 def check_page(seat: Seat, path: str) -> None:
-    """Wide and light, narrow and dark."""
     seat.page.emulate_media(color_scheme="light")
     seat.page.set_viewport_size({"width": WIDTHS["desktop"], "height": 900})
     seat.go(path)

@@ -37,7 +37,6 @@ def join(seat: Seat, invite: str, name: str) -> None:
 
 
 def text_of(page: Page, selector: str) -> str:
-    """What stands there, to the last blank."""
     found = page.locator(selector).text_content()
     assert found is not None
     return found
@@ -122,7 +121,6 @@ def place(tmp_path: Path) -> Iterator[Office]:
 
 @pytest.fixture
 def desk(place: Office, open_seat: OpenSeat) -> tuple[Seat, str]:
-    """A person at the first task."""
     person = place.person()
     seat = open_seat(place.url).sign_in(place.store, person)
     seat.go("/label")

@@ -28,17 +28,14 @@ Clicker = Callable[[Mapping[str, Any], int], dict[str, Any]]
 
 
 def reader(annotator: Annotator, seed: int = 0) -> Clicker:
-    """Somebody of the world who reads."""
     return lambda shown, number: label_of(shown, direct_verdict(annotator, shown_as_task(shown), seed))
 
 
 def first(shown: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Clicks the first, whatever it is."""
     return {"strength": -1}
 
 
 def in_turn(shown: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Clicks first and second in turn."""
     return {"strength": 1 if number % 2 else -1}
 
 

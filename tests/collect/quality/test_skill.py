@@ -36,7 +36,6 @@ NONE = Pseudo(read=0.0, clicked=0.0, habit=0.0, tie=0.0)
 
 
 def planted(seed, theta, habit, pairs=400, overlap=4, tie=0.1, orders=True) -> tuple[Votes, np.ndarray]:
-    """Votes drawn by the model itself."""
     rng = np.random.default_rng(seed)
     truth = rng.choice(3, pairs, p=[(1 - tie) / 2, (1 - tie) / 2, tie])
     people = np.array([rng.choice(len(theta), overlap, replace=False) for _ in range(pairs)]).ravel()

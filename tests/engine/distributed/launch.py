@@ -18,8 +18,6 @@ PATIENCE = 150.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """Processes that have ended."""
-
     code: int
     """The exit status of torchrun, which is 1 when a rank failed."""
     out: str
@@ -51,7 +49,6 @@ def torchrun(*arguments: object, ranks: int = 2, cwd: Path, **more: str) -> subp
 
 
 def finish(process: subprocess.Popen[str]) -> Done:
-    """Wait until it ends."""
     out, err = process.communicate(timeout=PATIENCE)
     return Done(code=process.returncode, out=out, err=err, at=time.time())
 

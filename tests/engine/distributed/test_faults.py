@@ -48,7 +48,6 @@ def sentences(said: str) -> list[str]:
 
 
 def wait_for(out: Path, steps: int, process: subprocess.Popen[str]) -> None:
-    """Until so many steps are reported."""
     latest = time.monotonic() + PATIENCE
     while not (out / "metrics.jsonl").exists() or len(lines(out)) < steps:
         assert process.poll() is None, process.communicate()

@@ -30,7 +30,6 @@ QUICK = Resampling(times=200)
 
 
 def asked(*p: float, right: int = 0, prompt: str = "?") -> ChoiceLogprobs:
-    """A question whose choices have these chances."""
     logp = tuple(math.log(value) for value in p)
     choices = tuple(f"c{n}" for n in range(len(p)))
     return ChoiceLogprobs(policy="a", prompt=prompt, category=None, choices=choices, logp=logp, right=right)

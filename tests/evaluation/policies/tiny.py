@@ -30,7 +30,6 @@ def policy(where: Path, seed: int) -> Path:
 
 
 def prompts(folder: Path) -> list[tuple[int, ...]]:
-    """The tokens of both questions."""
     return [encoder_of(folder).encode_prompt(one.prompt) for one in ASKED]
 
 
@@ -59,7 +58,6 @@ def chances(folder: Path, prompt: tuple[int, ...], temperature: float = 1.0) -> 
 
 
 def as_rollout(prompt: tuple[int, ...], ids: tuple[int, ...]) -> Rollout:
-    """An answer that was not drawn."""
     zeros = (0.0,) * len(ids)
     said = Answer(text="", tokens=len(ids), ended=ids[-1] in ENDS)
     return Rollout(prompt=prompt, ids=ids, logp=zeros, whole_logp=zeros, answer=said)

@@ -52,7 +52,6 @@ def worth(draft: Draft, answer: str) -> float:
 
 
 def blocks(text: str) -> dict[str, str]:
-    """What is quoted under each header."""
     found, header = dict[str, str](), ""
     for line in text.splitlines():
         if line.startswith("> "):

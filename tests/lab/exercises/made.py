@@ -72,7 +72,6 @@ def made(
 
 
 def holds(seen: ExerciseResult) -> dict[str, bool | None]:
-    """Each claim and whether it holds."""
     return {claim.statement: claim.holds for claim in seen.claims}
 
 

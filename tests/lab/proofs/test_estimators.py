@@ -78,7 +78,6 @@ def turned(seen):
 
 
 def best_of_group(seen):
-    """A baseline that has seen the answer."""
     reward_KG = seen.reward_N.view(-1, 3)
     return broadcast_to_tokens((reward_KG - reward_KG.max(-1, keepdim=True).values).flatten(), seen.mask_NT)
 

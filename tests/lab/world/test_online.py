@@ -59,7 +59,6 @@ def store_of(where: str | Path, rows: list[dict[str, Any]], **settings: Any) -> 
 
 
 def answered(store: LabelStore) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Who said what, of what was shown."""
     for row in store.read(project_people, "p"):
         for item in store.read(own_history, "p", row["pseudonym"], 500):
             yield row["pseudonym"], item["shown"], item["label"]

@@ -27,13 +27,11 @@ def words_of(shown: object) -> str:
 
 
 def fuller(shown: dict[str, Any]) -> dict[str, Any]:
-    """The longer answer is better, clearly."""
     first, second = (len(words_of(answer).split()) for answer in shown["answers"])
     return {"strength": 0 if first == second else -2 if first > second else 2}
 
 
 def join(store: LabelStore, project: str, name: str) -> str:
-    """Somebody new; gives the pseudonym."""
     return join_project(store, store.write(make_invite, project, actor="o1"), name).pseudonym
 
 

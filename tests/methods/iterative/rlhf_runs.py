@@ -34,8 +34,6 @@ def odd(first, second):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Went:
-    """What came of a command."""
-
     code: int
     said: str
     out: Path
@@ -80,7 +78,6 @@ def command(toy: Toy, out: Path, *more: object) -> list[str]:
 
 
 def go(toy: Toy, out: Path, *more: object) -> Went:
-    """Run it here; whatever comes of it."""
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said):
         code = main(command(toy, out, *more))
@@ -88,7 +85,6 @@ def go(toy: Toy, out: Path, *more: object) -> Went:
 
 
 def well(toy: Toy, out: Path, *more: object) -> Went:
-    """Run it here; it ends well."""
     went = go(toy, out, *more)
     assert went.code == 0, went.said
     return went

@@ -32,7 +32,6 @@ def toy(speaker: Toy) -> Toy:
 
 @pytest.fixture(scope="module")
 def undisturbed(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Loops that nothing happened to."""
     home = tmp_path_factory.mktemp("undisturbed")
     for name in ("rejection", "iterated"):
         finish(command(name, toy, home / name))

@@ -93,7 +93,6 @@ class Loops:
         return out
 
     def said(self, label: str) -> Done:
-        """What it said."""
         return self._done[label]
 
     def refused(self, label: str, name: str, *more: object) -> str:

@@ -53,7 +53,6 @@ def keep(went: Went, name: str) -> Kept:
 
 @pytest.fixture(scope="module")
 def waiting(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    """A loop whose first pairs wait."""
     return keep(go(toy, tmp_path_factory.mktemp("waiting") / "run", *PEOPLE), "kept")
 
 

@@ -38,7 +38,6 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 @pytest.fixture(scope="module")
 def three(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Went:
-    """Three rounds."""
     out = tmp_path_factory.mktemp("three") / "run"
     return well(toy, out, *THREE)
 
@@ -106,7 +105,6 @@ def test_the_policy_comes_to_say_what_is_preferred(toy: Toy, three: Went) -> Non
 
 
 def accuracy(reward: Path, rows: list[dict[str, Any]]) -> float | None:
-    """Counted here, one pair after another."""
     scorer, counts = resolve_reward(str(reward)), list[float]()
     for row in rows:
         if row.get("probability") == 0.5:

@@ -55,8 +55,6 @@ def even(prompt, answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a model, prompts and rules lie."""
-
     folder: Path
 
     @property
@@ -69,8 +67,6 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Went:
-    """What came of a command."""
-
     code: int
     said: str
     run: Path
@@ -84,7 +80,6 @@ class Went:
 
 
 def make_place(folder: Path, *, name: str = "llama", chats: bool = True) -> Place:
-    """The files of a run."""
     place = Place(folder=folder)
     write_talker(place.model, name, chats=chats)
     write_rows(folder / "prompts.jsonl", [{"prompt": f"w{n} w{n + 1}"} for n in range(7, 31)])
@@ -108,7 +103,6 @@ def command(place: Place, name: str, out: str | Path, *more: object) -> list[str
 
 
 def go(place: Place, name: str, out: str | Path, *more: object) -> Went:
-    """Run it here; whatever comes of it."""
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said):
         code = main(command(place, name, out, *more))
@@ -116,7 +110,6 @@ def go(place: Place, name: str, out: str | Path, *more: object) -> Went:
 
 
 def well(place: Place, name: str, out: str | Path, *more: object) -> Went:
-    """Run it here; it ends well."""
     went = go(place, name, out, *more)
     assert went.code == 0, went.said
     return went

@@ -70,8 +70,6 @@ Loss = Callable[[Now, Now | None], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """One algorithm."""
-
     advantage: Callable[[Known, Sequence[Known], Paper], list[float]]
     loss: Loss
     over: Literal["tokens", "answers", "fixed"]

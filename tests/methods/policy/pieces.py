@@ -61,7 +61,6 @@ Layout = Literal["packed", "left", "right"]
 
 
 def single(device: torch.device) -> Ranks:
-    """The only rank, on that device."""
     return Ranks(rank=0, world_size=1, device=device)
 
 
@@ -69,7 +68,6 @@ ALONE = single(torch.device("cpu"))
 
 
 def build_critic(dtype: torch.dtype = torch.float64) -> PreTrainedModel:
-    """A scorer of transformers with random weights."""
     with torch.random.fork_rng():
         torch.manual_seed(5)
         facts: dict[str, Any] = {**PLAIN, "num_labels": 1}
@@ -110,7 +108,6 @@ class Scene:
         return next(policy_updates(self.rounds, step, lambda _: range(len(self.lines))))
 
     def move(self, by: float = 0.02) -> None:
-        """Policy and critic move."""
         move(self.policy, by)
         if self.critic is not None:
             move(self.critic, by)
@@ -139,7 +136,6 @@ def config_of(name: str, policy: Mapping[str, object] | None = None, **more: obj
 
 @cache
 def encoder() -> Encoder:
-    """Of the tokenizer whose words are tokens."""
     folder = Path(mkdtemp())
     build("llama").save_pretrained(folder)
     write_tokenizer(folder, chats=False)
@@ -239,7 +235,6 @@ Learnt = tuple[float, dict[str, Tensor], dict[str, Number]]
 
 
 def learnt(one: Scene, pieces: Sequence[AnyMicrobatch]) -> Learnt:
-    """What all pieces together make."""
     modules = {"policy": one.policy, **({} if one.critic is None else {"critic": one.critic})}
     loss, metrics = 0.0, list[Metric]()
     for module in modules.values():

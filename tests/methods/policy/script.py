@@ -22,8 +22,6 @@ LONGEST = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """An answer of the script."""
-
     ids: tuple[int, ...]
     score: float | None
     ended: bool

@@ -157,7 +157,6 @@ class Stepwise:
         ]
 
     def others_mean(self, one: Known, every: Sequence[Known], paper: Paper) -> list[float]:
-        """Of whole answers: RLOO."""
         rest = [
             sum(rewards(other, paper, self.pay))
             for other in every

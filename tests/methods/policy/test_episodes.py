@@ -182,7 +182,6 @@ def test_what_cannot_be_is_refused(place: Place) -> None:
 
 
 def twice(asked: EpisodePrompt) -> Episode:
-    """Every other episode has a second turn."""
     said = yield None
     first = len(said.text.split())
     if first % 2 == 0 and not said.over:

@@ -22,13 +22,11 @@ METHODS = ("ppo", "grpo", "dapo", "reinforce-pp", "ppo-penalty", "tr-ppo", "onli
 
 
 def first_pieces(one: Scene, number: int) -> list[PolicyMicrobatch]:
-    """The micro-batches of a round's first move."""
     found = one.pieces(1 + (number - 1) * one.rounds.updates_per_round)
     return [piece for piece in found if isinstance(piece, PolicyMicrobatch)]
 
 
 def without(pieces: Sequence[PolicyMicrobatch]) -> list[PolicyMicrobatch]:
-    """The same, all computed anew."""
     return [replace(piece, round=replace(piece.round, first_pass=None)) for piece in pieces]
 
 
@@ -122,6 +120,5 @@ def test_a_whole_run_makes_the_same_model(tmp_path, monkeypatch: pytest.MonkeyPa
 
 
 def learnt_from(line: dict[str, Number]) -> dict[str, Number]:
-    """A line of figures without times."""
     names = ("loss", "reward", "kl", "approx_kl", "value_loss", "grad_norm", "ratio")
     return {name: line[name] for name in names}

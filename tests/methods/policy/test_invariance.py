@@ -37,7 +37,6 @@ def moved(one: Scene) -> Sequence[AnyMicrobatch]:
 
 
 def same(found: Learnt, wanted: Learnt) -> None:
-    """Equal in loss, gradients and figures."""
     assert found[0] == pytest.approx(wanted[0], rel=1e-9)
     same_gradients(found[1], wanted[1])
     assert found[2].keys() == wanted[2].keys()
@@ -76,8 +75,6 @@ def test_however_it_is_laid_out(device: torch.device, name: str, layout: str) ->
 
 @dataclass
 class Meeting:
-    """Where two ranks of one process meet."""
-
     barrier: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=60))
     told: dict[int, object] = field(default_factory=dict)
 
@@ -91,8 +88,6 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Thread(Ranks):
-    """One of two ranks, each a thread."""
-
     meeting: Meeting = field(default_factory=Meeting)
 
     def all_gather(self, values: Sequence[int | float]) -> list[list[float]]:

@@ -81,7 +81,6 @@ def test_the_slope_is_that_of_the_length_that_was_gone(tries: int, monkeypatch: 
 
 
 def microbatch(example: Example) -> PolicyMicrobatch:
-    """A completion whose advantages do not matter."""
     tokens = example.trained_tokens
     zeros = {field.name: torch.zeros(1, tokens) for field in fields(ExperienceTensors)}
     whole = Round(

@@ -83,7 +83,6 @@ def test_a_move_is_that_of_the_paper(what: str) -> None:
 
 
 def made(one: Scene) -> Round:
-    """The first round."""
     one.pieces(1)
     assert one.rounds.current is not None
     return one.rounds.current

@@ -83,14 +83,11 @@ def test_with_few_tokens_kept_it_is_a_lower_bound(top: int, monkeypatch: pytest.
 
 
 def seen_of(one: Scene, piece: Any) -> list[SurrogateInputs]:
-    """The same of one piece."""
     single = replace(one, rounds=_Once(piece))
     return seen(single, 1)
 
 
 class _Once:
-    """Rounds that give one piece."""
-
     def __init__(self, piece: PolicyMicrobatch) -> None:
         self.piece, self.updates_per_round = piece, 1
 

@@ -117,11 +117,9 @@ class Scene:
     objective: PreferenceObjective
 
     def pieces(self, tokens_at_once: int = 10_000) -> tuple[PreferenceMicrobatch, ...]:
-        """The batch in pieces of this size."""
         return replace(self.batches, tokens_at_once=tokens_at_once).microbatches(self.rows)
 
     def on_two_ranks(self) -> list[tuple[PreferenceMicrobatch, ...]]:
-        """The pieces of each of two ranks."""
         told: dict[int, list[float]] = {}
         device = self.batches.ranks.device
         both = [Pretended(rank=rank, world_size=2, device=device, told=told) for rank in (0, 1)]
@@ -178,7 +176,6 @@ Learnt = tuple[float, dict[str, Tensor], dict[str, Number]]
 
 
 def learnt(scene: Scene, pieces: Sequence[PreferenceMicrobatch]) -> Learnt:
-    """What all pieces together make."""
     scene.policy.zero_grad(set_to_none=True)
     loss, metrics = 0.0, list[Metric]()
     for piece in pieces:

@@ -60,7 +60,6 @@ class Looker:
         return said
 
     def kept(self) -> Path:
-        """The only entry."""
         (entry,) = self.cache.iterdir()
         return entry
 

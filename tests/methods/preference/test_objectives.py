@@ -193,7 +193,6 @@ def single_mean(one: Scene, policy: PreTrainedModel) -> Tensor:
 
 
 def by_hand(one: Scene, *, ties: bool = True) -> tuple[float, dict[str, Tensor]]:
-    """Loss and gradients from the formula."""
     policy = plain()
     if one.name in THUMBS:
         loss = single_mean(one, policy)

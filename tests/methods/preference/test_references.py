@@ -40,7 +40,6 @@ class Place:
         self._folder, self._said = folder, said
 
     def run(self, out: str, *more: object, name: str = "dpo", toy: Toy | None = None) -> str:
-        """What a run says that ends well."""
         self._said()
         words = command(name, toy or self.toy, self.files["certain"], self._folder / out, *more)
         code = main([*map(str, words)])
@@ -49,11 +48,9 @@ class Place:
         return said
 
     def folder(self, out: str) -> Path:
-        """Where a run lies."""
         return self._folder / out
 
     def entries(self) -> set[str]:
-        """What is kept."""
         return {path.name for path in self.kept.iterdir()}
 
 
@@ -63,7 +60,6 @@ def place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
 
 
 def near(one: Path, other: Path, tolerance: float) -> None:
-    """The same figures and the same weights."""
     for found, wanted in zip(lines(one), lines(other), strict=True):
         assert found == pytest.approx(wanted, rel=tolerance, abs=tolerance)
     own, expected = weights(one), weights(other)
@@ -72,7 +68,6 @@ def near(one: Path, other: Path, tolerance: float) -> None:
 
 
 def alike(one: Path, other: Path) -> bool:
-    """Whether both ended with the same bits."""
     own, expected = weights(one), weights(other)
     return own.keys() == expected.keys() and all(torch.equal(own[key], expected[key]) for key in own)
 

@@ -63,13 +63,11 @@ def kind_of(name: str) -> str:
 
 
 def lines(run: Path) -> list[dict[str, Any]]:
-    """metrics.jsonl without its timing."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     return [{name: value for name, value in line.items() if name != "timing"} for line in found]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
-    """The final weights."""
     return load_file(run / "model" / "model.safetensors")
 
 
@@ -92,7 +90,6 @@ class Runs:
         return out
 
     def said(self, label: str) -> str:
-        """What it said."""
         return self._done[label].err
 
 

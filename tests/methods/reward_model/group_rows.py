@@ -34,7 +34,6 @@ THINGS = {
 
 
 def prompt(thing: str) -> list[Row]:
-    """A question that has lists for answers."""
     return [{"role": "user", "content": f"Name four {thing}."}]
 
 
@@ -82,7 +81,6 @@ def comparisons(names: Sequence[str], each: int, *, seed: int = 0) -> list[Row]:
 
 
 def said(answer: str) -> list[Row]:
-    """An answer as a message."""
     return [{"role": "assistant", "content": answer}]
 
 
@@ -92,5 +90,4 @@ def named(count: int) -> list[str]:
 
 
 def make_file(path: Path, names: Sequence[str], each: int, *, seed: int = 0) -> Path:
-    """The comparisons as JSON lines."""
     return write_rows(path, comparisons(names, each, seed=seed))

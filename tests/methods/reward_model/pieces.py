@@ -75,7 +75,6 @@ def objective_of(
     read: RowSettings | None = None,
     language: LanguageTerm | None = None,
 ) -> RewardObjective:
-    """What a run with these settings minimises."""
     chosen = select_loss(settings or RewardSettings(), rows, read or RowSettings())
     return chosen.objective(model, language)
 
@@ -95,12 +94,10 @@ def learnt(
 
 
 def gradients(model: RewardModel) -> dict[str, Tensor]:
-    """Each weight's gradient, as it is now."""
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def same_gradients(found: dict[str, Tensor], wanted: dict[str, Tensor], atol: float = 1e-12) -> None:
-    """Equal, and not for want of any."""
     assert found.keys() == wanted.keys()
     assert max(float(grad.abs().max()) for grad in wanted.values()) > 1e-3
     for name, grad in wanted.items():

@@ -23,7 +23,6 @@ OTHERS = [word for word in WORDS if word != "dogs"]
 
 
 def question(chance: random.Random, number: int) -> str:
-    """A prompt that no other row has."""
     return f"{number} {' '.join(chance.choices(OTHERS, k=chance.randint(2, 5)))}?"
 
 

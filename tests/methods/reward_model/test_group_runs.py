@@ -72,7 +72,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finished(*words: object) -> str:
-    """What a run said that ended well."""
     done = plaudit(*words)
     assert done.code == 0, done.err
     return done.err

@@ -117,7 +117,6 @@ def test_a_rank_without_rows_adds_exactly_nothing(model: RewardModel, kind: str)
 
 
 def pair_losses(reward_K: list[Tensor], ranks: tuple[float, ...], ties: bool) -> list[Tensor]:
-    """Every pair of a ranking, written out."""
     found: list[Tensor] = []
     for one, other in combinations(range(len(ranks)), 2):
         gap = reward_K[one] - reward_K[other]

@@ -123,7 +123,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Toy, dict[str, Path
 
 @pytest.fixture(scope="module")
 def learnt(files: tuple[Toy, dict[str, Path]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A reward model."""
     toy, data = files
     out = tmp_path_factory.mktemp("learnt") / "run"
     assert main([*map(str, command(toy.model, data["comparisons"], out, "--steps", 1))]) == 0

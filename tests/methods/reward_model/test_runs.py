@@ -46,7 +46,6 @@ class Runs:
         return out
 
     def said(self, name: str) -> str:
-        """What it said."""
         return self._done[name].err
 
 

@@ -81,7 +81,6 @@ def cut_up(text: str, chance: random.Random) -> list[bytes]:
 
 
 def drawn(text: str, pieces: list[bytes], *, ended: bool = True) -> Rollout:
-    """What a sampler says of it."""
     tokens = [*(spelling()[piece] for piece in pieces)]
     ids = tuple([*tokens, encoder().info.tokenizer.convert_tokens_to_ids(END)] if ended else tokens)
     answer = Answer(text=text, tokens=len(ids), ended=ended)

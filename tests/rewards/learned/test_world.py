@@ -25,7 +25,6 @@ from tests.rewards.scorers import apart
 
 @pytest.fixture(scope="module")
 def asked() -> list[Task]:
-    """Forty answers in conversations of the world."""
     rows = rankings(10, annotator_pool("crowd"), answers=4, split="test", seed=0)
     return [Task(prompt=row.prompt, answers=record_answers(row), ended=(True,) * 4) for row in rows]
 

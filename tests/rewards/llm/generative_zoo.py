@@ -58,7 +58,6 @@ def sigmoid(gap: float) -> float:
 
 
 def task(prompt: str, *answers: str) -> Task:
-    """Plain texts to be judged."""
     return Task(prompt=prompt, answers=answers, ended=(True,) * len(answers))
 
 
@@ -127,7 +126,6 @@ class Typist:
 
 
 def make_encoder_of_words() -> Encoder:
-    """The zoo's tokenizer, without a folder."""
     from plaudit.tokens.tokenizer import tokenizer_info
     from tests.models.reward_zoo import make_tokenizer
 

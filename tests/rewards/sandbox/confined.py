@@ -30,7 +30,6 @@ def sandbox(limits: SandboxLimits = SHORT) -> Sandbox:
 
 
 def ran(code: str, given: str = "", limits: SandboxLimits = SHORT) -> ProgramResult:
-    """What became of a program."""
     return sandbox(limits).run_program(code, given.encode())
 
 

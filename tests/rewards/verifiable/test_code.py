@@ -35,7 +35,6 @@ def pieces(name: str) -> list[list[str]]:
 
 
 def score(code: str, tests: object, limits: SandboxLimits = SHORT) -> float | None:
-    """What the reward says of a program."""
     task = Task(prompt="?", answers=(code,), ended=(True,), metadata={"tests": tests})
     return CodeReward(sandbox=sandbox(limits), workers=1).scores([task])[0][0]
 

@@ -22,8 +22,6 @@ SILENT = {"sample.rows": 0, "check": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Went:
-    """What came of a command."""
-
     code: int
     out: str
     err: str
@@ -79,7 +77,6 @@ def stages(place: Path) -> dict[str, dict[str, Any]]:
 def write_config(
     place: Path, told: Mapping[str, Mapping[str, Any]], name: str = "toy", **head: object
 ) -> Path:
-    """The config of these stages."""
     whole = {
         "name": name,
         "model": str(place / "model"),
@@ -93,7 +90,6 @@ def write_config(
 
 
 def go(config: Path, out: Path, *more: object) -> Went:
-    """Run it here; whatever comes of it."""
     said, complained = io.StringIO(), io.StringIO()
     with redirect_stdout(said), redirect_stderr(complained):
         code = main(["run", str(config), "--out", str(out), *map(str, more)])
@@ -101,7 +97,6 @@ def go(config: Path, out: Path, *more: object) -> Went:
 
 
 def well(config: Path, out: Path, *more: object) -> Went:
-    """Run it here; it ends well."""
     went = go(config, out, *more)
     assert went.code == 0, went.out + went.err
     return went
@@ -118,7 +113,6 @@ def states(went: Went) -> dict[str, str]:
 
 
 def seal(out: Path, name: str) -> dict[str, Any]:
-    """What a stage has written of itself."""
     return json.loads((out / "stages" / name / "stage.json").read_text("utf-8"))
 
 

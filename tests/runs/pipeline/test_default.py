@@ -79,7 +79,6 @@ def expected(readme: str, walk: str) -> dict[tuple[str, str], tuple[float, float
 
 
 def outside(found: dict[str, dict[str, Any]], readme: str, walk: str) -> list[str]:
-    """What was measured and lies in neither."""
     return [
         f"{name} {column}: {found[name][column]['value']:.3f}, expected {low:.3g} to {high:.3g}"
         for (name, column), (low, high) in expected(readme, walk).items()

@@ -12,8 +12,6 @@ _WITHOUT_END = ("meta",)
 
 @dataclass(slots=True)
 class Page:
-    """What a parser found in a page."""
-
     tags: Counter[str] = field(default_factory=Counter[str])
     """How often each element occurs."""
     attributes: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
@@ -61,7 +59,6 @@ class _Reader(HTMLParser):
 
 
 def read_page(path: Path) -> Page:
-    """The page, which must be well formed."""
     reader = _Reader()
     reader.feed(path.read_text(encoding="utf-8"))
     reader.close()

@@ -29,7 +29,6 @@ SFT, PPO = policy("sft", 0.70, 0.0), policy("ppo", 0.80, 0.33)
 
 
 def two(ppo: PolicyFigures = PPO, won: Contest | None = None, **changes: Any) -> PolicyEvaluation:
-    """SFT and what was made of it."""
     contests = (won or contest("ppo", 0.77),)
     return replace(FOUND, policies=(SFT, ppo), contests=contests, ratings=(), **changes)
 

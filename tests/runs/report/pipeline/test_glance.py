@@ -143,7 +143,6 @@ def test_the_rows_own_answers_are_nothing_that_was_learnt(tmp_path: Path) -> Non
 
 
 def rows(folder: Path, stage: str, *records: Mapping[str, Any]) -> None:
-    """The rows that a stage has made."""
     made = folder / "stages" / stage
     (made / "rows.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     seal = json.loads((made / "stage.json").read_text())
