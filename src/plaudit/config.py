@@ -266,7 +266,6 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Its name in a file and in messages."""
         return ".".join(self.path)
 
     @property

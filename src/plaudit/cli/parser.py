@@ -245,8 +245,6 @@ class RefusedOption(argparse.Action):
 
 
 class JoinedWords(argparse.Action):
-    """Takes several sources of rows as one word."""
-
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any
     ) -> None:

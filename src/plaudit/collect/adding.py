@@ -39,8 +39,6 @@ _ANY_LABEL = select(labels.c.seq).where(labels.c.project == bindparam("p")).limi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What came of tasks that were sent."""
-
     added: int
     repeated: int
     """How many were there before, word for word."""

@@ -414,7 +414,6 @@ def _prolong(change: Transaction, row: Any) -> str:
 
 
 def saved_conversation(change: Transaction, name: str, person: str, wanted: str) -> dict[str, Any] | None:
-    """The turns of a conversation in progress."""
     own_assignment(change, name, person, wanted)
     saved = change.connection.execute(_DRAFT, {"a": wanted}).first()
     return None if saved is None else parsed(saved.conversation)

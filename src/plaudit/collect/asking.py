@@ -36,14 +36,11 @@ _STANDING = select(task.c.id, task.c.state, task.c.wanted, task.c.done).where(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class People:
-    """Whoever answers in a project of a store."""
-
     store: LabelStore
     project: str
 
     @property
     def name(self) -> str:
-        """What notes, tables and rows call them together."""
         return "people"
 
     def begin(self, settings: Project) -> Project:
@@ -119,7 +116,6 @@ class People:
         return Wait(**where, missing=missing, wanted=wanted, tasks=tuple(sorted(wanted_ids)))
 
     def refuse_waiting(self, tasks: Collection[str]) -> None:
-        """Raise while labels of these tasks are missing."""
         wait = self.wait(tasks)
         if wait is not None:
             raise waiting_error(wait)

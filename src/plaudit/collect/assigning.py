@@ -35,8 +35,6 @@ class Annotator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A task with a free place."""
-
     task: str
     started: bool
     """Whether somebody holds or labelled it."""

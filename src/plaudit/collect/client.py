@@ -39,8 +39,6 @@ class RefusedError(UserError):
 
 
 class LabelClient:
-    """One person's way to a label store."""
-
     def __init__(
         self,
         url: str,
@@ -81,7 +79,6 @@ class LabelClient:
         return self._send("POST", "/next", {} if key is None else {"key": key})
 
     def draft(self, assignment: str, label: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep half an answer, and prolong its lease."""
         return self._send("POST", "/draft", {"assignment": assignment, "label": label})
 
     def submit(
@@ -93,7 +90,6 @@ class LabelClient:
         seconds: float | None = None,
         pasted: float | None = None,
     ) -> dict[str, Any]:
-        """Send an answer; gives its receipt."""
         timing = {
             name: value for name, value in (("seconds", seconds), ("pasted", pasted)) if value is not None
         }
@@ -116,11 +112,9 @@ class LabelClient:
         return self._change("/flag", assignment, key, reason=reason, text=text)
 
     def turn(self, assignment: str, message: str, key: str | None = None) -> dict[str, Any]:
-        """Say something in a conversation; gives the answers."""
         return self._change("/turn", assignment, key, message=message)
 
     def choose(self, assignment: str, turn: int, strength: int) -> dict[str, Any]:
-        """Which of a turn's two answers is better."""
         return self._send("POST", "/choose", {"assignment": assignment, "turn": turn, "strength": strength})
 
     def turns(self, assignment: str) -> list[dict[str, Any]]:
@@ -167,7 +161,6 @@ class LabelClient:
         return self._send("GET", "/people")["people"]
 
     def set_standing(self, person: str, standing: str, reason: str) -> dict[str, Any]:
-        """Active, watch or suspended."""
         body = {"standing": standing, "reason": reason}
         return self._send("POST", f"/people/{quote(person, safe='')}/standing", body)
 

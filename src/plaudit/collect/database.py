@@ -52,8 +52,6 @@ _CLOSED_CODES = ("28", "3D")
 
 
 class Database:
-    """A store's database."""
-
     def __init__(self, where: str | Path) -> None:
         """Open it; a file that is not there yet is made at the first write."""
         self.where = shown_address(where)

@@ -65,8 +65,6 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """There is no task for a person now."""
-
     reason: str
     """Done: nothing will come; wait: others hold the rest; suspended or failed: no work for this person."""
     until: str | None = None
@@ -331,7 +329,6 @@ def _is_id(word: str) -> bool:
 
 
 def lease_of(change: Transaction, row: Any) -> Lease:
-    """What a person sees of an assignment."""
     settings = change.settings(row.project)
     body = json.loads(task_of(change, row.project, row.task).body)
     saved = change.connection.execute(_DRAFT, {"a": row.id}).first()

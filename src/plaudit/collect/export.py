@@ -64,8 +64,6 @@ class Filters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What an export is of."""
-
     store: str
     """Where the labels lie; never with a password."""
     project: str
@@ -177,7 +175,6 @@ def _counts(left_out: Mapping[str, int]) -> str:
 
 
 def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot as its file holds it."""
     lists = {name: list(value) for name, value in asdict(snapshot).items() if isinstance(value, tuple)}
     return asdict(snapshot) | lists | {"votes": [list(own) for own in snapshot.votes]}
 

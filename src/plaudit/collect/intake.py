@@ -54,8 +54,6 @@ _MOST_LISTED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """What a file holds for a project."""
-
     sentence: str
     bodies: tuple[Body, ...]
     given: tuple[GivenAnswer, ...] = ()

@@ -42,8 +42,6 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What was written into a store."""
-
     tasks: tuple[str, ...]
     """The ids of the tasks, in order."""
     added: int

@@ -120,8 +120,6 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An event to be written."""
-
     project: str
     actor: str
     kind: str
@@ -234,7 +232,6 @@ def chain(link_before: str, row: Mapping[str, Any]) -> str:
 
 
 def by_key(connection: Connection, project: str, key: str) -> Event | None:
-    """The event that was sent with a key."""
     row = connection.execute(_BY_KEY, {"p": project, "k": key}).mappings().first()
     return None if row is None else event_of_row(row)
 

@@ -39,8 +39,6 @@ _HOLDING = select(func.count()).where(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnProgress:
-    """A person's own figures."""
-
     answered: int
     median_seconds: float | None
     """The median of the active seconds of the newest answers; None where none was timed."""
@@ -153,7 +151,6 @@ def _verdicts(look: Transaction, name: str, person: str) -> list[bool | None]:
 
 
 def qualification(look: Transaction, name: str, person: str) -> Qualification:
-    """A person's own qualification, without what is right."""
     settings, row = look.settings(name), person_row(look, name, person)
     # Pages ask on every task: where nobody has to qualify, a person's labels are not read for it.
     verdicts = _verdicts(look, name, person) if settings.qualify_n else []

@@ -59,8 +59,6 @@ TOKEN_DAYS = 90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """What a person gets for an invite."""
-
     token: str
     """The secret that every later request carries; it is shown here and never again."""
     person: str
@@ -74,8 +72,6 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who holds a token."""
-
     person: str
     """The name, where it was given."""
     pseudonym: str

@@ -35,8 +35,6 @@ FEWEST_OF_A_GROUP = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSum:
-    """What the people of a group did together."""
-
     group: str | None
     """What they call themselves; None for everybody else, whether asked or not."""
     people: int

@@ -28,8 +28,6 @@ _ITEMS = select(task.c.id).where(task.c.project == bindparam("p"), task.c.purpos
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """A project in figures."""
-
     project: str
     tasks: dict[str, int]
     """Tasks by state: open, done, review, adjudicated, closed, and item for those whose answer is known."""
@@ -213,7 +211,6 @@ def clock_notes(look: Transaction) -> list[str]:
 
 
 def rebuild_tables(change: Transaction) -> None:
-    """Make all folds anew from the log."""
     views.rebuild(change.connection, log.events(change.connection))
 
 
@@ -375,8 +372,6 @@ def plain_cell(value: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """A project as a plan needs it."""
-
     ask: str
     overlap: int
     most: int

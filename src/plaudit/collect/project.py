@@ -20,8 +20,6 @@ MOST_LEASE_MINUTES = 24 * 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """What people are asked, and by which rules."""
-
     name: str
     """What the project is called in commands and addresses."""
     ask: str = USUAL
@@ -271,7 +269,6 @@ def _anchored(aspects: Mapping[object, object], where: str) -> dict[object, obje
 
 
 def project_to_dict(project: Project) -> dict[str, Any]:
-    """The settings as the log holds them."""
     return to_plain_data(project)
 
 

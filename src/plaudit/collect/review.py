@@ -451,8 +451,6 @@ _INVITES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InviteEntry:
-    """An invite that still works."""
-
     id: str
     """By what it is ended; it opens nothing."""
     role: str

@@ -84,8 +84,6 @@ class CutOffs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One criterion of one person."""
-
     value: float
     """The share, or the mean score."""
     low: float
@@ -137,7 +135,6 @@ class Screening:
 
     @property
     def decisions(self) -> tuple[Screened, ...]:
-        """Those whose standing the proposal would change."""
         return tuple(member for member in self.people if member.rank and member.proposed != member.standing)
 
 

@@ -42,8 +42,6 @@ FAILED = {"what": "sign-in"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A session that was just opened."""
-
     secret: str
     """What the browser's cookie carries; it is shown here and never again."""
     identity: Identity
@@ -324,7 +322,6 @@ def _record_password(change: Transaction, project: str, pseudonym: str, *, actor
 
 
 def _name_of(look: Transaction, project: str, pseudonym: str) -> str:
-    """The name of somebody who was not erased."""
     person_row(look, project, pseudonym)
     found = look.connection.execute(_NAME, {"p": project, "n": pseudonym}).scalar_one_or_none()
     if found is None:

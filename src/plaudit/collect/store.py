@@ -43,8 +43,6 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A change that is being made."""
-
     connection: Connection
     now: str
     """The moment of the change, as `moment_of` has it."""
@@ -146,7 +144,6 @@ def parsed(text: str | None) -> Any:
 
 
 def columns(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Rows of a statement as plain objects."""
     return [dict(row._mapping) for row in rows]
 
 
@@ -159,12 +156,10 @@ class LabelStore:
 
     @property
     def where(self) -> str:
-        """The file or address, without a password."""
         return self.database.where
 
     @property
     def now(self) -> str:
-        """This moment, as the log writes it."""
         return stamp(self._clock())
 
     def close(self) -> None:
@@ -172,7 +167,6 @@ class LabelStore:
 
     @contextmanager
     def changing(self) -> Iterator[Transaction]:
-        """One change: all of it or nothing."""
         with self.database.writing() as connection:
             yield Transaction(connection, moment_of(self.now, log.last(connection)[2]))
 
@@ -211,7 +205,6 @@ class LabelStore:
             return [row.name for row in look.connection.execute(_PROJECTS)]
 
     def events(self, after: int = 0) -> Iterator[Event]:
-        """The log behind a number."""
         with self.looking() as look:
             # The transaction lasts while somebody reads on: all events are of one moment.
             yield from log.events(look.connection, after)

@@ -70,7 +70,6 @@ def is_item(rows: FromClause) -> ColumnElement[bool]:
 
 
 def is_open(rows: FromClause) -> ColumnElement[bool]:
-    """Whether a lease has not ended."""
     return rows.c.state == _OPEN
 
 

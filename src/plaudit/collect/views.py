@@ -162,7 +162,6 @@ def _parsed_settings(text: str) -> Project:
 
 
 def task_row(event: Event, overlap: int) -> dict[str, Any]:
-    """The row of a task that was added."""
     body = _body(event)
     # What qualifies people has a known answer too, so that is looked at first.
     purpose = "qualify" if body.get("qualify") else "gold" if body.get("gold") is not None else "work"

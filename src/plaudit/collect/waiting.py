@@ -11,8 +11,6 @@ from plaudit.errors import UserError, WaitingError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Labels that people have not given yet."""
-
     store: str
     """The store, never with a password."""
     project: str
@@ -32,7 +30,6 @@ class Wait:
 
     @property
     def facts(self) -> dict[str, str | int]:
-        """All but the tasks, for a file."""
         return {
             "store": self.store,
             "project": self.project,
@@ -43,7 +40,6 @@ class Wait:
 
     @property
     def advice(self) -> str:
-        """The commands by which people get to answer."""
         store, project = shlex.quote(self.store), shlex.quote(self.project)
         return (
             f"`plaudit collect serve --store {store}` lets people answer, and `plaudit collect invite "

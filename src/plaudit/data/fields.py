@@ -309,7 +309,6 @@ class Node:
         return self.text()
 
     def error(self, kind: ProblemKind, expected: str) -> BadRowError:
-        """The complaint that something else was expected here."""
         return BadRowError(kind, self.path, expected=expected, found=describe_value(self.value))
 
     def wrong_type_error(self, expected: str) -> BadRowError:

@@ -22,8 +22,6 @@ Judged = Comparison | Ranking | Rating | Steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """One group of people held out."""
-
     held_out: tuple[str, ...]
     """The people of whom no row is learnt from."""
     train: tuple[Record, ...]

@@ -26,10 +26,8 @@ def log_length(answer: str) -> float:
 
 
 def has_list(answer: str) -> float:
-    """Whether a line is a list's item."""
     return float(_LIST_ITEM.search(answer) is not None)
 
 
 def refuses(answer: str) -> float:
-    """Whether it begins by refusing to answer."""
     return float(_REFUSAL.search(answer) is not None)

@@ -131,7 +131,6 @@ def pictures(text: Text) -> tuple[str, ...]:
 
 
 def user_turn(content: str) -> tuple[Message, ...]:
-    """A conversation of one user turn."""
     return (Message(role="user", content=content),)
 
 

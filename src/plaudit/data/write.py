@@ -224,7 +224,6 @@ def _output_rows(
 
 
 def _refuse_mixed_kinds(records: Iterable[Record], path: Path) -> Iterator[Record]:
-    """TRL's rows have one schema a file."""
     first_kind: str | None = None
     for record in records:
         first_kind = first_kind or record_kind(record)

@@ -112,7 +112,6 @@ class CompactAdamW(torch.optim.Optimizer):
     """
 
     def __init__(self, groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -> None:
-        """Weight decay stands in each group."""
         super().__init__(groups, {"lr": rate})
         self._betas, self._eps = (settings.beta1, settings.beta2), settings.eps
         self._new_state = _bytes_state if settings.state == "float8" else _half_state

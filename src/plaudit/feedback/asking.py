@@ -79,7 +79,6 @@ class AskingSettings:
         return self.asking()
 
     def sampling_at(self, temperature: float) -> SamplingSettings:
-        """How a policy's answers are drawn."""
         return SamplingSettings(temperature=temperature, max_tokens=self.max_tokens, seed=self.seed)
 
     def asking(self, **more: Any) -> HowToAsk:

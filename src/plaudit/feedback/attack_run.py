@@ -65,8 +65,6 @@ NO_MIRRORED = "unequal refusal was not measured: no two rows of the twins share 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackRows:
-    """What all policies are asked."""
-
     attempts: tuple[Attempt, ...] = ()
     harmless: HarmlessRows = field(default_factory=HarmlessRows)
     """What nobody should decline, and mirrored pairs."""

@@ -39,8 +39,6 @@ EMPTY_ANSWER = "since an answer is empty"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRows:
-    """The rows of what a judge said."""
-
     rows: tuple[Record, ...]
     ties: int
     """How many of them prefer nothing."""

@@ -62,7 +62,6 @@ class _LocalModel:
 
     @property
     def sampler(self) -> LocalSampler:
-        """What writes, with the very weights that score."""
         if self._sampler is None:
             self._sampler = sampler_of_policy(self.policy, self.encoder)
         return self._sampler
@@ -82,7 +81,6 @@ class _LocalModel:
         return self._scorers[words]
 
     def fits(self, prompt: Text) -> bool:
-        """Whether a question leaves room for a reply."""
         most = min(self.sampler.max_positions or LONGEST_QUESTION, LONGEST_QUESTION)
         return len(encode_prompt(prompt, self.encoder).prompt) < most
 

@@ -61,7 +61,6 @@ class Revising:
 
 
 def revision_plan(settings: ReviseSettings) -> RevisionPlan:
-    """How answers are revised, with the constitution read."""
     named = None if settings.constitution is None else constitution_named(settings.constitution)
     return RevisionPlan(
         rounds=settings.rounds, minimal=settings.minimal, constitution=named, seed=settings.seed

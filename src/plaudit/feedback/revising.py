@@ -17,8 +17,6 @@ Give = Literal["demonstrations", "pairs"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviseSettings(AskingSettings):
-    """Answers that a model criticises and writes anew."""
-
     by: str
     """Who criticises and revises: openai:http://host/v1#model, model:DIR."""
     model: Path | None = None

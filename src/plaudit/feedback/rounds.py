@@ -48,8 +48,6 @@ UNCHANGED = "unchanged"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """An answer to be revised."""
-
     prompt: Text
     answer: str
     category: str | None = None
@@ -57,8 +55,6 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionPlan:
-    """How answers are revised."""
-
     rounds: int = 1
     """How often an answer is criticised and written anew."""
     minimal: bool = False
@@ -94,8 +90,6 @@ class RevisionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One round: a critique, and the answer anew."""
-
     principle: str | None
     """The id of its principle; None without a constitution."""
     critique: str
@@ -104,8 +98,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a chain of rounds ended early."""
-
     round: int
     """In which round, from 1."""
     step: str

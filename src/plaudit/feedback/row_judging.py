@@ -59,7 +59,6 @@ class RowJudging:
         return estimate_sentence(self.judge, self.tasks, self.seed)
 
     def outcomes(self) -> list[Verdict | NoVerdict]:
-        """What the judge says of each pair."""
         found = outcomes(self.judge, self.tasks, self.seed)
         if self.temperature is None:
             return found

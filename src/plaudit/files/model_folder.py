@@ -107,8 +107,6 @@ def vocabulary_size(config: Mapping[str, Any]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFiles:
-    """What the headers of a folder's weights say."""
-
     numbers: int
     names: frozenset[str]
 

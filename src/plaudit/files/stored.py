@@ -190,7 +190,6 @@ class RowWriter:
         self._end += len(line)
 
     def flush(self) -> None:
-        """Hand what was put away to the system."""
         self._lines.flush()
         self._starts.flush()
 

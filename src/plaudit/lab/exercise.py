@@ -47,7 +47,6 @@ def exercise(name: str, analyse: Callable[[PipelineFolder], ExerciseResult]) -> 
 
 
 def claim_rows(name: str) -> Sequence[Mapping[str, Any]]:
-    """What an exercise claims, as data."""
     return _exercises()[name]["claims"]
 
 

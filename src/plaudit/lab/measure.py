@@ -334,7 +334,6 @@ def read_pair_rewards(folder: PipelineFolder, stage: str, names: Iterable[str]) 
 
 
 def margin(rewards: PairRewards) -> Float[np.ndarray, " B"]:
-    """By how much the preferred answer has more."""
     return rewards.preferred_B - rewards.other_B
 
 

@@ -259,7 +259,6 @@ class SftConfig(RunConfig):
     """Who chooses the checkpoint by what the model answers."""
 
     def __post_init__(self) -> None:
-        """Refuse a judge with nothing to look at."""
         RunConfig.__post_init__(self)
         if self.judge.by is None:
             return

@@ -61,7 +61,6 @@ class ReferenceSource:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type in which log-probs are stored."""
         return torch.promote_types(self.precision.weights, torch.float32)
 
 

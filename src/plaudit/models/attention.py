@@ -217,7 +217,6 @@ class PackedRow:
 
     @cached_property
     def varlen(self) -> VarlenPlan:
-        """Where each segment's queries and keys lie."""
         return _varlen_plan(self.segments, self.device)
 
     def block_mask(self, window: int | None) -> Any:

@@ -225,7 +225,6 @@ class Backbone:
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """What states and products are made in."""
         return self.base.dtype if self.narrowed is None else self.narrowed.dtype
 
     def computing(self, *, whole: bool = False) -> AbstractContextManager[None]:
@@ -284,7 +283,6 @@ class Backbone:
         return nullcontext() if self.compiled is None else self.compiled.in_use(number)
 
     def use_layout(self, layout: Layout) -> None:
-        """Lay batches out like this from now on."""
         self.layout: Layout = layout
         self._set_layout_attention()
 

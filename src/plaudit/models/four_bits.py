@@ -49,7 +49,6 @@ def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantise(codes: Tensor, scales: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """The weights that levels and scales stand for."""
     # By pairs: one byte is looked up at once.
     pairs = embedding(codes.int(), level_pairs(dtype, codes.device))
     blocks = pairs.view(-1, BLOCK).mul_(scales.to(dtype)[:, None])

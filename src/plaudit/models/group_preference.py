@@ -85,7 +85,6 @@ class GroupPreference(nn.Module):
     scale_H: Tensor
 
     def __init__(self, config: GroupPreferenceConfig):
-        """Draw the weights from torch's generator."""
         super().__init__()
         self.config = config
         self.register_buffer("offset_H", torch.zeros(config.embedding))

@@ -41,12 +41,10 @@ class KVCache:
 
     @property
     def group_N(self) -> Int[Tensor, " N"]:
-        """Which prompt each answer belongs to."""
         return self._group_N
 
     @property
     def layers(self) -> int:
-        """How many layers have asked for attention."""
         return len(self._layers)
 
     @property

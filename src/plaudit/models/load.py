@@ -218,7 +218,6 @@ def _meta_model(auto: Any, config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether there is anything to load beside config.json."""
     return any(folder.glob("*.safetensors"))
 
 

@@ -35,8 +35,6 @@ _VARLEN_PARAMETERS = inspect.signature(varlen_attn).parameters
 
 @dataclass(slots=True, kw_only=True)
 class _Row:
-    """What the host knows of an answer."""
-
     prompt: int
     length: int
     pages: list[int] = field(default_factory=list[int])

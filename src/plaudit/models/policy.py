@@ -302,7 +302,6 @@ class AdapterOffReference:
             return self.policy.score(batch, temperature=self._temperature).logp_NT
 
     def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
-        """One pass without adapters and without gradient."""
         with self.activate(), torch.no_grad():
             return self.policy.distributions(batch, temperature=self._temperature)
 

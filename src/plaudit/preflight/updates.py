@@ -53,7 +53,6 @@ class GradientRecorder(torch.optim.Optimizer):
         self.gradients: Gradients = ()
 
     def step(self, closure: Any = None) -> Any:
-        """Copy the gradients in place of an update."""
         del closure
         self.gradients = _copied_gradients(self.param_groups[0]["params"])
 
@@ -117,7 +116,6 @@ def check_accumulation(subject: PreflightSubject) -> Result:
 
 
 def _summed_trial_or_reason(subject: PreflightSubject) -> TrialStep | Result:
-    """The trial step of checks that compare gradients."""
     if subject.trial is not None and subject.sampling.temperature < LOW_TEMPERATURE:
         return not_applicable(
             f"at the temperature {subject.sampling.temperature:g} the drawn tokens are certain, and their "

@@ -135,7 +135,6 @@ def _smallest_nucleus(p_NV: Tensor, top_NK: Tensor, word_NK: Tensor, target_N1: 
 
 
 def refuse_broken(logp: Sequence[float]) -> None:
-    """Complain about log-probs that are not numbers."""
     if any(map(math.isnan, logp)):
         raise UserError(
             "the model's scores are not numbers: its weights are damaged, or a training run diverged"

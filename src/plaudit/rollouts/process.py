@@ -51,8 +51,6 @@ LAST_WORDS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What goes through the pipe."""
-
     body: Mapping[str, Any]
     payload: bytes = b""
     """The bytes that follow the header: weights."""
@@ -307,7 +305,6 @@ class _Server:
         }
 
     def answer(self, message: Message) -> Mapping[str, Any]:
-        """Load weights, or generate."""
         body = message.body
         if body["do"] == "load":
             return self._load(body["version"], load(message.payload))

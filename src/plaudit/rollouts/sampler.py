@@ -29,9 +29,7 @@ class PromptWithExtras(Protocol):
     def prompt(self) -> TokenIds: ...
 
     @property
-    def extras(self) -> Extras:
-        """What the model takes beside them."""
-        ...
+    def extras(self) -> Extras: ...
 
 
 GenerationPrompt = TokenIds | PromptWithExtras

@@ -76,8 +76,6 @@ LOGITS_AT_ONCE = {"cpu": 2**19, "cuda": 2**26}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
-    """What is the same for every block."""
-
     rule: LogitRule
     dtype: torch.dtype
     with_entropy: bool

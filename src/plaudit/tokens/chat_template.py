@@ -53,8 +53,6 @@ _LAST_ANSWER_ADVICE = "train only the last answer (turns='last'), or make one ro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The token that ends an answer."""
-
     id: int
     text: str
     by_template: bool

@@ -78,7 +78,6 @@ class RowProgress:
         print(f"{start}{line}", end=end, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Take the line away."""
         if self._on_terminal and self._last > self._started:
             print(f"\r{' ' * 79}\r", end="", file=sys.stderr, flush=True)
 

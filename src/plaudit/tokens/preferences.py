@@ -95,7 +95,6 @@ ROW_CLASSES: dict[str, type[Any]] = {
 
 
 def muted(row: JudgedRow) -> JudgedRow:
-    """The same row without weight in the loss."""
     return replace(row, counts=False)
 
 

@@ -196,7 +196,6 @@ class _Generation(Extension):
     tags = {"generation"}  # noqa: RUF012  as Jinja declares it
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """The block, whose text is marked."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)

@@ -176,8 +176,6 @@ TOKENIZER_FAULTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPiece:
-    """A stretch of text after the prompt."""
-
     text: str
     trained: bool
 

@@ -55,8 +55,6 @@ _FIXED_SETTINGS = ("talks_to", "gold_rows", "qualify_rows")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request that was let in."""
-
     store: LabelStore
     who: Identity
     given: Mapping[str, Any]
@@ -76,8 +74,6 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """An answer of several lines of JSON."""
-
     parts: Iterator[bytes]
 
 

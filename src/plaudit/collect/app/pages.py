@@ -54,8 +54,6 @@ LANGUAGE_COOKIE = "plaudit-language"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where the app stands, and for whom."""
-
     hosts: tuple[str, ...] = ()
     """The names under which it may be called; another one is a web page that plays tricks with addresses."""
     port: int = 0
@@ -97,8 +95,6 @@ class Solo:
 
 
 class OnceLink:
-    """A secret that works once."""
-
     def __init__(self, secret: str) -> None:
         self.secret, self._is_left = secret, True
 
@@ -141,8 +137,6 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """A request that was let in."""
-
     store: LabelStore
     site: Site
     path: Mapping[str, str]
@@ -220,8 +214,6 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Json:
-    """An answer to a script of the pages."""
-
     value: Any
     status: int = 200
 
@@ -238,8 +230,6 @@ Answer = Shown | Sent | File | Json | Stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One thing that a browser may ask."""
-
     method: str
     """GET or POST; a GET changes nothing but what it gives out."""
     path: str

@@ -79,8 +79,6 @@ def environment() -> Environment:
 
 
 class _OfKinds(BaseLoader):
-    """The templates of kinds that bring their own."""
-
     def get_source(self, environment: Environment, template: str) -> tuple[str, None, None]:
         kind = KINDS.get(template.removeprefix("kinds/").removesuffix(".html"))
         if kind is None or kind.template is None:

@@ -58,8 +58,6 @@ class RequestError(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldRule:
-    """What a field of a request must be."""
-
     types: tuple[type, ...]
     """Its types; none for any JSON, which is checked further inside."""
     required: bool = True
@@ -250,7 +248,6 @@ def error_details(error: UserError) -> dict[str, Any]:
 
 
 def refusal(error: UserError) -> Response:
-    """What a sender reads of an error."""
     status = status_of(error)
     headers = dict[str, str]()
     if status == 503:

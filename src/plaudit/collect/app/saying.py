@@ -61,8 +61,6 @@ def say_label(shown: Mapping[str, Any], label: Mapping[str, Any], language: str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A label in words."""
-
     summary: str
     """What was chosen, in a line; the same for the same choice."""
     flags: tuple[Markup, ...] = ()

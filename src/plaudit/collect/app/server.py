@@ -240,8 +240,6 @@ def serve(
 
 
 class BackgroundServer:
-    """A server in a thread of this process."""
-
     def __init__(self, url: str, thread: threading.Thread) -> None:
         self.url, self._thread = url, thread
 

@@ -93,15 +93,12 @@ class Labelled:
 
     @property
     def shared(self) -> dict[str, Any]:
-        """What each row says of who and what."""
         category = self.body.get("category")
         return {"annotator": self.annotator, "group": self.group, "category": category}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """How a kind talks with the project's server."""
-
     answers: int
     """To each message; of several the person says which is better, and the conversation goes on with it."""
     sent: tuple[str, ...]
@@ -119,8 +116,6 @@ def nothing(*given: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of task."""
-
     name: str
 
     # Tasks.
@@ -435,7 +430,6 @@ def _best_rated(ratings: Sequence[Rating], answers: Sequence[Words]) -> Words:
 
 
 def scores_of(ratings: Sequence[Rating], answers: Sequence[Words]) -> list[list[float]]:
-    """The scores of each answer as a whole."""
     scores: dict[Words, list[float]] = {words: [] for words in answers}
     for rating in ratings:
         if rating.aspect is None:

@@ -144,8 +144,6 @@ def clustered_share(hit_B: Bool[np.ndarray, " B"], prompt_B: Int[np.ndarray, " B
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Biases:
-    """The odds of one model over all people."""
-
     place: tuple[Figure, ...]
     """Of each person the odds of the first shown."""
     place_p: tuple[float | None, ...]

@@ -40,8 +40,6 @@ MOST_SECONDS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
-    """A process that computes a report."""
-
     process: subprocess.Popen[bytes]
     seq: int
     """The position that it was started for."""
@@ -49,7 +47,6 @@ class Child:
     """When, by a clock that only goes forward."""
 
     def end(self) -> None:
-        """Kill it, where it is still at work."""
         self.process.kill()
         self.process.wait()
 
@@ -137,7 +134,6 @@ class Reports:
             self._failed[project] = (child.seq, why)
 
     def close(self) -> None:
-        """End all children that are at work."""
         # A thread of a server that ends may still be asking, and would leave a child behind.
         with self._lock:
             for child in self._children.values():

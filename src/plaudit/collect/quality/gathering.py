@@ -59,8 +59,6 @@ _LABELS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Somebody who has labelled."""
-
     name: str
     standing: str
     excluded: bool
@@ -71,8 +69,6 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A label of a person, whatever the kind."""
-
     person: int
     number: int
     """Which of the person's answers it is."""
@@ -98,8 +94,6 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """All that the report is computed from."""
-
     project: Project
     people: tuple[Person, ...]
     """Everybody with a label, in the order in which they joined."""
@@ -152,8 +146,6 @@ def gather_rows(settings: Project, rows: Sequence[Any]) -> Gathered:
 
 
 class _TaskFacts:
-    """What a task's labels are read by."""
-
     __slots__ = ("body", "forward", "id", "is_random", "prompt")
 
     def __init__(self, name: str, prompt: str, body: str) -> None:
@@ -173,8 +165,6 @@ def _hash(prompt: str, text: object) -> bytes:
 
 @dataclass(slots=True)
 class _Columns:
-    """Values of one aspect as they are gathered."""
-
     unit: dict[Any, int] = field(default_factory=dict[Any, int])
     rows: list[tuple[int, int, int, int, int]] = field(default_factory=list[tuple[int, int, int, int, int]])
 

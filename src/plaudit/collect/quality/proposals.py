@@ -26,8 +26,6 @@ SURE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standards:
-    """What everybody is measured by."""
-
     gold_floor: float
     """The share of right gold answers that the project asks of people who qualify."""
     skill: float | None

@@ -50,8 +50,6 @@ class AgreementRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonQuality:
-    """The report card of a person."""
-
     name: str
     standing: str
     """What holds now: active, watch, suspended, qualifying, failed or erased."""

@@ -65,8 +65,6 @@ class Pseudo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """The fitted people and pairs."""
-
     theta_J: Float[np.ndarray, " J"]
     habit_JK: Float[np.ndarray, "J K"]
     """What each clicks otherwise: first, second, tie as shown."""

@@ -200,8 +200,6 @@ PROJECT = "solo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoloWork:
-    """A store that is ready for one person."""
-
     people: People
     """Asks that person, and nobody else."""
     project: Project

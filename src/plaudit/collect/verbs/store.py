@@ -115,7 +115,6 @@ def _setting_text(name: str, value: object) -> str:
 
 
 def _qualification_notes(store: LabelStore, project: Project) -> Iterator[str]:
-    """What keeps everybody from qualifying, where something does."""
     if project.qualify_n == 0:
         return
     most = wilson_lower(project.qualify_n, project.qualify_n)

@@ -41,11 +41,9 @@ class Response:
 
     @property
     def who(self) -> AnnotationInfo:
-        """The fields of a record that say who."""
         return AnnotationInfo(annotator=self.annotator, group=None, category=None)
 
     def unreadable(self, expected: str) -> BadRowError:
-        """The complaint that no record can hold it."""
         advice = f"{expected} (or leave it out by name: --leave-out {self.option})"
         return self.value.error("wrong value", advice)
 

@@ -97,8 +97,6 @@ class FieldType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFormat:
-    """A way to write feedback down in rows."""
-
     name: str
     """What ``--format`` calls it."""
     title: str

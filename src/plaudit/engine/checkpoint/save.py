@@ -276,8 +276,6 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedCheckpoint:
-    """A checkpoint that was proven whole."""
-
     state: TrainState
     path: Path
     notes: tuple[str, ...]

@@ -350,7 +350,6 @@ class WandbSink:
         self._run.log({"samples": table}, step=step)
 
     def note(self, text: str) -> None:
-        """Kept with the run's description."""
         self._run.notes = "\n".join(filter(None, [self._run.notes, text]))
 
     def sync(self) -> None:

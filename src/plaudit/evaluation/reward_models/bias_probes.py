@@ -60,7 +60,6 @@ class Feature:
 
 
 def hedges(answer: str) -> float:
-    """Whether it takes itself back."""
     return float(_HEDGE.search(answer) is not None)
 
 

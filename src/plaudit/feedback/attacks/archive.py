@@ -26,8 +26,6 @@ _NAMES = ("category", "source", "policy", "policy_hash", "judge", "when", "answe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worked:
-    """An attempt that worked once."""
-
     attempt: Attempt
     policy: str
     policy_hash: str

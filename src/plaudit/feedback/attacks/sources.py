@@ -28,8 +28,6 @@ _PLACES = ("{prompt}", "{first}", "{rest}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """One way to word a prompt anew."""
-
     id: str
     turns: tuple[Message, ...]
     """The conversation, with ``{prompt}``, or with ``{first}`` and ``{rest}``, in it."""

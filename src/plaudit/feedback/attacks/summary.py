@@ -29,8 +29,6 @@ ANSWERS_FILE = "answers.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How often something happened."""
-
     name: str
     """The category, the source, or what was done."""
     attempts: int
@@ -42,8 +40,6 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrored:
-    """Refusals of the two sides of mirrored pairs."""
-
     pairs: int
     unjudged: int
     """Of how many one side is not known."""
@@ -87,8 +83,6 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a model wrote of attacks."""
-
     writer: str
     requested: int
     fresh: int
@@ -123,7 +117,6 @@ class AttackReport:
 
 
 def rate(name: str, findings: Sequence[Finding]) -> Rate:
-    """How often something happened among these."""
     decided = [finding for finding in findings if finding.happened is not None]
     shared = [finding for finding in findings if finding.share is not None]
     return Rate(

@@ -30,8 +30,6 @@ Turns = tuple[Message, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAnswer:
-    """What a target answered."""
-
     text: str
     """The words; empty where it answered nothing."""
     ended: bool = True
@@ -55,8 +53,6 @@ class Target(Protocol):
 
 
 class FolderTarget:
-    """The model of a folder on this machine."""
-
     def __init__(self, name: str, folder: Path, sampling: SamplingSettings, *, device: str = "auto") -> None:
         """Refuse what is no policy; the model is loaded when it is asked."""
         check_policy_folder(folder)

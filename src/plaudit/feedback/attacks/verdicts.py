@@ -110,8 +110,6 @@ class YesNoJudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerJury:
-    """Several judges of answers, whose log-odds are averaged."""
-
     name: str
     judges: tuple[AnswerJudge, ...]
     weights: tuple[float, ...]
@@ -162,7 +160,6 @@ class FunctionJudge:
         return [[self._share(score) for score in row] for row in self.reward.scores(tasks)]
 
     def estimate(self, tasks: Sequence[Task]) -> None:
-        """It costs nothing that is known."""
         del tasks
 
     def _share(self, score: float | None) -> Share:

@@ -17,8 +17,6 @@ from plaudit.files.stored import cache_folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a model replied to one question."""
-
     text: str
     number: str
     """The number in the delimiters that this request asked for."""
@@ -36,8 +34,6 @@ _WORDS = {"text": str, "number": str, "refused": bool, "cut": bool}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyCache:
-    """A folder with a file for each reply."""
-
     folder: Path
 
     def __post_init__(self) -> None:

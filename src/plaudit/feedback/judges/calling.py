@@ -50,7 +50,6 @@ class FunctionChat:
 
     @property
     def model(self) -> str:
-        """What the model is called: the function's name."""
         return self.word.rpartition(":")[2]
 
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:

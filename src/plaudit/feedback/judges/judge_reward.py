@@ -22,8 +22,6 @@ SINGLE_ANSWER = "one answer alone cannot be compared"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeReward:
-    """A judge that scores answers."""
-
     judge: Judge
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
 

@@ -44,8 +44,6 @@ FLIPS = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One judge of several."""
-
     judge: str
     accuracy: float | None = None
     """How often it agrees with people, where that was measured."""
@@ -66,8 +64,6 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JuryFile:
-    """What a file of several judges says."""
-
     members: tuple[Member, ...]
     flips: float = FLIPS
     """Of a spread: the share of verdicts that is turned round."""
@@ -75,8 +71,6 @@ class JuryFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jury:
-    """Judges whose log-odds are averaged."""
-
     name: str
     judges: tuple[Judge, ...]
     """The members, each of which asks in both orders by itself."""

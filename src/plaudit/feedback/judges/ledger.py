@@ -17,8 +17,6 @@ from plaudit.feedback.judges.wording import Conversation, Question
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """A question and how its reply is drawn."""
-
     question: Question | Conversation
     words: tuple[str, ...] = ()
     """The words whose log-probs are wanted; none: no log-probs are asked for."""
@@ -49,8 +47,6 @@ class Asker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyLedger:
-    """The replies of one model."""
-
     identity: Mapping[str, object]
     """Who replies: what a reply depends on beside the question."""
     cache: ReplyCache
@@ -83,7 +79,6 @@ class ReplyLedger:
         return found
 
     def store(self, key: str, request: ChatRequest, reply: Reply) -> None:
-        """Keep a reply, and count what it cost."""
         # Kept before it is counted: whatever stops the run afterwards, no paid reply is lost.
         # To wait for the disk takes longer than a small model's reply; what costs nothing can be made again.
         self.cache.store(key, reply, sync=self.prices != FREE)

@@ -62,8 +62,6 @@ QuestionParts = tuple[tuple[tuple[str, str], ...], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowToAsk:
-    """How a judge is asked, whoever it is."""
-
     how: How | None = None
     """How it says what it thinks; None leaves that to who asks: a verdict for an evaluation, a letter for
     rows, points for a reward."""
@@ -160,7 +158,6 @@ class Mode:
 
 
 def aspects_of(ask: HowToAsk) -> Sequence[Aspect]:
-    """What points are given for."""
     if ask.rubric is not None:
         return read_rubric(ask.rubric)
     return OVERALL if ask.constitution is None else BY_PRINCIPLE

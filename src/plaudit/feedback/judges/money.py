@@ -108,7 +108,6 @@ class Purse:
     """
 
     def __init__(self, cap: float | None = None) -> None:
-        """No cap: spending is counted and never refused."""
         if cap is not None and not 0 < cap < float("inf"):
             raise UserError(f"at most {cap}: expected an amount above 0")
         self.cap = cap
@@ -145,7 +144,6 @@ class Purse:
         return self.cap is not None and self.spent + self._reserved + most > self.cap
 
     def pay(self, key: str, cost: float, tokens: int) -> None:
-        """Count a reply, once for its key."""
         with self._lock:
             if key not in self._paid:
                 self._paid.add(key)

@@ -155,7 +155,6 @@ class Reader:
         return reads
 
     def plain(self, requests: Sequence[ChatRequest]) -> list[Read]:
-        """The word of each reply as it stands."""
         found = self.asker.replies(plain_forms(requests))
         return [read_word(reply, request) for reply, request in zip(found, requests, strict=True)]
 
@@ -167,7 +166,6 @@ class Reader:
 
 
 def plain_forms(requests: Sequence[ChatRequest]) -> list[ChatRequest]:
-    """The same requests without log-probs."""
     return [replace(request, words=(), is_word=False) for request in requests]
 
 

@@ -17,8 +17,6 @@ from plaudit.errors import UserError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aspect:
-    """One thing that points are given for."""
-
     name: str
     description: str
     """What it means, as the judge is told."""

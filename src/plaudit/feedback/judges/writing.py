@@ -36,8 +36,6 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """A model that is asked to write."""
-
     asker: Asker
     temperature: float = 0.7
     """The sampling temperature of its texts; at 0 there is nothing to draw, and no seed is sent."""
@@ -52,7 +50,6 @@ class Writer:
 
     @property
     def name(self) -> str:
-        """What tables and rows call it."""
         return self.asker.model
 
     def version(self, wording: Wording) -> str:

@@ -103,7 +103,6 @@ class Actor(nn.Module):
     def forward(
         self, observation_NO: Float[Tensor, "*N O"]
     ) -> tuple[Float[Tensor, "*N A"], Float[Tensor, "*N"]]:
-        """Log-probabilities of all actions, and the value."""
         return self.policy(observation_NO).log_softmax(-1), self.critic(observation_NO).squeeze(-1)
 
 

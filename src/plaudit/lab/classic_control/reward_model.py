@@ -80,7 +80,6 @@ class RewardEnsemble(nn.Module):
         return (reward_EN - mean_E.reshape(shape)) / deviation_E.reshape(shape)
 
     def squared_norm_E(self) -> Float[Tensor, " E"]:
-        """The sum of each member's squared parameters."""
         return torch.stack([part.square().sum((1, 2)) for part in self.parameters()]).sum(0)
 
 
@@ -139,7 +138,6 @@ def bootstrap_weights(members: int, comparisons: int, generator: torch.Generator
 def comparison_losses(
     ensemble: RewardEnsemble, labelled: LabelledClips, noise: int | float
 ) -> Float[Tensor, "E B"]:
-    """Each member's cross-entropy with each answer."""
     first_EB, second_EB = ensemble(labelled.pair_2BCF).sum(-1).unbind(1)
     label_EB = labelled.label_B.expand_as(first_EB)
     return bradley_terry(first_EB, second_EB, label=label_EB, noise=noise)

@@ -296,7 +296,6 @@ def kl_penalised_reinforce(beta: float, cell: Callable[[Tensor], Tensor] = k1) -
 
 
 def grpo_advantage(batch: ExactBatch) -> Float[Tensor, "N T"]:
-    """GRPO's advantage, without ε."""
     return broadcast_to_tokens(z_score(batch.reward_N, batch.group_N, epsilon=0.0), batch.mask_NT)
 
 

@@ -39,7 +39,6 @@ class Thumbs:
 
 
 def uniform_distribution(language: Language) -> Float[Tensor, "P Y"]:
-    """The distribution μ that samples all answers uniformly."""
     return torch.full_like(language.reward_PY, 1 / len(language.responses))
 
 

@@ -135,7 +135,6 @@ def _first_prompts(prompts: int, symbols: int) -> Strings:
 
 
 def _logps_of_answers(logp_PNV: Tensor, answers: Strings) -> Tensor:
-    """The table's log-probs along each answer."""
     beginnings = sorted({answer[:t] for answer in answers for t in range(len(answer))})
     at = {beginning: n for n, beginning in enumerate(beginnings)}
     logp_PYT = logp_PNV.new_zeros(len(logp_PNV), len(answers), max(map(len, answers)))

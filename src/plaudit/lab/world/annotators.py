@@ -240,7 +240,6 @@ def _strength(utilities: Sequence[float], marks: Sequence[Mark]) -> int | None:
 
 
 def _faults(annotator: Annotator) -> Iterator[str]:
-    """Settings that mean nothing."""
     if annotator.aspect not in (None, *ASPECTS):
         yield f"nobody can be asked about {annotator.aspect!r}; there is {', '.join(ASPECTS)}"
     for bias, weight in annotator.biases.items():
@@ -416,7 +415,6 @@ class Agreement:
 
 
 def agreement(name: str, annotators: Sequence[Annotator], tasks: Sequence[Task]) -> Agreement:
-    """How far annotators agree on pairs of answers."""
     if not annotators or not tasks:
         raise UserError(f"{name}: agreement needs at least one annotator and one pair of answers")
     pairs = [_PairVotes(task, annotators) for task in tasks]

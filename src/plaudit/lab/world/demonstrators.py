@@ -126,8 +126,6 @@ def demonstrator_pool(name: str) -> tuple[Demonstrator, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenWorth:
-    """What answers of some people are truly worth."""
-
     name: str
     people: int
     answers: int

@@ -166,7 +166,6 @@ class GoldReward:
 
 
 def gold_reward() -> Reward:
-    """The world's truth, as evaluations take it."""
     return GoldReward()
 
 

@@ -19,8 +19,6 @@ NOT_KNOWN = "not known"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactClaim:
-    """Something said to be so."""
-
     topic: str
     value: str
 

@@ -84,7 +84,6 @@ class MindServer:
         self.close()
 
     def serve(self) -> None:
-        """Serve until somebody interrupts."""
         self._server.serve_forever(poll_interval=0.1)
 
     def close(self) -> None:
@@ -128,7 +127,6 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "plaudit-world"
 
     def do_GET(self) -> None:
-        """What models there are, and what was asked."""
         owner = self.server.owner
         if self.path == "/counts":
             self._send(200, owner.counts.to_json())

@@ -23,8 +23,6 @@ CATEGORIES: tuple[Category, ...] = (*SHORT_CATEGORIES, *LONGER_CATEGORIES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A question with one right value."""
-
     topic: str
     frames: tuple[str, ...]
     """Ways to give a value ``{v}``: the fullest first, the value alone last."""

@@ -54,8 +54,6 @@ _KINDS_OF_SETTING: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRequest:
-    """Rows to be made."""
-
     make: RowKind
     """The kind of rows."""
     n: FromOne | None = None

@@ -73,7 +73,6 @@ class MeasuredRound:
 
 
 def is_measured(settings: LoopSettings) -> bool:
-    """Whether anything is measured of the rounds' models."""
     return settings.people is not None or settings.held_out_judge is not None
 
 

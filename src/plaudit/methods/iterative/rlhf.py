@@ -120,7 +120,6 @@ class RlhfRound:
 
     @property
     def train(self) -> Path:
-        """The comparisons that its reward learns from."""
         return self.folder / "train.jsonl"
 
     @property

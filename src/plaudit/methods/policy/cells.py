@@ -289,7 +289,6 @@ def answer_token_ratio(log_ratio_NT: Tensor, mask_NT: Tensor, /) -> Tensor:
 
 
 def token_mean(loss_NT: Tensor, mask_NT: Tensor, counts: LossCounts, /) -> Tensor:
-    """Every token counts the same."""
     return reduce.token_mean(loss_NT, mask_NT, tokens=counts.tokens)
 
 

@@ -79,8 +79,6 @@ class DrawSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeSettings:
-    """What is done to scores before they teach."""
-
     per_token: FromZero = 0.0
     """What a token costs."""
     low: float | None = None
@@ -115,8 +113,6 @@ class CriticSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSettings:
-    """Who scores held-out prompts and never teaches."""
-
     by: str | None = None
     """A second reward: a folder, a rule, module:function. Its score chooses the model, and ends the run."""
     chooses: bool = True
@@ -132,8 +128,6 @@ class JudgeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxSettings:
-    """Text that the policy shall not forget."""
-
     data: Path | None = None
     """Demonstrations or texts; none: nothing is added."""
     rows: FromOne = 16

@@ -344,7 +344,6 @@ class ExperienceMaker:
 
     @property
     def weighs_tokens(self) -> bool:
-        """Whether token losses have importance weights."""
         return self.weighting.cap > 0 or self.weighting.has_replay
 
     def _advantage_inputs(

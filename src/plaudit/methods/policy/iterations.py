@@ -58,8 +58,6 @@ class KlControl:
 
 @dataclass(slots=True)
 class RoundMemory:
-    """State that rounds hand on to each other."""
-
     beta: float
     """The current KL coefficient."""
     score_count: int = 0

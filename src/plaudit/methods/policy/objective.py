@@ -79,8 +79,6 @@ class PolicyMicrobatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueLoss:
-    """The settings of the critic's loss."""
-
     weight: int | float = 1.0
     """How much it counts beside the policy's."""
     clip: int | float = 0.0
@@ -327,7 +325,6 @@ def _clip_metrics(
 
 
 def _drawn_for_this_round(microbatch: PolicyMicrobatch, mask_NT: Tensor) -> Tensor:
-    """The mask without answers that come again."""
     examples, fresh = microbatch.round.examples, microbatch.round.fresh
     if len(fresh) == len(examples):
         return mask_NT

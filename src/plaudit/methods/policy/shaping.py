@@ -155,8 +155,6 @@ class RunningScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreShape:
-    """How scores are shaped."""
-
     missing_end: int | float | None = None
     """The score of a truncated completion, in place of its own."""
     soft_overlong: int = 0

@@ -68,8 +68,6 @@ from plaudit.tokens.tokenizer import load_tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisedMethod:
-    """What sets one supervised algorithm apart from another."""
-
     name: str
     encode: Callable[[Sequence[Record], Encoder, int], EncodedData[Example]]
     """From the records of the file to the rows that are trained."""

@@ -58,7 +58,6 @@ class CombineSettings:
 
     @property
     def deviations(self) -> float | None:
-        """How many deviations a cautious combination takes off."""
         return 1.0 if self.how == "cautious" and self.k is None else self.k
 
 

@@ -60,8 +60,6 @@ class StepPayments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPayRule:
-    """How scores of steps become payments."""
-
     pay: StepPayKind
     """How a step's score becomes its reward."""
     baseline: int | float = 0.0

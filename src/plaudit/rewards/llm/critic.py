@@ -42,8 +42,6 @@ class CritiqueScore:
 
 
 class CritiqueReward:
-    """A model that writes critiques and gives points."""
-
     def __init__(self, model: LanguageJudgeModel, writer: CritiqueWriter, *, seed: int = 0) -> None:
         """Take a critique model and a sampler of the same model; the seed draws the critiques."""
         settings = model.spec.settings

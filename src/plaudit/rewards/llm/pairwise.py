@@ -39,8 +39,6 @@ class PositionBias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Two answers of a task that met."""
-
     round: int
     """In which round of a tournament, counted from 1."""
     first: int

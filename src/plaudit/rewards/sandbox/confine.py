@@ -129,7 +129,6 @@ FilterInstruction = tuple[int, int, int, int]
 
 
 def seccomp_program(machine: CallTable, pid: int) -> bytes:
-    """The filter for the process of this number."""
     steps: list[FilterInstruction] = [
         # The architecture first: 32-bit calls on x86_64 have other numbers, which would pass a 64-bit list.
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -220,8 +219,6 @@ _CAPABILITIES_V3 = 0x20080522
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """How far confined code may go."""
-
     folder: str
     """Its own folder, where plain files may be written; it is the present folder too."""
     readable: tuple[str, ...]

@@ -63,8 +63,6 @@ class CaptureError:
 
 
 class Peer:
-    """One end of the line."""
-
     def __init__(self, reader: BinaryIO, writer: BinaryIO, serve: Serve, *, trusts: bool) -> None:
         """``serve`` does what the other side asks for; ``trusts``: whether its objects may judge."""
         self.trusts = trusts
@@ -310,8 +308,6 @@ _JUDGING_METHODS = frozenset([*_SETS, *_PLACES, "equals", "allclose", "isclose",
 
 
 class Handle:
-    """Stands for an object of the other side."""
-
     __slots__ = (_STATE,)
     __getattr__ = _attribute
 
@@ -396,7 +392,6 @@ def _generate(handle: Handle) -> Iterator[object]:
 
 
 def _items(handle: Handle) -> tuple[object, ...]:
-    """All that it holds, copied once."""
     with contextlib.suppress(TypeError):
         items = _ask_once("items", handle)
         if type(items) is tuple:

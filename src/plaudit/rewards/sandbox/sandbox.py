@@ -37,8 +37,6 @@ _READ_SIZE = 65536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """What one program may use."""
-
     cpu_seconds: int = 10
     wall_seconds: int | float = 30
     """Seconds by the clock; longer, since other programs run beside it."""
@@ -61,8 +59,6 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxProcess:
-    """One of the processes of a run."""
-
     process: subprocess.Popen[bytes]
     ready: FileIO
 

@@ -239,8 +239,6 @@ _FLIPPED = {">": "<", "≥": "≤"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """Two sides and what stands between them."""
-
     sign: str
     """``=``, ``<`` or ``≤``; the others are turned round."""
     left: Node

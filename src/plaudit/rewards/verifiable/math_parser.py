@@ -148,7 +148,6 @@ class _Parser:
         return token
 
     def sum(self) -> Node:
-        """Terms with plus and minus between them."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise UnreadableError("brackets too deep")

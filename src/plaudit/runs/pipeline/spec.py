@@ -155,8 +155,6 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """What a pipeline says beside its stages."""
-
     name: str = ""
     """What its folder is called; empty: as the file."""
     seed: int = 0

@@ -114,7 +114,6 @@ def _training_cost(context: PipelineContext, stage: Stage) -> Iterator[str]:
 
 
 def _check_training(name: str, config: Any) -> None:
-    """Refuse settings that an algorithm does not read."""
     from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
     from plaudit.methods.iterative.config import LoopConfig, RlhfConfig, resolve_settings
     from plaudit.methods.policy.config import PolicyConfig

@@ -69,8 +69,6 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunCost:
-    """What a run costs, without its time."""
-
     request: PlanRequest
     schedule: Schedule
     roles: RunModels

@@ -26,8 +26,6 @@ _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU as its data sheet has it."""
-
     title: str
     memory: int
     """Bytes that a process finds there, less than the sheet's."""

@@ -51,8 +51,6 @@ class MemoryLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLedger:
-    """All that one process holds in memory."""
-
     lines: tuple[MemoryLine, ...]
 
     def during(self, when: str) -> int:

@@ -190,9 +190,7 @@ class Question(Protocol):
     def title(self) -> str: ...
 
     @property
-    def background(self) -> str:
-        """What goes wrong, and who found it."""
-        ...
+    def background(self) -> str: ...
 
     @property
     def next_commands(self) -> tuple[str, ...]:

@@ -77,8 +77,6 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A figure that stands out."""
-
     label: str
     value: str
     more: str = ""
@@ -133,8 +131,6 @@ class Charts:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Parts in a division of this class."""
-
     kind: str
     parts: Sequence[Part]
 

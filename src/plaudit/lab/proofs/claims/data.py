@@ -62,7 +62,6 @@ def sweep_betas(setup: ProofSetup) -> tuple[BetaResult, ...]:
 
 
 def compared_answers(language: Language) -> Bool[Tensor, " Y"]:
-    """Every second answer: those that were compared."""
     return torch.arange(len(language.responses)) % 2 == 0
 
 
@@ -77,7 +76,6 @@ def with_mass_on_uncompared(
 
 
 def mass_on_uncompared(logp_PY: Float[Tensor, "P Y"], covered_Y: Bool[Tensor, " Y"]) -> Float[Tensor, " P"]:
-    """How often the policy says what nobody compared."""
     return (logp_PY.exp() * ~covered_Y).sum(-1)
 
 

@@ -51,8 +51,6 @@ _ArrowPassage = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BoxPosition:
-    """Where a box lies, or an arrow passes."""
-
     left: int | float
     width: int | float
     top: int | float

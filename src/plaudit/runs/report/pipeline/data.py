@@ -70,8 +70,6 @@ class LabelSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageData:
-    """One stage, as far as it has come."""
-
     name: str
     number: int
     kind: str
@@ -335,7 +333,6 @@ def _missing_labels(folder: Path) -> str:
 
 
 def _label_snapshots(folder: Path, outputs: Mapping[str, str]) -> Iterator[LabelSnapshot]:
-    """The snapshots beside a stage's rows of labels."""
     for name in outputs:
         path = folder / name
         if not name.endswith(_SNAPSHOT_ENDING) or not path.is_file():

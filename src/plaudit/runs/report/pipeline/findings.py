@@ -291,7 +291,6 @@ def _judge_warnings(contest: Contest) -> Iterator[ReportWarning]:
 
 
 def _is_above(estimate: Estimate | None, other: Estimate | None) -> bool:
-    """Whether one's interval lies wholly above the other's."""
     if estimate is None or other is None or estimate.low is None or other.high is None:
         return False
     return estimate.low > other.high

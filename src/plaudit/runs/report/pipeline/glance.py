@@ -169,7 +169,6 @@ def _worth_clause(outcome: Outcome, unseen: str) -> Iterator[str]:
 
 
 def _overlap(estimate: Estimate, other: Estimate) -> bool:
-    """Whether intervals overlap, or nobody knows."""
     if estimate.low is None or estimate.high is None or other.low is None or other.high is None:
         return True
     return estimate.low <= other.high and other.low <= estimate.high
