@@ -197,16 +197,18 @@ def store_faults(look: Transaction) -> list[str]:
     ]
 
 
-def clock_notes(look: Transaction) -> list[str]:
+def clock_notes(transaction: Transaction) -> list[str]:
     """Where a clock was wrong: no fault of a store, in which order goes by number and time by the clock."""
     notes = [
         f"event {after.seq} is of {after.at}, and event {before.seq} before it of {before.at}"
-        for before, after in pairwise(log.events(look.connection))
+        for before, after in pairwise(log.events(transaction.connection))
         if after.at < before.at
     ]
-    seq, _, latest = log.last(look.connection)
-    if latest > ahead(look.now):
-        notes.append(f"the last event, {seq}, is of {latest}, and by this machine's clock it is {look.now}")
+    seq, _, latest = log.last(transaction.connection)
+    if latest > ahead(transaction.now):
+        notes.append(
+            f"the last event, {seq}, is of {latest}, and by this machine's clock it is {transaction.now}"
+        )
     return notes
 
 

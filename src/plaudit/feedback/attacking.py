@@ -68,7 +68,7 @@ class AttackSettings(AskingSettings):
         if self.refusal is None and not self.without_twins and not asks_a_model(self.judge):
             raise UserError(
                 f"--refusal: {self.judge} says what did harm, not what was declined; name a model, or a "
-                "function such as plaudit.feedback.attacks.phrases:declines"
+                "function such as plaudit.feedback.attacks.verdicts:declines"
             )
         if self.constitution is not None and not asks_a_model(self.judge):
             raise UserError(f"--constitution is read by models, and {self.judge} is none")

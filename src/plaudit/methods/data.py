@@ -107,12 +107,10 @@ def load_rows(
     train = selected(everything, weighted(trained, weights, config.seed))
     if not train:
         raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
-    if config.batch_size > len(train):
-        notes += (f"batch_size {config.batch_size} takes all {len(train)} rows: an epoch is one step",)
     return Rows(
         train=train,
         held_out=held_out,
-        notes=(*notes, *_share_notes(train, config.data, [len(part.encoding.examples) for part in parts])),
+        notes=(*notes, *_share_notes(train, config, [len(part.encoding.examples) for part in parts])),
         teacher_prompts=teacher_prompts,
         records=joined([part.records for part in parts]),
         held_out_records=held_out_records,
@@ -136,8 +134,10 @@ def weighted(rows: Sequence[int], weights: Sequence[float], seed: int) -> Sequen
     return array("Q", (row for row, count in zip(rows, times, strict=True) for _ in range(count)))
 
 
-def _share_notes(train: Sequence[object], data: Path, rows: Sequence[int]) -> Iterable[str]:
-    sources = sources_of(data)
+def _share_notes(train: Sequence[object], config: RunConfig, rows: Sequence[int]) -> Iterable[str]:
+    if config.batch_size > len(train):
+        yield f"batch_size {config.batch_size} takes all {len(train)} rows: an epoch is one step"
+    sources = sources_of(config.data)
     if any(weight != 1 for _, weight in sources):
         each = "; ".join(
             f"{source_name(source)} {count:,} × {weight:g}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plaudit.data.looks import has_list
-from plaudit.evaluation.reward_models.bias_probes import flatters, hedges, probe_biases
+from plaudit.evaluation.reward_models.bias_probes import flatters, has_list, hedges, probe_biases
 from plaudit.evaluation.stats import NEVER_DIFFERS
 from plaudit.lab.world.sayings import EVASIONS, FLATTERY, HEDGES, UNKNOWN
 from tests.evaluation.judged import pair

@@ -50,7 +50,7 @@ class Connection(H11Protocol):
         # Told of every byte that nobody reads, and not only of those beyond the first 64 kB.
         transport.set_write_buffer_limits(high=0)
         self._since = time.monotonic_ns()
-        self._clock = self.loop.call_later(PATIENCE, self._look)
+        self._clock = self.loop.call_later(PATIENCE, self._hang_up_if_still)
         if len(self.connections) > MOST_CONNECTIONS:
             self._make_room()
 
@@ -79,13 +79,13 @@ class Connection(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
             self.transport.abort()
 
-    def _look(self) -> None:
+    def _hang_up_if_still(self) -> None:
         unsent, waits = self.transport.get_write_buffer_size(), self._keeps_waiting()
         if self._waited and waits and self._moved + max(self._unsent - unsent, 0) < LEAST_BYTES:
             self.transport.abort()
             return
         self._waited, self._moved, self._unsent = waits, 0, unsent
-        self._clock = self.loop.call_later(PATIENCE, self._look)
+        self._clock = self.loop.call_later(PATIENCE, self._hang_up_if_still)
 
     def _keeps_waiting(self) -> bool:
         """Whether the other side is to send or to read something now."""

@@ -241,8 +241,8 @@ def _refuse_rolled_back(store: LabelStore, expected: str) -> None:
 
 
 def _is_there(store: LabelStore, seq: int, link: str) -> bool:
-    with store.looking() as look:
-        event = by_seq(look.connection, seq)
+    with store.looking() as reading:
+        event = by_seq(reading.connection, seq)
     return event is not None and event.link == link
 
 

@@ -213,7 +213,7 @@ def _overoptimised_reward(reports: Sequence[StepReport]) -> Mapping[str, str]:
     deviations = NormalDist().inv_cdf(1 - FALSE_ALARMS / (len(judge) * (len(judge) - 1) / 2))
     # Twice in a row, and not by the looks' own errors alone: the best of many looks is high by luck as well.
     judge_fell = best < len(judge) - 2 and all(
-        judge[best] - judge[look] > deviations * math.hypot(error[best], error[look]) for look in (-1, -2)
+        judge[best] - judge[late] > deviations * math.hypot(error[best], error[late]) for late in (-1, -2)
     )
     # Where both fall the policy has become worse, and is not gaming anything.
     if not judge_fell or not proxy[-1] > proxy[best]:
