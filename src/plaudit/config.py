@@ -78,7 +78,6 @@ def explain_unknown(word: str, options: Iterable[str]) -> str:
 
 
 def _as_keys(text: str) -> str:
-    """Options in a sentence as a file writes them."""
     return re.sub(r"--([a-z][\w.-]*\w)", lambda option: option[1].replace("-", "_"), text)
 
 

@@ -69,7 +69,6 @@ def __getattr__(name: str) -> object:
 
 
 def plain_setting(value: Any, name: str) -> Any:
-    """A setting as a YAML file would hold it."""
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
         return {key: plain_setting(item, f"{name}.{key}") for key, item in items}

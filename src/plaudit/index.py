@@ -42,7 +42,6 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
 
 
 def homes_of(stub: Path) -> dict[str, str]:
-    """The module of each name that a stub imports."""
     return {
         alias.name: node.module or ""
         for node in ast.parse(stub.read_text("utf-8")).body

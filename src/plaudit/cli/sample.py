@@ -163,8 +163,6 @@ def add_best_of_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The answer that a reward scores highest of several."""
-
     answer: Answer | None
     """The answer, the first drawn of equals; None where none has a score."""
     score: float | None

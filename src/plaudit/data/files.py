@@ -439,7 +439,6 @@ def _refuse_no_file(path: Path) -> None:
 
 
 def source_name(source: Source) -> str:
-    """What a source is called in messages and origins."""
     if isinstance(source, str | Path):
         return hub.short_name(source) or Path(source).name
     return "dataset" if hasattr(source, "features") else "rows"

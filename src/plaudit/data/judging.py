@@ -287,7 +287,6 @@ def to_ranking(task: Task, verdict: Verdict) -> Ranking:
 
 
 def to_ratings(task: Task, verdict: Verdict) -> tuple[Rating, ...]:
-    """A row for each answer that was given points."""
     return tuple(
         Rating(
             prompt=task.prompt,

@@ -146,8 +146,6 @@ NOT_FINITE = "the score is not a finite number"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
-    """Which words tell the model how good an answer is."""
-
     style: Literal["words", "levels"] = "words"
     """words: comparisons, rankings and thumbs, good or bad; levels: scores, in equal parts."""
     good: str = "GOOD"

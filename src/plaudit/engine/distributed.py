@@ -292,8 +292,6 @@ class Ranks:
         self.all_gather([0.0])
 
 
-_SET_DEATH_SIGNAL = 1
-"""Of prctl: PR_SET_PDEATHSIG."""
 STARTERS = {"SLURM_STEP_NUM_TASKS": "srun", "OMPI_COMM_WORLD_SIZE": "mpirun", "PMI_SIZE": "mpirun"}
 """What says how many processes were started, and who started them."""
 
@@ -366,8 +364,7 @@ def _refuse_unjoined_process() -> None:
 def _local_device(device: str) -> torch.device:
     local_device = device_of(device, process=int(os.environ.get("LOCAL_RANK", "0")))
     if local_device.type == "cuda":
-        # NCCL and allocations without a device use the current one,
-        # which is GPU 0 on every rank until said.
+        # NCCL and allocations without a device use the current one, which is GPU 0 on every rank until said.
         torch.cuda.set_device(local_device)
     return local_device
 
@@ -394,7 +391,7 @@ def _join_group(local_device: torch.device, world: int) -> Store:
 def _end_with_torchrun() -> None:
     """Have the kernel stop this rank as torchrun would, should torchrun itself be killed."""
     if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def _leave_group() -> None:
@@ -503,7 +500,6 @@ class SignalListener:
 
 @contextmanager
 def listen_for_signals(ranks: Ranks) -> Iterator[SignalListener]:
-    """Listen for SIGTERM and SIGINT while the block runs."""
     # The earlier handlers come back afterwards: pytest and notebooks keep theirs for Ctrl-C.
     listener = SignalListener(ranks)
     previous_handlers = {

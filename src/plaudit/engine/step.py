@@ -183,8 +183,6 @@ class _UnreadResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StepNumbers:
-    """What the host has to know before weights may change."""
-
     metrics: list[Metric]
     norm: float
     part_norms: list[float]

@@ -50,8 +50,6 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """Pairs of which the model is about as sure."""
-
     low: float
     high: float
     confidence: float

@@ -237,7 +237,6 @@ def explain_disk_error(error: OSError | RuntimeError) -> str | None:
 
 
 def sync_folder(path: Path) -> None:
-    """Forces a folder's list of names to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

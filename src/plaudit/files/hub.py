@@ -391,7 +391,7 @@ def _fetched(word: HubWord, root: Path) -> Path:
 
 def _commit_of(word: HubWord) -> str:
     """The commit that a branch or tag means on the hub by now."""
-    with _faults_in_words(word), _said_when_slow():
+    with _faults_in_words(word), _named_when_slow():
         found = _client().resolve_revision(word.repo, repo_type=word.kind, revision=word.revision)
     return str(found.resolved)
 
@@ -419,9 +419,8 @@ def _bound_wait(request: Any) -> None:
 
 
 @contextmanager
-def _said_when_slow() -> Iterator[None]:
+def _named_when_slow() -> Iterator[None]:
     timer = Timer(SLOW_ANSWER, _say, (f"asking {_server()} …",))
-    timer.daemon = True
     timer.start()
     try:
         yield

@@ -121,7 +121,6 @@ def hold_lock(folder: Path) -> Iterator[HeldLock]:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the path still leads to what was opened."""
     return path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
 
 

@@ -14,9 +14,6 @@ from plaudit.engine.settings import KeepSettings, MemorySettings, OptimizerSetti
 from plaudit.errors import UserError
 from plaudit.models.settings import LoraSettings
 
-ADAPTER_RATE = 10
-"""How much higher the rate of adapters is than that of whole weights."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSettings:
@@ -161,7 +158,7 @@ class RunConfig:
         """What settings that were given make of one that was not: adapters learn at ten times the rate."""
         [rate] = (setting.default for setting in fields(cls) if setting.name == "learning_rate")
         assert isinstance(rate, int | float)
-        return {("learning_rate",): ADAPTER_RATE * rate} if given.get(("lora", "rank")) else {}
+        return {("learning_rate",): 10 * rate} if given.get(("lora", "rank")) else {}
 
     def settled_keep(self, *, evaluates: bool = True) -> KeepSettings:
         """``keep`` with what the method does where it is left open; without held-out rows nothing is."""

@@ -52,8 +52,6 @@ _UNFINISHED = ".made-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedRows:
-    """A set of rows as the cache holds it."""
-
     records: Sequence[Any]
     examples: Sequence[Any]
     notes: tuple[str, ...]

@@ -220,7 +220,6 @@ class PackedRow:
         return _varlen_plan(self.segments, self.device)
 
     def block_mask(self, window: int | None) -> Any:
-        """Which blocks of keys each block of queries looks at."""
         if window not in self._block_masks:
             self._block_masks[window] = self._block_mask(window)
         return self._block_masks[window]

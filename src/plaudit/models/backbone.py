@@ -360,7 +360,6 @@ class Backbone:
 
     @property
     def can_replace_attention(self) -> bool:
-        """Whether the model's attention goes through transformers' common interface."""
         return self.base._can_set_attn_implementation()
 
 

@@ -181,7 +181,6 @@ def centre_by_prompt(embedding_NH: Float[Tensor, "N H"], group_N: Int[Tensor, " 
 
 
 def save_group_preference(model: GroupPreference, folder: Path) -> None:
-    """Write the module as safetensors and its shape as JSON."""
     folder.mkdir(parents=True, exist_ok=True)
     # safetensors refuses views that share memory or have strides.
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}

@@ -49,7 +49,6 @@ class KVCache:
 
     @property
     def position_N(self) -> Int[Tensor, " N"]:
-        """The position of the token that each answer gets next."""
         return self._length_P[self._group_N] + (self._columns - self._start_N)
 
     @contextmanager
@@ -86,7 +85,6 @@ class KVCache:
         self._assign_slots(group_n, start_n - first)
 
     def advance(self) -> None:
-        """Count the token that all layers have now processed."""
         self._columns += 1
         self._masks = {}
 
@@ -141,7 +139,6 @@ class KVCache:
         self._assign_slots(torch.cat((self._group_N, group_n)), torch.cat((self._start_N, start_n)))
 
     def _assign_slots(self, group_N: Tensor, start_N: Tensor) -> None:
-        """Assign each completion a slot among those of its prompt."""
         count_P = torch.bincount(group_N, minlength=len(self._length_P))
         first_P = count_P.cumsum(0) - count_P
         self._group_N, self._start_N = group_N, start_N

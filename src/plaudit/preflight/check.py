@@ -125,7 +125,6 @@ def passed(details: str, rendered_rows: str | None = None) -> Result:
 
 
 def warned(details: str) -> Result:
-    """A result that stops no run and is told."""
     return Result(holds=True, details=details, doubtful=True)
 
 

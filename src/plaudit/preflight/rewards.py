@@ -170,7 +170,6 @@ def _scores_in_layout(part: LearnedReward, tasks: Sequence[Task], layout: Layout
 
 
 def _plain_score(model: RewardModel, example: Example) -> float:
-    """The score by transformers' own forward pass over one row."""
     answer = example.completions[0]
     with torch.no_grad():
         value_T = transformers_token_scores(model, [example])[0]

@@ -170,9 +170,7 @@ class RecordableDecoder(Protocol):
         """Another number once what was recorded is of no use any more."""
         ...
 
-    def reserve(self, steps: int, rows: int) -> None:
-        """Make room for so many steps of so many rows."""
-        ...
+    def reserve(self, steps: int, rows: int) -> None: ...
 
     def next_logits(self, token_B: Tensor) -> Tensor:
         """What predicts the token behind these; all of it happens on the device."""

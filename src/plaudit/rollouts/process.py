@@ -298,7 +298,6 @@ class _Server:
         self._sampler = LocalSampler.from_policy(self._policy, make_encoder(model), weights=self._weights)
 
     def opened(self) -> Mapping[str, Any]:
-        """What the asking side has to know of the model."""
         return {
             "max_positions": self._sampler.max_positions,
             "fallback_reason": self._sampler.fallback_reason,

@@ -25,13 +25,11 @@ class Moments:
 
 
 def masked_sum(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, ""]:
-    """Σ of the values where the mask is True."""
     # Filled and not multiplied: a NaN or −∞ at a padded place times 0 is NaN, in the gradient as well.
     return value_NT.masked_fill(~mask_NT, 0.0).sum()
 
 
 def masked_sum_rows(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, " N"]:
-    """Σ over each row where the mask is True."""
     return value_NT.masked_fill(~mask_NT, 0.0).sum(-1)
 
 

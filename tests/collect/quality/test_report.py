@@ -36,10 +36,10 @@ from plaudit.collect.quality.gathering import gather_rows
 from plaudit.collect.quality.report import quality
 from plaudit.collect.quality.result import Quality, quality_to_dict
 from plaudit.collect.store import LabelStore, open_store
+from plaudit.data.edits import refuses
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
 from plaudit.errors import UserError
-from plaudit.evaluation.reward_models.bias_probes import refuses
 from plaudit.lab.world.annotators import agreement as expected_agreement, annotator_pool
 from plaudit.lab.world.making import answer_tasks
 from tests.collect.desks import MakeDesk, pair_body

@@ -70,7 +70,6 @@ def print_agreement(
 
 
 def print_card(card: JudgeCard, console: Console) -> None:
-    """What a judge is worth on pairs that people judged."""
     ties = f", without {card.ties} that people called a tie" if card.ties else ""
     console.print(f"{card.judge} {card.version} on {card.pairs} pairs{ties}")
     rows = [(name, [_format_figure(name, value)]) for name, value in card_lines(card)]

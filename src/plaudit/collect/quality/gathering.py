@@ -25,9 +25,9 @@ from plaudit.collect.quality.agreement import Values
 from plaudit.collect.quality.skill import FIRST, SECOND, TIE, Votes, fit_skill
 from plaudit.collect.refusals import NotFoundError
 from plaudit.collect.tables import annotator, label, task
+from plaudit.data.edits import has_list, log_length, refuses
 from plaudit.data.records import Comparison, Record, plain_text
 from plaudit.errors import UserError
-from plaudit.evaluation.reward_models.bias_probes import has_list, log_length, refuses
 
 LOOKS = ("characters", "length", "list", "refusal")
 """What is known of an answer's surface; length is the logarithm of the characters."""

@@ -96,7 +96,6 @@ def _shown(fields: Node, skipped: Sequence[str] = ()) -> Shown:
 
 
 def _compared(chosen: str, response: Response, shown: Shown, origin: str) -> Iterator[Comparison]:
-    """The chosen answer above each other of its family."""
     others = [name for name in shown.family_of(chosen) if name != chosen]
     if not others:
         expected = "an answer whose name differs from the others' in its number only, as response1, response2"

@@ -27,8 +27,6 @@ def named_role(word: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The choices that some layouts leave to the reader."""
-
     ties: str = "soft"
     """What becomes of a tie: soft, learnt as equal answers, or drop: counted and left out."""
     neutral: float = 0.5

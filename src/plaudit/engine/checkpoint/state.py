@@ -282,7 +282,6 @@ def snapshot(
 
 
 def expected_shapes(module: nn.Module) -> TensorShapes:
-    """The weights that a checkpoint of this module must hold."""
     return {
         "model": {
             name: (tuple(p.shape), str(p.dtype)) for name, p in module.named_parameters() if p.requires_grad

@@ -64,8 +64,6 @@ class BestValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedLook:
-    """The look whose model is the result of a run."""
-
     step: int
     values: Mapping[str, Number]
     """The held-out figures of that step."""
@@ -405,7 +403,6 @@ class MlflowSink:
         self._client.log_batch(self._run_id, metrics=metrics, synchronous=True)
 
     def sample(self, step: int, rows: Sequence[Sample]) -> None:
-        """A text file of answers among the run's artifacts."""
         self._client.log_text(self._run_id, _samples_markdown(rows), f"samples/step-{step}.md")
 
     def note(self, text: str) -> None:

@@ -44,8 +44,6 @@ class ChoiceLogprobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCalibration:
-    """Whether a policy's confidence matches its accuracy on multiple-choice questions."""
-
     accuracy: Estimate
     """How often the likeliest choice is right; of equally likely ones each counts its share."""
     confidence: Estimate
@@ -258,8 +256,6 @@ def _unsurprising_errors(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpenBins:
-    """What is drawn anew in each of W bins."""
-
     logit_Q: Float[np.ndarray, " Q"]
     open_QW: Float[np.ndarray, "Q W"]
     """1 in the column of its bin for a question that is right or wrong; choices level at the top are

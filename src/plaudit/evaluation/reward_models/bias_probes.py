@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import exp
 
 import numpy as np
 from jaxtyping import Float
 
+from plaudit.data.edits import has_list, log_length
 from plaudit.data.records import Task
 from plaudit.evaluation.reward_models.pairs import ScoredPair, ScoresByAnswer, group_index, pair_columns
 from plaudit.evaluation.reward_models.result import FlatErrors, Odds, Probe, Probes
@@ -29,15 +30,6 @@ from plaudit.evaluation.stats import (
     fit_judges,
 )
 
-_LIST_ITEM = re.compile(r"^\s*(?:[-*•+]|\d{1,2}[.)])\s+\S", re.MULTILINE)
-_REFUSAL = re.compile(
-    r"^\W*(?:(?:i(?:'m| am)|we(?:'re| are)) (?:very |so |really )?sorry\b[^.!?]*\b(?:but|can|could|not)\b"
-    r"|(?:sorry|unfortunately|apologies)\b[^.!?]*\b(?:can|could|will|would|won't|not|unable)"
-    r"|(?:i|we) (?:can ?not|can't|won't|will not|must decline|have to decline|am not able|am unable)\b"
-    r"|(?:i(?:'m| am)|we(?:'re| are)) (?:not (?:able|going|comfortable|allowed)|unable)\b"
-    r"|as an (?:ai|assistant|language model)\b[^.!?]*\b(?:can ?not|can't|unable|won't|not))",
-    re.IGNORECASE,
-)
 _HEDGE = re.compile(
     r"\b(?:maybe|perhaps|possibly|probably|presumably|might be|may be|could be|it (?:seems|appears)"
     r"|i (?:think|believe|guess|suppose)|(?:i am|i'm) not (?:sure|certain)|some (?:people )?say"
@@ -53,23 +45,6 @@ _FLATTERY = re.compile(
     r"|was like you)|^\W*exactly\b",
     re.IGNORECASE,
 )
-
-
-def log_length(answer: str) -> float:
-    """ln of the characters, so that twice as long is as far from 10 as from 1000.
-
-    >>> round(log_length("a" * 99), 3)
-    4.605
-    """
-    return log(1 + len(answer))
-
-
-def has_list(answer: str) -> float:
-    return float(_LIST_ITEM.search(answer) is not None)
-
-
-def refuses(answer: str) -> float:
-    return float(_REFUSAL.search(answer) is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,8 +146,6 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The accuracy that annotators who disagree leave room for."""
-
     source: str
     """``repeated judgements``, ``the pool <name>`` or ``none``."""
     accuracy: Estimate | None

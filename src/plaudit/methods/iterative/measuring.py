@@ -84,7 +84,6 @@ def measured_round(config: LoopConfig, number: int) -> MeasuredRound:
 
 
 def measured_marker(folder: RunFolder, number: int) -> Path:
-    """What says that all is measured of a round's model."""
     return folder.checkpoints / f"round-{number}-measured.json"
 
 

@@ -170,7 +170,6 @@ class ProcessSettings:
 
     @property
     def adds_up(self) -> bool:
-        """Whether an answer of more steps is paid more often."""
         return self.pay in ADDITIVE_PAYS
 
 

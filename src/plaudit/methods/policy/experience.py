@@ -110,7 +110,6 @@ KL_METRICS = ("kl", "kl_k3", "sqrt_kl")
 def sampling_logp_diff_metrics(
     old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
 ) -> tuple[Metric, ...]:
-    """The mean and largest gap between sampler and trainer log-probs."""
     gap_NT = (old_logp_NT - sampler_logp_NT).abs().masked_fill(~mask_NT, 0.0)
     average = mean_metric("sampling_logp_diff_mean", float(masked_mean(gap_NT, mask_NT)), 1)
     return average, max_metric("sampling_logp_diff_max", float(gap_NT.max()))

@@ -175,12 +175,12 @@ class HeldOutEvaluator:
 def _with_standard_error(metrics: Sequence[Metric]) -> list[Metric]:
     """With the standard error of the judge's mean over prompts in place of what it is made of."""
     moments = {metric.name: metric for metric in metrics if metric.name in _PROMPT_MOMENTS}
-    kept = [metric for metric in metrics if metric.name not in moments]
+    others = [metric for metric in metrics if metric.name not in moments]
     if not moments or (prompts := float(moments[_PROMPT_MOMENTS[0]].weight)) < 2:
-        return kept
+        return others
     mean, square = (float(moments[name].total) / prompts for name in _PROMPT_MOMENTS)
     error = math.sqrt(max(0.0, square - mean**2) / (prompts - 1))
-    return [*kept, mean_metric("held_out/judge_se", error, 1)]
+    return [*others, mean_metric("held_out/judge_se", error, 1)]
 
 
 def _mean_score(name: str, groups: Sequence[ScoredGroup]) -> Metric:

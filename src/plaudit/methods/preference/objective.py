@@ -413,8 +413,6 @@ MismatchedExamples = Mapping[Example, Example]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferenceBatcher:
-    """Divides batches into micro-batches and computes their batch-wide context."""
-
     row: AnyPreferenceAlgorithm
     models: ScoringModels
     ranks: Ranks

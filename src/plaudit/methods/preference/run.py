@@ -152,7 +152,6 @@ def prepare_preference(
 
 
 def make_objective(batcher: PreferenceBatcher) -> PreferenceObjective:
-    """What a step of this algorithm minimises under these models."""
     if isinstance(batcher.row, UnpairedAlgorithm):
         return unpaired_objective(batcher.row, batcher.models)
     return pair_objective(batcher.row, batcher.models, ties=batcher.ties)

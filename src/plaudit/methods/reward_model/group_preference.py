@@ -200,7 +200,6 @@ def _pad_items(
 
 
 def predicted_scores(model: GroupPreference, batch: EpisodeBatch) -> Float[Tensor, "E B K"]:
-    """The predicted score of every answer that is asked about."""
     predicted = model(batch.context, batch.target_EBKH.flatten(1, 2))
     return predicted.score_EN.view_as(batch.label_EBK)
 

@@ -188,7 +188,6 @@ def _on_its_own_base(model: RewardModel, config: RewardConfig, encoder: Encoder)
 
 
 def body_size(model: RewardModel) -> int:
-    """Numbers in the matrices that every token is multiplied with."""
     # Embeddings are looked up and not multiplied with, so they cost no operations.
     embedding_ids = {id(p) for p in model.base.get_input_embeddings().parameters()}
     wide = sum(p.numel() for p in model.parameters() if p.ndim >= 2 and id(p) not in embedding_ids)

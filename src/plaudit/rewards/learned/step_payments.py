@@ -106,5 +106,4 @@ class StepPayRule:
 
 
 def step_lines(answer: Text) -> tuple[str, ...]:
-    """The lines of an answer that hold a word."""
     return tuple(line.strip() for line in plain_text(answer).splitlines() if line.strip())

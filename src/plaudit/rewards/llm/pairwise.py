@@ -27,8 +27,6 @@ AnswerPair = tuple[Text, Text, Text]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionBias:
-    """What the place of an answer does to a ranker."""
-
     first: float
     """The mean chance of the answer that stands first, over both orders of each pair; ½ is no bias."""
     flipped: float

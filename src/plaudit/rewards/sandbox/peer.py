@@ -247,8 +247,6 @@ _STEPS = ("next", "send")
 
 
 class _State:
-    """What is known of an object of the other side."""
-
     __slots__ = ("copies", "fetched", "has_data", "is_open", "kind", "number", "peer")
 
     def __init__(self, peer: Peer, number: int, kind: str) -> None:

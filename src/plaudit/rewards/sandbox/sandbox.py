@@ -237,7 +237,6 @@ class Sandbox:
     """
 
     def __init__(self, limits: SandboxLimits | None = None) -> None:
-        """Refuse where a stranger's code could not be confined."""
         self.limits = limits or SandboxLimits()
         refuse_unconfined_machine()
 
