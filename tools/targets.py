@@ -72,20 +72,20 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
     yield Figure(name="files of the core", value=len(core), target=270, bound=280)
-    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=68_870)
+    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=68_780)
     yield Figure(name="files", value=len(house), target=470, bound=519)
-    yield Figure(name="lines", value=line_count(house), target=108_000, bound=119_507)
+    yield Figure(name="lines", value=line_count(house), target=108_000, bound=119_390)
     docstrings = sum(docstring_lines(source.tree) for source in house)
-    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=16_508)
+    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=15_170)
     comments = sum(comment_lines(source.text) for source in house)
     code = sum(code_lines(source.text) for source in house)
     share = round(100 * comments / max(code, 1), 2)
     yield Figure(name="comments in % of code lines", value=share, target=3, bound=3.0, at_least=True)
     records = sum(is_record(node) for source in core for node in ast.walk(source.tree))
-    yield Figure(name="dataclasses in the core", value=records, target=380, bound=440)
+    yield Figure(name="dataclasses in the core", value=records, target=380, bound=439)
     long = [source.path.name for source in house if len(source.text.splitlines()) >= LONG]
     yield Figure(
-        name=f"files of {LONG} lines and more", value=len(long), target=8, bound=11, detail=", ".join(long)
+        name=f"files of {LONG} lines and more", value=len(long), target=8, bound=10, detail=", ".join(long)
     )
     families = prefix_families([source.path for source in house])
     yield Figure(name="prefix families", value=len(families), target=0, bound=0, detail=", ".join(families))
@@ -331,7 +331,7 @@ def run_figures(root: Path) -> Iterator[Figure]:
         yield Figure(name="lines of these files", value=lines, target=15_000, bound=24_003)
         lines, files = methods["grpo"].result()
         yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=95)
-        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_887)
+        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_650)
 
 
 def main(root: Path) -> int:
