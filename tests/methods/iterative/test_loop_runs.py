@@ -162,7 +162,7 @@ def test_rejection_comes_to_say_what_is_rewarded(loops: Loops) -> None:
 
 @pytest.mark.slow
 def test_pairs_come_to_say_it_too(loops: Loops) -> None:
-    out = loops.run("pairs", "iterated", "--learning-rate", 0.001, "--steps", 8)
+    out = loops.run("pairs", "iterated", "--learning-rate", 0.001, "--steps", 20)
     means = [one["mean"] for one in lines(out / "rounds.jsonl")]
     assert means[-1] > means[0] + 0.1
 
