@@ -18,7 +18,7 @@ import plaudit
 from plaudit.engine.sinks.console import NotebookBar, in_notebook
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.result import Slice
-from plaudit.given import hold
+from plaudit.given import blend_word, hold, plain_setting
 from tests.engine.toy import make_model
 
 WORDS = [{"prompt": f"{n}", "completion": "a word"} for n in range(6)]
@@ -182,6 +182,7 @@ def test_a_reward_is_a_function_an_object_or_a_run(given: Any, tmp_path: Path) -
     scored = plaudit.train("grpo", out=tmp_path / "scored", reward=learnt, **short)
     assert scored.summary["step"] == 2
     # Several, by weights, and prompts held out as rows.
+    assert blend_word([ends_well], None, tmp_path / "one") == plain_setting(ends_well, "reward")
     both = {"reward": [ends_well, "length:1-3"], "reward_weights": [3, 1], "held_out": PAIRS[:2]}
     mixed = plaudit.train("grpo", out=tmp_path / "mixed", **{**short, **both})
     assert json.loads((tmp_path / "mixed.reward.json").read_text("utf-8"))[0]["weight"] == 0.75
@@ -323,6 +324,11 @@ PLACE: Mapping[str, Any] = {"model": "m", "data": "d", "out": "o"}
         (
             lambda: plaudit.train("grpo", **PLACE, reward=["a", "b"], reward_weights=[1]),
             "reward_weights: 2 rewards want as many weights, not 1",
+        ),
+        (lambda: plaudit.train("grpo", **PLACE, reward=[]), "reward: of several give at least two"),
+        (
+            lambda: plaudit.train("grpo", **PLACE, reward=["a", "b"], reward_weights=[1, -1]),
+            "weights of 0 or more",
         ),
         (lambda: plaudit.load(3), "plaudit.load: a folder, .* not int"),
         (lambda: plaudit.TrainingResult(Path("no/run")), "no/run: there is no such folder"),

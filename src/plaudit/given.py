@@ -113,6 +113,10 @@ def blend_word(rewards: Sequence[Any], weights: Sequence[float] | None, folder: 
     if weights is not None and len(weights) != len(rewards):
         raise UserError(f"reward_weights: {len(rewards)} rewards want as many weights, not {len(weights)}")
     counted = weights or [1.0] * len(rewards)
+    if len(rewards) == 1:
+        return plain_setting(rewards[0], "reward")
+    if not rewards or min(counted) < 0 or not sum(counted):
+        raise UserError("reward: of several give at least two, with weights of 0 or more that are not all 0")
     members = [
         {"reward": plain_setting(reward, "reward"), "weight": weight / sum(counted)}
         for reward, weight in zip(rewards, counted, strict=True)

@@ -30,6 +30,9 @@ def not_a_number(answer):
 def raises(answer):
     return len(answer[0][999])
 
+def raises_of_nothing(answer):
+    return ord(str(answer)[0])
+
 def nothing(answer):
     return None
 
@@ -66,6 +69,7 @@ MOODY = frozenset({"reward-deterministic", "reward-order", "reward-batching"})
 FUNCTIONS: dict[str, tuple[frozenset[str], str]] = {
     "not_a_number": (frozenset({"reward-finite"}), "it gave nan"),
     "raises": (frozenset({"reward-finite"}), "it raised"),
+    "raises_of_nothing": (frozenset({"reward-finite"}), "it raised"),
     "nothing": (frozenset({"reward-finite"}), "no verdict on any of 13 answers"),
     "by_chance": (MOODY, "asked twice it is"),
     "counting": (MOODY, "asked twice it is"),

@@ -407,7 +407,11 @@ def check_reward_differs(subject: PreflightSubject) -> Result:
         for task in scored.tasks
     ]
     requests = [_with_answers(task, probe) for task, probe in zip(scored.tasks, probes, strict=True)]
-    probed = [row[-len(probe) :] for row, probe in zip(scored.reward.scores(requests), probes, strict=True)]
+    try:
+        rows = scored.reward.scores(requests)
+    except UserError:
+        return not_applicable("the reward cannot be asked about an empty answer (reward-finite says why)")
+    probed = [row[-len(probe) :] for row, probe in zip(rows, probes, strict=True)]
     if not any(spreads):
         moved = [new for row, new in zip(scored.rows, probed, strict=True) if {*_verdicts(new)} - {*row}]
         if moved:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from plaudit.advantages.baseline import win_probability_advantage
 from plaudit.losses.ratio import completion_log_ratio
 from plaudit.methods.algorithm import cell_settings
 from plaudit.methods.policy import cells
@@ -61,7 +62,9 @@ class AdvantageInputs:
     @property
     def win_probability_N(self) -> Float[Tensor, " N"]:
         """P(y ≻ y′) against the rival; of rewards σ(r − r′), by Bradley and Terry."""
-        return self.score_N if self.scores_are_probabilities else (self.score_N - self.rival_N).sigmoid()
+        if self.scores_are_probabilities:
+            return self.score_N
+        return 0.5 + win_probability_advantage(self.score_N, self.rival_N)
 
     @property
     def kl_cost_N(self) -> Float[Tensor, " N"]:
