@@ -213,12 +213,13 @@ def test_without_a_truth_the_wins_decide() -> None:
 
 def test_what_a_run_remarks_while_it_learns_is_a_doubt_and_what_it_says_before_is_not(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "valley", stages=2)
-    lines = [{"step": 0, "note": "15 rows are held out"}, {"step": 7, "note": "the reward is being gamed."}]
+    gamed = f"the reward is being gamed{': it rises while the judge falls' * 20}"
+    lines = [{"step": 0, "note": "15 rows are held out"}, {"step": 7, "note": f"{gamed}."}]
     notes = folder / "stages" / "sft" / "run" / "notes.jsonl"
     notes.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     (doubt,) = report_warnings(read_pipeline_folder(folder))
-    assert (doubt.about, doubt.finding) == ("sft", "the reward is being gamed")
+    assert (doubt.about, doubt.finding) == ("sft", gamed)
     assert doubt.reason == "Noted by the run itself after step 7."
 
 

@@ -32,8 +32,6 @@ MIN_PROMPTS = 100
 """The fewest prompts from which a win rate is judged."""
 MAX_TRAINED = 0.01
 """The share of the evaluation's prompts that may have been trained on by chance."""
-MAX_CAUTION_LENGTH = 180
-"""Letters of a warning that have room in the page's first sentences."""
 MAX_NOTE_LENGTH = 4000
 """Letters of a note that have room."""
 
@@ -88,7 +86,7 @@ def ranking_sentences(evaluation: PolicyEvaluation) -> tuple[str, ...]:
 
 def caution_sentences(warnings: Sequence[ReportWarning]) -> tuple[str, ...]:
     return tuple(
-        say("finding.but", about=warning.about, finding=shortened(warning.finding, MAX_CAUTION_LENGTH))
+        say("finding.but", about=warning.about, finding=warning.finding)
         for warning in warnings
         if warning.grave
     )
