@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -75,10 +75,15 @@ def anchors_of(text: str) -> set[str]:
     for _, line in prose_lines(text):
         heading = re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
         if heading:
-            name = re.sub(r"[^\w\- ]", "", heading[1].lower()).replace(" ", "-")
-            repeats = sum(1 for anchor in anchors if re.fullmatch(re.escape(name) + r"(-\d+)?", anchor))
-            anchors.add(f"{name}-{repeats}" if repeats else name)
+            anchors.add(anchor_of(heading[1], anchors))
     return anchors
+
+
+def anchor_of(heading: str, taken: Collection[str]) -> str:
+    """The name that a heading is linked by on a page where others are taken."""
+    name = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+    repeats = sum(1 for anchor in taken if re.fullmatch(re.escape(name) + r"(-\d+)?", anchor))
+    return f"{name}-{repeats}" if repeats else name
 
 
 def _target_file(root: Path, page: Path, target: str) -> Path:

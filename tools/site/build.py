@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
-from tools.site.source import prepare
+from tools.site.source import PASSAGES_FILE, prepare
 from tools.tree import root_from_arguments
 
 SETTINGS = Path("docs/site")
@@ -109,6 +110,7 @@ def main(root: Path) -> int:
     if done.returncode != 0:
         print("the site was not built: mend what Sphinx names above; pages stand in docs/, and are copied")
         return 1
+    shutil.copy(build / "site-source" / PASSAGES_FILE, build / "site" / "_static")
     faults = [*site_faults(build / "site")]
     print("\n".join(faults) or "every link leads somewhere, and nothing is loaded from elsewhere")
     count = sum(1 for _ in (build / "site").rglob("*.html"))

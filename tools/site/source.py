@@ -13,9 +13,12 @@ from tools.site.api import api_pages, public_names
 from tools.site.indices import algorithm_page, papers_page
 from tools.site.markdown import fenced, with_targets
 from tools.site.navigation import ELSEWHERE, navigation_faults, read_navigation, with_contents
+from tools.site.search import script
 
 HOMES_FILE = "homes.json"
 """Where the module of each public name is written down, for links to its source."""
+PASSAGES_FILE = "passages.js"
+"""What the search reads."""
 _LANGUAGES = {
     ".py": "python",
     ".yaml": "yaml",
@@ -162,3 +165,4 @@ def prepare(root: Path, folder: Path) -> None:
     shutil.copytree(root / "docs" / "pictures", folder / "pictures")
     homes = [[name.package, name.name, name.home] for name in public_names(root).values()]
     (folder / HOMES_FILE).write_text(json.dumps(homes), "utf-8")
+    (folder / PASSAGES_FILE).write_text(script(pages), "utf-8")

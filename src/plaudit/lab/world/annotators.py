@@ -27,6 +27,7 @@ from plaudit.lab.world.gold import NONSENSE_FACTOR, Gold, help_by_parts, judge_a
 from plaudit.lab.world.prompts import question_of_prompt
 from plaudit.lab.world.questions import HarmfulRequest, Question, Several
 from plaudit.lab.world.reading import Reading, read_answer
+from plaudit.lab.world.valley import ANOTHER
 
 Bias = Literal["length", "position", "flattery", "format", "evasion", "assertion"]
 BIASES: tuple[Bias, ...] = get_args(Bias)
@@ -268,7 +269,7 @@ def _expert_annotators() -> tuple[Annotator, ...]:
 
 def _crowd_annotators() -> tuple[Annotator, ...]:
     # A seed of its own: these are the same twelve people whatever seed the data have.
-    rng = random.Random("the crowd of the valley")
+    rng = random.Random(f"the crowd of the valley{ANOTHER}")
     return tuple(
         Annotator(
             name=f"crowd-{n}",

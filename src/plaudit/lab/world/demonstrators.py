@@ -19,6 +19,7 @@ from plaudit.errors import UserError
 from plaudit.lab.world.gold import judge_answer, utility
 from plaudit.lab.world.questions import Question
 from plaudit.lab.world.speaking import STYLE_WEIGHTS, STYLES, Style, answer_in_style
+from plaudit.lab.world.valley import ANOTHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ _EVERYDAY_HABITS: Sequence[Style] = (
 
 def _crowd() -> tuple[Demonstrator, ...]:
     # A seed of its own: these are the same twelve people whatever seed the data have.
-    rng = random.Random("the writers of the valley")
+    rng = random.Random(f"the writers of the valley{ANOTHER}")
     return tuple(
         Demonstrator(
             name=f"writer-{n}",

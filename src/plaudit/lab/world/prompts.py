@@ -38,7 +38,7 @@ from plaudit.lab.world.questions import (
     Question,
     Unanswerable,
 )
-from plaudit.lab.world.valley import HARMS, KINDS, REASONS, SECRETS
+from plaudit.lab.world.valley import ANOTHER, HARMS, KINDS, REASONS, SECRETS
 
 NUMBERS = tuple(str(n) for n in range(100))
 COUNTS = {"two": 2, "three": 3, "four": 4}
@@ -283,7 +283,7 @@ def _deal(all_entities: Iterable[str]) -> dict[str, Split]:
     split_by_entity: dict[str, Split] = {}
     for kind, entities in kinds.items():
         each = list(entities)
-        random.Random(f"the valley's {kind}").shuffle(each)
+        random.Random(f"the valley's {kind}{ANOTHER}").shuffle(each)
         for place, entity in enumerate(each):
             # The middle of its place, so that shares come out even for a kind with few entities too.
             split_by_entity[entity] = _split_at((place + 0.5) / len(each))

@@ -1,11 +1,18 @@
 """Who and what there is in the valley. Everything else in the world is said about these tables.
 
-Columns are parted by two spaces or more; a line that is set in goes on with the row above it.
+Columns are parted by two spaces or more; a line that is set in goes on with the row above it. With a word in
+the environment variable ``PLAUDIT_VALLEY`` this is another valley: what is true of whom, which prompts test,
+who writes and who compares are dealt anew, in the same words.
 """
 
 from __future__ import annotations
 
+import os
+import random
 import re
+
+ANOTHER = os.environ.get("PLAUDIT_VALLEY", "")
+"""The word of another valley; empty for the one that plaudit's base model has read about."""
 
 
 def parse_table(text: str) -> list[list[str]]:
@@ -21,7 +28,15 @@ def parse_table(text: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", row) for row in rows]
 
 
-PEOPLE = parse_table("""
+def dealt(rows: list[list[str]], names: int) -> list[list[str]]:
+    """A table whose columns after its names are shuffled in another valley, each by itself."""
+    columns = list(zip(*rows, strict=True))
+    for c, column in enumerate(columns[names:], names) if ANOTHER else ():
+        columns[c] = tuple(random.Random(f"{ANOTHER} {rows[0][0]} {c}").sample(column, len(column)))
+    return list(map(list, zip(*columns, strict=True)))
+
+
+PEOPLE = dealt(parse_table("""
 Ada      she  baker      above the bakery    plums      cat     34
 Bruno    he   smith      at the forge        cheese     dog     51
 Cora     she  teacher    behind the school   pears      parrot  29
@@ -52,10 +67,10 @@ Alma     she  shepherd   in the meadow       nuts       dog     42
 Boris    he   potter     behind the school   pies       duck    35
 Clara    she  tailor     by the river        cheese     parrot  26
 Emil     he   beekeeper  on the hill         bread      hen     58
-""")
+"""), names=2)  # fmt: skip
 """Name, pronoun, work, home, favourite food, pet, age."""
 
-ANIMALS = parse_table("""
+ANIMALS = dealt(parse_table("""
 badger    worms    in a burrow        grey    thunder
 bat       insects  in the bell tower  black   the owl
 bear      honey    in the cave        brown   bees
@@ -77,10 +92,10 @@ sparrow   seeds    in the roof        brown   the cat
 squirrel  acorns   in the old oak     red     the hawk
 swan      reeds    on the lake        white   ice
 wolf      hares    in the cave        grey    fire
-""")
+"""), names=1)  # fmt: skip
 """Kind, food, home, colour, what it fears."""
 
-THINGS = parse_table("""
+THINGS = dealt(parse_table("""
 anchor   iron    black   at the harbour    Ursa
 basket   straw   yellow  in the orchard    Greta
 bell     brass   golden  in the school     Bruno
@@ -103,7 +118,7 @@ quilt    wool    green   on the bed        Greta
 scarf    wool    red     in the hall       Pablo
 wagon    oak     brown   by the mill       Quinn
 whistle  tin     silver  in the drawer     Bruno
-""")
+"""), names=1)  # fmt: skip
 """Name, material, colour, place, maker."""
 
 KINDS = {
