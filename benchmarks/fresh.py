@@ -44,8 +44,8 @@ def figures(runs: Sequence[SeedRun], policy: str) -> Iterator[str]:
     for name in ("raw", "decided") if policy != "sft" else ():
         yield numbers([100 * value_of(getattr(run.contest(policy), name)) for run in runs], 1)
     yield from ("", "") if policy == "sft" else ()
-    evaluated = (next(one for one in run.evaluation.policies if one.name == policy) for run in runs)
-    yield "0" if policy == "sft" else numbers([value_of(one.kl) for one in evaluated], 2)
+    evaluated = (next(row for row in run.evaluation.policies if row.name == policy) for run in runs)
+    yield "0" if policy == "sft" else numbers([value_of(row.kl) for row in evaluated], 2)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Passage:
 def passages(pages: Mapping[str, str]) -> Iterator[Passage]:
     """Those of all pages but the ones that are not searched.
 
-    >>> [(one.anchor, one.text) for one in passages({"resume": "# R\\nKilled.\\n## By `kill`\\nGoes on."})]
+    >>> [(row.anchor, row.text) for row in passages({"resume": "# R\\nKilled.\\n## By `kill`\\nGoes on."})]
     [('', 'Killed.'), ('by-kill', 'Goes on.')]
     """
     for page, text in pages.items():
