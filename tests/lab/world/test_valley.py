@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from plaudit.lab.world import valley
@@ -75,3 +79,29 @@ def test_every_true_claim_reads_as_a_sentence() -> None:
     told = [as_sentence(words) for words, claim in fact_claims().items() if claim.true]
     assert len(told) > 300
     assert all(text[0].isupper() and text.endswith(".") and "  " not in text for text in told)
+
+
+ELSEWHERE = """
+from plaudit.lab.world.annotators import annotator_pool
+from plaudit.lab.world.gold import judge_answer
+from plaudit.lab.world.prompts import questions
+print(min(judge_answer(question, question.best).utility for question in questions()))
+print(*sorted(question.messages[0].content for question in questions("test", "fact")), sep="|")
+print(sorted(question.best for question in questions(category="fact")), annotator_pool("crowd")[0].biases)
+"""
+
+
+@pytest.mark.slow
+def test_another_valley_has_other_facts_prompts_and_people_and_its_best_answers_are_best() -> None:
+    here, elsewhere = (
+        subprocess.run(
+            [sys.executable, "-c", ELSEWHERE],
+            env={**os.environ, "PLAUDIT_VALLEY": word},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for word in ("", "fresh")
+    )
+    assert here[0] == elsewhere[0] == "1.0"
+    assert all(line != other for line, other in zip(here[1:], elsewhere[1:], strict=True))

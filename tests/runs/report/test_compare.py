@@ -124,3 +124,19 @@ def test_the_command_says_what_is_wrong(
 
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_page_is_written_again_until_the_run_has_ended(tmp_path: Path, monkeypatch) -> None:
+    run, pages = write_run(tmp_path / "run", ToyRun(steps=30, done=10)), []
+
+    def end(seconds: float) -> None:
+        pages.append((seconds, (run / "report.html").read_text()))
+        write_run(run, ToyRun(steps=30))
+
+    monkeypatch.setattr("plaudit.runs.verbs.report.time.sleep", end)
+    assert main(["report", str(run), "--watch", "0.5"]) == 0
+    assert [(seconds, 'http-equiv="refresh" content="1"' in page) for seconds, page in pages] == [(0.5, True)]
+    last = (run / "report.html").read_text()
+    assert "30 steps over" in last
+    assert "refresh" not in last
+    assert main(["report", str(run), "--watch", "0"]) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from markupsafe import Markup
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyFigures
 from plaudit.evaluation.stats import Estimate
-from plaudit.runs.report.charts.axes import SERIES_CLASSES, Span
+from plaudit.runs.report.charts.axes import SERIES_CLASSES
 from plaudit.runs.report.charts.intervals import IntervalRows, amount_chart, share_chart
-from plaudit.runs.report.charts.lines import BandChart, BandLine, Curve, band_chart, thin_points
+from plaudit.runs.report.charts.lines import ColumnsByName, overlaid_charts
 from plaudit.runs.report.page import render, write_page
 from plaudit.runs.report.parts import (
     NO_VALUE,
@@ -48,6 +47,7 @@ from plaudit.runs.report.pipeline.data import (
 from plaudit.runs.report.pipeline.findings import best_policy_summary, contest_against_reference
 from plaudit.runs.report.pipeline.sections import split_curves
 from plaudit.runs.report.run.data import MetricColumn, read_run_data
+from plaudit.runs.report.run.page import run_sentence
 from plaudit.runs.report.words import number_text, percent, short_name, shortened
 
 
@@ -62,6 +62,9 @@ class ComparedRun:
     def outcome(self) -> str:
         if self.pipeline.evaluation is not None:
             return best_policy_summary(self.pipeline.evaluation)
+        trained = [run for _, run in self.pipeline.training_stages]
+        if len(self.pipeline.stages) == len(trained) == 1:
+            return run_sentence(trained[0].history, finished=trained[0].finished)
         ended = sum(stage.state == "done" for stage in self.pipeline.stages)
         return say("compare.ended", ended=ended, stages=len(self.pipeline.stages))
 
@@ -124,7 +127,6 @@ def _flatten(setting: Any, name: str) -> Iterator[tuple[str, str]]:
 
 _MAX_SETTINGS = 80
 _MAX_VALUE_LENGTH = 80
-_MAX_POINTS = 120
 _WIN_RATE_TITLE = "Win rate"
 FigureOf = Callable[[PipelineData, PolicyFigures], Estimate | None]
 
@@ -223,21 +225,20 @@ def _figure_table(
     return Table(caption=title, columns=_run_names(runs), rows=rows)
 
 
-_ColumnsOfRuns = Mapping[str, Mapping[str, MetricColumn]]
-
-
-def _learning_section(stages: Mapping[str, _ColumnsOfRuns]) -> Iterator[Section]:
+def _learning_section(stages: Mapping[str, ColumnsByName]) -> Iterator[Section]:
     parts: list[Part] = []
     for name, columns in stages.items():
         curves = split_curves({metric for of_run in columns.values() for metric in of_run})
-        first, rest = ([chart for curve in some for chart in _curve_chart(curve, columns)] for some in curves)
+        first, rest = (
+            [chart for curve in some for chart in overlaid_charts(curve, columns)] for some in curves
+        )
         more = Folded(say("more_curves", stage=name), [Charts(rest)])
         parts += [Heading(short_name(name)), Charts(first), Box("rarely", [more])]
     if parts:
         yield Section("How they learnt", "learning", parts)
 
 
-def _places_section(runs: Sequence[ComparedRun], stages: Mapping[str, _ColumnsOfRuns]) -> Section:
+def _places_section(runs: Sequence[ComparedRun], stages: Mapping[str, ColumnsByName]) -> Section:
     places = Notes([Note(f" {run.pipeline.path}", about=short_name(run.name)) for run in runs])
     tables = [_last_values(runs, name, columns) for name, columns in stages.items()]
     return Section(
@@ -245,7 +246,7 @@ def _places_section(runs: Sequence[ComparedRun], stages: Mapping[str, _ColumnsOf
     )
 
 
-def _last_values(runs: Sequence[ComparedRun], name: str, columns: _ColumnsOfRuns) -> Table:
+def _last_values(runs: Sequence[ComparedRun], name: str, columns: ColumnsByName) -> Table:
     metrics = sorted({metric for of_run in columns.values() for metric in of_run})
     rows = [
         (
@@ -256,34 +257,6 @@ def _last_values(runs: Sequence[ComparedRun], name: str, columns: _ColumnsOfRuns
         if not metric.startswith("timing/")
     ]
     return Table(caption=say("compare.last_values", stage=name), columns=_run_names(runs), rows=rows)
-
-
-def _curve_chart(curve: Curve, columns: _ColumnsOfRuns) -> Iterator[Markup]:
-    """One figure of all runs that have it: on held-out rows, where there are any."""
-    names = [curve.held_out_metric, curve.train_metric]
-    metric = next(
-        (name for name in names if name and any(name in run_columns for run_columns in columns.values())), ""
-    )
-    lines = [
-        line
-        for run, run_columns in columns.items()
-        if metric in run_columns
-        for line in _run_line(run, run_columns[metric], curve)
-    ]
-    where = "held out" if metric == curve.held_out_metric or metric.startswith("held_out/") else "training"
-    for start in range(0, len(lines), len(SERIES_CLASSES)):
-        group = BandChart(lines=lines[start : start + len(SERIES_CLASSES)])
-        yield band_chart(curve.title, f"{curve.unit}, {where}", group)
-
-
-def _run_line(run: str, column: MetricColumn, curve: Curve) -> Iterator[BandLine]:
-    points = tuple(
-        (step, Span(value=curve.scale * value))
-        for step, value in thin_points(column, _MAX_POINTS)
-        if math.isfinite(value)
-    )
-    if points:
-        yield BandLine(label=short_name(run), points=points)
 
 
 def _stage_columns(run: ComparedRun, stage: str) -> dict[str, MetricColumn]:

@@ -129,6 +129,11 @@ def short_name(text: str) -> str:
     return shortened(text, MAX_NAME_LENGTH)
 
 
+def judge_name(name: str) -> str:
+    """Who judged, as a page says it: the embedded world's own program knows what is true."""
+    return "the world itself" if name == "gold" else short_name(name)
+
+
 def unbroken(text: str) -> str:
     """The text with no number parted from its per cent."""
     return text.replace(" %", "\N{NO-BREAK SPACE}%")

@@ -128,7 +128,7 @@ def test_samples_stand_side_by_side_with_their_differences_marked(page: Page) ->
 def test_what_the_checks_found_and_what_runs_noted_is_said(page: Page) -> None:
     found = page.sections["Checks"]
 
-    assert "15 checks. Pass: 5. Do not: 5. Nothing to see: 5." in found
+    assert "15 checks. Passed: 5. Failed: 5. Nothing to look at: 5." in found
     assert "To mend it: Set --template." in found
     assert "dpo, grpo, ppo, evaluation: 3 rows were too long and left out." in page.sections["What to doubt"]
     assert "at equal length it would win 53.8 % against sft" in page.sections["What to doubt"].replace(

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from plaudit.runs.report.charts.lines import segments, step_axis, thin_points
+from plaudit.runs.report.charts.lines import segments, smoothed, step_axis, thin_points
 from plaudit.runs.report.run.data import MetricColumn
-from tests.engine.toy_runs import ToyRun, report
+from plaudit.runs.report.run.page import write_report
+from tests.engine.toy_runs import ToyRun, report, write_run
 from tests.runs.report.read_page import read_page
 
 VALUES = st.floats(min_value=-1e9, max_value=1e9) | st.just(math.nan)
@@ -40,6 +41,20 @@ def test_thinning_keeps_the_ends_the_extremes_the_order_and_the_gaps(values: lis
     finite = [value for _, value in points if not math.isnan(value)]
     assert (min(finite, default=None), max(finite, default=None)) == (whole.lowest, whole.highest)
     assert any(math.isnan(value) for _, value in points) == any(map(math.isnan, values))
+
+
+def test_a_long_noisy_curve_has_a_smooth_line_over_its_faint_points(tmp_path: Path) -> None:
+    values = [2.0 + (-1) ** step for step in range(1000)]
+    assert all(abs(value - 2) < 0.03 for _, value in smoothed(column(values)))
+    assert smoothed(column(values[:30])) == []
+    assert math.isnan(smoothed(column([math.nan] * 100))[0][1])
+
+    text = write_report(write_run(tmp_path, ToyRun(steps=120))).read_text()
+    loss, rate = (
+        text.partition(f"<h3>{title} ")[2].partition("</figure>")[0] for title in ("Loss", "Learning")
+    )
+    assert 'class="line trained smooth"' in loss
+    assert "smooth" not in rate
 
 
 def test_a_short_run_is_drawn_in_full() -> None:

@@ -7,11 +7,12 @@ in pieces between gaps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import pairwise
+from statistics import fmean
 
 import yaml
 from markupsafe import Markup
@@ -35,7 +36,7 @@ from plaudit.runs.report.charts.axes import (
     value_axis,
 )
 from plaudit.runs.report.run.data import MetricColumn, MetricHistory
-from plaudit.runs.report.words import Number, number_text
+from plaudit.runs.report.words import Number, number_text, short_name
 
 _BANDS, _CURVES = (44, 352, 34, 208), (44, 354, 8, 162)
 _LETTER_SPACING = 7
@@ -225,6 +226,9 @@ def _extreme_indices(values: Sequence[float], start: int) -> set[int]:
 _FIGURE_HEIGHT = 184
 _STRIPS = 60
 _MAX_DOTS = 60
+_MAX_SMOOTH, _MAX_OVERLAID = 200, 120
+_MIN_WINDOW = 5
+"""Means over fewer steps would say what the points say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +243,8 @@ class Curve:
     """Whether a spike may turn the axis logarithmic."""
     scale: float = 1.0
     """What the values are multiplied by: 100 for per cent."""
+    is_noisy: bool = True
+    """Whether means say more of it than its points do."""
 
 
 @cache
@@ -256,6 +262,8 @@ class CurveLine:
     """How it is drawn: the name of its class in page.css."""
     points: Sequence[Point]
     """Its points, thinned; NaN makes a gap."""
+    smooth: Sequence[Point] = ()
+    """Its means over some steps, drawn over the faint points; empty where these are few."""
 
     @property
     def first_and_last(self) -> str:
@@ -284,9 +292,50 @@ def _curve_lines(curve: Curve, columns: dict[str, MetricColumn]) -> list[CurveLi
             label=f"{label} " if len(present) > 1 else "",
             kind=kind,
             points=[(step, curve.scale * value) for step, value in thin_points(column)],
+            smooth=[(step, curve.scale * value) for step, value in smoothed(column) if curve.is_noisy],
         )
         for label, kind, column in present
     ]
+
+
+def smoothed(column: MetricColumn) -> list[Point]:
+    """Means over a tenth of all steps around each of some; none where that is less than ``_MIN_WINDOW``.
+
+    >>> from array import array
+    >>> rising = MetricColumn(name="reward", steps=array("q", range(60)), values=array("d", range(60)))
+    >>> smoothed(rising)[29:31]
+    [(29, 29.0), (30, 30.0)]
+    """
+    count, points = len(column.values), list[Point]()
+    half = count // 20
+    for at in range(0, count, 1 + count // _MAX_SMOOTH) if 2 * half + 1 >= _MIN_WINDOW else ():
+        near = [value for value in column.values[max(0, at - half) : at + half + 1] if math.isfinite(value)]
+        points.append((column.steps[at], fmean(near) if near else math.nan))
+    return points
+
+
+ColumnsByName = Mapping[str, Mapping[str, MetricColumn]]
+"""The figures of several runs, by their names."""
+
+
+def overlaid_charts(curve: Curve, columns: ColumnsByName) -> Iterator[Markup]:
+    """A figure of all runs that have it, held out if any is: as many lines a chart as can be told apart."""
+    names = [curve.held_out_metric, curve.train_metric]
+    metric = next((name for name in names if any(name in of_run for of_run in columns.values())), "")
+    lines = [
+        BandLine(label=short_name(run), points=points)
+        for run, of_run in columns.items()
+        if metric in of_run and (points := _overlaid_points(of_run[metric], curve.scale))
+    ]
+    where = "held out" if metric == curve.held_out_metric or metric.startswith("held_out/") else "training"
+    for start in range(0, len(lines), len(SERIES_CLASSES)):
+        group = BandChart(lines=lines[start : start + len(SERIES_CLASSES)])
+        yield band_chart(curve.title, f"{curve.unit}, {where}", group)
+
+
+def _overlaid_points(column: MetricColumn, scale: float) -> tuple[tuple[Number, Span], ...]:
+    thinned = thin_points(column, _MAX_OVERLAID)
+    return tuple((step, Span(value=scale * value)) for step, value in thinned if math.isfinite(value))
 
 
 def _curve_figure(curve: Curve, lines: list[CurveLine]) -> Markup:
@@ -320,6 +369,9 @@ def _line_key(line: CurveLine) -> Markup:
 def _line_marks(line: CurveLine, plot: Plot) -> Iterator[Markup]:
     pieces = list(segments(line.points))
     yield element("path", {"class": f"line {line.kind}", "d": "".join(map(plot.path, pieces))})
+    if line.smooth:
+        path = "".join(map(plot.path, segments(line.smooth)))
+        yield element("path", {"class": f"line {line.kind} smooth", "d": path})
     # A value without neighbours has no line; held-out values, where they are few, are marked anyway.
     mark_all = line.kind == "held-out" and len(line.points) <= _MAX_DOTS
     for step, value in (point for piece in pieces if mark_all or len(piece) == 1 for point in piece):

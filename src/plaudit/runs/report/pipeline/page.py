@@ -104,7 +104,8 @@ def _head(
     yield State(word, pipeline.finished, f" · {progress.progress_text(pipeline)}", links=links)
     yield FirstLook(
         finding=_finding(pipeline, warnings),
-        picture=picture,
+        # A column of its own: what all policies became stands beside the words too.
+        picture=picture and Markup().join([picture, *sections.policy_charts(pipeline)[:1]]),
         note=glance.opening_note(pipeline),
         warnings=sorted(warnings, key=lambda warning: not warning.grave)[:_FIRST_WARNINGS],
         warnings_in_all=len(warnings),

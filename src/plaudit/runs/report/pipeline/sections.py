@@ -32,7 +32,7 @@ from plaudit.runs.report.charts.intervals import (
     scatter_chart,
     share_chart,
 )
-from plaudit.runs.report.charts.lines import Curve, all_curves, curve_figures
+from plaudit.runs.report.charts.lines import Curve, all_curves, curve_figures, overlaid_charts
 from plaudit.runs.report.parts import (
     NO_VALUE,
     Box,
@@ -57,10 +57,10 @@ from plaudit.runs.report.reward_models.page import calibration_section, probes_s
 from plaudit.runs.report.reward_models.summary import finding, reported_models
 from plaudit.runs.report.run.data import RunData
 from plaudit.runs.report.run.page import reward_against_kl, run_sentence
-from plaudit.runs.report.words import MAX_NAME_LENGTH, number_text, percent, short_name, shortened
+from plaudit.runs.report.words import judge_name, number_text, percent, short_name, shortened
 
 _MAIN_CURVES = {
-    "policy": ("Reward", "Judge", "KL to the reference", "Length", "Entropy"),
+    "policy": ("Judge", "Reward", "KL to the reference", "Length", "Entropy"),
     "pairs": ("Loss", "Accuracy", "Margin", "KL to the reference"),
     "other": ("Loss", "Token accuracy", "Accuracy"),
 }
@@ -89,7 +89,7 @@ def _lead_chart(evaluation: PolicyEvaluation) -> Markup | None:
         rows = [interval_row(short_name(policy.name), policy.gold) for policy in policies]
         guide = _reference_guide(reference.gold.value, reference.name)
         data = IntervalRows(rows=rows, series=("worth",), guide=guide)
-        return amount_chart("True worth of an answer", f"by {short_name(evaluation.gold)}", data)
+        return amount_chart("True worth of an answer", f"by {judge_name(evaluation.gold)}", data)
     contests = {policy.name: contest_against_reference(evaluation, policy.name) for policy in policies}
     rows = [
         interval_row(_contest_label(contest), contest.raw)
@@ -129,7 +129,7 @@ def _headline_cells(evaluation: PolicyEvaluation, policy: PolicyFigures) -> list
 
 
 def _measurement_note(evaluation: PolicyEvaluation) -> str:
-    judges = ", ".join(dict.fromkeys(short_name(contest.judge) for contest in evaluation.contests))
+    judges = ", ".join(dict.fromkeys(judge_name(contest.judge) for contest in evaluation.contests))
     sampling = shortened(evaluation.sampling, _MAX_SENTENCE_LENGTH)
     name = f"pipeline.measured{'_by' if judges else ''}"
     return say(name, found=evaluation, sampling=sampling, judges=judges)
@@ -153,7 +153,7 @@ def _win_rate_charts(evaluation: PolicyEvaluation) -> list[Markup]:
         chart
         for judge in judges
         for chart in _charts_by_judge(
-            evaluation, judge, "" if len(judges) == 1 else f", by {short_name(judge)}"
+            evaluation, judge, "" if len(judges) == 1 else f", by {judge_name(judge)}"
         )
     ]
     return [*charts, _ratings_chart(evaluation.ratings)] if evaluation.ratings else charts
@@ -192,7 +192,7 @@ def _ratings_chart(ratings: Sequence[Rating]) -> Markup:
 def _contests_table(evaluation: PolicyEvaluation) -> Table:
     columns = ["win rate without ties", "both orders agree", "the first is preferred", "p", "no verdict"]
     rows = [
-        (f"{_contest_label(contest)}, by {short_name(contest.judge)}", _contest_cells(contest))
+        (f"{_contest_label(contest)}, by {judge_name(contest.judge)}", _contest_cells(contest))
         for contest in evaluation.contests[: 2 * _MAX_CONTESTS]
     ]
     return Table(caption=say("pipeline.contests"), columns=columns, rows=rows)
@@ -210,7 +210,7 @@ def _contest_cells(contest: Contest) -> list[Cell]:
 def _judges_table(pipeline: PipelineData) -> Table | None:
     """How far judges agree with people, of every stage that has asked; None where none has."""
     rows = [
-        (short_name(contest.judge), _agreement_cells(contest))
+        (judge_name(contest.judge), _agreement_cells(contest))
         for stage in pipeline.stages
         for contest in stage.agreements
     ]
@@ -254,8 +254,19 @@ def _heat_cell(estimate: Estimate | None, low: float, high: float) -> Cell:
 def training_section(pipeline: PipelineData) -> Iterator[Section]:
     """How each stage learnt: a few curves that tell most, the others folded, and scores along √KL."""
     parts = [part for stage, run in pipeline.training_stages for part in _training_parts(stage, run)]
+    if together := policy_charts(pipeline):
+        parts[:0] = [Heading("All policies"), Charts(together)]
     if parts:
         yield Section("Training curves", "training", parts)
+
+
+def policy_charts(pipeline: PipelineData) -> list[Markup]:
+    """What all policies that drew answers became, over each other; none of a single one."""
+    columns = {stage.name: run.history.columns for stage, run in pipeline.training_stages}
+    drawn = {name: of_run for name, of_run in columns.items() if "held_out/reward" in of_run}
+    titles = _MAIN_CURVES["policy"] if len(drawn) > 1 else ()
+    curves = [curve for title in titles for curve in all_curves() if curve.title == title]
+    return [chart for curve in curves for chart in overlaid_charts(curve, drawn)]
 
 
 def _training_parts(stage: StageData, run: RunData) -> Iterator[Part]:
@@ -303,7 +314,7 @@ def _kl_chart(evaluation: PolicyEvaluation, *, truth: bool) -> Iterator[Markup]:
     label = say("pipeline.best_of_n", reference=reference, most=points[-1].n) if points else ""
     title = "True worth over √KL" if truth else "Learnt reward over √KL"
     scorer = evaluation.gold if truth else evaluation.reward
-    unit = f"by {short_name(scorer)[:MAX_NAME_LENGTH]}" if scorer else ""
+    unit = f"by {judge_name(scorer)}" if scorer else ""
     note = say("pipeline.kl_note", prompts=evaluation.prompts)
     if truth and evaluation.over_optimisation is not None:
         note = say("pipeline.over_optimisation", note=note, sentence=evaluation.over_optimisation.sentence)
@@ -335,7 +346,7 @@ def habits_section(evaluation: PolicyEvaluation) -> Section:
 
 
 _DIVERSITY_COLUMNS = (
-    *("unlike answers", "unlike words", "unlike pairs"),
+    *("different answers", "different words", "different pairs of words"),
     *("self-BLEU", "to one prompt", "entropy, nats"),
 )
 
