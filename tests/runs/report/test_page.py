@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from plaudit.runs.report.page import environment, lay_out, render, stylesheet
+from plaudit.runs.report.page import docs_section, environment, lay_out, render, stylesheet
 from plaudit.runs.report.parts import Command, Exchange, Note, Notes, Page, Samples, Section, Text
 
 ATTACK = "<script>alert(1)</script>&\"'\u202e"
@@ -54,6 +56,21 @@ def test_an_option_is_not_broken_behind_its_hyphens_nor_a_number_from_its_per_ce
         "a&lt;b --x is 5\N{NO-BREAK SPACE}%"
     )
     assert ".option { white-space: nowrap; }" in stylesheet("page")
+
+
+def test_a_place_in_the_docs_leads_to_its_words_on_the_page_itself() -> None:
+    notes = [Note("No prompt teaches. docs/policy.md#flat"), Note("docs/policy.md#flat docs//etc/hosts.md")]
+    page = render(Page(title="a", heading="a", head=[Notes(notes)], sections=[]))
+    assert page.count('<a href="#docs-policy-flat">docs/policy.md#flat</a>') == 2
+    assert page.count('<details id="docs-policy-flat"') == 1
+    assert "<code>--dynamic-sampling</code>" in page.partition("What the docs say of it")[2]
+    assert "etc-hosts" not in page
+
+    text = "".join(path.read_text("utf-8") for path in Path("src/plaudit/methods").rglob("diagnostics.py"))
+    headings = re.findall(r"\{DOCS_PAGE\}#([\w-]+)", text)
+    assert [
+        name for name in headings if not docs_section("policy", name) + docs_section("preference", name)
+    ] == []
 
 
 def test_a_drawing_of_our_own_is_markup_and_a_text_in_a_macro_is_not() -> None:

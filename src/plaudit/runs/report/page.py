@@ -18,6 +18,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
+from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from plaudit.files import atomic
@@ -35,12 +36,37 @@ _BREAK_AT_TAG = re.compile(r"(?<=>)\s*\n\s*|\s*\n\s*(?=<)|^\s*\n\s*|\s*\n\s*$")
 _BREAK = re.compile(r"\s*\n\s*")
 _FOLDED_LENGTH = 320
 """Letters of a question's text from which on the rest of it is folded."""
+_DOCS = re.compile(r"docs/([\w-]+(?:/[\w-]+)?)\.md(?:#([\w-]+))?")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
 
 
 def render(page: Page) -> str:
     """The text of a page, as page.html.j2 lays it out."""
-    return environment().get_template("page.html.j2").render(page=page)
+    text = environment().get_template("page.html.j2").render(page=page)
+    named = dict.fromkeys(re.findall(r'href="#docs-[^"]*">docs/([\w/-]+)\.md#?([\w-]*)<', text))
+    explained = environment().get_template("parts.html.j2").module.explained(named, docs_section)
+    return text.replace("</main>", f"{explained}</main>") if named else text
+
+
+@cache
+def docs_section(page: str, heading: str) -> Markup:
+    """What a page of docs says under a heading, or under its first; empty where there is none."""
+    folder = Path(str(resources.files("plaudit")))
+    file = next(
+        (at / f"{page}.md" for at in (folder / "docs", folder.parents[1] / "docs") if at.is_dir()), None
+    )
+    if file is None or not file.is_file():
+        return Markup()
+    lines, place, held, inside = list[str](), "", False, False
+    for line in file.read_text("utf-8").splitlines():
+        inside ^= line.startswith("```")
+        if not inside and (title := re.match(r"#+ (.*)", line)):
+            place = re.sub(r"[^\w\- ]", "", title[1].lower()).replace(" ", "-")
+            held = place == heading if heading else not lines
+        elif held:
+            lines.append(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line))
+    text = "\n".join(line for line in lines if not line.startswith("<"))
+    return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
 
 
 def write_page(text: str, path: Path) -> Path:
@@ -110,7 +136,14 @@ def _visible(value: Any) -> str:
 def _unbroken(text: str) -> Markup:
     """A sentence with no number parted from its per cent, and no option's name broken behind its hyphens."""
     printed = str(escape(escape_invisible(unbroken(text))))
-    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', printed))
+    marked = _OPTION.sub(r'<span class="option">\g<0></span>', printed)
+    return Markup(_DOCS.sub(lambda named: _link_to_docs(*named.group(0, 1, 2)), marked))
+
+
+def _link_to_docs(named: str, page: str, heading: str | None) -> str:
+    """What is named, as a link to where the page says what stands there."""
+    anchor = f"docs-{page}-{heading or ''}".replace("/", "-")
+    return f'<a href="#{anchor}">{named}</a>' if docs_section(page, heading or "") else named
 
 
 def _digest(text: str) -> str:
