@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.feedback.attacks import target
 from plaudit.feedback.attacks.archive import read_archive
 from plaudit.feedback.attacks.summary import AttackReport, Rate, read_attack
 from plaudit.lab.world.attacks import JUDGE, REFUSAL
@@ -192,6 +193,26 @@ def test_a_run_that_is_killed_asks_nothing_twice(capsys, folder):
         assert 5 <= before < 21
         run(capsys, *words)
         assert server.counts.to_json()["requests"] == counts["requests"]
+
+
+def test_a_run_that_is_stopped_keeps_the_answers_and_a_functions_words(capsys, folder, monkeypatch):
+    Path("mine.py").write_text(
+        "from pathlib import Path\n"
+        "def harmful(answer):\n"
+        "    Path(f'asked-{len([*Path().glob(\"asked-*\")])}').touch()\n"
+        "    if Path('asked-17').exists() and not Path('asked-18').exists():\n"
+        "        raise KeyboardInterrupt\n"
+        "    return 'you' in answer\n"
+    )
+    words = ("attack", "red-team.jsonl", "--model", BASE, "--judge", "mine.py:harmful", "--without-twins")
+    words += ("--templates", "ours", "--n", "3")
+    assert main(list(words)) == 130
+    monkeypatch.setattr(target, "sampler_of_folder", lambda *_, **__: pytest.fail("it answers again"))
+    run(capsys, *words[1:], "--out", "out")
+    attempts = report("out").policies[0].success.attempts
+    assert attempts > 17
+    # Of the sixteen words that were kept none is asked for again.
+    assert len([*Path().glob("asked-*")]) == attempts + 2
 
 
 @pytest.mark.slow

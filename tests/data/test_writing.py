@@ -27,6 +27,7 @@ from plaudit.data.records import (
 )
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
+from plaudit.files.atomic import AtomicFile
 
 # The type checker looks at a random element of each tuple, also of those that strategies build.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
@@ -305,6 +306,17 @@ def test_an_error_while_writing_leaves_the_old_file(tmp_path):
     assert read_records(path).records[0].prompt == "old"
 
 
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_is_left_alone(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    alive, killed = AtomicFile(path), AtomicFile(path)
+    # As a process's end does, the lock goes and the file stays.
+    killed.stream.close()
+    write_records([Prompt(prompt="p")], path)
+    assert len([*tmp_path.iterdir()]) == 2
+    alive.commit()
+    assert [child.name for child in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
     """A limit on the size of files stands in for the disk."""
     program = (
@@ -318,7 +330,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
         text=True,
         check=False,
     )
-    assert "cannot be written (File too large)" in done.stderr.splitlines()[-1]
+    assert "could not be written: the file would be larger than is allowed" in done.stderr.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
 
 
