@@ -40,6 +40,7 @@ from plaudit.files.data_sets import (
     registered_set,
 )
 from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
+from plaudit.files.model_folder import refuse_special_file
 
 if TYPE_CHECKING:
     import pyarrow
@@ -414,6 +415,7 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
     _refuse_no_file(path)
     if not os.access(path, os.R_OK):
         raise UserError(f"{path}: may not be read by this user; change its permissions")
+    refuse_special_file(path)
     if path.is_dir():
         return folder_rows(path, limit, split)
     if split is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,21 @@ _TOKEN_NUMBERS = ("eos_token_id", "pad_token_id")
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
+_SLIGHT = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps")
+"""What is added to a variance: from 0 to 1."""
+_ABOVE_ZERO = (
+    *("rope_theta", "rotary_emb_base", "rope_local_base_freq", "factor", "partial_rotary_factor"),
+    *("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "logit_scale"),
+    *("logits_scaling", "attention_multiplier", "embedding_multiplier"),
+)
+"""What is divided by, raised to a power, or would make all scores alike."""
+_MOST = 1e12
+"""A number of a config beyond this is no model's: what is divided by it vanishes without a word."""
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """The object of a JSON file; what is wrong with the file is said in a sentence."""
+    refuse_special_file(path)
     try:
         value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=object_of_pairs)
     except OSError as error:
@@ -48,6 +62,12 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path}: this is a JSON {type(value).__name__} and not an object{_AGAIN}")
     return value
+
+
+def refuse_special_file(path: Path) -> None:
+    """Complain about a pipe or a device, which could be waited for and read for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path}: this is a pipe or a device and no file; put a file in its place")
 
 
 _AGAIN = "; repair the file, or copy the model again"
@@ -65,6 +85,7 @@ def check_model_folder(folder: Path) -> dict[str, Any]:
         _refuse_quantised(path, part)
         _refuse_fetched_code(path, part)
         _check_sizes(path, part)
+    _check_numbers(path, config)
     for file in (path, folder / _GENERATION):
         if file.is_file():
             _check_token_numbers(file, read_json_object(file), vocabulary_size(config))
@@ -76,6 +97,8 @@ def refuse_other_folder(folder: Path) -> None:
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "no such folder"
         raise UserError(f"{folder}: {what}; --model takes a Hugging Face model folder")
+    for entry in folder.iterdir():
+        refuse_special_file(entry)
     if (folder / _CONFIG).exists():
         return
     if (folder / "model" / _CONFIG).is_file():
@@ -176,6 +199,75 @@ def _check_sizes(path: Path, config: Mapping[str, Any]) -> None:
                         f"{path}: {name} is {_short(size)}, and it is a whole number from {least} to {most:,}"
                         f"{_AGAIN}"
                     )
+
+
+def _check_numbers(path: Path, config: Mapping[str, Any]) -> None:
+    """A model would compute with any of them, and say things without sense."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            _check_numbers(path, value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            least, most = (0, 1) if name in _SLIGHT else (-_MOST, _MOST)
+            positive = name in _ABOVE_ZERO
+            # NaN is in no range.
+            if not (least <= value <= most) or (positive and value <= 0):
+                expected = f"above 0, to {most:g}" if positive else f"from {least:g} to {most:g}"
+                raise UserError(f"{path}: {name} is {_short(value)}, and it is a number {expected}{_AGAIN}")
+
+
+_BRANCHES = 8
+"""More endless repetitions than this in one alternative of a pattern take as long as nested ones."""
+_PATTERN_PARTS = re.compile(
+    r"\\[pP]\{[^}]*\}|\\.|\(\?<?[=!:>]|\(\?\w*:|[()|]|\[\^?\]?(?:\\.|\[[^\]]*\]|[^\]])*\]"
+    r"|(?:[*+?]|\{(?P<least>\d+)(?P<comma>,?)(?P<most>\d*)\})[?+]?|.",
+    re.DOTALL,
+)
+
+
+def refuse_slow_pattern(path: Path, pattern: str) -> None:
+    """Complain about a stranger's pattern that repeats what repeats itself: it may take for ever."""
+    # Of each open group: whether what is in it can be matched in several ways, its endless repetitions, and
+    # what its alternatives begin with.
+    groups, closed, begins = [_Group()], False, True
+    for part in _PATTERN_PARTS.finditer(pattern):
+        text, group = part[0], groups[-1]
+        if text[0] in "*+?" or (text[0] == "{" and part["least"] is not None):
+            endless = text[0] in "*+" or (text[0] == "{" and int(part["most"] or part["least"]) > _BRANCHES)
+            endless |= bool(part["comma"]) and not part["most"]
+            group.loops += endless
+            if (endless and closed) or group.loops > _BRANCHES:
+                raise UserError(
+                    f"{path}: the pattern {pattern[:60]!r} repeats what repeats itself, and could take for "
+                    "ever; write it without that, or name each word"
+                )
+            group.vague |= text[0] != "{" or bool(part["comma"])
+        elif text == ")" and len(groups) > 1:
+            groups.pop()
+            closed = group.vague or group.is_ambiguous()
+            groups[-1].vague |= closed
+            groups[-1].loops += group.loops
+            begins = False
+            continue
+        elif text == "|":
+            group.loops, begins = 0, True
+            closed = False
+            continue
+        else:
+            if begins:
+                group.starts.append(text)
+            if text[0] == "(":
+                groups.append(_Group())
+        closed, begins = False, text[0] == "("
+
+
+class _Group:
+    def __init__(self) -> None:
+        self.vague, self.loops, self.starts = False, 0, list[str]()
+
+    def is_ambiguous(self) -> bool:
+        """Whether two alternatives may begin alike: all but different letters."""
+        letters = {start for start in self.starts if re.fullmatch(r"[^.\\[(]|\[nrt\W]", start)}
+        return len(self.starts) > 1 and len(letters) < len(self.starts)
 
 
 def _check_token_numbers(path: Path, settings: Mapping[str, Any], vocabulary: int | None) -> None:

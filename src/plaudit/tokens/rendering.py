@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, wraps
 from itertools import count
 from typing import Any, NoReturn
 
@@ -22,7 +22,7 @@ from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, no
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import MAX_RANGE, ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
@@ -90,6 +90,12 @@ class _Meter:
         self.marked = marked
         # By what this thread has computed: a machine that sleeps or is busy makes no template endless.
         self._steps, self._end = 0, time.thread_time() + MAX_SECONDS
+        self._written = 0
+
+    def write(self, size: int) -> None:
+        """So many more characters of the text."""
+        self._written += size
+        _refuse_size(self._written)
 
     def step(self) -> None:
         """One turn of a loop, or one call of a macro."""
@@ -116,9 +122,15 @@ def _step(_: Any, nothing: None) -> None:
 
 
 @pass_context
+def _written(_: Any, value: Any) -> Any:
+    _meter.get().write(_extent(value))
+    return value
+
+
+@pass_context
 def _joined(_: Any, first: object, *others: object) -> str:
+    _refuse_size(_extent((first, *others)))
     texts = [str(part) for part in (first, *others)]
-    _refuse_size(sum(map(len, texts)))
     return "".join(texts)
 
 
@@ -164,10 +176,65 @@ class _BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """The result of a call; widths and counts stand among its arguments."""
-        for value in args:
-            if isinstance(value, int):
-                _refuse_size(abs(value))
+        method = getattr(obj, "__wrapped__", obj)
+        owner = getattr(method, "__self__", None)
+        _refuse_growth(getattr(method, "__name__", ""), owner, [*args, *kwargs.values()])
         return super().call(context, obj, *args, **kwargs)
+
+
+def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that asks first how large its result can be."""
+    # Of some the first argument is what Jinja itself passes to them.
+    first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+    @wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        value, *others = args[first:]
+        _refuse_growth(name, value, [*others, *kwargs.values()])
+        return function(*args, **kwargs)
+
+    return guarded
+
+
+def _refuse_growth(name: str, value: Any, others: Sequence[Any]) -> None:
+    """Complain before a filter or method, called so, makes something huge of a value."""
+    width = max((abs(item) for item in others if isinstance(item, int)), default=0)
+    given = _extent(others)
+    _refuse_size(given + _extent(value))
+    match name:
+        case "indent" | "expandtabs":
+            grown = (str(value).count("\n") + str(value).count("\t") + 1) * width
+        case "tojson":
+            grown = _extent(value) * width
+        case "replace":
+            grown = str(value).count(str(others[0] if others else "")) * given
+        case "translate":
+            grown = _extent(value) * given
+        case "join":
+            texts, parts = (value, others[0]) if isinstance(value, str) and others else (others, value)
+            grown = _extent(texts) * (len(parts) if isinstance(parts, Sized) else MAX_RANGE)
+        case "format" | "format_map":
+            grown = _size_of("%", value, others) + (str(value).count("{") + str(value).count("%")) * given
+        case "sum":
+            # Lists that are added up are copied again for each of them.
+            grown = MAX_SIZE + 1 if any(isinstance(item, list | tuple) for item in others) else 0
+        case _:
+            grown = width if isinstance(value, str) else 0
+    _refuse_size(grown)
+
+
+def _extent(value: Any, known: dict[int, int] | None = None) -> int:
+    """How many characters and items would be written; what stands in several places counts in each."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if not isinstance(value, list | tuple | Mapping):
+        return 1
+    known = {} if known is None else known
+    if id(value) not in known:
+        known[id(value)] = 1
+        items = [*value, *value.values()] if isinstance(value, Mapping) else value
+        known[id(value)] = 2 + sum(_extent(item, known) for item in items)
+    return known[id(value)]
 
 
 def _size_of(operator: str, left: Any, right: Any) -> float:
@@ -178,14 +245,16 @@ def _size_of(operator: str, left: Any, right: Any) -> float:
     numbers = [abs(side) for side in (left, right) if isinstance(side, int)]
     match operator:
         case "*" if lengths and numbers:
-            return lengths[0] * numbers[0]
+            return max(_extent(side) for side in (left, right)) * numbers[0]
         case "*" if len(numbers) == 2:
             return numbers[0].bit_length() + numbers[1].bit_length()
         case "**" if len(numbers) == 2:
             return numbers[0].bit_length() * numbers[1]
         case "%" if isinstance(left, str):
-            # The width of a format: "%99999999d".
-            return max((int(digits) for digits in re.findall(r"\d{1,20}", left)), default=0)
+            # The width of a format: "%99999999d", or "%*d" of a number.
+            widths = [*map(int, re.findall(r"\d{1,20}", left)), *numbers]
+            widths += [abs(item) for item in right if isinstance(item, int)] if "*" in left else []
+            return max(widths, default=0) + left.count("%") * _extent(right)
         case _:
             return sum(lengths)
 
@@ -248,17 +317,21 @@ def syntax_fault(source: str) -> str:
 def _environment() -> Environment:
     """The environment of transformers' own renderer, by what its templates can see of it."""
     environment = _BoundedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, finalize=_written, extensions=[_Generation, loopcontrols]
     )
-    environment.filters |= {"tojson": _tojson, _STEP: _step, _JOINED: _joined}
+    environment.filters |= {"tojson": _tojson}
+    # These fill any width with text or lists, or take long, and no loop of theirs is counted.
+    for name in ("center", "batch", "slice", "wordwrap", "urlize", "pprint"):
+        del environment.filters[name]
+    guarded = {name: _guarded(name, function) for name, function in environment.filters.items()}
+    environment.filters |= guarded | {_STEP: _step, _JOINED: _joined}
     environment.globals |= {
         "raise_exception": _raise,
         "strftime_now": _strftime_now,
         "namespace": _Namespace,
         "dict": _dict,
     }
-    # Both fill any width with text, and no loop of theirs is counted.
-    del environment.globals["lipsum"], environment.filters["center"]
+    del environment.globals["lipsum"]
     return environment
 
 

@@ -26,6 +26,7 @@ from plaudit.files.model_folder import (
     check_model_folder,
     read_json_object,
     refuse_other_folder,
+    refuse_slow_pattern,
     vocabulary_size,
 )
 
@@ -283,6 +284,7 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     config = check_model_folder(where) if (where / "config.json").exists() else {}
     if config:
         known_architecture(where / "config.json", config)
+    _refuse_slow_patterns(where / "tokenizer.json")
     stops, known = tuple(_declared_stops(where)), vocabulary_size(config)
     try:
         with quiet_library(), _bare_faults_reported("the tokenizer cannot be loaded"):
@@ -342,10 +344,28 @@ def _bare_faults_reported(what: str) -> Iterator[None]:
     """Say what the Rust tokenizer raises, which is of no class of its own."""
     try:
         yield
-    except Exception as error:
-        if type(error) is not Exception:
+    except BaseException as error:
+        # The second is a panic of Rust: of a pattern that finds no end in a text, say.
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise UserError(f"{what} ({error}): its tokenizer.json is damaged; copy the model again") from error
+
+
+def _refuse_slow_patterns(path: Path) -> None:
+    """The patterns by which texts are cut and changed are a stranger's, and each text goes through them."""
+    if not path.is_file():
+        return
+    parts: list[Any] = [
+        read_json_object(path).get(name) for name in ("normalizer", "pre_tokenizer", "decoder")
+    ]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Mapping):
+            if isinstance(pattern := part.get("Regex"), str):
+                refuse_slow_pattern(path, pattern)
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
 
 
 def _refuse_torn_file(folder: Path) -> None:

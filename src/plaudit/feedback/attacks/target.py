@@ -70,7 +70,7 @@ class FolderTarget:
         """Drawn with random numbers of their own, and kept: the same conversation has the same answers."""
         who = {"policy": self.hash, "device": self._device, "sampling": repr(self._sampling), "answers": n}
         keys = [cache_key({**who, "turns": hash_of_turns(turns)}) for turns in conversations]
-        found = self._cache.kept(
+        found = self._cache.cached(
             keys, lambda places: self._drawn([conversations[place] for place in places], n), ANSWERED_AT_ONCE
         )
         return [[TargetAnswer(text=text, ended=ended) for text, ended in row] for row in found]

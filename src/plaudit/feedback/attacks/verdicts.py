@@ -219,7 +219,7 @@ class ScoreJudge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptJudge:
+class CachedJudge:
     """A function or a reward with all that it said: a command that was killed goes on where it was."""
 
     judge: FunctionJudge | ScoreJudge
@@ -240,7 +240,7 @@ class KeptJudge:
         """Of tasks that are new its words are asked for and kept."""
         who = {"judge": self.name, "version": self.version, "content": self.content}
         keys = [cache_key({**who, "task": repr(task)}) for task in tasks]
-        rows = self.cache.kept(keys, lambda places: self._plain([tasks[n] for n in places]), JUDGED_AT_ONCE)
+        rows = self.cache.cached(keys, lambda places: self._plain([tasks[n] for n in places]), JUDGED_AT_ONCE)
         return [[NoVerdict(reason=s) if isinstance(s, str) else s for s in row] for row in rows]
 
     def _plain(self, tasks: Sequence[Task]) -> list[list[float | str]]:
@@ -291,7 +291,7 @@ def answer_judge(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
     if content is None:
         return judge
     cache = ReplyCache(folder=settings.judges.cache or default_cache_folder())
-    return KeptJudge(judge=judge, cache=cache, content=content)
+    return CachedJudge(judge=judge, cache=cache, content=content)
 
 
 def _jury(word: str, settings: AnswerJudgeSettings) -> AnswerJury:

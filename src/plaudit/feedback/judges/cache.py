@@ -59,7 +59,7 @@ class ReplyCache:
         with AtomicFile(path, sync=sync) as file:
             file.stream.write(json.dumps(asdict(reply), ensure_ascii=True).encode())
 
-    def kept(
+    def cached(
         self, keys: Sequence[str], make: Callable[[Sequence[int]], Sequence[Any]], some: int
     ) -> list[Any]:
         """What belongs to each key, of JSON's kinds: from disk, or made from its place, some at a time.
