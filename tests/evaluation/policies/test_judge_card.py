@@ -152,7 +152,7 @@ def test_a_judge_that_is_too_sure_is_scaled_back_and_who_is_ahead_stays_ahead():
 @pytest.mark.parametrize(
     ("accuracy", "says"),
     [
-        (0.52, "its chances tell nothing of"),
+        (0.51, "its chances tell nothing of"),
         (0.3, "its sign is turned round"),
         (1.0, "it was right about all"),
     ],
