@@ -208,16 +208,14 @@ FOLDERS = {
         damage=adapter({"peft_type": "MAGIC"}), says="an adapter of type 'MAGIC', and only LORA can be merged"
     ),
     "an adapter of a lost base": Damaged(
-        damage=adapter({"base_model_name_or_path": "gone/away"}),
-        says="its base model cannot be had",
+        damage=adapter({"base_model_name_or_path": "gone/away"}), says="its base model cannot be had"
     ),
     "an adapter of no base": Damaged(
         damage=adapter({"base_model_name_or_path": None}),
         says="does not say on which model the adapter stands",
     ),
     "a torn adapter": Damaged(
-        damage=both(adapter(), tear("adapter_config.json")),
-        says=r"adapter_config\.json: not valid JSON",
+        damage=both(adapter(), tear("adapter_config.json")), says=r"adapter_config\.json: not valid JSON"
     ),
     "an adapter of an endless pattern": Damaged(
         damage=adapter({"target_modules": r"(\w|\.|\w\w)*!"}),

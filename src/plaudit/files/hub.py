@@ -25,7 +25,7 @@ from typing import Any, Literal
 from plaudit.errors import UserError, first_line
 from plaudit.files import atomic
 from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, card_front, joined, sources_of, split_files
-from plaudit.files.model_folder import read_json_object, refuse_slow_pattern
+from plaudit.files.model_folder import adapter_settings
 from plaudit.files.stored import cache_folder
 
 Kind = Literal["model", "dataset"]
@@ -307,28 +307,16 @@ def _data_files(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if path.is_file() and path.name.endswith(MODEL_FILES)]
 
 
-def _adapter_settings(path: Path) -> Mapping[str, Any]:
-    """What an adapter says of itself; patterns that would keep PEFT for ever are refused."""
-    settings = read_json_object(path)
-    for name in ("target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern"):
-        value = settings.get(name)
-        for pattern in [value] if isinstance(value, str) else value or ():
-            refuse_slow_pattern(path, str(pattern))
-    return settings
-
-
 def _base_of(adapter: Path) -> Path:
     """The base model that an adapter names: a folder, as seen from here or from it, or one of the hub."""
     path = adapter / "adapter_config.json"
-    try:
-        settings = _adapter_settings(path)
-        name, kind = settings["base_model_name_or_path"], settings.get("peft_type")
-        if not isinstance(name, str):
-            raise TypeError(f"base_model_name_or_path is {json.dumps(name)}")
-    except (KeyError, TypeError) as error:
+    settings = adapter_settings(path)
+    name, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
+    if not isinstance(name, str):
         raise UserError(
-            f"{path}: does not say on which model the adapter stands ({error!r}); mend it"
-        ) from error
+            f"{path}: does not say on which model the adapter stands (base_model_name_or_path is "
+            f"{json.dumps(name)}); mend it"
+        )
     whole = adapter.parent / "model"
     is_whole = (whole / "config.json").is_file()
     if settings.get("task_type") == "SEQ_CLS":

@@ -215,59 +215,39 @@ def _check_numbers(path: Path, config: Mapping[str, Any]) -> None:
                 raise UserError(f"{path}: {name} is {_short(value)}, and it is a number {expected}{_AGAIN}")
 
 
-_BRANCHES = 8
+_ATOMS = re.compile(r"\\[pP]\{[^}]*\}|\\[^nrt\W]|\[\^?\]?(?:\\.|\[[^\]]*\]|[^\]])*\]", re.DOTALL)
+_GROUP = re.compile(r"\((?:\?<?[=!:>]|\?\w+:)?([^()]*)\)([*+]|\{\d+,\}|\{(?:\d+,)?(?:9|\d\d+)\})?")
+_REPEATS = re.compile(r"[*+?]|\{\d+,")
+_MOST_REPEATS = 8
 """More endless repetitions than this in one alternative of a pattern take as long as nested ones."""
-_PATTERN_PARTS = re.compile(
-    r"\\[pP]\{[^}]*\}|\\.|\(\?<?[=!:>]|\(\?\w*:|[()|]|\[\^?\]?(?:\\.|\[[^\]]*\]|[^\]])*\]"
-    r"|(?:[*+?]|\{(?P<least>\d+)(?P<comma>,?)(?P<most>\d*)\})[?+]?|.",
-    re.DOTALL,
-)
 
 
 def refuse_slow_pattern(path: Path, pattern: str) -> None:
     """Complain about a stranger's pattern that repeats what repeats itself: it may take for ever."""
-    # Of each open group: whether what is in it can be matched in several ways, its endless repetitions, and
-    # what its alternatives begin with.
-    groups, closed, begins = [_Group()], False, True
-    for part in _PATTERN_PARTS.finditer(pattern):
-        text, group = part[0], groups[-1]
-        if text[0] in "*+?" or (text[0] == "{" and part["least"] is not None):
-            endless = text[0] in "*+" or (text[0] == "{" and int(part["most"] or part["least"]) > _BRANCHES)
-            endless |= bool(part["comma"]) and not part["most"]
-            group.loops += endless
-            if (endless and closed) or group.loops > _BRANCHES:
-                raise UserError(
-                    f"{path}: the pattern {pattern[:60]!r} repeats what repeats itself, and could take for "
-                    "ever; write it without that, or name each word"
-                )
-            group.vague |= text[0] != "{" or bool(part["comma"])
-        elif text == ")" and len(groups) > 1:
-            groups.pop()
-            closed = group.vague or group.is_ambiguous()
-            groups[-1].vague |= closed
-            groups[-1].loops += group.loops
-            begins = False
-            continue
-        elif text == "|":
-            group.loops, begins = 0, True
-            closed = False
-            continue
-        else:
-            if begins:
-                group.starts.append(text)
-            if text[0] == "(":
-                groups.append(_Group())
-        closed, begins = False, text[0] == "("
+    # Any class of letters is one letter here, and so is a group that was looked at; from within outwards.
+    plain, is_slow = _ATOMS.sub(".", pattern), False
+    while (group := _GROUP.search(plain)) is not None:
+        starts = [alternative[:1] for alternative in group[1].split("|")]
+        same = len(starts) > 1 and (len({*starts}) < len(starts) or "." in starts)
+        varies = same or _REPEATS.search(group[1]) is not None
+        is_slow |= varies and group[2] is not None
+        loops = sum(group[1].count(sign) for sign in "*+") * ".*"
+        plain = plain[: group.start()] + (loops or ".?" if varies else ".") + plain[group.end() :]
+    if is_slow or any(part.count("*") + part.count("+") > _MOST_REPEATS for part in plain.split("|")):
+        raise UserError(
+            f"{path}: the pattern {pattern[:60]!r} repeats what repeats itself, and could take for ever; "
+            "write it without that, or name each word"
+        )
 
 
-class _Group:
-    def __init__(self) -> None:
-        self.vague, self.loops, self.starts = False, 0, list[str]()
-
-    def is_ambiguous(self) -> bool:
-        """Whether two alternatives may begin alike: all but different letters."""
-        letters = {start for start in self.starts if re.fullmatch(r"[^.\\[(]|\[nrt\W]", start)}
-        return len(self.starts) > 1 and len(letters) < len(self.starts)
+def adapter_settings(path: Path) -> Mapping[str, Any]:
+    """What an adapter says of itself; patterns that would keep PEFT for ever are refused."""
+    settings = read_json_object(path)
+    for name in ("target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern"):
+        value = settings.get(name)
+        for pattern in [value] if isinstance(value, str) else value or ():
+            refuse_slow_pattern(path, str(pattern))
+    return settings
 
 
 def _check_token_numbers(path: Path, settings: Mapping[str, Any], vocabulary: int | None) -> None:

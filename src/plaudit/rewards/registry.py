@@ -15,12 +15,7 @@ from plaudit.config import did_you_mean
 from plaudit.data.records import Task, plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.files import hub
-from plaudit.files.user_code import (
-    accepted_arguments,
-    call_user_function,
-    import_user_module,
-    line_in,
-)
+from plaudit.files.user_code import accepted_arguments, call_user_function, import_user_module, line_in
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.kinds import (

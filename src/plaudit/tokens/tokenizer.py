@@ -192,10 +192,7 @@ class PromptContinuation:
 
 
 def tokenise_pieces(
-    info: TokenizerInfo,
-    prompt_text: str,
-    answers: Sequence[Sequence[TextPiece]],
-    first_token: int | None,
+    info: TokenizerInfo, prompt_text: str, answers: Sequence[Sequence[TextPiece]], first_token: int | None
 ) -> list[PromptContinuation]:
     # On its own, as it will be at sampling: BPE may merge its last character with the answer's first.
     prompt = info.encode_start(prompt_text, first_token)
@@ -284,7 +281,7 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     config = check_model_folder(where) if (where / "config.json").exists() else {}
     if config:
         known_architecture(where / "config.json", config)
-    _refuse_slow_patterns(where / "tokenizer.json")
+    _check_tokenizer_files(where)
     stops, known = tuple(_declared_stops(where)), vocabulary_size(config)
     try:
         with quiet_library(), _bare_faults_reported("the tokenizer cannot be loaded"):
@@ -299,7 +296,6 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
             f"{where / 'config.json'}: {why}; repair the file, or copy the model again"
         ) from error
     except TOKENIZER_FAULTS as error:
-        _refuse_torn_file(where)
         if not config and not (where / "tokenizer_config.json").exists():
             # Neither is there: it is the whole model that is missing.
             check_model_folder(where)
@@ -351,28 +347,22 @@ def _bare_faults_reported(what: str) -> Iterator[None]:
         raise UserError(f"{what} ({error}): its tokenizer.json is damaged; copy the model again") from error
 
 
-def _refuse_slow_patterns(path: Path) -> None:
-    """The patterns by which texts are cut and changed are a stranger's, and each text goes through them."""
-    if not path.is_file():
-        return
-    parts: list[Any] = [
-        read_json_object(path).get(name) for name in ("normalizer", "pre_tokenizer", "decoder")
-    ]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, Mapping):
-            if isinstance(pattern := part.get("Regex"), str):
-                refuse_slow_pattern(path, pattern)
-            parts += part.values()
-        elif isinstance(part, list):
-            parts += part
+def _check_tokenizer_files(folder: Path) -> None:
+    """Complain about a file that is no JSON object, and about patterns that could take for ever.
 
-
-def _refuse_torn_file(folder: Path) -> None:
-    """Say which file it was, if one of them is no JSON object at all."""
+    They are a stranger's, and each text goes through them.
+    """
     for path in (folder / name for name in TOKENIZER_FILES):
-        if path.is_file():
-            read_json_object(path)
+        settings = read_json_object(path) if path.is_file() else {}
+        parts: list[Any] = [settings.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]
+        while parts:
+            part = parts.pop()
+            if isinstance(part, Mapping):
+                if isinstance(pattern := part.get("Regex"), str):
+                    refuse_slow_pattern(path, pattern)
+                parts += part.values()
+            elif isinstance(part, list):
+                parts += part
 
 
 def _refuse_more_tokens_than_known(folder: Path, info: TokenizerInfo) -> None:

@@ -131,10 +131,7 @@ def target_named(
     assert isinstance(judge, ModelJudge), "a server's word"
     place = parse_judge_word(word).place
     return ServerTarget(
-        name=name or judge.name,
-        hash=hash_of_word(place),
-        asker=judge.asker,
-        sampling=sampling,
+        name=name or judge.name, hash=hash_of_word(place), asker=judge.asker, sampling=sampling
     )
 
 
@@ -148,11 +145,7 @@ def hash_of_word(place: str) -> str:
 
 
 def targets_named(
-    words: Sequence[str],
-    sampling: SamplingSettings,
-    judges: JudgeSettings,
-    *,
-    names: Sequence[str] = (),
+    words: Sequence[str], sampling: SamplingSettings, judges: JudgeSettings, *, names: Sequence[str] = ()
 ) -> list[Target]:
     if not words:
         raise UserError("name a model to attack: --model DIR, or --model openai:URL#model")

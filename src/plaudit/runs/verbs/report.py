@@ -16,9 +16,7 @@ A RUN is the folder of a pipeline (plaudit run), of a training run (plaudit trai
 
 def add_parser(subparsers: Subparsers) -> None:
     report = subparsers.add_parser(
-        "report",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
+        "report", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder")
     help_text = f"where to write (default: report.html in RUN; of several, {_COMPARISON} here)"
