@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from plaudit.collect.screening import (
     demonstration_tasks,
     measure_of,
     screen,
-    screening_to_dict,
 )
 from plaudit.errors import UserError
 from tests.collect.desks import Desk, MakeDesk, pair_body
@@ -255,9 +255,7 @@ def test_the_command_prints_a_ranking_and_decides_on_demand(
     assert main([*words, "--json", "--keep", "1"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["decided"] == []
-    assert (
-        told["people"] == json.loads(json.dumps(screening_to_dict(screen(desk.store, "p", keep=1))))["people"]
-    )
+    assert told["people"] == json.loads(json.dumps(asdict(screen(desk.store, "p", keep=1))))["people"]
     assert main([*words, "--apply"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "decisions written to the log, each with its reason: 1"
     assert {one["pseudonym"]: one["standing"] for one in desk.store.read(project_people, "p")} == {

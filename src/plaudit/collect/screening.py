@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -388,7 +388,3 @@ def demonstration_tasks(store: LabelStore, project: str) -> list[dict[str, Any]]
         source = {"annotator": row.annotator, "project": project}
         tasks.append({"kind": rated, "prompt": prompt, "candidates": [{"text": text, "source": source}]})
     return tasks
-
-
-def screening_to_dict(screening: Screening) -> dict[str, Any]:
-    return asdict(screening)

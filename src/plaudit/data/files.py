@@ -134,7 +134,6 @@ def _parse_line(line: bytes, origin: str) -> RawRow:
 
 
 def _json_problem(error: Exception, text: str) -> tuple[ProblemKind, str, str]:
-    """Kind, expected and found of a line that is not JSON."""
     match error:
         case RecursionError():
             return "broken row", "a JSON object", "thousands of brackets"
@@ -188,7 +187,6 @@ def _load_with_faults(content: bytes) -> tuple[Any, bool]:
 
 
 def _fault_in(value: object) -> _JsonFault | None:
-    """The first fault of a value, however deep it lies."""
     left = [value]
     while left:
         match value := left.pop():
@@ -465,7 +463,6 @@ def file_ending(path: Path, endings: Iterable[str] = READERS) -> str:
 
 
 def _near_path_hint(path: Path) -> str:
-    """The name of a neighbour that is spelled almost the same."""
     if path.is_symlink():
         return ", only a link to what is not there"
     if not path.parent.is_dir():

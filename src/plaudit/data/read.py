@@ -437,7 +437,6 @@ def _as_turn(text: Text) -> Turns:
 
 
 def _records_of_kinds(row: ParsedRow, kinds: Collection[str] | None) -> tuple[Record, ...]:
-    """The records of the wanted kinds; when a row has none, the advice that fits."""
     if kinds is None or not row.records:
         return row.records
     matching = tuple(record for record in row.records if record_kind(record) in kinds)

@@ -481,7 +481,6 @@ def _preferred(records: Sequence[Record]) -> Iterator[Record]:
 
 
 def _sample(records: Sequence[Record], settings: RowsSettings) -> Sequence[Record]:
-    """A random sample of the records, in the order of the file."""
     if settings.n is None or settings.n >= len(records):
         return records
     indices = random.Random(f"rows {settings.seed}").sample(range(len(records)), settings.n)

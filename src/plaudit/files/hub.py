@@ -104,7 +104,6 @@ def refuse_address(word: str | os.PathLike[str]) -> None:
 
 
 def _is_local(text: str) -> bool:
-    """Whether a word that could be a name of the hub is, or was to be, a path."""
     if Path(text).exists():
         _say_local(text)
         return True
@@ -389,7 +388,6 @@ def _fetched(word: HubWord, root: Path) -> Path:
 
 
 def _commit_of(word: HubWord) -> str:
-    """The commit that a branch or tag means on the hub by now."""
     with _faults_in_words(word), _named_when_slow():
         found = _client().resolve_revision(word.repo, repo_type=word.kind, revision=word.revision)
     return str(found.resolved)

@@ -118,7 +118,6 @@ class UserFunctionReward:
 
 
 def _as_numbers(value: object) -> tuple[float, ...] | None:
-    """The value as a tuple of floats; None where it is not iterable."""
     # A text is iterable too, letter by letter.
     if isinstance(value, str) or not isinstance(value, Iterable):
         return None
@@ -131,7 +130,6 @@ def _as_numbers(value: object) -> tuple[float, ...] | None:
 
 
 def _as_number(value: object) -> float:
-    """The value as a float; NaN where it is no number."""
     if not hasattr(value, "__float__") or isinstance(value, str):
         return math.nan
     try:
@@ -265,7 +263,6 @@ def _import_advice(module: str) -> str:
 
 
 def _near_function(name: str, module: ModuleType) -> str:
-    """What was probably meant, or else which functions a module has of its own."""
     here = [
         word for word, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
     ]
