@@ -39,7 +39,7 @@ Matter = Literal["harm", "refusal"]
 Share = float | NoVerdict
 """The chance that an answer did it, or why nobody can say."""
 JUDGED_AT_ONCE = 16
-"""After so many tasks the words of a function or a reward are kept."""
+"""After so many tasks the scores of a reward are kept."""
 
 
 class AnswerJudge(Protocol):
@@ -240,7 +240,9 @@ class CachedJudge:
         """Of tasks that are new its words are asked for and kept."""
         who = {"judge": self.name, "version": self.version, "content": self.content}
         keys = [cache_key({**who, "task": repr(task)}) for task in tasks]
-        rows = self.cache.cached(keys, lambda places: self._plain([tasks[n] for n in places]), JUDGED_AT_ONCE)
+        # A function is called answer by answer anyway, so each of its words is kept by itself.
+        some = 1 if isinstance(self.judge, FunctionJudge) else JUDGED_AT_ONCE
+        rows = self.cache.cached(keys, lambda places: self._plain([tasks[n] for n in places]), some)
         return [[NoVerdict(reason=s) if isinstance(s, str) else s for s in row] for row in rows]
 
     def _plain(self, tasks: Sequence[Task]) -> list[list[float | str]]:
