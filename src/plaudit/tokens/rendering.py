@@ -26,6 +26,7 @@ from jinja2.sandbox import MAX_RANGE, ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
+from plaudit.bounds import extent, size_of_result
 from plaudit.data.records import TOOLS_ROLE, Message, split_tools, tool_fields, tool_schemas
 from plaudit.errors import UserError
 from plaudit.tokens.tokenizer import CUT
@@ -123,13 +124,13 @@ def _step(_: Any, nothing: None) -> None:
 
 @pass_context
 def _written(_: Any, value: Any) -> Any:
-    _meter.get().write(_extent(value))
+    _meter.get().write(extent(value))
     return value
 
 
 @pass_context
 def _joined(_: Any, first: object, *others: object) -> str:
-    _refuse_size(_extent((first, *others)))
+    _refuse_size(extent((first, *others)))
     texts = [str(part) for part in (first, *others)]
     return "".join(texts)
 
@@ -171,7 +172,7 @@ class _BoundedEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        _refuse_size(_size_of(operator, left, right))
+        _refuse_size(size_of_result(operator, left, right))
         return self.binop_table[operator](left, right)
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -199,64 +200,30 @@ def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _refuse_growth(name: str, value: Any, others: Sequence[Any]) -> None:
     """Complain before a filter or method, called so, makes something huge of a value."""
     width = max((abs(item) for item in others if isinstance(item, int)), default=0)
-    given = _extent(others)
-    _refuse_size(given + _extent(value))
+    given = extent(others)
+    _refuse_size(given + extent(value))
     match name:
         case "indent" | "expandtabs":
             grown = (str(value).count("\n") + str(value).count("\t") + 1) * width
         case "tojson":
-            grown = _extent(value) * width
+            grown = extent(value) * width
         case "replace":
             grown = str(value).count(str(others[0] if others else "")) * given
         case "translate":
-            grown = _extent(value) * given
+            grown = extent(value) * given
         case "join":
             texts, parts = (value, others[0]) if isinstance(value, str) and others else (others, value)
-            grown = _extent(texts) * (len(parts) if isinstance(parts, Sized) else MAX_RANGE)
+            grown = extent(texts) * (len(parts) if isinstance(parts, Sized) else MAX_RANGE)
         case "format" | "format_map":
-            grown = _size_of("%", value, others) + (str(value).count("{") + str(value).count("%")) * given
+            grown = (
+                size_of_result("%", value, others) + (str(value).count("{") + str(value).count("%")) * given
+            )
         case "sum":
             # Lists that are added up are copied again for each of them.
             grown = MAX_SIZE + 1 if any(isinstance(item, list | tuple) for item in others) else 0
         case _:
             grown = width if isinstance(value, str) else 0
     _refuse_size(grown)
-
-
-def _extent(value: Any, known: dict[int, int] | None = None) -> int:
-    """How many characters and items would be written; what stands in several places counts in each."""
-    if isinstance(value, str | bytes):
-        return len(value)
-    if not isinstance(value, list | tuple | Mapping):
-        return 1
-    known = {} if known is None else known
-    if id(value) not in known:
-        known[id(value)] = 1
-        items = [*value, *value.values()] if isinstance(value, Mapping) else value
-        known[id(value)] = 2 + sum(_extent(item, known) for item in items)
-    return known[id(value)]
-
-
-def _size_of(operator: str, left: Any, right: Any) -> float:
-    """At most how large the result of an operator can be: in characters, items or bits."""
-    if type(left) is str and type(right) is str and operator == "+":
-        return len(left) + len(right)
-    lengths = [len(side) for side in (left, right) if isinstance(side, str | list | tuple)]
-    numbers = [abs(side) for side in (left, right) if isinstance(side, int)]
-    match operator:
-        case "*" if lengths and numbers:
-            return max(_extent(side) for side in (left, right)) * numbers[0]
-        case "*" if len(numbers) == 2:
-            return numbers[0].bit_length() + numbers[1].bit_length()
-        case "**" if len(numbers) == 2:
-            return numbers[0].bit_length() * numbers[1]
-        case "%" if isinstance(left, str):
-            # The width of a format: "%99999999d", or "%*d" of a number.
-            widths = [*map(int, re.findall(r"\d{1,20}", left)), *numbers]
-            widths += [abs(item) for item in right if isinstance(item, int)] if "*" in left else []
-            return max(widths, default=0) + left.count("%") * _extent(right)
-        case _:
-            return sum(lengths)
 
 
 class _Generation(Extension):
