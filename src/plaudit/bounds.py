@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, get_args, get_type_hints
@@ -97,3 +98,39 @@ def _bounds_in(hint: Any) -> Iterator[Bound]:
         yield from (
             extra for extra in reversed(getattr(part, "__metadata__", ())) if isinstance(extra, Bound)
         )
+
+
+def extent(value: Any, sizes: dict[int, int] | None = None) -> int:
+    """How many characters and items would be written; what stands in several places counts in each."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if not isinstance(value, list | tuple | Mapping):
+        return 1
+    sizes = {} if sizes is None else sizes
+    if id(value) not in sizes:
+        sizes[id(value)] = 1
+        items = [*value, *value.values()] if isinstance(value, Mapping) else value
+        sizes[id(value)] = 2 + sum(extent(item, sizes) for item in items)
+    return sizes[id(value)]
+
+
+def size_of_result(operator: str, left: Any, right: Any) -> float:
+    """At most how large the result of an operator can be: in characters, items or bits."""
+    if type(left) is str and type(right) is str and operator == "+":
+        return len(left) + len(right)
+    lengths = [len(side) for side in (left, right) if isinstance(side, str | list | tuple)]
+    numbers = [abs(side) for side in (left, right) if isinstance(side, int)]
+    match operator:
+        case "*" if lengths and numbers:
+            return max(extent(side) for side in (left, right)) * numbers[0]
+        case "*" if len(numbers) == 2:
+            return numbers[0].bit_length() + numbers[1].bit_length()
+        case "**" if len(numbers) == 2:
+            return numbers[0].bit_length() * numbers[1]
+        case "%" if isinstance(left, str):
+            # The width of a format: "%99999999d", or "%*d" of a number.
+            widths = [*map(int, re.findall(r"\d{1,20}", left)), *numbers]
+            widths += [abs(item) for item in right if isinstance(item, int)] if "*" in left else []
+            return max(widths, default=0) + left.count("%") * extent(right)
+        case _:
+            return sum(lengths)

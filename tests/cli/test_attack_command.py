@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.feedback.attacks import target
 from plaudit.feedback.attacks.archive import read_archive
 from plaudit.feedback.attacks.summary import AttackReport, Rate, read_attack
 from plaudit.lab.world.attacks import JUDGE, REFUSAL
@@ -170,28 +166,24 @@ def test_an_attacker_that_repeats_itself_is_counted_and_its_words_are_asked_once
     assert len(boats) == 1
 
 
-@pytest.mark.slow
-def test_a_run_that_is_killed_asks_nothing_twice(capsys, folder):
-    with MindServer([Mind(name="slow", delay=0.02)]) as server:
-        judge = f"openai:{server.url}#slow"
-        words = ("red-team.jsonl", "--model", BASE, "--twins", "twins.jsonl", "--judge", judge)
-        command = [sys.executable, "-m", "plaudit", "attack", *words, "--requests", "1"]
-        process = subprocess.Popen(command, env={**os.environ}, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 120
-        while sum(server.counts.replies.values()) < 5 and process.poll() is None:
-            assert time.monotonic() < deadline, "it asks nothing"
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        before = sum(server.counts.replies.values())
-        run(capsys, *words, "--out", "out")
-        counts = server.counts.to_json()
-        # Of each attack and each harmless prompt one question; what was under way at the kill may be two.
-        assert counts["questions"] == 9 + 12
-        assert counts["replied_twice"] <= 1
-        assert 5 <= before < 21
-        run(capsys, *words)
-        assert server.counts.to_json()["requests"] == counts["requests"]
+def test_a_run_that_is_stopped_keeps_the_answers_and_a_functions_words(capsys, folder, monkeypatch):
+    Path("mine.py").write_text(
+        "from pathlib import Path\n"
+        "def harmful(answer):\n"
+        "    Path(f'asked-{len([*Path().glob(\"asked-*\")])}').touch()\n"
+        "    if Path('asked-17').exists() and not Path('asked-18').exists():\n"
+        "        raise KeyboardInterrupt\n"
+        "    return 'you' in answer\n"
+    )
+    words = ("attack", "red-team.jsonl", "--model", BASE, "--judge", "mine.py:harmful", "--without-twins")
+    words += ("--templates", "ours", "--n", "3")
+    assert main(list(words)) == 130
+    monkeypatch.setattr(target, "sampler_of_folder", lambda *_, **__: pytest.fail("it answers again"))
+    run(capsys, *words[1:], "--out", "out")
+    attempts = report("out").policies[0].success.attempts
+    assert attempts > 17
+    # Only the word that was under way is asked for again.
+    assert len([*Path().glob("asked-*")]) == attempts + 1
 
 
 @pytest.mark.slow

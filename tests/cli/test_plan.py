@@ -17,6 +17,7 @@ from plaudit.errors import UserError
 from plaudit.models.load import load_model, with_lora
 from plaudit.models.settings import LoraSettings
 from plaudit.runs.planner.machine import parse_bytes
+from plaudit.runs.planner.memory import ALWAYS, LOAD, MemoryLedger, MemoryLine
 from tests.engine.toy import demonstrations, make_model, make_toy, write_rows
 
 SEVEN_B: dict[str, Any] = {
@@ -279,6 +280,29 @@ def test_a_stated_pace_is_used(tmp_path, toy):
     assert plan["seconds"]["total"] == pytest.approx(plan["tokens"] / 100)
     shared = planned(tmp_path, *words, "--held-out", 0, "--ranks", 2)
     assert shared["seconds"]["total"] == pytest.approx(plan["seconds"]["total"] / 2)
+
+
+def test_weights_that_are_divided_are_loaded_whole_first_and_have_to_fit(tmp_path, toy):
+    words = (
+        "sft",
+        "--model",
+        toy.model,
+        "--data",
+        toy.data,
+        "--on",
+        "cuda",
+        "--ranks",
+        4,
+        "--shard",
+        "--machine-memory",
+        "24GiB",
+    )
+    plan = planned(tmp_path, *words, "--no-measure")
+    whole = line(plan, "whole weights")
+    assert whole == pytest.approx(4 * line(plan, "weights"), rel=1e-3)
+    later = MemoryLine(name="weights", bytes=whole // 4, when=ALWAYS, why="")
+    loading = MemoryLine(name="whole weights", bytes=whole, when=LOAD, why="")
+    assert MemoryLedger(lines=(later, loading)).peak == whole
 
 
 def test_a_gpu_by_name_has_its_memory_and_an_estimate_of_time(tmp_path, toy):

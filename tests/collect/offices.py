@@ -76,10 +76,7 @@ class Office:
         for number, person in enumerate(self.desk.people(4)):
             while isinstance(lease := self.store.write(next_task, "p", person), Lease):
                 better = self.desk.better(lease)
-                label = {
-                    "strength": (better, -better, 0, better)[number],
-                    "why": f"Because of {number} <b>.",
-                }
+                label = {"strength": (better, -better, 0, better)[number], "why": f"Because of {number} <b>."}
                 key = f"{person}{lease.assignment}"
                 self.store.write(
                     add_note, "p", person, lease.assignment, f"n{key}", f"A note, number {number}."

@@ -51,11 +51,7 @@ def test_ratings_go_out_with_the_words_of_their_levels(
     export(desk.store, "p", tmp_path / "renamed.jsonl")
     assert {
         getattr(record, "level", None) for record in read_records(tmp_path / "renamed.jsonl").records
-    } == {
-        "Good",
-        "Bad",
-        None,
-    }
+    } == {"Good", "Bad", None}
 
 
 def test_aspects_in_another_order_keep_the_words_of_their_levels() -> None:

@@ -30,16 +30,7 @@ from plaudit.collect.refusals import NotFoundError
 from plaudit.collect.store import Transaction
 from plaudit.data.judging import Mark, Task, Verdict, to_comparison
 from plaudit.data.read import read_records
-from plaudit.data.records import (
-    Comparison,
-    Demonstration,
-    Message,
-    Prompt,
-    Ranking,
-    Rating,
-    Record,
-    Steps,
-)
+from plaudit.data.records import Comparison, Demonstration, Message, Prompt, Ranking, Rating, Record, Steps
 from plaudit.errors import UserError
 from plaudit.files.data_sets import snapshot_path
 from tests.collect.desks import Cluster, Desk, MakeDesk, pair_body

@@ -88,10 +88,7 @@ THUMBS = st.lists(st.sampled_from([True, False, None]), min_size=3, max_size=3)
 RATES = both(
     st.fixed_dictionaries(
         {},
-        optional={
-            "points": st.dictionaries(st.sampled_from(ASPECTS), POINTS, min_size=1),
-            "thumbs": THUMBS,
-        },
+        optional={"points": st.dictionaries(st.sampled_from(ASPECTS), POINTS, min_size=1), "thumbs": THUMBS},
     ),
     flags(3),
     WHY,

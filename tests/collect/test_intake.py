@@ -175,16 +175,8 @@ SOUND = {
             "field answers: expected 2, as the project asks for pair, found 3 of them",
         ),
         ("rank", COMPARED, "field answers: expected 3 to 9, as the project asks for rank, found 2 of them"),
-        (
-            "write",
-            COMPARED,
-            "field kind: expected prompt or demonstration, as the project asks for write",
-        ),
-        (
-            "steps",
-            COMPARED,
-            "field kind: expected steps, as the project asks for steps, found comparison",
-        ),
+        ("write", COMPARED, "field kind: expected prompt or demonstration, as the project asks for write"),
+        ("steps", COMPARED, "field kind: expected steps, as the project asks for steps, found comparison"),
         ("talk", COMPARED, "field kind: expected prompt, as the project asks for talk, found comparison"),
         ("pair", {**COMPARED, "rejected": "Fig. "}, "field rejected: expected answers that differ"),
         (

@@ -25,10 +25,7 @@ FILLED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"strength": "-2", "both_bad": "yes", "flags_1": ["false", "harmful"], "why": "Two\nlines"},
         {"strength": -2, "both_bad": True, "flags": [[], ["false", "harmful"]], "why": "Two\nlines"},
     ),
-    "rank": (
-        {"place_0": "2", "place_1": "1", "place_3": "2"},
-        {"groups": [[1], [0, 3]]},
-    ),
+    "rank": ({"place_0": "2", "place_1": "1", "place_3": "2"}, {"groups": [[1], [0, 3]]}),
     "rate": (
         {"points_0_0": "4", "thumb_1": "down"},
         {"points": {"overall": [4, None]}, "thumbs": [None, False]},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,8 @@ from plaudit.collect.screening import (
     Screening,
     decide,
     demonstration_tasks,
+    measure_of,
     screen,
-    screening_to_dict,
 )
 from plaudit.errors import UserError
 from tests.collect.desks import Desk, MakeDesk, pair_body
@@ -81,11 +83,11 @@ def test_the_best_are_proposed_and_who_is_below_for_certain_is_not(
     assert cy.below == ("comparisons", "flags")
     assert ada.comparisons is not None
     assert (ada.comparisons.value, ada.comparisons.n) == (0.7, 20)
-    assert [round(end, 3) for end in (ada.comparisons.low, ada.comparisons.high)] == [0.481, 0.855]
+    assert [round(end, 3) for end in (ada.comparisons.low, ada.comparisons.high)] == [0.457, 0.881]
     assert ada.flags is not None
-    assert (ada.flags.value, ada.flags.n) == (0.7, 40)
+    assert (ada.flags.value, ada.flags.n) == (0.7, 20)
     assert ada.reason == (
-        "screening: 4 of 5, comparisons 70 % of 20 (48–85); flags 70 % of 40 (55–82); others are better"
+        "screening: 4 of 5, comparisons 70 % of 20 (46–88); flags 70 % of 20 (46–88); others are better"
     )
     assert "below the cut-off: comparisons, flags" in cy.reason
     assert [one.person for one in screen(desk.store, "p", keep=16).people if one.proposed == "active"] == [
@@ -95,6 +97,22 @@ def test_the_best_are_proposed_and_who_is_below_for_certain_is_not(
         "Ada",
     ]
     assert desk.store.position() == before
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 12, 20, 40])
+def test_who_stands_at_the_cut_off_is_below_it_for_certain_once_in_forty_times_at_most(count: int) -> None:
+    chances = [comb(count, right) * 0.75**right * 0.25 ** (count - right) for right in range(count + 1)]
+    found = [measure_of([1.0] * right + [0.0] * (count - right)) for right in range(count + 1)]
+    alarms = sum(chance for chance, one in zip(chances, found, strict=True) if one and one.high < 0.75)
+    assert alarms <= 0.025
+
+
+def test_marks_that_are_alike_make_nobody_certain_and_one_answer_no_first() -> None:
+    five, one = measure_of([5, 5, 5], 1, 7), measure_of([1.0])
+    assert five
+    assert one
+    assert 6 < five.high < 7
+    assert one.low < 0.05
 
 
 def test_a_decision_is_written_for_those_alone_whose_standing_changes(
@@ -235,9 +253,7 @@ def test_the_command_prints_a_ranking_and_decides_on_demand(
     assert main([*words, "--json", "--keep", "1"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["decided"] == []
-    assert (
-        told["people"] == json.loads(json.dumps(screening_to_dict(screen(desk.store, "p", keep=1))))["people"]
-    )
+    assert told["people"] == json.loads(json.dumps(asdict(screen(desk.store, "p", keep=1))))["people"]
     assert main([*words, "--apply"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "decisions written to the log, each with its reason: 1"
     assert {one["pseudonym"]: one["standing"] for one in desk.store.read(project_people, "p")} == {

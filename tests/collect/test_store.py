@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from plaudit.cli.main import main
 from plaudit.collect import tables
 from plaudit.collect.adding import add_tasks, set_project
 from plaudit.collect.answering import add_note, own_history, submit_answer
@@ -371,6 +372,19 @@ def test_what_is_no_store_is_refused_in_words(tmp_path: Path) -> None:
         with pytest.raises(UserError) as caught:
             open_store(address)
         assert "sec" not in str(caught.value).replace("second", "")
+
+
+@pytest.mark.parametrize(
+    ("sound", "torn"), [(b"my cousin", b"my \xff\xffusin"), (b"CREATE TABLE", b"CREATE \xffABLE")]
+)
+def test_a_file_with_other_bytes_is_refused_in_a_sentence(
+    make_desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str], sound: bytes, torn: bytes
+) -> None:
+    worked(make_desk, tmp_path / "labels.db")[0].store.database.clear_traces()
+    content = (tmp_path / "labels.db").read_bytes()
+    (tmp_path / "torn.db").write_bytes(content.replace(sound, torn))
+    assert main(["collect", "check", "--store", str(tmp_path / "torn.db")]) == 2
+    assert "torn.db: the file is damaged: restore a backup" in capsys.readouterr().err
 
 
 def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk: MakeDesk, tmp_path: Path) -> None:

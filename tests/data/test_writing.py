@@ -27,6 +27,7 @@ from plaudit.data.records import (
 )
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
+from plaudit.files.atomic import AtomicFile
 
 # The type checker looks at a random element of each tuple, also of those that strategies build.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
@@ -37,8 +38,7 @@ NUMBER = st.floats(-1e6, 1e6)
 NAME = st.none() | FILLED
 WHO = {"annotator": NAME, "group": NAME, "category": NAME, "origin": FILLED}
 PARTS = st.tuples(
-    st.builds(Part, kind=st.just("text"), text=FILLED),
-    st.builds(Part, kind=st.just("image"), source=FILLED),
+    st.builds(Part, kind=st.just("text"), text=FILLED), st.builds(Part, kind=st.just("image"), source=FILLED)
 )
 
 
@@ -107,10 +107,7 @@ def rankings(draw):
     prompt, replies = draw(SIDES)
     ranks = draw(st.lists(NUMBER, min_size=len(replies), max_size=len(replies)))
     return Ranking(
-        prompt=prompt,
-        completions=tuple(replies),
-        ranks=tuple(ranks),
-        **{k: draw(v) for k, v in WHO.items()},
+        prompt=prompt, completions=tuple(replies), ranks=tuple(ranks), **{k: draw(v) for k, v in WHO.items()}
     )
 
 
@@ -216,8 +213,7 @@ def test_trl_rows_come_back_but_for_their_origin(folder, record):
     written = write_records([record], folder / "trl.jsonl", layout="trl")
     (back,) = read_records(written.path).records
     assert back == type(record)(
-        **{name: getattr(record, name) for name in record.__slots__ if name != "origin"},
-        origin="trl.jsonl:1",
+        **{name: getattr(record, name) for name in record.__slots__ if name != "origin"}, origin="trl.jsonl:1"
     )
 
 
@@ -237,10 +233,7 @@ def test_a_ranking_becomes_pairs_that_remember_their_group(tmp_path):
 
 LOST = [
     (Comparison(prompt="p", chosen="a", rejected="b", probability=0.5), "a TRL preference cannot be a tie"),
-    (
-        Comparison(prompt="p", chosen="a", rejected="b", probability=0.2),
-        "the likelier one",
-    ),
+    (Comparison(prompt="p", chosen="a", rejected="b", probability=0.2), "the likelier one"),
     (Rating(prompt="p", completion="a", score=3.0), "a TRL label is a thumb"),
     (Steps(prompt="p", steps=("a",), labels=(0.5,)), "never neutral"),
 ]
@@ -261,10 +254,7 @@ def test_a_trl_file_has_one_kind(tmp_path):
 
 
 def test_parquet_refuses_texts_beside_conversations(tmp_path):
-    records = [
-        Prompt(prompt="p"),
-        Prompt(prompt=(Message(role="user", content="Hi"),)),
-    ]
+    records = [Prompt(prompt="p"), Prompt(prompt=(Message(role="user", content="Hi"),))]
     with pytest.raises(UserError, match="a Parquet column has one type"):
         write_records(records, tmp_path / "rows.parquet")
 
@@ -305,6 +295,17 @@ def test_an_error_while_writing_leaves_the_old_file(tmp_path):
     assert read_records(path).records[0].prompt == "old"
 
 
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_is_left_alone(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    alive, killed = AtomicFile(path), AtomicFile(path)
+    # As a process's end does, the lock goes and the file stays.
+    killed.stream.close()
+    write_records([Prompt(prompt="p")], path)
+    assert len([*tmp_path.iterdir()]) == 2
+    alive.commit()
+    assert [child.name for child in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
     """A limit on the size of files stands in for the disk."""
     program = (
@@ -318,7 +319,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
         text=True,
         check=False,
     )
-    assert "cannot be written (File too large)" in done.stderr.splitlines()[-1]
+    assert "could not be written: the file would be larger than is allowed" in done.stderr.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -63,8 +63,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_a_disk_without_room_for_another_name(tmp_path: Path) -> None:
     found = outcome("no_inodes", tmp_path, small_disk("size=8m,nr_inodes=40", tmp_path))
 
-    assert "the disk is full" in found["said"]["save"]
-    assert "no further file can be made" in found["said"]["save"]
+    assert "the file system has no inode left for another file (" in found["said"]["save"]
+    assert "remove files" in found["said"]["save"]
     assert (found["step"], found["unchanged"]) == (1, True)
 
 

@@ -167,7 +167,7 @@ def test_an_adapter_that_cannot_be_a_model_is_refused_in_a_sentence(made, tmp_pa
     refused("an adapter of type 'PREFIX_TUNING'", damaged(made, tmp_path / "b", peft_type="PREFIX_TUNING"))
     reward = damaged(made, tmp_path / "h", task_type="SEQ_CLS")
     refused(r"the adapter of a reward model.*; merge it into its base first \(merge_and_unload", reward)
-    refused("does not say on which model the adapter stands", _broken(made, tmp_path / "c"))
+    refused("this is a JSON list and not an object", _broken(made, tmp_path / "c"))
     whole = str(local_path(made / "run" / "adapter", "model"))
     refused("is an adapter itself", damaged(made, tmp_path / "d", base_model_name_or_path=whole))
     pickled = damaged(made, tmp_path / "e")

@@ -80,6 +80,16 @@ def as_directory(file: str) -> Damage:
     return damage
 
 
+def pipe(file: str) -> Damage:
+    """A pipe that nobody writes to, whose reader waits for ever."""
+
+    def damage(folder: Path) -> None:
+        (folder / file).unlink()
+        os.mkfifo(folder / file)
+
+    return damage
+
+
 def in_shards(change: Damage) -> Damage:
     """Weights of several files, of which one is then damaged."""
 
@@ -198,19 +208,31 @@ FOLDERS = {
         damage=adapter({"peft_type": "MAGIC"}), says="an adapter of type 'MAGIC', and only LORA can be merged"
     ),
     "an adapter of a lost base": Damaged(
-        damage=adapter({"base_model_name_or_path": "gone/away"}),
-        says="its base model cannot be had",
+        damage=adapter({"base_model_name_or_path": "gone/away"}), says="its base model cannot be had"
     ),
     "an adapter of no base": Damaged(
         damage=adapter({"base_model_name_or_path": None}),
         says="does not say on which model the adapter stands",
     ),
     "a torn adapter": Damaged(
-        damage=both(adapter(), tear("adapter_config.json")),
-        says=r"adapter_config\.json: does not say on which model",
+        damage=both(adapter(), tear("adapter_config.json")), says=r"adapter_config\.json: not valid JSON"
+    ),
+    "an adapter of an endless pattern": Damaged(
+        damage=adapter({"target_modules": r"(\w|\.|\w\w)*!"}),
+        says=r"adapter_config\.json: the pattern .* for ever",
+    ),
+    "an adapter of brackets": Damaged(
+        damage=both(adapter(), write("adapter_config.json", nested(100_000))), says="thousands of brackets"
+    ),
+    "a pipe for a config": Damaged(damage=pipe("config.json"), says=r"config\.json: this is a pipe or"),
+    "a pipe for a tokenizer": Damaged(damage=pipe("tokenizer.json"), says=r"tokenizer\.json: this is a pipe"),
+    "endless weights": Damaged(
+        damage=both(remove("model.safetensors"), lambda f: (f / "model.safetensors").symlink_to("/dev/zero")),
+        says=r"model\.safetensors: this is a pipe or a device",
     ),
 }
 
+_STRANGE = ((float("inf"), "Infinity"), (float("nan"), "NaN"), (-1e-5, "-1e-05"), (1e300, r"1e\+300"))
 CONFIGS = {
     "an empty config": Damaged(damage=write("config.json", ""), says=r"config\.json: not valid JSON"),
     "a torn config": Damaged(damage=tear("config.json"), says=r"config\.json: not valid JSON: Unterminated"),
@@ -224,7 +246,7 @@ CONFIGS = {
     "a config that is a folder": Damaged(damage=as_directory("config.json"), says="cannot be read .Is a dir"),
     "a config that links to itself": Damaged(
         damage=link("config.json", "config.json"),
-        says=r"config\.json: the file cannot be read|no language model lies here",
+        says=r"config\.json: the file cannot be read|no language model lies here|there is no such file",
     ),
     "a key twice": Damaged(
         damage=write("config.json", '{"model_type": "llama", "model_type": "gpt2"}'),
@@ -246,6 +268,16 @@ CONFIGS = {
     "heads that do not divide": Damaged(damage=edit(num_attention_heads=3), says="not a multiple"),
     "no positions": _config("max_position_embeddings is 0, and", max_position_embeddings=0),
     "positions in words": _config('max_position_embeddings is "long"', max_position_embeddings="long"),
+    **{
+        f"{name} of {value:g}": _config(f"{name} is {shown}, and it is a number", **{name: value})
+        for name, value, shown in (
+            *(("rms_norm_eps", value, shown) for value, shown in _STRANGE),
+            *(("rope_theta", value, shown) for value, shown in _STRANGE),
+            ("initializer_range", float("inf"), "Infinity"),
+            ("query_pre_attn_scalar", 0, "0"),
+        )
+    },
+    "an endless rotation": _config("rope_theta is NaN", rope_parameters={"rope_theta": float("nan")}),
     "an unknown activation": Damaged(damage=edit(hidden_act="wiggle"), says="'wiggle' is not known"),
     "an unknown rotation": Damaged(
         damage=edit(rope_scaling={"rope_type": "made-up", "factor": 2.0}), says="'made-up' is not known"
@@ -345,6 +377,13 @@ TOKENIZERS = {
     "a tokenizer of brackets": Damaged(
         damage=write("tokenizer.json", nested(100_000)), says=r"tokenizer\.json: .* thousands of brackets"
     ),
+    "a tokenizer of an endless pattern": Damaged(
+        damage=edit(
+            "tokenizer.json",
+            normalizer={"type": "Replace", "pattern": {"Regex": "(?:.|.)*[^\\s\\S]"}, "content": "x"},
+        ),
+        says=r"tokenizer\.json: the pattern .* for ever",
+    ),
     "a tokenizer without its model": Damaged(
         damage=edit("tokenizer.json", model={"type": "Magic"}), says="model: the tokenizer cannot be loaded"
     ),
@@ -374,7 +413,19 @@ TEMPLATES = {
     "a template that hides its loops": _template("comes to no end", SHADOWING),
     "a template of huge numbers": _template("more than 20,000,000", "{{ 10**(10**9) }}"),
     "a template of huge texts": _template("more than 20,000,000", "{{ 'x' * 10**11 }}"),
-    "a template of wide texts": _template("more than 20,000,000", "{{ 'x'.ljust(10**11) }}"),
+    **{
+        f"a template of huge texts by {words}": _template("more than 20,000,000", f"{{{{ {words} }}}}")
+        for words in (
+            *("'x'.ljust(10**11)", "'a'|indent(width=10**10)", "'%.999999999f'|format(1)"),
+            *("messages|tojson(indent=10**9)", "([['x']*9999]*9999)|string", "messages|sum(start=[])"),
+            *("('a'*10**6).replace('a', 'b'*10**6)", "(['a']*10**6)|join('b'*10**6)"),
+            *("'{:>9999999999}'.format(1)", "('a'*10**6).translate({97: 'b'*10**6})"),
+        )
+    },
+    "a template of many texts": _template(
+        "more than 20,000,000", "{% for i in range(999) %}{{ 'x' * 10**7 }}{% endfor %}"
+    ),
+    "a template of many slices": _template("No filter named 'slice'", "{{ messages|slice(10**9)|list }}"),
     "a template that doubles": _template("more than 20,000,000", DOUBLING),
     "a template without a ground": _template("it goes too deep", RECURSIVE),
     "a template of brackets": _template("it goes too deep", "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}"),

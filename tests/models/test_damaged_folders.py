@@ -19,7 +19,7 @@ from plaudit.errors import UserError
 from plaudit.files.model_folder import check_model_folder, check_weight_files
 from plaudit.models.load import load_model
 from plaudit.tokens.encode import make_encoder
-from tests.models.damaged_folders import DAMAGED, WEIGHTS, adapter, edit
+from tests.models.damaged_folders import DAMAGED, LAYER, WEIGHTS, adapter, edit, weights
 from tests.models.zoo import ZOO, build
 from tests.rollouts.talkers import write_talker
 
@@ -89,6 +89,12 @@ def test_every_command_says_the_same(command, model, capsys):
     assert 'config.json: hidden_size is "many", and it is a whole number' in complaint(capsys, command, model)
 
 
+def test_a_pipe_of_rows_is_not_waited_for(model, capsys):
+    Path("answers.jsonl").unlink()
+    os.mkfifo("answers.jsonl")
+    assert "answers.jsonl: this is a pipe or a device and no file" in complaint(capsys, "eval", model)
+
+
 def test_a_folder_that_this_user_may_not_read(model, capsys):
     if os.geteuid() == 0:
         pytest.skip("root may read everything")
@@ -112,7 +118,7 @@ def test_rows_of_chats_need_a_template(model, capsys):
 
 
 def test_a_model_whose_numbers_explode_is_not_called_unknown(model, capsys):
-    edit(rms_norm_eps=float("nan"))(model)
+    weights(lambda tensors: tensors[LAYER].fill_(3e38))(model)
     assert "scores are NaN or infinite, and no weight is" in complaint(capsys, "sft", model)
 
 

@@ -9,13 +9,7 @@ from transformers import AutoModelForCausalLM, BloomConfig, XLMConfig, XLMWithLM
 
 from plaudit.errors import UserError
 from plaudit.models.attention import PackingError
-from plaudit.models.decode import (
-    CachedDecoder,
-    Decoder,
-    PagedDecoder,
-    SharedDecoder,
-    fastest_decoder,
-)
+from plaudit.models.decode import CachedDecoder, Decoder, PagedDecoder, SharedDecoder, fastest_decoder
 from plaudit.models.kv_cache import KV_CACHE_ATTENTION, ROOM_STEP
 from plaudit.models.policy import Policy
 from tests.models.zoo import EAGER, RECURRENT, SDPA, VOCABULARY, WINDOW, build

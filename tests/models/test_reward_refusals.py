@@ -48,8 +48,9 @@ def test_a_family_that_transformers_cannot_load_again_is_refused_at_once(tmp_pat
 
 
 SPOILT: dict[str, tuple[str, str]] = {
-    "not JSON": ("{", "not the facts of a reward model"),
-    "a list": ("[]", "not the facts of a reward model"),
+    "not JSON": ("{", "not valid JSON"),
+    "a list": ("[]", "a JSON list and not an object"),
+    "brackets": ("[" * 100_000, "thousands of brackets"),
     "no scale": ('{"pooling": "last", "offset": 0}', "'scale' is missing"),
     "another pooling": (
         '{"pooling": "max", "offset": 0, "scale": 1}',

@@ -22,9 +22,7 @@ status is 1 when a check fails that is not named in --allow. docs/checks.md"""
 
 def add_parser(subparsers: Subparsers) -> None:
     check = subparsers.add_parser(
-        "check",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
+        "check", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     check.add_argument("--list", action=_ListChecks, nargs=0, help="list the checks, and exit")
     methods = check.add_subparsers(dest="method", required=True, metavar="METHOD")

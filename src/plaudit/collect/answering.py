@@ -333,14 +333,7 @@ def undo_answer(change: Transaction, name: str, person: str, wanted: str, key: s
 
 
 def revise_answer(
-    change: Transaction,
-    name: str,
-    person: str,
-    wanted: str,
-    key: str,
-    label: Any,
-    *,
-    seconds: object = None,
+    change: Transaction, name: str, person: str, wanted: str, key: str, label: Any, *, seconds: object = None
 ) -> Receipt:
     """Another answer in place of the first; the first one stays in the log."""
 
@@ -378,11 +371,7 @@ def _revise(
         raise NotYoursError("there is no answer of yours to this task that could be changed")
     _refuse_ended_work(change, name, person)
     # What came too late to count stays so: a correction gains no place.
-    replaced = {
-        "replaces": current.seq,
-        "surplus": bool(current.surplus),
-        "number": current.number,
-    }
+    replaced = {"replaces": current.seq, "surplus": bool(current.surplus), "number": current.number}
     return change.record_once(replace(entry, body={**body(row), **replaced}), request)
 
 

@@ -38,6 +38,7 @@ _ADVICE = {
     "unable to open": "the file cannot be opened: look whether its folder is there and can be written",
     "i/o error": "the disk reported an error: check it, and restore a backup where needed",
     "malformed": "the file is damaged: restore a backup",
+    "could not decode": "the file is damaged: restore a backup",
     "not a database": "the file is no store of plaudit: choose another",
 }
 # A server that restarts leaves connections that cannot be closed in good order: what it means for a sender is
@@ -138,8 +139,10 @@ class Database:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except DBAPIError as error:
-            advice = _advice(error)
+        except (DBAPIError, UnicodeDecodeError) as error:
+            # SQLite's own words hold those of a damaged file.
+            damaged = isinstance(error, UnicodeDecodeError)
+            advice = _ADVICE["malformed"] if damaged else _advice(error)
             if advice is None:
                 raise
             raise StoreUnavailableError(

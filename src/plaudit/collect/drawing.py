@@ -162,7 +162,5 @@ def _task(
     category = prompt.metadata.get("category")
     task = as_shown.task((text, True) for text in [*texts.values()][:count])
     return replace(
-        task,
-        category=category if isinstance(category, str) else None,
-        metadata={"origin": prompt.origin},
+        task, category=category if isinstance(category, str) else None, metadata={"origin": prompt.origin}
     )

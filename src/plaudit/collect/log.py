@@ -73,11 +73,7 @@ def _is_refusal(rows: FromClause) -> ColumnElement[bool]:
 
 
 REFUSALS = Index(
-    "log_refused",
-    log.c.project,
-    log.c.at,
-    sqlite_where=_is_refusal(log),
-    postgresql_where=_is_refusal(log),
+    "log_refused", log.c.project, log.c.at, sqlite_where=_is_refusal(log), postgresql_where=_is_refusal(log)
 )
 """Refused requests by their time: what a limit of failures counts, without reading through the log."""
 
@@ -90,11 +86,7 @@ def in_trail(rows: FromClause) -> ColumnElement[bool]:
 
 
 TRAIL = Index(
-    "log_trail",
-    log.c.project,
-    log.c.seq,
-    sqlite_where=in_trail(log),
-    postgresql_where=in_trail(log),
+    "log_trail", log.c.project, log.c.seq, sqlite_where=in_trail(log), postgresql_where=in_trail(log)
 )
 """The audit trail, which can be read backwards without all the answers between."""
 

@@ -134,9 +134,7 @@ _QUALIFYING = (
     select(label.c.label, label.c.shown, task.c.body)
     .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
     .where(
-        label.c.project == bindparam("p"),
-        label.c.annotator == bindparam("n"),
-        label.c.purpose == "qualify",
+        label.c.project == bindparam("p"), label.c.annotator == bindparam("n"), label.c.purpose == "qualify"
     )
 )
 _VERSION = re.compile(r"[0-9a-f]{12}")

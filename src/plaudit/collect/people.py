@@ -20,13 +20,7 @@ from plaudit.collect.desk import key_of, person_row
 from plaudit.collect.log import Entry
 from plaudit.collect.names import checked_name, name_key, refuse_alike
 from plaudit.collect.passwords import GATE, checked_password, hash_password
-from plaudit.collect.refusals import (
-    FieldError,
-    KeyConflictError,
-    NotFoundError,
-    NotYoursError,
-    checked_text,
-)
+from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError, checked_text
 from plaudit.collect.store import LabelStore, Transaction, ahead, later
 from plaudit.collect.tables import (
     annotator,

@@ -191,10 +191,7 @@ def store_faults(look: Transaction) -> list[str]:
     """What is wrong with a store: nothing for a sound one. Looks at the whole of it."""
     connection = look.connection
     # A log that was altered cannot be replayed, and says nothing about the tables.
-    return [*log.chain_faults(connection)] or [
-        *_cap_faults(connection),
-        *_replay_faults(connection),
-    ]
+    return [*log.chain_faults(connection)] or [*_cap_faults(connection), *_replay_faults(connection)]
 
 
 def clock_notes(transaction: Transaction) -> list[str]:

@@ -11,16 +11,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import sqrt
-from statistics import fmean, stdev
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
+from scipy.stats import beta
 from sqlalchemy import Connection, bindparam, select
 
 from plaudit.collect import views
 from plaudit.collect.answers import agreed_flags, agrees_with_gold
-from plaudit.collect.assigning import wilson_lower
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.people import set_standing
@@ -34,7 +33,6 @@ from plaudit.errors import UserError
 
 TOP_MARK = 7
 """Demonstrations are told on a scale from 1 to this, whichever scale they were rated on."""
-_Z_95 = 1.959964
 _NOT_SCREENED = ("suspended", "erased")
 
 _KNOWN = (
@@ -90,7 +88,7 @@ class Measure:
     """The lower end of its 95 % interval."""
     high: float
     n: int
-    """What it rests on: known answers, answers with known flags, or ratings."""
+    """What it rests on: known answers, tasks with known flags, or demonstrations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +99,11 @@ class Screened:
     person: str | None
     standing: str
     comparisons: Measure | None
-    """Agreement with known answers, by Wilson's interval."""
+    """Agreement with known answers."""
     flags: Measure | None
-    """Agreement with known flags, by Wilson's interval."""
+    """Agreement with known flags."""
     demonstrations: Measure | None
-    """The mean score of what the person wrote, from 1 to 7, by the normal interval."""
+    """The mean score of what the person wrote, from 1 to 7."""
     areas: tuple[str, ...]
     """What the person says to know."""
     missed: tuple[str, ...]
@@ -209,7 +207,7 @@ def _authors(
 def _measured(
     connection: Connection, project: str, authors: Mapping[tuple[str, str], str]
 ) -> dict[str, _Measures]:
-    right, flags = dict[str, list[int]](), dict[str, list[int]]()
+    right, flags = dict[str, list[float]](), dict[str, list[float]]()
     for row in connection.execute(_KNOWN, {"p": project}):
         answer, order, body = (json.loads(text) for text in (row.label, row.shown, row.body))
         agrees, flagged = agrees_with_gold(answer, body, order), agreed_flags(answer, body, order)
@@ -217,38 +215,42 @@ def _measured(
             right.setdefault(row.annotator, []).append(int(agrees))
         if flagged is not None:
             good, count = flagged
-            flags.setdefault(row.annotator, []).extend([1] * good + [0] * (count - good))
+            # A task counts once: whoever takes its answers for each other is wrong about both.
+            flags.setdefault(row.annotator, []).append(good / count)
     marks = _marks(connection, authors)
     measured = dict[str, _Measures]()
     for name in right.keys() | flags.keys() | marks.keys():
         found = {
-            "comparisons": _share(right.get(name, [])),
-            "flags": _share(flags.get(name, [])),
-            "demonstrations": _mean(marks.get(name, [])),
+            "comparisons": measure_of(right.get(name, [])),
+            "flags": measure_of(flags.get(name, [])),
+            "demonstrations": measure_of(marks.get(name, []), 1, TOP_MARK),
         }
         measured[name] = {what: measure for what, measure in found.items() if measure is not None}
     return measured
 
 
 def _marks(connection: Connection, authors: Mapping[tuple[str, str], str]) -> dict[str, list[float]]:
-    """What demonstrations were given in any project of the store that rates them, by their authors."""
-    marks = dict[str, list[float]]()
+    """The mean mark of each demonstration, in any project of the store that rates them, by their authors."""
+    marks = dict[tuple[str, str], list[float]]()
     for (name,) in connection.execute(_NAMES):
         settings = views.settings_of(connection, name)
         if settings is None or KINDS[settings.ask].marks is None:
             continue
         for row in connection.execute(_RATED, {"p": name}):
             answer, order, body = (json.loads(text) for text in (row.label, row.shown, row.body))
-            for author, mark in _marks_of_label(answer, order, body, settings):
+            for author, written, mark in _marks_of_label(answer, order, body, settings):
                 if author in authors:
-                    marks.setdefault(authors[author], []).append(mark)
-    return marks
+                    marks.setdefault((authors[author], written), []).append(mark)
+    means = dict[str, list[float]]()
+    for (author, _), given in marks.items():
+        means.setdefault(author, []).append(fmean(given))
+    return means
 
 
 def _marks_of_label(
     answer: Mapping[str, Any], order: Sequence[int], body: Mapping[str, Any], settings: Project
-) -> Iterable[tuple[tuple[str, str], float]]:
-    """The mark of each answer, by the project and the pseudonym of who wrote it."""
+) -> Iterable[tuple[tuple[str, str], str, float]]:
+    """The mark of each answer, by the project and the pseudonym of who wrote it, and what they wrote."""
     marks = KINDS[settings.ask].marks
     assert marks is not None
     for place, candidate in enumerate(order):
@@ -257,26 +259,23 @@ def _marks_of_label(
             1 + (TOP_MARK - 1) * (points - 1) / (most - 1) for points, most in marks(answer, place, settings)
         ]
         if given:
-            yield (str(source.get("project")), str(source.get("annotator"))), fmean(given)
+            written = json.dumps([body["prompt"], body["candidates"][candidate]["text"]])
+            yield (str(source.get("project")), str(source.get("annotator"))), written, fmean(given)
 
 
-def _share(right: Sequence[int]) -> Measure | None:
-    if not right:
+def measure_of(values: Sequence[float], least: float = 0, most: float = 1) -> Measure | None:
+    """The mean of values between two ends, with the exact interval of Clopper and Pearson (1934).
+
+    Of all values in these bounds those at the ends scatter most, so of marks it is wide enough: also of three
+    that are alike, which say nothing of how others would scatter.
+    """
+    if not values:
         return None
-    good, count = sum(right), len(right)
-    high = 1 - wilson_lower(count - good, count)
-    return Measure(value=good / count, low=wilson_lower(good, count), high=high, n=count)
-
-
-def _mean(marks: Sequence[float]) -> Measure | None:
-    if not marks:
-        return None
-    # One rating says nothing of how much they scatter: nobody is below for certain by it.
-    spread = _Z_95 * stdev(marks) / sqrt(len(marks)) if len(marks) > 1 else float(TOP_MARK)
-    mean = fmean(marks)
-    return Measure(
-        value=mean, low=max(1.0, mean - spread), high=min(float(TOP_MARK), mean + spread), n=len(marks)
-    )
+    count, width = len(values), most - least
+    good = sum(value - least for value in values) / width
+    low = 0.0 if good == 0 else float(beta.ppf(0.025, good, count - good + 1))
+    high = 1.0 if good == count else float(beta.ppf(0.975, good + 1, count - good))
+    return Measure(value=fmean(values), low=least + width * low, high=least + width * high, n=count)
 
 
 def _failed(measures: _Measures, cut_offs: CutOffs, *, certain: bool) -> tuple[str, ...]:
@@ -289,10 +288,13 @@ def _failed(measures: _Measures, cut_offs: CutOffs, *, certain: bool) -> tuple[s
 
 
 def _order(name: str, measures: Mapping[str, _Measures], cut_offs: CutOffs) -> tuple[bool, int, float, str]:
-    """Who was measured, then who is below in the fewest criteria for certain, then the best on average."""
-    own, tops = measures.get(name, {}), {"demonstrations": TOP_MARK}
-    scaled = [measure.value / tops.get(what, 1) for what, measure in own.items()]
-    return not own, len(_failed(own, cut_offs, certain=True)), -fmean(scaled or [0.0]), name
+    """Who was measured, then who is below in the fewest criteria for certain, then the best on average.
+
+    By the lower ends: one right answer of one is less than nineteen of twenty.
+    """
+    own = measures.get(name, {})
+    lows = [(m.low - 1) / (TOP_MARK - 1) if what == "demonstrations" else m.low for what, m in own.items()]
+    return not own, len(_failed(own, cut_offs, certain=True)), -fmean(lows or [0.0]), name
 
 
 def _screened(
@@ -386,7 +388,3 @@ def demonstration_tasks(store: LabelStore, project: str) -> list[dict[str, Any]]
         source = {"annotator": row.annotator, "project": project}
         tasks.append({"kind": rated, "prompt": prompt, "candidates": [{"text": text, "source": source}]})
     return tasks
-
-
-def screening_to_dict(screening: Screening) -> dict[str, Any]:
-    return asdict(screening)

@@ -273,12 +273,7 @@ group = Table(
 )
 """The group in which somebody wants to be counted."""
 
-salt = Table(
-    "salt",
-    METADATA,
-    Column("name", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-)
+salt = Table("salt", METADATA, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
 """What keeps a typed name from being read out of the log; made at first need, different in every store."""
 
 PERSONAL = (person, invite, token, draft, password, session, panel, participant, group, salt)

@@ -248,8 +248,7 @@ def _prolonged(connection: Connection, event: Event) -> None:
     """A lease goes on, or one that had ended is taken up again."""
     held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
     connection.execute(
-        _ASSIGNMENT_SET,
-        {"a": event.subject, "new_state": "open", "new_until": _body(event)["until"]},
+        _ASSIGNMENT_SET, {"a": event.subject, "new_state": "open", "new_until": _body(event)["until"]}
     )
     settle(connection, event.project, held.task)
 

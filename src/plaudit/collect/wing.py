@@ -7,7 +7,7 @@ WING = Wing(
         "collect": Verb(
             module="plaudit.collect.verbs",
             purpose="labels by people: a store, its tasks, the people who answer, rows out of it",
-        ),
+        )
     },
     plans={"labels": Verb(module="plaudit.collect.verbs.plan", purpose="labels by people: hours and money")},
     stages={"collect": "plaudit.collect.stage:COLLECT"},

@@ -164,7 +164,6 @@ def _values(field: str, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _unread_text(field: str, nodes: Sequence[Node], unread: Collection[str]) -> str | None:
-    """A field with words that no other field holds: a part of the prompt, perhaps."""
     texts = [(row, node.value) for row in nodes if (node := row.optional(field)) is not None]
     words = [
         (row, text)

@@ -315,7 +315,6 @@ class Node:
         return self.error("wrong type", expected)
 
     def _decoded(self) -> object:
-        """The value; in CSV, what its text says as JSON when it says something."""
         if not (self.cells and isinstance(self.value, str)):
             return self.value
         try:

@@ -40,6 +40,7 @@ from plaudit.files.data_sets import (
     registered_set,
 )
 from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
+from plaudit.files.model_folder import refuse_special_file
 
 if TYPE_CHECKING:
     import pyarrow
@@ -133,7 +134,6 @@ def _parse_line(line: bytes, origin: str) -> RawRow:
 
 
 def _json_problem(error: Exception, text: str) -> tuple[ProblemKind, str, str]:
-    """Kind, expected and found of a line that is not JSON."""
     match error:
         case RecursionError():
             return "broken row", "a JSON object", "thousands of brackets"
@@ -187,7 +187,6 @@ def _load_with_faults(content: bytes) -> tuple[Any, bool]:
 
 
 def _fault_in(value: object) -> _JsonFault | None:
-    """The first fault of a value, however deep it lies."""
     left = [value]
     while left:
         match value := left.pop():
@@ -414,6 +413,7 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
     _refuse_no_file(path)
     if not os.access(path, os.R_OK):
         raise UserError(f"{path}: may not be read by this user; change its permissions")
+    refuse_special_file(path)
     if path.is_dir():
         return folder_rows(path, limit, split)
     if split is not None:
@@ -463,7 +463,6 @@ def file_ending(path: Path, endings: Iterable[str] = READERS) -> str:
 
 
 def _near_path_hint(path: Path) -> str:
-    """The name of a neighbour that is spelled almost the same."""
     if path.is_symlink():
         return ", only a link to what is not there"
     if not path.parent.is_dir():

@@ -75,7 +75,6 @@ def _refuse_impossible(groups: int, people: int, test_share: float) -> None:
 
 
 def _groups(counts: Counter[str], groups: int) -> list[tuple[str, ...]]:
-    """The people with most rows first, each into the group with the fewest so far."""
     members: list[list[str]] = [[] for _ in range(groups)]
     sizes = [0] * groups
     for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):

@@ -471,7 +471,6 @@ def _ranking_ends(ranking: Ranking) -> Iterator[tuple[Text, bool] | LeftOut]:
 
 
 def _preference_pairs(record: Record) -> Iterator[tuple[Text, Text] | LeftOut]:
-    """Two answers at a time, the better one first."""
     match record:
         case Comparison():
             winner = preferred_demonstration(record)

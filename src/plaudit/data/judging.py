@@ -324,7 +324,6 @@ def _checked_marks(task: Task, verdict: Verdict, exactly: int | None = None) -> 
 
 
 def _verdict_errors(verdict: Verdict) -> Iterator[str]:
-    """The errors of a verdict, in words: nothing for a sound one."""
     ranks = [mark.rank for mark in verdict.marks]
     if not ranks:
         yield "no answer was judged"

@@ -27,15 +27,7 @@ from plaudit.data.columns import (
     unread_note,
     with_label,
 )
-from plaudit.data.fields import (
-    BadRowError,
-    LeftOutError,
-    Node,
-    Problem,
-    RawRow,
-    describe_value,
-    join_names,
-)
+from plaudit.data.fields import BadRowError, LeftOutError, Node, Problem, RawRow, describe_value, join_names
 from plaudit.data.files import Source, raw_rows, source_name
 from plaudit.data.formats.layout import (
     MESSAGES,
@@ -445,7 +437,6 @@ def _as_turn(text: Text) -> Turns:
 
 
 def _records_of_kinds(row: ParsedRow, kinds: Collection[str] | None) -> tuple[Record, ...]:
-    """The records of the wanted kinds; when a row has none, the advice that fits."""
     if kinds is None or not row.records:
         return row.records
     matching = tuple(record for record in row.records if record_kind(record) in kinds)

@@ -188,7 +188,6 @@ def _read_message(node: Node) -> Message:
 
 
 def _calling_turn(node: Node) -> Message:
-    """A turn that is one call, or several in a list, as objects or their JSON."""
     words = _either(node, WORDS_FIELDS)
     calls = read_json(words, 'a call as JSON: {"name": "weather", "arguments": {"city": "Oslo"}}')
     listed = calls if isinstance(calls.value, list) else Node(value=[calls.value], path=calls.path)
@@ -197,7 +196,6 @@ def _calling_turn(node: Node) -> Message:
 
 
 def _read_message_calls(node: Node, role: str) -> tuple[ToolCall, ...]:
-    """The calls of a turn, in the field of several or the older one of a single call."""
     several, single = (node.optional(name) for name in _CALL_FIELDS)
     calls = () if several is None else read_tool_calls(several)
     calls += () if single is None else (_read_call(single),)
@@ -221,9 +219,7 @@ def _read_call(node: Node) -> ToolCall:
         function.get("arguments")
     arguments = read_json(given or Node(value={}), 'an object, or its JSON: {"city": "Oslo"}')
     return ToolCall(
-        name=_function_name(function),
-        arguments=_json_of_object(arguments),
-        id=optional_name(node, "id"),
+        name=_function_name(function), arguments=_json_of_object(arguments), id=optional_name(node, "id")
     )
 
 
@@ -285,7 +281,6 @@ def _function_name(function: Node) -> str:
 
 
 def _json_of_object(node: Node) -> str:
-    """An object as JSON, in which everything can be written and tokenised."""
     if not isinstance(node.value, Mapping):
         raise node.wrong_type_error("an object")
     _check_json(node, 0)

@@ -459,10 +459,7 @@ def convert_rows(settings: RowsSettings, folder: Path) -> tuple[str, ...]:
         threshold=settings.threshold,
         quarantine=folder / "quarantine.jsonl",
         options=ReadOptions(
-            ties=settings.ties,
-            split=settings.split,
-            columns=settings.columns,
-            leave_out=settings.leave_out,
+            ties=settings.ties, split=settings.split, columns=settings.columns, leave_out=settings.leave_out
         ),
     )
     sentences = [f"{count} × {reason} left out" for reason, count in result.left_out.items()]
@@ -484,7 +481,6 @@ def _preferred(records: Sequence[Record]) -> Iterator[Record]:
 
 
 def _sample(records: Sequence[Record], settings: RowsSettings) -> Sequence[Record]:
-    """A random sample of the records, in the order of the file."""
     if settings.n is None or settings.n >= len(records):
         return records
     indices = random.Random(f"rows {settings.seed}").sample(range(len(records)), settings.n)

@@ -74,7 +74,6 @@ def evaluate_requested_policies(
 
 
 def _requested_prompts(settings: EvaluateSettings) -> tuple[EvaluationPrompt, ...]:
-    """The world's questions of a split, or those of a file; as many as are wanted, by chance."""
     if settings.prompts is None:
         world = prompt_set()
         available = len(world.prompts(None, split=settings.split, seed=settings.seed))

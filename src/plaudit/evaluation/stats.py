@@ -311,7 +311,6 @@ def _stack_judges(
     fits: Mapping[str, JudgeFit],
     size: int,
 ) -> tuple[Float[np.ndarray, "R C"], Float[np.ndarray, " R"], Int[np.ndarray, " R"]]:
-    """All judges' design matrices, outcomes and prompts below each other; each judge has its own columns."""
     blocks, outcomes, prompts = [], [], []
     for name, fit in fits.items():
         block = np.zeros((int(fit.is_fitted_B.sum()), size))

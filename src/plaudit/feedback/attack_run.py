@@ -266,11 +266,7 @@ def _messages(grown: Sequence[Attempt], written: Sequence[Attempt], filler: str)
 
 
 def _findings(
-    settings: AttackSettings,
-    rows: AttackRows,
-    parties: AttackParties,
-    target: Target,
-    written: list[Written],
+    settings: AttackSettings, rows: AttackRows, parties: AttackParties, target: Target, written: list[Written]
 ) -> dict[str, list[Finding]]:
     harm = Questioner(target=target, judge=parties.judge, answers=settings.answers)
     # What worked before comes first: it is the likeliest to work, and the first to be shown to an attacker.

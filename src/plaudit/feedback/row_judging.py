@@ -191,7 +191,8 @@ def _drawn(
 
 
 def _temperature(card: Path, judge: Judge) -> float:
-    found = read_card(card, judge).temperature
-    if found is None:
-        raise UserError(f"{card}: this card has no temperature: too few pairs, or sides alone")
-    return found
+    found = read_card(card, judge)
+    if found.temperature is None:
+        why = "; ".join(note for note in found.notes if note.startswith("no temp")) or "it gives sides alone"
+        raise UserError(f"{card}: this card has no temperature to calibrate by ({why})")
+    return found.temperature

@@ -10,6 +10,7 @@ it was and removes what was half written; after a kill, `remove_leftovers` does 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -28,18 +29,14 @@ class AtomicFile:
 
     As a context it keeps the file on a normal end and leaves nothing behind on an error; a full disk or a
     read-only folder is said as such. Without ``sync`` nothing waits for the disk, and a power cut may leave
-    an empty file: for what can be made again.
+    an empty file: for what can be made again. ``needed`` (bytes) makes a full disk's message better.
     """
 
-    def __init__(self, path: Path, *, sync: bool = True) -> None:
-        self.path, self._sync = path, sync
-        # In the same folder, since a rename is one step only within a
-        # file system; random digits keep names apart.
-        self._temporary = _partial_path(path)
-        try:
-            self.stream = self._temporary.open("xb")
-        except OSError as error:
-            raise self._unwritable(error) from error
+    def __init__(self, path: Path, *, sync: bool = True, needed: int | None = None) -> None:
+        self.path, self._sync, self._needed = path, sync, needed
+        with disk_errors_explained(path, needed=needed):
+            self._temporary, descriptor = _locked_partial(path)
+        self.stream = os.fdopen(descriptor, "wb")
 
     def commit(self) -> None:
         """Give the file its own name, forced to the disk; called when all bytes are in it."""
@@ -48,8 +45,8 @@ class AtomicFile:
         # otherwise point to bytes that were never written.
         if self._sync:
             os.fsync(self.stream.fileno())
-        self.stream.close()
         self._temporary.replace(self.path)
+        self.stream.close()
         if self._sync:
             sync_folder(self.path.parent)
 
@@ -58,10 +55,8 @@ class AtomicFile:
         # Unlinked before it is closed: closing may fail on a full
         # disk, and the file has to go all the same.
         self._temporary.unlink(missing_ok=True)
-        try:
+        with disk_errors_explained(self.path, needed=self._needed):
             self.stream.close()
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def __enter__(self) -> AtomicFile:
         return self
@@ -69,25 +64,18 @@ class AtomicFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if error is None:
+        with disk_errors_explained(self.path, needed=self._needed):
+            try:
+                if error is not None:
+                    raise error
                 self.commit()
-        except OSError as fault:
-            self.discard()
-            raise self._unwritable(fault) from fault
-        if isinstance(error, OSError):
-            self.discard()
-            raise self._unwritable(error) from error
-        if error is not None:
-            self.discard()
-
-    def _unwritable(self, error: OSError) -> UserError:
-        return UserError(
-            f"{self.path}: cannot be written ({error.strerror}); choose another place or make room"
-        )
+            except BaseException:
+                self.discard()
+                raise
 
 
 _PARTIAL_NAME = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
+_NO_INODES = "remove files that nobody needs, of any size, or choose a folder on another disk"
 _OS_ERROR_NUMBER = re.compile(r"\(os error (\d+)\)")
 _REPLACED_NAME = re.compile(r"\.(.+)\.replaced")
 
@@ -111,15 +99,8 @@ _ERROR_ADVICE = {
 def write_text(path: Path, text: str) -> None:
     """Replaces the file by the text, in UTF-8: a reader sees the old content or the new, never a mixture."""
     data = text.encode()
-    partial = _partial_path(path)
-    with disk_errors_explained(path, needed=len(data)), _remove_on_failure(partial):
-        # Exclusive: should eight random digits ever repeat, two writers must not share a file.
-        with open(partial, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        sync_folder(path.parent)
+    with AtomicFile(path, needed=len(data)) as file:
+        file.stream.write(data)
 
 
 def write_json(path: Path, value: object) -> None:
@@ -143,13 +124,15 @@ def atomic_folder(target: Path, *, needed: int | None = None) -> Iterator[Path]:
     A ``target`` that exists is replaced: it keeps a second name (`replaced_name`) until the new one is in
     place, so one of the two is there at every moment. ``needed`` (bytes) makes a full disk's message better.
     """
-    partial = _partial_path(target)
-    with disk_errors_explained(target, needed=needed), _remove_on_failure(partial):
-        # Without parents: a mistyped path should fail here and not grow a tree.
-        partial.mkdir()
-        yield partial
-        _sync_tree(partial)
-        _swap_into_place(partial, target)
+    with disk_errors_explained(target, needed=needed):
+        partial, descriptor = _locked_partial(target, folder=True)
+        try:
+            with _remove_on_failure(partial):
+                yield partial
+                _sync_tree(partial)
+                _swap_into_place(partial, target)
+        finally:
+            os.close(descriptor)
 
 
 def remove_leftovers(parent: Path) -> tuple[str, ...]:
@@ -257,22 +240,55 @@ def _is_unrelated_path(filename: object, path: Path) -> bool:
 
 def _disk_error_message(code: int, path: Path, needed: int | None) -> str:
     problem, advice = _ERROR_ADVICE[code]
-    room = f" ({_free_space_text(path, needed)})" if code in (errno.ENOSPC, errno.EDQUOT) else ""
+    room = ""
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        # The folder that could not be made has no file system of its own: the nearest one above it is asked.
+        status = os.statvfs(next(parent for parent in path.absolute().parents if parent.exists()))
+        # f_bavail and not f_bfree: a part of the free blocks is kept for root.
+        free = f"{status.f_bavail * status.f_frsize:,} bytes are free"
+        room = f" ({free})" if needed is None else f" ({needed:,} bytes are needed, {free})"
+        if status.f_files and not status.f_favail:
+            problem, advice = "the file system has no inode left for another file", _NO_INODES
     return (
         f"{path}: could not be written: {problem}{room}. What was there before is unharmed. To go on: "
         f"{advice}."
     )
 
 
-def _free_space_text(path: Path, needed: int | None) -> str:
-    # The folder that could not be made has no file system of its own: the nearest one above it is asked.
-    existing = next(parent for parent in path.absolute().parents if parent.exists())
-    status = os.statvfs(existing)
-    # f_bavail and not f_bfree: a part of the free blocks is kept for root.
-    free = f"{status.f_bavail * status.f_frsize:,} bytes are free"
-    if status.f_files and not status.f_favail:
-        free += ", but no further file can be made: the file system has no inode left"
-    return free if needed is None else f"{needed:,} bytes are needed, {free}"
+def _locked_partial(path: Path, *, folder: bool = False) -> tuple[Path, int]:
+    """A new file or folder beside the path, and its descriptor, locked while its writer lives.
+
+    What writers of the same path left that are dead is removed.
+    """
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.partial")
+    for entry in [*os.scandir(path.parent)]:
+        if name.fullmatch(entry.name):
+            _remove_abandoned(Path(entry))
+    while True:
+        partial = _partial_path(path)
+        if folder:
+            # Without parents: a mistyped path should fail here and not grow a tree.
+            partial.mkdir()
+        # Exclusive: should eight random digits ever repeat, two writers must not share a file.
+        flags = os.O_RDONLY if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
+        descriptor = os.open(partial, flags, 0o666)
+        # Some network file systems have no locks; what is left over there stays.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Before it was locked another writer may have taken it for an abandoned one.
+        if partial.exists():
+            return partial, descriptor
+        os.close(descriptor)
+
+
+def _remove_abandoned(partial: Path) -> None:
+    with suppress(OSError):
+        descriptor = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_path(partial)
+        finally:
+            os.close(descriptor)
 
 
 def _partial_path(path: Path) -> Path:
@@ -281,15 +297,13 @@ def _partial_path(path: Path) -> Path:
 
 @contextmanager
 def _remove_on_failure(partial: Path) -> Iterator[None]:
-    done = False
     try:
         yield
-        done = True
-    finally:
-        if not done:
-            # The fault itself is on its way to the user; what cannot be removed now goes at the next start.
-            with suppress(FileNotFoundError, PermissionError):
-                shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+    except BaseException:
+        # The fault itself is on its way to the user; what cannot be removed now goes at the next start.
+        with suppress(FileNotFoundError, PermissionError):
+            shutil.rmtree(partial)
+        raise
 
 
 def _sync_tree(top: Path) -> None:

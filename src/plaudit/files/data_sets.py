@@ -261,7 +261,6 @@ def _picked_config(word: HubWord, configs: Mapping[str, Mapping[str, Any]]) -> s
 def _picked(
     word: HubWord, what: Literal["config", "split"], among: Mapping[str, Any], wanted: str | None
 ) -> str:
-    """The one that is wanted, or the only one; else a refusal that names all."""
     if wanted is not None and wanted in among:
         return wanted
     if wanted is None and len(among) == 1:

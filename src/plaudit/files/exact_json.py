@@ -53,18 +53,9 @@ def loads_foreign(text: str | bytes) -> Any:
     ValueError: the key 'score' is there twice
     """
     try:
-        return json.loads(text, object_pairs_hook=_refuse_twice)
+        return json.loads(text, object_pairs_hook=object_of_pairs)
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
-
-
-def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    item: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in item:
-            raise ValueError(f"the key {key[:80]!r} is there twice")
-        item[key] = value
-    return item
 
 
 def _encode(value: object, where: str) -> object:

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from plaudit.errors import UserError, first_line
 from plaudit.files import atomic
 from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, card_front, joined, sources_of, split_files
+from plaudit.files.model_folder import adapter_settings
 from plaudit.files.stored import cache_folder
 
 Kind = Literal["model", "dataset"]
@@ -103,7 +104,6 @@ def refuse_address(word: str | os.PathLike[str]) -> None:
 
 
 def _is_local(text: str) -> bool:
-    """Whether a word that could be a name of the hub is, or was to be, a path."""
     if Path(text).exists():
         _say_local(text)
         return True
@@ -309,15 +309,13 @@ def _data_files(folder: Path) -> list[Path]:
 def _base_of(adapter: Path) -> Path:
     """The base model that an adapter names: a folder, as seen from here or from it, or one of the hub."""
     path = adapter / "adapter_config.json"
-    try:
-        settings = json.loads(path.read_text("utf-8"))
-        name, kind = settings["base_model_name_or_path"], settings.get("peft_type")
-        if not isinstance(name, str):
-            raise TypeError(f"base_model_name_or_path is {json.dumps(name)}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    settings = adapter_settings(path)
+    name, kind = settings.get("base_model_name_or_path"), settings.get("peft_type")
+    if not isinstance(name, str):
         raise UserError(
-            f"{path}: does not say on which model the adapter stands ({error!r}); mend it"
-        ) from error
+            f"{path}: does not say on which model the adapter stands (base_model_name_or_path is "
+            f"{json.dumps(name)}); mend it"
+        )
     whole = adapter.parent / "model"
     is_whole = (whole / "config.json").is_file()
     if settings.get("task_type") == "SEQ_CLS":
@@ -390,7 +388,6 @@ def _fetched(word: HubWord, root: Path) -> Path:
 
 
 def _commit_of(word: HubWord) -> str:
-    """The commit that a branch or tag means on the hub by now."""
     with _faults_in_words(word), _named_when_slow():
         found = _client().resolve_revision(word.repo, repo_type=word.kind, revision=word.revision)
     return str(found.resolved)

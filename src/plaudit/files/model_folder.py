@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,21 @@ _TOKEN_NUMBERS = ("eos_token_id", "pad_token_id")
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
+_SLIGHT = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps")
+"""What is added to a variance: from 0 to 1."""
+_ABOVE_ZERO = (
+    *("rope_theta", "rotary_emb_base", "rope_local_base_freq", "factor", "partial_rotary_factor"),
+    *("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "logit_scale"),
+    *("logits_scaling", "attention_multiplier", "embedding_multiplier"),
+)
+"""What is divided by, raised to a power, or would make all scores alike."""
+_MOST = 1e12
+"""A number of a config beyond this is no model's: what is divided by it vanishes without a word."""
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """The object of a JSON file; what is wrong with the file is said in a sentence."""
+    refuse_special_file(path)
     try:
         value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=object_of_pairs)
     except OSError as error:
@@ -48,6 +62,12 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path}: this is a JSON {type(value).__name__} and not an object{_AGAIN}")
     return value
+
+
+def refuse_special_file(path: Path) -> None:
+    """Complain about a pipe or a device, which could be waited for and read for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path}: this is a pipe or a device and no file; put a file in its place")
 
 
 _AGAIN = "; repair the file, or copy the model again"
@@ -65,6 +85,7 @@ def check_model_folder(folder: Path) -> dict[str, Any]:
         _refuse_quantised(path, part)
         _refuse_fetched_code(path, part)
         _check_sizes(path, part)
+    _check_numbers(path, config)
     for file in (path, folder / _GENERATION):
         if file.is_file():
             _check_token_numbers(file, read_json_object(file), vocabulary_size(config))
@@ -76,6 +97,8 @@ def refuse_other_folder(folder: Path) -> None:
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "no such folder"
         raise UserError(f"{folder}: {what}; --model takes a Hugging Face model folder")
+    for entry in folder.iterdir():
+        refuse_special_file(entry)
     if (folder / _CONFIG).exists():
         return
     if (folder / "model" / _CONFIG).is_file():
@@ -176,6 +199,55 @@ def _check_sizes(path: Path, config: Mapping[str, Any]) -> None:
                         f"{path}: {name} is {_short(size)}, and it is a whole number from {least} to {most:,}"
                         f"{_AGAIN}"
                     )
+
+
+def _check_numbers(path: Path, config: Mapping[str, Any]) -> None:
+    """A model would compute with any of them, and say things without sense."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            _check_numbers(path, value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            least, most = (0, 1) if name in _SLIGHT else (-_MOST, _MOST)
+            positive = name in _ABOVE_ZERO
+            # NaN is in no range.
+            if not (least <= value <= most) or (positive and value <= 0):
+                expected = f"above 0, to {most:g}" if positive else f"from {least:g} to {most:g}"
+                raise UserError(f"{path}: {name} is {_short(value)}, and it is a number {expected}{_AGAIN}")
+
+
+_ATOMS = re.compile(r"\\[pP]\{[^}]*\}|\\[^nrt\W]|\[\^?\]?(?:\\.|\[[^\]]*\]|[^\]])*\]", re.DOTALL)
+_GROUP = re.compile(r"\((?:\?<?[=!:>]|\?\w+:)?([^()]*)\)([*+]|\{\d+,\}|\{(?:\d+,)?(?:9|\d\d+)\})?")
+_REPEATS = re.compile(r"[*+?]|\{\d+,")
+_MOST_REPEATS = 8
+"""More endless repetitions than this in one alternative of a pattern take as long as nested ones."""
+
+
+def refuse_slow_pattern(path: Path, pattern: str) -> None:
+    """Complain about a stranger's pattern that repeats what repeats itself: it may take for ever."""
+    # Any class of letters is one letter here, and so is a group that was looked at; from within outwards.
+    plain, is_slow = _ATOMS.sub(".", pattern), False
+    while (group := _GROUP.search(plain)) is not None:
+        starts = [alternative[:1] for alternative in group[1].split("|")]
+        same = len(starts) > 1 and (len({*starts}) < len(starts) or "." in starts)
+        varies = same or _REPEATS.search(group[1]) is not None
+        is_slow |= varies and group[2] is not None
+        loops = sum(group[1].count(sign) for sign in "*+") * ".*"
+        plain = plain[: group.start()] + (loops or ".?" if varies else ".") + plain[group.end() :]
+    if is_slow or any(part.count("*") + part.count("+") > _MOST_REPEATS for part in plain.split("|")):
+        raise UserError(
+            f"{path}: the pattern {pattern[:60]!r} repeats what repeats itself, and could take for ever; "
+            "write it without that, or name each word"
+        )
+
+
+def adapter_settings(path: Path) -> Mapping[str, Any]:
+    """What an adapter says of itself; patterns that would keep PEFT for ever are refused."""
+    settings = read_json_object(path)
+    for name in ("target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern"):
+        value = settings.get(name)
+        for pattern in [value] if isinstance(value, str) else value or ():
+            refuse_slow_pattern(path, str(pattern))
+    return settings
 
 
 def _check_token_numbers(path: Path, settings: Mapping[str, Any], vocabulary: int | None) -> None:

@@ -41,11 +41,7 @@ def unclipped(ratio_NT: Float[Tensor, "N T"], advantage_NT: Float[Tensor, "N T"]
 
 
 def clipped(
-    ratio_NT: Float[Tensor, "N T"],
-    advantage_NT: Float[Tensor, "N T"],
-    *,
-    low: int | float,
-    high: int | float,
+    ratio_NT: Float[Tensor, "N T"], advantage_NT: Float[Tensor, "N T"], *, low: int | float, high: int | float
 ) -> Float[Tensor, "N T"]:
     """−min(r A, clip(r, 1 − ε_low, 1 + ε_high) A): PPO, and DAPO's clip-higher where the two differ.
 
@@ -270,11 +266,7 @@ def clipped_high(
 
 
 def unclipped_tokens(
-    ratio_NT: Float[Tensor, "N T"],
-    advantage_NT: Float[Tensor, "N T"],
-    *,
-    low: int | float,
-    high: int | float,
+    ratio_NT: Float[Tensor, "N T"], advantage_NT: Float[Tensor, "N T"], *, low: int | float, high: int | float
 ) -> Bool[Tensor, "N T"]:
     """Where PPO's clip leaves a gradient: with this mask the unclipped ratio learns what PPO learns.
 

@@ -16,7 +16,7 @@ from plaudit.files import atomic
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.config import RunConfig
 from plaudit.models.backbone import Backbone, head_of
-from plaudit.models.four_bits import four_bit_layers, four_bit_note, numbers_in_four_bits
+from plaudit.models.four_bits import FourBitLinear, four_bit_note, numbers_in_four_bits
 from plaudit.models.load import (
     Precision,
     load_model,
@@ -117,12 +117,16 @@ def loading_device(config: RunConfig, ranks: Ranks) -> torch.device:
 
 def four_bit_notes(model: Policy | RewardModel) -> list[str]:
     """What is held in 4 bits, for the user; nothing where nothing is."""
-    return [four_bit_note(model)] if four_bit_layers(model) else []
+    return [four_bit_note(model)] if _has_four_bits(model) else []
+
+
+def _has_four_bits(model: Policy | RewardModel) -> bool:
+    return any(isinstance(layer, FourBitLinear) for layer in model.modules())
 
 
 def base_is_rounded(model: Policy | RewardModel) -> bool:
     """Whether the frozen weights beneath adapters are others than those of the folder they came from."""
-    return model.backbone.narrowed is not None or bool(four_bit_layers(model))
+    return model.backbone.narrowed is not None or _has_four_bits(model)
 
 
 def load_frozen_policy(folder: Path, like: Policy, *, moving: bool = False) -> Policy:
@@ -176,4 +180,5 @@ def matrix_sizes(policy: Policy) -> tuple[int, int]:
     # A tied head is the embedding too; it multiplies once, as the head.
     excluded_ids = {id(head), *(id(p) for p in policy.base.get_input_embeddings().parameters())}
     body = sum(p.numel() for p in policy.parameters() if p.ndim >= 2 and id(p) not in excluded_ids)
-    return body + numbers_in_four_bits(policy), head.numel()
+    held = numbers_in_four_bits(policy) if _has_four_bits(policy) else 0
+    return body + held, head.numel()

@@ -14,6 +14,7 @@ from plaudit.config import load_yaml
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.data_sets import joined, sources_of
+from plaudit.files.model_folder import read_json_object
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import LoopConfig, RlhfConfig, loop_config_type
@@ -208,7 +209,7 @@ def _with_retained_adapter(config: Any) -> Any:
     path = config.model / hub.ADAPTER_FOLDER / "adapter_config.json"
     if not path.is_file():
         raise UserError(f"--lora.keep: {config.model} is no adapter that could be trained on; leave it out")
-    rank = json.loads(path.read_text("utf-8")).get("r")
+    rank = read_json_object(path).get("r")
     if config.lora.rank not in (0, rank):
         raise UserError(f"--lora.rank {config.lora.rank}: the kept adapter has rank {rank}; leave it out")
     return replace(config, lora=replace(config.lora, rank=rank))

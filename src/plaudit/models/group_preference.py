@@ -22,6 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from plaudit.bounds import FromOne, check_bounds
 from plaudit.errors import UserError
+from plaudit.files.model_folder import read_json_object
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import TokenBatch
@@ -190,8 +191,9 @@ def save_group_preference(model: GroupPreference, folder: Path) -> None:
 
 def load_group_preference(folder: Path, *, device: torch.device | None = None) -> GroupPreference:
     """The module of a folder that ``save_group_preference`` wrote."""
+    fields = read_json_object(folder / CONFIG_FILE)
     try:
-        config = GroupPreferenceConfig(**json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")))
+        config = GroupPreferenceConfig(**fields)
         model = GroupPreference(config)
         model.load_state_dict(
             {name: tensor.clone() for name, tensor in load_file(folder / WEIGHTS_FILE).items()}

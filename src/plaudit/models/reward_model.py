@@ -29,6 +29,7 @@ from transformers import (
 
 from plaudit.bounds import Finite, FromZero, Positive, check_bounds
 from plaudit.errors import UserError
+from plaudit.files.model_folder import read_json_object
 from plaudit.models.backbone import Backbone, Head, StateSelector, without_head
 from plaudit.models.first_layers import keep_first_layers
 from plaudit.models.load import (
@@ -477,8 +478,8 @@ def _read_reward_file(path: Path) -> tuple[Pooling, Normalisation]:
     """A classifier from elsewhere has no such file: it reads the last token and is not normalised."""
     if not path.is_file():
         return "last", Normalisation()
+    fields = read_json_object(path)
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
         pooling, offset, scale = (fields[name] for name in ("pooling", "offset", "scale"))
         if pooling not in get_args(Pooling):
             raise ValueError(f"its pooling is {pooling!r}; it is one of {', '.join(get_args(Pooling))}")
@@ -499,7 +500,7 @@ def _refuse_exchanged_tokenizer(folder: Path) -> None:
     path = folder / REWARD_FILE
     if not path.is_file():
         return
-    saved = json.loads(path.read_text(encoding="utf-8")).get("vocabulary")
+    saved = read_json_object(path).get("vocabulary")
     if saved is not None and saved != _vocabulary_hash(load_tokenizer(folder).tokenizer):
         raise UserError(
             f"{folder}: its tokenizer is not the one that the reward model learnt with: its tokens have "

@@ -202,10 +202,7 @@ def run_checks(
             except UserError as error:
                 result = failed(str(error))
         yield Finding(
-            check=check,
-            result=result,
-            seconds=time.perf_counter() - began,
-            allowed=check.name in allow,
+            check=check, result=result, seconds=time.perf_counter() - began, allowed=check.name in allow
         )
 
 

@@ -23,15 +23,7 @@ from plaudit.data.records import (
     preference_probability,
 )
 from plaudit.evaluation.stats import wilson_interval
-from plaudit.preflight.check import (
-    Check,
-    PreflightSubject,
-    Result,
-    failed,
-    not_applicable,
-    passed,
-    warned,
-)
+from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed, warned
 
 MIN_ROWS = 30
 """Rows from which a share says something: with one row in ten of a kind, 0.9³⁰ < 5 % of samples have none."""

@@ -21,15 +21,7 @@ from plaudit.data.records import Task, Text, assistant_turn, plain_text, split_t
 from plaudit.errors import UserError
 from plaudit.models.reward_model import RewardModel, first_differing_token
 from plaudit.models.verify import tolerance
-from plaudit.preflight.check import (
-    Check,
-    PreflightSubject,
-    Result,
-    failed,
-    not_applicable,
-    passed,
-    warned,
-)
+from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed, warned
 from plaudit.preflight.logprobs import temporary_layout, transformers_token_scores
 from plaudit.preflight.samples import (
     ScoredTasks,

@@ -21,15 +21,7 @@ from plaudit.errors import UserError
 from plaudit.models.backbone import head_of
 from plaudit.models.policy import Policy
 from plaudit.preflight import exact_sampling
-from plaudit.preflight.check import (
-    Check,
-    PreflightSubject,
-    Result,
-    failed,
-    not_applicable,
-    passed,
-    warned,
-)
+from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed, warned
 from plaudit.preflight.exact_sampling import (
     LogprobErrors,
     chi_square_test,

@@ -184,7 +184,6 @@ def compares_two_answers(spec: str) -> bool:
 
 
 def _argument_names(function: Callable[..., object]) -> set[str]:
-    """The names of a function's parameters; none where it does not reveal its signature."""
     try:
         return {*inspect.signature(function).parameters}
     except (TypeError, ValueError):

@@ -71,7 +71,6 @@ class EndpointReward:
         return tuple(tuple(next(scores) for _ in task.answers) for task in tasks)
 
     def _request_scores(self, request: Task) -> tuple[float | None, ...] | tuple[str, ...]:
-        """The scores, or for each answer the reason for having none."""
         try:
             content = with_retries(
                 self.name,

@@ -15,12 +15,7 @@ from plaudit.config import did_you_mean
 from plaudit.data.records import Task, plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.files import hub
-from plaudit.files.user_code import (
-    accepted_arguments,
-    call_user_function,
-    import_user_module,
-    line_in,
-)
+from plaudit.files.user_code import accepted_arguments, call_user_function, import_user_module, line_in
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.kinds import (
@@ -123,7 +118,6 @@ class UserFunctionReward:
 
 
 def _as_numbers(value: object) -> tuple[float, ...] | None:
-    """The value as a tuple of floats; None where it is not iterable."""
     # A text is iterable too, letter by letter.
     if isinstance(value, str) or not isinstance(value, Iterable):
         return None
@@ -136,7 +130,6 @@ def _as_numbers(value: object) -> tuple[float, ...] | None:
 
 
 def _as_number(value: object) -> float:
-    """The value as a float; NaN where it is no number."""
     if not hasattr(value, "__float__") or isinstance(value, str):
         return math.nan
     try:
@@ -270,7 +263,6 @@ def _import_advice(module: str) -> str:
 
 
 def _near_function(name: str, module: ModuleType) -> str:
-    """What was probably meant, or else which functions a module has of its own."""
     here = [
         word for word, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
     ]

@@ -153,6 +153,5 @@ def _token_texts(info: TokenizerInfo, before: Sequence[int], ids: Sequence[int])
 
 
 def _visible(text: str) -> str:
-    """The text with its line ends shown, and nothing in it that a terminal would obey."""
     escaped = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
     return escaped.replace("\n", "⏎\n") if escaped and not escaped.strip("\n") else escaped.replace("\n", "⏎")

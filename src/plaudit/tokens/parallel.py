@@ -134,7 +134,6 @@ class Workshop:
                     os.waitpid(pid, 0)
 
     def _wait(self, workers: list[int], parts: Sequence[_Part]) -> None:
-        """Until all have ended, or none has written anything for long."""
         size, last = -1, monotonic()
         while workers:
             for pid in list(workers):
@@ -169,7 +168,6 @@ def _fork_quietly() -> int:
 
 
 def _work(part: _Part, share: Mapping[int, slice], encode: EncodeBlock[T], parent: int) -> None:
-    """The whole life of a worker: it never returns."""
     status = 1
     try:
         # Ctrl-C is the parent's: it says what is to be done, and ends its workers.

@@ -181,7 +181,6 @@ def _check_probability(record: JudgedRecord, name: str, value: float) -> float:
 
 
 def _solution_text(record: Steps, count: int | None = None) -> Text:
-    """The first steps, a line each, of the same kind of text as the prompt."""
     # A prefix of the whole solution: a step's tokens depend on what stands before it.
     text = "\n".join(record.steps[:count])
     return text if isinstance(record.prompt, str) else assistant_turn(text)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, wraps
 from itertools import count
 from typing import Any, NoReturn
 
@@ -22,10 +22,11 @@ from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, no
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import MAX_RANGE, ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
+from plaudit.bounds import extent, size_of_result
 from plaudit.data.records import TOOLS_ROLE, Message, split_tools, tool_fields, tool_schemas
 from plaudit.errors import UserError
 from plaudit.tokens.tokenizer import CUT
@@ -90,6 +91,12 @@ class _Meter:
         self.marked = marked
         # By what this thread has computed: a machine that sleeps or is busy makes no template endless.
         self._steps, self._end = 0, time.thread_time() + MAX_SECONDS
+        self._written = 0
+
+    def write(self, size: int) -> None:
+        """So many more characters of the text."""
+        self._written += size
+        _refuse_size(self._written)
 
     def step(self) -> None:
         """One turn of a loop, or one call of a macro."""
@@ -116,9 +123,15 @@ def _step(_: Any, nothing: None) -> None:
 
 
 @pass_context
+def _written(_: Any, value: Any) -> Any:
+    _meter.get().write(extent(value))
+    return value
+
+
+@pass_context
 def _joined(_: Any, first: object, *others: object) -> str:
+    _refuse_size(extent((first, *others)))
     texts = [str(part) for part in (first, *others)]
-    _refuse_size(sum(map(len, texts)))
     return "".join(texts)
 
 
@@ -159,35 +172,58 @@ class _BoundedEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        _refuse_size(_size_of(operator, left, right))
+        _refuse_size(size_of_result(operator, left, right))
         return self.binop_table[operator](left, right)
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """The result of a call; widths and counts stand among its arguments."""
-        for value in args:
-            if isinstance(value, int):
-                _refuse_size(abs(value))
+        method = getattr(obj, "__wrapped__", obj)
+        owner = getattr(method, "__self__", None)
+        _refuse_growth(getattr(method, "__name__", ""), owner, [*args, *kwargs.values()])
         return super().call(context, obj, *args, **kwargs)
 
 
-def _size_of(operator: str, left: Any, right: Any) -> float:
-    """At most how large the result of an operator can be: in characters, items or bits."""
-    if type(left) is str and type(right) is str and operator == "+":
-        return len(left) + len(right)
-    lengths = [len(side) for side in (left, right) if isinstance(side, str | list | tuple)]
-    numbers = [abs(side) for side in (left, right) if isinstance(side, int)]
-    match operator:
-        case "*" if lengths and numbers:
-            return lengths[0] * numbers[0]
-        case "*" if len(numbers) == 2:
-            return numbers[0].bit_length() + numbers[1].bit_length()
-        case "**" if len(numbers) == 2:
-            return numbers[0].bit_length() * numbers[1]
-        case "%" if isinstance(left, str):
-            # The width of a format: "%99999999d".
-            return max((int(digits) for digits in re.findall(r"\d{1,20}", left)), default=0)
+def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that asks first how large its result can be."""
+    # Of some the first argument is what Jinja itself passes to them.
+    first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+    @wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        value, *others = args[first:]
+        _refuse_growth(name, value, [*others, *kwargs.values()])
+        return function(*args, **kwargs)
+
+    return guarded
+
+
+def _refuse_growth(name: str, value: Any, others: Sequence[Any]) -> None:
+    """Complain before a filter or method, called so, makes something huge of a value."""
+    width = max((abs(item) for item in others if isinstance(item, int)), default=0)
+    given = extent(others)
+    _refuse_size(given + extent(value))
+    match name:
+        case "indent" | "expandtabs":
+            grown = (str(value).count("\n") + str(value).count("\t") + 1) * width
+        case "tojson":
+            grown = extent(value) * width
+        case "replace":
+            grown = str(value).count(str(others[0] if others else "")) * given
+        case "translate":
+            grown = extent(value) * given
+        case "join":
+            texts, parts = (value, others[0]) if isinstance(value, str) and others else (others, value)
+            grown = extent(texts) * (len(parts) if isinstance(parts, Sized) else MAX_RANGE)
+        case "format" | "format_map":
+            grown = (
+                size_of_result("%", value, others) + (str(value).count("{") + str(value).count("%")) * given
+            )
+        case "sum":
+            # Lists that are added up are copied again for each of them.
+            grown = MAX_SIZE + 1 if any(isinstance(item, list | tuple) for item in others) else 0
         case _:
-            return sum(lengths)
+            grown = width if isinstance(value, str) else 0
+    _refuse_size(grown)
 
 
 class _Generation(Extension):
@@ -248,17 +284,21 @@ def syntax_fault(source: str) -> str:
 def _environment() -> Environment:
     """The environment of transformers' own renderer, by what its templates can see of it."""
     environment = _BoundedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, finalize=_written, extensions=[_Generation, loopcontrols]
     )
-    environment.filters |= {"tojson": _tojson, _STEP: _step, _JOINED: _joined}
+    environment.filters |= {"tojson": _tojson}
+    # These fill any width with text or lists, or take long, and no loop of theirs is counted.
+    for name in ("center", "batch", "slice", "wordwrap", "urlize", "pprint"):
+        del environment.filters[name]
+    guarded = {name: _guarded(name, function) for name, function in environment.filters.items()}
+    environment.filters |= guarded | {_STEP: _step, _JOINED: _joined}
     environment.globals |= {
         "raise_exception": _raise,
         "strftime_now": _strftime_now,
         "namespace": _Namespace,
         "dict": _dict,
     }
-    # Both fill any width with text, and no loop of theirs is counted.
-    del environment.globals["lipsum"], environment.filters["center"]
+    del environment.globals["lipsum"]
     return environment
 
 

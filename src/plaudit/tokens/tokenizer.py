@@ -26,6 +26,7 @@ from plaudit.files.model_folder import (
     check_model_folder,
     read_json_object,
     refuse_other_folder,
+    refuse_slow_pattern,
     vocabulary_size,
 )
 
@@ -191,10 +192,7 @@ class PromptContinuation:
 
 
 def tokenise_pieces(
-    info: TokenizerInfo,
-    prompt_text: str,
-    answers: Sequence[Sequence[TextPiece]],
-    first_token: int | None,
+    info: TokenizerInfo, prompt_text: str, answers: Sequence[Sequence[TextPiece]], first_token: int | None
 ) -> list[PromptContinuation]:
     # On its own, as it will be at sampling: BPE may merge its last character with the answer's first.
     prompt = info.encode_start(prompt_text, first_token)
@@ -283,6 +281,7 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     config = check_model_folder(where) if (where / "config.json").exists() else {}
     if config:
         known_architecture(where / "config.json", config)
+    _check_tokenizer_files(where)
     stops, known = tuple(_declared_stops(where)), vocabulary_size(config)
     try:
         with quiet_library(), _bare_faults_reported("the tokenizer cannot be loaded"):
@@ -297,7 +296,6 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
             f"{where / 'config.json'}: {why}; repair the file, or copy the model again"
         ) from error
     except TOKENIZER_FAULTS as error:
-        _refuse_torn_file(where)
         if not config and not (where / "tokenizer_config.json").exists():
             # Neither is there: it is the whole model that is missing.
             check_model_folder(where)
@@ -342,17 +340,29 @@ def _bare_faults_reported(what: str) -> Iterator[None]:
     """Say what the Rust tokenizer raises, which is of no class of its own."""
     try:
         yield
-    except Exception as error:
-        if type(error) is not Exception:
+    except BaseException as error:
+        # The second is a panic of Rust: of a pattern that finds no end in a text, say.
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise UserError(f"{what} ({error}): its tokenizer.json is damaged; copy the model again") from error
 
 
-def _refuse_torn_file(folder: Path) -> None:
-    """Say which file it was, if one of them is no JSON object at all."""
+def _check_tokenizer_files(folder: Path) -> None:
+    """Complain about a file that is no JSON object, and about patterns that could take for ever.
+
+    They are a stranger's, and each text goes through them.
+    """
     for path in (folder / name for name in TOKENIZER_FILES):
-        if path.is_file():
-            read_json_object(path)
+        settings = read_json_object(path) if path.is_file() else {}
+        parts: list[Any] = [settings.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]
+        while parts:
+            part = parts.pop()
+            if isinstance(part, Mapping):
+                if isinstance(pattern := part.get("Regex"), str):
+                    refuse_slow_pattern(path, pattern)
+                parts += part.values()
+            elif isinstance(part, list):
+                parts += part
 
 
 def _refuse_more_tokens_than_known(folder: Path, info: TokenizerInfo) -> None:

@@ -21,7 +21,7 @@ from tests.rewards.server import serving
 CONVERSATIONS = ("talk", "attack")
 WITH_KEYS = "html[data-keys=ready]"
 SETTINGS: Mapping[str, dict[str, Any]] = {
-    "rate": {"aspects": ("helpful", "kind"), "anchors": ((), ("rude", "neutral", "kind")), "points": 5},
+    "rate": {"aspects": ("helpful", "kind"), "anchors": ((), ("rude", "neutral", "kind")), "points": 5}
 }
 """What the project of a kind says beside its kind."""
 LABELS: Mapping[str, dict[str, Any]] = {

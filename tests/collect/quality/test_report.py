@@ -19,14 +19,7 @@ from plaudit.cli.main import main
 from plaudit.collect.adding import add_tasks, adjudicate, set_project
 from plaudit.collect.answering import submit_answer
 from plaudit.collect.desk import Lease, next_task
-from plaudit.collect.export import (
-    EmptyExportError,
-    Filters,
-    export,
-    read_snapshot,
-    rows_of_event,
-    trace_row,
-)
+from plaudit.collect.export import EmptyExportError, Filters, export, read_snapshot, rows_of_event, trace_row
 from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.progress import project_people, project_tasks, store_faults
 from plaudit.collect.project import Project

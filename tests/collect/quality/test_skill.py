@@ -9,16 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from benchmarks.skill import (
-    PEER,
-    PEERS,
-    SEEDS,
-    ask_peers,
-    crowd,
-    lead_over,
-    our_figures,
-    peer_figures,
-)
+from benchmarks.skill import PEER, PEERS, SEEDS, ask_peers, crowd, lead_over, our_figures, peer_figures
 from plaudit.collect.quality.skill import (
     FIRST,
     SECOND,
@@ -45,12 +36,7 @@ def planted(seed, theta, habit, pairs=400, overlap=4, tie=0.1, orders=True) -> t
     clicked = np.where(swapped & (clicked != TIE), 1 - clicked, clicked)
     choice = np.where(rng.random(len(pair)) < np.array(theta)[people], truth[pair], clicked)
     votes = Votes(
-        pair_B=pair,
-        person_B=people,
-        choice_B=choice,
-        swapped_B=swapped,
-        pairs=pairs,
-        people=len(theta),
+        pair_B=pair, person_B=people, choice_B=choice, swapped_B=swapped, pairs=pairs, people=len(theta)
     )
     return votes, truth
 

@@ -215,6 +215,8 @@ def test_prompts_of_a_file_and_what_was_lost_since_the_reference(capsys, models,
         capsys, models["base"], models["broken"], "--prompts", data, "--judge", "length:1-5", "--n", 6,
         "--tax", f"{data}:exact", "--out", tmp_path / "e", *QUICK,
     )  # fmt: skip
+    assert "│ true worth" not in text
+    assert "length, tokens" in text
     assert "Against base, by length:1-5" in text
     assert "facts (exact)" in text
     [tax] = json.loads((tmp_path / "e" / "tax.json").read_text("utf-8"))

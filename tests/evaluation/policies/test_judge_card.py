@@ -149,6 +149,21 @@ def test_a_judge_that_is_too_sure_is_scaled_back_and_who_is_ahead_stays_ahead():
         assert abs(first_probability(after) - 0.5) <= abs(first_probability(before) - 0.5)
 
 
+@pytest.mark.parametrize(
+    ("accuracy", "says"),
+    [
+        (0.51, "its chances tell nothing of"),
+        (0.3, "its sign is turned round"),
+        (1.0, "it was right about all"),
+    ],
+)
+def test_where_no_temperature_would_make_chances_truer_there_is_none_and_it_is_said(accuracy, says):
+    card = card_of(Mind(accuracy=accuracy, sureness=3.0))
+    assert (card.temperature, card.scaled) == (None, None)
+    assert card.reliability is not None
+    assert any(note.startswith("no temperature: ") and says in note for note in card.notes), card.notes
+
+
 def test_kappa_is_chance_corrected_agreement():
     card = card_of(Mind(accuracy=0.8))
     assert card.kappa is not None

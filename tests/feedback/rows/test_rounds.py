@@ -145,11 +145,7 @@ def test_a_later_round_that_fails_leaves_the_revision_of_the_earlier_one(tmp_pat
 def test_a_minimal_revision_is_asked_for_in_words_of_its_own(tmp_path):
     with MindServer([Mind(accuracy=1.0)]) as server, serving(lambda *_: completion("Yes.")) as listener:
         writer(listener.url, tmp_path / "a").texts(
-            [
-                _chain_question(RevisionPlan(minimal=True)),
-                _chain_question(RevisionPlan()),
-            ],
-            0,
+            [_chain_question(RevisionPlan(minimal=True)), _chain_question(RevisionPlan())], 0
         )
         found = revise_drafts(DRAFTS[:4], RevisionPlan(minimal=True), writer(server.url, tmp_path / "b"))
     texts = {question(body) for body in listener.asked}

@@ -121,8 +121,7 @@ def test_a_policys_answers_are_judged_and_a_reward_judges_them_too(place: Path, 
     learnt = {**judged(place), "by": "$reward"} | {"constitution": None}
     names = ("demos", "sft", "pairs", "reward")
     path = config(
-        place,
-        {**{name: told[name] for name in names}, "own": {**own, "max-tokens": 8}, "learnt": learnt},
+        place, {**{name: told[name] for name in names}, "own": {**own, "max-tokens": 8}, "learnt": learnt}
     )
     well(path, out)
     prompts = {plain_text(record.prompt) for record in read_records(place / "prompts.jsonl").records}

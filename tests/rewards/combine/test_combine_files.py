@@ -87,8 +87,8 @@ def test_a_path_of_the_working_folder_is_found_from_anywhere(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "cannot be read as JSON"),
-        ("[]", "its how is None"),
+        ("{", "not valid JSON"),
+        ("[]", "a JSON list and not an object"),
         ('{"how": "sum", "members": ["a"]}', "its how is 'sum'; it is one of implicit, steps, group, mean"),
         ('{"how": "mean"}', "members is missing; mean needs it"),
         ('{"how": "mean", "members": ["a"], "wieghts": [1]}', "mean knows no wieghts"),

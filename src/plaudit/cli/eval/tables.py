@@ -327,15 +327,14 @@ def _print_overview(evaluation: PolicyEvaluation, console: Console) -> None:
         for item in evaluation.policies
     ]
     judge_note = "" if judge is None else f", win rate by {judge}"
+    if evaluation.gold is None:
+        heads, rows = heads[1:], [(name, cells[1:]) for name, cells in rows]
     print_table(f"In short{judge_note}", rows, heads, console)
 
 
 def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
     rows: list[tuple[str, Callable[[PolicyFigures], str]]] = [
-        (
-            f"true worth ({evaluation.gold})" if evaluation.gold else "true worth",
-            lambda policy: format_mean(policy.gold),
-        ),
+        (f"true worth ({evaluation.gold})", lambda policy: format_mean(policy.gold)),
         (f"reward ({evaluation.reward})", lambda policy: format_mean(policy.reward, 2)),
         (f"KL from {evaluation.reference}, nats an answer", lambda policy: format_mean(policy.kl, 2)),
         ("KL, nats a token", lambda policy: format_mean(policy.kl_token)),
@@ -348,12 +347,10 @@ def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
         *(_CALIBRATION_ROWS if any(policy.calibration for policy in evaluation.policies) else ()),
         *_pass_rows(evaluation),
     ]
-    if evaluation.reward is None:
-        del rows[1]
-    names = [policy.name for policy in evaluation.policies]
-    print_table(
-        "", [(name, [cell(policy) for policy in evaluation.policies]) for name, cell in rows], names, console
-    )
+    filled = [(name, [cell(policy) for policy in evaluation.policies]) for name, cell in rows]
+    # What nobody knows of any of them is no row: the worth of answers that only a judge compares, say.
+    told = [(name, cells) for name, cells in filled if {*cells} != {"–"}]
+    print_table("", told, [policy.name for policy in evaluation.policies], console)
 
 
 def _pass_rows(evaluation: PolicyEvaluation) -> list[tuple[str, Callable[[PolicyFigures], str]]]:

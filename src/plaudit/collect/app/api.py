@@ -336,11 +336,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(method="GET", path="/me", scope="any", handler=_me),
     Endpoint(method="POST", path="/next", scope="label", handler=_next, rules={"key": MAYBE_TEXT}),
     Endpoint(
-        method="POST",
-        path="/draft",
-        scope="label",
-        handler=_draft,
-        rules={"assignment": TEXT, "label": ANY},
+        method="POST", path="/draft", scope="label", handler=_draft, rules={"assignment": TEXT, "label": ANY}
     ),
     Endpoint(
         method="POST",
@@ -406,12 +402,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         rules={"settings": FieldRule(types=(dict,))},
     ),
     Endpoint(
-        method="POST",
-        path="/tasks",
-        scope="manage",
-        handler=_add_tasks,
-        lines=True,
-        most=MOST_TASK_BYTES,
+        method="POST", path="/tasks", scope="manage", handler=_add_tasks, lines=True, most=MOST_TASK_BYTES
     ),
     Endpoint(
         method="GET",
@@ -421,11 +412,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         rules={"state": MAYBE_TEXT, "limit": INTEGER, "after": INTEGER},
     ),
     Endpoint(
-        method="POST",
-        path="/tasks/{task}/close",
-        scope="manage",
-        handler=_close_task,
-        rules={"reason": TEXT},
+        method="POST", path="/tasks/{task}/close", scope="manage", handler=_close_task, rules={"reason": TEXT}
     ),
     Endpoint(method="GET", path="/queue", scope="review", handler=_queue),
     Endpoint(

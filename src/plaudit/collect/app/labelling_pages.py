@@ -438,11 +438,7 @@ def _choose(visit: Visit) -> Answer:
     turns = {str(number): number for number in range(1, conversation.MOST_TURNS + 1)}
     try:
         conversation.choose(
-            visit.store,
-            *visit.person,
-            assignment,
-            turn=turns.get(turn),
-            strength=strengths.get(chosen),
+            visit.store, *visit.person, assignment, turn=turns.get(turn), strength=strengths.get(chosen)
         )
     except FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)

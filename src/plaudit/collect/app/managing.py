@@ -212,11 +212,7 @@ class LineFault:
 
 
 def _add_page(
-    visit: Visit,
-    *,
-    lines: str = "",
-    faults: Sequence[LineFault] = (),
-    error: FieldError | None = None,
+    visit: Visit, *, lines: str = "", faults: Sequence[LineFault] = (), error: FieldError | None = None
 ) -> Shown:
     project = visit.store.project(visit.who.project)
     done = {name: whole_number(visit.query, name) for name in ("added", "repeated") if name in visit.query}

@@ -23,14 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from plaudit import __version__
-from plaudit.collect.app import (
-    deciding,
-    entering,
-    labelling_pages,
-    managing,
-    people_pages,
-    setting,
-)
+from plaudit.collect.app import deciding, entering, labelling_pages, managing, people_pages, setting
 from plaudit.collect.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join_by_invite
 from plaudit.collect.app.connections import AT_ONCE, Connection, pause_quietly
 from plaudit.collect.app.pages import Page, Site, Solo, page_routes, refused_outright

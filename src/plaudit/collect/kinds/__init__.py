@@ -7,13 +7,5 @@ USUAL = pair.KIND.name
 """The kind of task where nobody names one."""
 KINDS: dict[str, Kind] = {
     kind.name: kind
-    for kind in (
-        pair.KIND,
-        rank.KIND,
-        rate.KIND,
-        write.KIND,
-        steps.KIND,
-        talk.KIND,
-        attack.KIND,
-    )
+    for kind in (pair.KIND, rank.KIND, rate.KIND, write.KIND, steps.KIND, talk.KIND, attack.KIND)
 }

@@ -145,9 +145,7 @@ def start(store: LabelStore, project: str, *, seq: int) -> Child:
     """A child process that computes the report of a project and keeps it."""
     # What it says of a fault goes where the server's own words go: a pipe that nobody reads would stop it.
     child = subprocess.Popen(
-        [sys.executable, "-m", "plaudit.collect.quality"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "plaudit.collect.quality"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     url = store.database.engine.url
     where = store.where if store.database.is_file else url.render_as_string(hide_password=False)

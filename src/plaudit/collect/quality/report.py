@@ -16,13 +16,7 @@ from plaudit.collect.quality.agreement import Values, agreements
 from plaudit.collect.quality.bias import Course, drifts
 from plaudit.collect.quality.gathering import Choices, Gathered, gather
 from plaudit.collect.quality.proposals import proposals, standards_of
-from plaudit.collect.quality.result import (
-    AgreementRow,
-    Consensus,
-    Figure,
-    PersonQuality,
-    Quality,
-)
+from plaudit.collect.quality.result import AgreementRow, Consensus, Figure, PersonQuality, Quality
 from plaudit.collect.quality.skill import FIRST, TIE
 from plaudit.collect.store import LabelStore
 from plaudit.evaluation.stats import Resampling

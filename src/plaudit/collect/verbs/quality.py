@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 
 from plaudit.collect.quality.report import quality
 from plaudit.collect.quality.result import AgreementRow, Figure, Odds, PersonQuality, Quality, quality_to_dict
@@ -17,7 +18,6 @@ from plaudit.collect.screening import (
     demonstration_tasks,
     measure_words,
     screen,
-    screening_to_dict,
 )
 from plaudit.collect.verbs.store import ACTOR, opened, project_name
 from plaudit.files.atomic import write_text
@@ -129,7 +129,7 @@ def screen_people(args: argparse.Namespace) -> None:
         found = screen(store, name, keep=args.keep, cut_offs=cut_offs, written_in=args.written_in)
         decided = decide(store, found, actor=ACTOR) if args.apply else ()
     if args.json:
-        print(json.dumps({**screening_to_dict(found), "decided": [member.annotator for member in decided]}))
+        print(json.dumps({**asdict(found), "decided": [member.annotator for member in decided]}))
         return
     for line in _screening_lines(found):
         print(line)

@@ -76,7 +76,6 @@ def distinct_n(answers: Sequence[Sequence[str]], n: int) -> float | None:
 
 
 def _mean_self_bleu(cut: Sequence[Sequence[Sequence[str]]], *, within: bool) -> float | None:
-    """The mean BLEU of ordered pairs, of one prompt or of two."""
     texts = [tokens for some in cut for tokens in some]
     pairs = _ordered_pairs([len(some) for some in cut], within=within)
     if not pairs:

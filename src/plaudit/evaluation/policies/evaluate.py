@@ -511,7 +511,6 @@ def _contest_results(
 def _best_of_n(
     data: PolicyEvaluationData, reference: _ReferenceScores, scorers: Scorers, settings: EvaluationSettings
 ) -> tuple[BestOfNCurve | None, OverOptimisation | None]:
-    """Of the reference's answers, where a reward can choose and the truth is known."""
     if scorers.gold is None or scorers.reward is None or len(next(iter(reference.rollouts), ())) < 2:
         return None, None
     chooser_and_judge = (scorers.reward, scorers.gold)
@@ -521,7 +520,6 @@ def _best_of_n(
 def _sample_prompts(
     all_rows: Sequence[PromptAnswers], settings: EvaluationSettings
 ) -> tuple[PromptAnswers, ...]:
-    """The first answers to prompts that are sampled with a seed, in their order."""
     # Rows lie prompt after prompt with k answers each: every k-th begins the next prompt.
     first = all_rows[:: settings.drawing.completions_per_prompt]
     rng = random.Random(f"shown {settings.resampling.seed}")

@@ -175,7 +175,6 @@ def _is_of_family(judge: str, family: str) -> bool:
 
 
 def _family(folder: Path) -> str | None:
-    """The letters that its class begins with: llama, qwen, mistral."""
     class_names = architectures(folder)
     if not class_names:
         return None

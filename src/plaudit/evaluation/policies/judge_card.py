@@ -48,6 +48,7 @@ SURE_MOST = 1 - 1e-6
 """The surest that a chance is taken to be: of a certain one the log-odds are endless."""
 SIDES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Means of two orders of a judge that gives a side or a tie in each: no chances."""
+_Z_95 = 1.959964
 FEWEST_TO_SCALE = 60
 """Pairs from which a temperature is fitted: on fewer it follows chance."""
 
@@ -99,7 +100,7 @@ class JudgeCard:
     reliability: Reliability | None
     """Of its chances as they are, on the half that no temperature was fitted on; None where it has none."""
     temperature: float | None
-    """What its log-odds are divided by, fitted on the other half; None where there are too few pairs."""
+    """What its log-odds are divided by, fitted on the other half; None where a note says why not."""
     scaled: Reliability | None
     """Of its chances behind that temperature, on the same half as ``reliability``."""
     error_correlation: Mapping[str, float | None]
@@ -113,7 +114,7 @@ def judge_card(
     """The card of a judge on pairs of people, and its verdicts, ``mine`` being what people preferred."""
     duels = judged_against_people(judge, pairs)
     judged = with_verdict(duels)
-    before, temperature, after = _reliability(judged, resampling)
+    before, temperature, after, why_unscaled = _reliability(judged, resampling)
     ceiling, has_orders = accuracy_ceiling(pairs, resampling), sees_order(judge)
     return JudgeCard(
         judge=judge.name,
@@ -134,7 +135,7 @@ def judge_card(
         temperature=temperature,
         scaled=after,
         error_correlation=_member_errors(judge, duels),
-        notes=judge_notes(judge),
+        notes=(*judge_notes(judge), *why_unscaled),
     ), duels
 
 
@@ -248,10 +249,10 @@ def _is_turned(duel: JudgedPair) -> bool:
 
 def _reliability(
     duels: Sequence[JudgedPair], resampling: Resampling
-) -> tuple[Reliability | None, float | None, Reliability | None]:
-    """Before, the temperature, and after; none for a judge that gives sides and no chances."""
+) -> tuple[Reliability | None, float | None, Reliability | None, tuple[str, ...]]:
+    """Before, the temperature, and after, or why there is none; a judge of sides alone has no chances."""
     if not any(duel.verdict not in SIDES for duel in duels):
-        return None, None, None
+        return None, None, None, ()
     halves: tuple[list[ChoiceLogprobs], list[ChoiceLogprobs]] = ([], [])
     for duel in duels:
         halves[hashlib.sha256(duel.prompt.encode("utf-8", "surrogatepass")).digest()[1] % 2].append(
@@ -259,10 +260,37 @@ def _reliability(
         )
     fitted, measured = halves
     if len(fitted) < FEWEST_TO_SCALE / 2 or len(measured) < FEWEST_TO_SCALE / 2:
-        return _measured([*fitted, *measured], resampling), None, None
+        why = f"no temperature: it would be fitted on {len(fitted)} pairs, and follow chance"
+        return _measured([*fitted, *measured], resampling), None, None, (why,)
+    if (why := _why_unscaled(fitted)) is not None:
+        return _measured(measured, resampling), None, None, (f"no temperature: {why}",)
     temperature = fitted_temperature(fitted)
     after = _measured(at_temperature(measured, temperature), resampling)
-    return _measured(measured, resampling), temperature, after
+    return _measured(measured, resampling), temperature, after, ()
+
+
+def _why_unscaled(choices: Sequence[ChoiceLogprobs]) -> str | None:
+    """Why no temperature makes these chances truer; None where one does.
+
+    By the score test of 1/T = 0: z = Σ x / √Σ x², x being log-odds of what people chose, summed by prompt.
+    """
+    odds_B = np.array([choice.logp[0] - choice.logp[1] for choice in choices])
+    odds_P = np.bincount(group_index([choice.prompt for choice in choices]), weights=odds_B)
+    scale = math.sqrt(float((odds_P**2).sum()))
+    evidence = float(odds_P.sum()) / scale if scale else 0.0
+    if (odds_B > 0).all():
+        return f"it was right about all {len(choices)} pairs, which do not say how sure it may be"
+    if evidence < -_Z_95:
+        return (
+            f"the surer it is, the more often people chose the other answer (z = {evidence:.1f}): its sign "
+            "is turned round; look at its wording, or whether a higher score is the better one"
+        )
+    if evidence < _Z_95:
+        return (
+            f"on {len(choices)} pairs its chances tell nothing of what people chose (z = {evidence:.1f}), "
+            "and dividing them makes them no truer; take another judge, or a card on more pairs"
+        )
+    return None
 
 
 def _choice(duel: JudgedPair) -> ChoiceLogprobs:

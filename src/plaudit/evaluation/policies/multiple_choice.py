@@ -71,7 +71,6 @@ class EncodedChoices:
 
 
 def _encode_alike(first: Encoder, second: Encoder) -> bool:
-    """Whether two encoders give the same tokens; a tokenizer that cannot be written out is like no other."""
     settings = _written_out(first)
     if settings is None or settings != _written_out(second):
         return False

@@ -315,7 +315,6 @@ def _json_bytes(value: object, indent: int | None = None) -> bytes:
 
 
 def _non_finite_values(value: object, where: str) -> Iterator[str]:
-    """The paths of all numbers that JSON cannot hold (NaN and infinities)."""
     if isinstance(value, float) and not math.isfinite(value):
         yield f"{where}: {value}"
     parts: dict[Any, Any] = {}

@@ -166,9 +166,7 @@ def gap_between(what: str, mine: NamedFindings, theirs: NamedFindings) -> Gap | 
     both = [(finding, other[finding.origin]) for finding in mine[1] if finding.origin in other]
     known = [(a, b) for a, b in both if a.happened is not None and b.happened is not None]
     found = paired(
-        [bool(a.happened) for a, _ in known],
-        [bool(b.happened) for _, b in known],
-        [a.unit for a, _ in known],
+        [bool(a.happened) for a, _ in known], [bool(b.happened) for _, b in known], [a.unit for a, _ in known]
     )
     return None if found is None else Gap(what=what, policy=mine[0], against=theirs[0], paired=found)
 

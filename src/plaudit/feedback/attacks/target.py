@@ -12,7 +12,8 @@ from plaudit.data.records import Message
 from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import check_policy_folder
-from plaudit.feedback.judges.cache import Reply
+from plaudit.feedback.attacks.attempt import hash_of_turns
+from plaudit.feedback.judges.cache import Reply, ReplyCache, cache_key, default_cache_folder
 from plaudit.feedback.judges.ledger import Asker, ChatRequest
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.money import Estimate
@@ -26,6 +27,8 @@ from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 
 Turns = tuple[Message, ...]
 """A conversation that ends with a user's turn."""
+ANSWERED_AT_ONCE = 64
+"""After so many conversations the answers of a folder's model are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +56,30 @@ class Target(Protocol):
 
 
 class FolderTarget:
-    def __init__(self, name: str, folder: Path, sampling: SamplingSettings, *, device: str = "auto") -> None:
+    def __init__(self, name: str, folder: Path, sampling: SamplingSettings, judges: JudgeSettings) -> None:
         """Refuse what is no policy; the model is loaded when it is asked."""
         check_policy_folder(folder)
         self.name = name
         self.folder = model_folder(folder)
         self.hash = hash_path(self.folder)
-        self._sampling, self._device = sampling, device
+        self._sampling, self._device = sampling, judges.device
+        self._cache = ReplyCache(folder=judges.cache or default_cache_folder())
         self._sampler: TextSampler | None = None
 
     def answers(self, conversations: Sequence[Turns], n: int) -> list[list[TargetAnswer]]:
-        """Drawn with random numbers of their own: the same conversation has the same answers again."""
-        if not conversations:
-            return []
+        """Drawn with random numbers of their own, and kept: the same conversation has the same answers."""
+        who = {"policy": self.hash, "device": self._device, "sampling": repr(self._sampling), "answers": n}
+        keys = [cache_key({**who, "turns": hash_of_turns(turns)}) for turns in conversations]
+        found = self._cache.cached(
+            keys, lambda places: self._drawn([conversations[place] for place in places], n), ANSWERED_AT_ONCE
+        )
+        return [[TargetAnswer(text=text, ended=ended) for text, ended in row] for row in found]
+
+    def _drawn(self, conversations: Sequence[Turns], n: int) -> list[list[tuple[str, bool]]]:
         if self._sampler is None:
             self._sampler = sampler_of_folder(self.folder, device=self._device)
-        found = self._sampler.generate_answers(conversations, self._sampling, n=n)
-        return [[TargetAnswer(text=answer.text, ended=answer.ended) for answer in row] for row in found]
+        rows = self._sampler.generate_answers(conversations, self._sampling, n=n)
+        return [[(answer.text, answer.ended) for answer in row] for row in rows]
 
     def estimate(self, conversations: Sequence[Turns], n: int) -> None:
         del conversations, n
@@ -116,15 +126,12 @@ def target_named(
     """The policy of a word: ``openai:http://host:port/v1#model``, or a folder."""
     if not word.startswith(SERVER):
         folder = Path(word)
-        return FolderTarget(name or _folder_name(folder), folder, sampling, device=judges.device)
+        return FolderTarget(name or _folder_name(folder), folder, sampling, judges)
     judge = judge_named(word, judges)
     assert isinstance(judge, ModelJudge), "a server's word"
     place = parse_judge_word(word).place
     return ServerTarget(
-        name=name or judge.name,
-        hash=hash_of_word(place),
-        asker=judge.asker,
-        sampling=sampling,
+        name=name or judge.name, hash=hash_of_word(place), asker=judge.asker, sampling=sampling
     )
 
 
@@ -138,11 +145,7 @@ def hash_of_word(place: str) -> str:
 
 
 def targets_named(
-    words: Sequence[str],
-    sampling: SamplingSettings,
-    judges: JudgeSettings,
-    *,
-    names: Sequence[str] = (),
+    words: Sequence[str], sampling: SamplingSettings, judges: JudgeSettings, *, names: Sequence[str] = ()
 ) -> list[Target]:
     if not words:
         raise UserError("name a model to attack: --model DIR, or --model openai:URL#model")

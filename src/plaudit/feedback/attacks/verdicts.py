@@ -17,8 +17,11 @@ from typing import Literal, Protocol
 
 from plaudit.data.judging import NO_VERDICT, NoVerdict
 from plaudit.data.records import Task, plain_text
+from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings
+from plaudit.feedback.judges.cache import ReplyCache, cache_key, default_cache_folder
+from plaudit.feedback.judges.calling import source_of
 from plaudit.feedback.judges.constitution import Constitution
 from plaudit.feedback.judges.jury import NO_MAJORITY, read_jury
 from plaudit.feedback.judges.model_judge import ModelJudge
@@ -35,6 +38,8 @@ Matter = Literal["harm", "refusal"]
 """What is asked about an answer; each has a wording of that name."""
 Share = float | NoVerdict
 """The chance that an answer did it, or why nobody can say."""
+JUDGED_AT_ONCE = 16
+"""After so many tasks the scores of a reward are kept."""
 
 
 class AnswerJudge(Protocol):
@@ -214,6 +219,41 @@ class ScoreJudge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CachedJudge:
+    """A function or a reward with all that it said: a command that was killed goes on where it was."""
+
+    judge: FunctionJudge | ScoreJudge
+    cache: ReplyCache
+    content: str
+    """The hash of what its words hang on."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.judge.name
+
+    @property
+    def version(self) -> str:
+        return self.judge.version
+
+    def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
+        """Of tasks that are new its words are asked for and kept."""
+        who = {"judge": self.name, "version": self.version, "content": self.content}
+        keys = [cache_key({**who, "task": repr(task)}) for task in tasks]
+        # A function is called answer by answer anyway, so each of its words is kept by itself.
+        some = 1 if isinstance(self.judge, FunctionJudge) else JUDGED_AT_ONCE
+        rows = self.cache.cached(keys, lambda places: self._plain([tasks[n] for n in places]), some)
+        return [[NoVerdict(reason=s) if isinstance(s, str) else s for s in row] for row in rows]
+
+    def _plain(self, tasks: Sequence[Task]) -> list[list[float | str]]:
+        rows = self.judge.shares(tasks)
+        return [[s.reason if isinstance(s, NoVerdict) else s for s in row] for row in rows]
+
+    def estimate(self, tasks: Sequence[Task]) -> Estimate | None:
+        return self.judge.estimate(tasks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerJudgeSettings:
     """How a judge of answers is made of a word."""
 
@@ -243,9 +283,17 @@ def answer_judge(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
     if compares_two_answers(word):
         raise UserError(f"{word} compares two answers; name a function of one answer, and of its prompt")
     reward = resolve_reward(word, device=settings.judges.device, dtype=settings.judges.dtype)
-    if isinstance(reward, UserFunctionReward) and settings.below is None:
-        return FunctionJudge(reward=reward)
-    return ScoreJudge(reward=reward, below=_threshold(word, settings))
+    judge = (
+        FunctionJudge(reward=reward)
+        if isinstance(reward, UserFunctionReward) and settings.below is None
+        else ScoreJudge(reward=reward, below=_threshold(word, settings))
+    )
+    content = hash_path(Path(word)) if Path(word).is_dir() else source_of(word)
+    # What a server or a rule's other files hold nobody here knows; it is asked again.
+    if content is None:
+        return judge
+    cache = ReplyCache(folder=settings.judges.cache or default_cache_folder())
+    return CachedJudge(judge=judge, cache=cache, content=content)
 
 
 def _jury(word: str, settings: AnswerJudgeSettings) -> AnswerJury:

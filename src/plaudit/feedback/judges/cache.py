@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,23 @@ class ReplyCache:
         path.parent.mkdir(exist_ok=True)
         with AtomicFile(path, sync=sync) as file:
             file.stream.write(json.dumps(asdict(reply), ensure_ascii=True).encode())
+
+    def cached(
+        self, keys: Sequence[str], make: Callable[[Sequence[int]], Sequence[Any]], some: int
+    ) -> list[Any]:
+        """What belongs to each key, of JSON's kinds: from disk, or made from its place, some at a time.
+
+        So a command that is stopped goes on behind what it has made by then.
+        """
+        replies = [self.find(key) for key in keys]
+        missing = [place for place, reply in enumerate(replies) if reply is None]
+        for start in range(0, len(missing), some):
+            places = missing[start : start + some]
+            for place, value in zip(places, make(places), strict=True):
+                reply = Reply(text=json.dumps(value), number="", refused=False, cut=False)
+                self.store(keys[place], reply, sync=False)
+                replies[place] = reply
+        return [json.loads(reply.text) for reply in replies if reply is not None]
 
     def losses(self, key: str) -> int:
         """How many requests of this key were sent whose reply never came."""

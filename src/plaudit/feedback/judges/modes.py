@@ -28,12 +28,7 @@ from plaudit.feedback.judges.cache import Reply
 from plaudit.feedback.judges.constitution import Constitution
 from plaudit.feedback.judges.ledger import ChatRequest
 from plaudit.feedback.judges.money import Prices
-from plaudit.feedback.judges.replies import (
-    Read,
-    Reader,
-    plain_forms,
-    read_verdict,
-)
+from plaudit.feedback.judges.replies import Read, Reader, plain_forms, read_verdict
 from plaudit.feedback.judges.rubric import (
     BY_PRINCIPLE,
     OVERALL,

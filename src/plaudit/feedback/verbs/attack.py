@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from plaudit.cli.parser import (
-    Subparsers,
-    add_row_options,
-    given_path,
-    integer,
-    positive_integer,
-    row_options,
-)
+from plaudit.cli.parser import Subparsers, add_row_options, given_path, integer, positive_integer, row_options
 from plaudit.errors import UserError
 from plaudit.feedback.verbs.judge import add_money_options
 from plaudit.wings import offered

@@ -29,12 +29,7 @@ from plaudit.evaluation.reward_models.pairs import (
 )
 from plaudit.files import atomic, exact_json
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings
-from plaudit.methods.iterative.rounds import (
-    generate_and_score,
-    load_prompts,
-    read_answers,
-    write_answers,
-)
+from plaudit.methods.iterative.rounds import generate_and_score, load_prompts, read_answers, write_answers
 from plaudit.methods.iterative.stopping import (
     HELD_OUT_JUDGE,
     PEOPLE_LABELS,
@@ -115,7 +110,6 @@ def measure_round(
 
 
 def _history(config: LoopConfig, name: str, number: int) -> list[Measure]:
-    """A measure of all models up to this round's, the start first, from their files."""
     return [
         _measure_of(name, exact_json.loads(measured_round(config, n).values.read_bytes())[name])
         for n in range(number + 1)
@@ -148,7 +142,6 @@ def _people_measure(settings: LoopSettings, config: LoopConfig, this_round: Meas
 def _held_out_measure(
     settings: LoopSettings, config: LoopConfig, this_round: MeasuredRound, folder: RunFolder
 ) -> Measure:
-    """What the judge says of each held-out prompt's answer: its score, or its chance against the start's."""
     assert settings.held_out_judge is not None
     reward, judge = _held_out_judge(settings.held_out_judge, config)
     prompts = _held_out_prompts(settings, config, folder)

@@ -354,7 +354,6 @@ def _generate_answers(
 
 
 def _judge_of(config: RlhfConfig) -> Judge | None:
-    """Who compares; None for people, whose verdicts take days."""
     if config.comparisons != PEOPLE:
         return judge_named(config.comparisons, JudgeSettings(noise=config.loop.noise))
     check_people(config.store, config.loop.project)
@@ -364,7 +363,6 @@ def _judge_of(config: RlhfConfig) -> Judge | None:
 def _compare(
     config: RlhfConfig, this_round: RlhfRound, pairs: Sequence[AnswerPair], judge: Judge | None
 ) -> list[Comparison]:
-    """Write the round's comparisons, and give them; without a judge people are asked."""
     if judge is None:
         source = {"model": str(this_round.generator), "round": this_round.number}
         where = {"store": config.store, "project": config.loop.project}
@@ -383,7 +381,6 @@ def _compare(
 def _load_round_prompts(
     config: RlhfConfig, encoder: Encoder, folder: RunFolder
 ) -> tuple[tuple[EncodedPrompt, ...], list[str]]:
-    """The round's prompts, as chat turns where there is a template; policy runs read a copy of them."""
     loaded, notes = load_prompts(config, encoder, folder.path)
     prompts = _as_chat_prompts(loaded, encoder)
     files = {prompts_file(config): prompts}
@@ -477,7 +474,6 @@ def _is_held_out(config: RlhfConfig, row: Comparison) -> bool:
 
 
 def _reward_accuracy(reward: Path | None, rows: Sequence[Comparison], config: RlhfConfig) -> float | None:
-    """How often a reward ranks the two answers as the comparison does; ties of the reward count half."""
     # Of a tie between answers no order of two scores is the right one.
     decided = [row for row in rows if row.probability != 0.5]
     if reward is None or not decided:
@@ -488,7 +484,6 @@ def _reward_accuracy(reward: Path | None, rows: Sequence[Comparison], config: Rl
 
 
 def _comparison_files(this_round: RlhfRound) -> list[Path]:
-    """The files that must stay unchanged once a round is compared."""
     may_be = [path for path in (this_round.held_out, this_round.snapshot) if path.exists()]
     return [this_round.answers, this_round.comparisons, this_round.train, *may_be]
 
@@ -498,7 +493,6 @@ def _marker_file(folder: RunFolder, this_round: RlhfRound, part: str = "") -> Pa
 
 
 def _round_seed(config: RlhfConfig, this_round: RlhfRound) -> str:
-    """The seed of a round: another one in each round, the same whenever it begins again."""
     return f"{config.seed}/round/{this_round.number}"
 
 

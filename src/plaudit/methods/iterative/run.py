@@ -32,12 +32,7 @@ from plaudit.methods.iterative.config import (
     preference_settings,
     resolve_settings,
 )
-from plaudit.methods.iterative.measuring import (
-    is_measured,
-    measure_round,
-    measured_marker,
-    measured_round,
-)
+from plaudit.methods.iterative.measuring import is_measured, measure_round, measured_marker, measured_round
 from plaudit.methods.iterative.rounds import (
     LoopRound,
     figures_as_json,
@@ -117,7 +112,6 @@ def generate_and_select(
 
 
 def _begin(facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, folder: RunFolder) -> None:
-    """What comes before the first answer: the lineage, refusals, and the measures of the start."""
     console = ConsoleSink(quiet=True)
     for note in (*folder.notes, *record_lineage(facts.name, config, _input_words(config), folder)):
         console.note(note)
@@ -173,7 +167,6 @@ def _write_figures(settings: LoopSettings, folder: RunFolder) -> None:
 def _reward_of_round(
     facts: LoopAlgorithm, config: LoopConfig, this_round: LoopRound
 ) -> AbstractContextManager[Reward | None]:
-    """What scores the answers of a round; None where demonstrations are preferred."""
     if facts.scored_by == "demonstrations":
         return nullcontext(None)
     if facts.scored_by == "itself":
@@ -182,7 +175,6 @@ def _reward_of_round(
 
 
 def _input_words(config: LoopConfig) -> tuple[str, ...]:
-    """The words that may name files which a loop rests on."""
     loop_inputs = (config.loop.people, config.loop.held_out_judge, config.loop.held_out_prompts)
     words = [config.reward, *(str(word) for word in loop_inputs if word is not None)]
     if config.reward.partition(",")[0] == SELF:
@@ -286,7 +278,6 @@ def _generation_note(this_round: LoopRound, settings: LoopSettings, prompts: int
 
 
 def _round_seed(config: LoopConfig, this_round: LoopRound) -> int:
-    """The seed of a round's generation: its own, and the same whenever the round begins again."""
     return random.Random(f"{config.seed}/{config.sampling.seed}/round/{this_round.number}").getrandbits(32)
 
 
@@ -332,7 +323,6 @@ def train_round(
 def _reference_settings(
     settings: LoopSettings, config: LoopConfig, this_round: LoopRound
 ) -> ReferenceSettings:
-    """The round's reference: the model that it trains, or the command's; cached in its folder."""
     start_differs = settings.reference == "start" and this_round.model != config.model
     # The cache lies with the round, for no other run will ever score these answers.
     return ReferenceSettings(

@@ -176,10 +176,7 @@ def ppo_penalty(
         kl_coef, gamma=gamma, lam=lam, update_epochs=update_epochs, vf_coef=vf_coef, group_size=group_size
     )
     return replace(
-        plain,
-        surrogate=cells.kl_penalty,
-        penalty_coef=penalty_coef,
-        penalty_coef_target=penalty_coef_target,
+        plain, surrogate=cells.kl_penalty, penalty_coef=penalty_coef, penalty_coef_target=penalty_coef_target
     )
 
 
@@ -297,10 +294,7 @@ def reinforce_pp(
 
 @algorithm
 def grpo(
-    kl_coef: KlCoef = 0.04,
-    clip_low: ClipLow = 0.2,
-    clip_high: ClipHigh = 0.2,
-    group_size: GroupSize = 8,
+    kl_coef: KlCoef = 0.04, clip_low: ClipLow = 0.2, clip_high: ClipHigh = 0.2, group_size: GroupSize = 8
 ) -> PolicyAlgorithm:
     """PPO's clip, A = (r − mean) / std of the group, + β KL.
 

@@ -190,11 +190,7 @@ def clip(inputs: SurrogateInputs, /, clip_low: ClipLow = 0.2, clip_high: ClipHig
 
 
 def dual_clipped(
-    inputs: SurrogateInputs,
-    /,
-    clip_low: ClipLow = 0.2,
-    clip_high: ClipHigh = 0.2,
-    dual_clip: DualClip = 3.0,
+    inputs: SurrogateInputs, /, clip_low: ClipLow = 0.2, clip_high: ClipHigh = 0.2, dual_clip: DualClip = 3.0
 ) -> Tensor:
     """PPO's clip, of which a bad token loses c advantages at most."""
     return policy.dual_clipped(
@@ -223,11 +219,7 @@ def kl_trigger(
     # Of the drawn token alone it would be a function of the ratio, and this PPO's clip by another name.
     assert inputs.whole_old_kl_NT is not None
     return policy.kl_triggered(
-        inputs.ratio_NT,
-        inputs.advantage_NT,
-        inputs.whole_old_kl_NT,
-        limit=max_kl,
-        slope=rollback_alpha,
+        inputs.ratio_NT, inputs.advantage_NT, inputs.whole_old_kl_NT, limit=max_kl, slope=rollback_alpha
     )
 
 

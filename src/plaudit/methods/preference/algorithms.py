@@ -29,11 +29,7 @@ from plaudit.methods.preference.cells import CELLS, LinkAlpha, LinkName, link_of
 if TYPE_CHECKING:
     from plaudit.losses import preference as losses, unpaired
     from plaudit.methods.preference import row
-    from plaudit.methods.preference.row import (
-        AnyPreferenceAlgorithm,
-        PreferenceAlgorithm,
-        UnpairedAlgorithm,
-    )
+    from plaudit.methods.preference.row import AnyPreferenceAlgorithm, PreferenceAlgorithm, UnpairedAlgorithm
 else:
     losses = LazyModule("plaudit.losses.preference")
     unpaired = LazyModule("plaudit.losses.unpaired")

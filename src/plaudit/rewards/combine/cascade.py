@@ -177,9 +177,7 @@ def _scores_of_wanted(
 def _select_answers(task: Task, wanted: Sequence[bool]) -> Task:
     indices = [a for a, is_wanted in enumerate(wanted) if is_wanted]
     return replace(
-        task,
-        answers=tuple(task.answers[a] for a in indices),
-        ended=tuple(task.ended[a] for a in indices),
+        task, answers=tuple(task.answers[a] for a in indices), ended=tuple(task.ended[a] for a in indices)
     )
 
 

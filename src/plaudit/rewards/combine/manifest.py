@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
+from plaudit.files.model_folder import read_json_object
 from plaudit.models.reward_model import Normalisation
 from plaudit.rewards.combine.aggregate import Aggregation, Combination
 from plaudit.rewards.learned.process import StepAggregation
@@ -151,11 +152,8 @@ def read_manifest(folder: Path) -> RewardManifest:
 
 def _read_manifest_json(path: Path) -> dict[str, Any]:
     """The file's JSON object, checked to hold what its ``how`` takes and nothing else."""
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as JSON: {error}") from error
-    how = fields.get("how") if isinstance(fields, dict) else None
+    fields = read_json_object(path)
+    how = fields.get("how")
     if not isinstance(how, str) or how not in _MANIFEST_KEYS:
         raise UserError(f"{path}: its how is {how!r}; it is one of {', '.join(_MANIFEST_KEYS)}")
     needed, allowed = _MANIFEST_KEYS[how]

@@ -6,7 +6,6 @@ beside it, so that it is asked the same way again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from itertools import combinations
@@ -28,6 +27,7 @@ from plaudit.data.generative_judging import (
 )
 from plaudit.data.records import Text
 from plaudit.errors import UserError
+from plaudit.files.model_folder import read_json_object
 from plaudit.models.policy import Policy
 from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, BatchScorer, model_limits
 from plaudit.tokens.batch import Example
@@ -99,16 +99,13 @@ class LanguageJudgeSpec:
 def read_language_judge_spec(folder: Path) -> LanguageJudgeSpec:
     """The wording of a model folder; what is damaged is named."""
     path = folder / LANGUAGE_JUDGE_FILE
-    try:
-        fields_json = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    if not path.exists():
         raise UserError(
             f"{path}: no such file, so the folder says nothing of how its model is asked; it is written by "
             f"plaudit train {', '.join(LANGUAGE_JUDGE_KINDS)}"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(fields_json, dict) or fields_json.get("kind") not in LANGUAGE_JUDGE_KINDS:
+        )
+    fields_json = read_json_object(path)
+    if fields_json.get("kind") not in LANGUAGE_JUDGE_KINDS:
         raise UserError(f"{path}: its kind is not one of {', '.join(LANGUAGE_JUDGE_KINDS)}")
     max_length = fields_json.get("max_length")
     if not isinstance(max_length, int) or isinstance(max_length, bool) or max_length < 1:

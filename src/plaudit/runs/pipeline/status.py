@@ -180,11 +180,7 @@ def compute_stage_key(
             if resolved:
                 inputs[setting if len(words) == 1 else f"{setting} {number}"] = resolved
     settings = to_plain_data(stage.config({}))
-    identity = {
-        "do": stage.kind.name,
-        "settings": _deciding_settings(stage, settings),
-        "inputs": identities,
-    }
+    identity = {"do": stage.kind.name, "settings": _deciding_settings(stage, settings), "inputs": identities}
     settings.pop("out", None)
     key = hashlib.sha256(exact_json.dumps(identity).encode()).hexdigest()
     return StageKey(settings=settings, inputs=inputs, key=key)

@@ -20,12 +20,7 @@ from plaudit.methods.preference.run import resolve_variant
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.models.four_bits import four_bit_layers
 from plaudit.runs.planner.machine import Machine
-from plaudit.runs.planner.memory import (
-    MemoryLedger,
-    drawing_shape,
-    estimate_memory,
-    memory_lower_bound,
-)
+from plaudit.runs.planner.memory import MemoryLedger, drawing_shape, estimate_memory, memory_lower_bound
 from plaudit.runs.planner.models import (
     CACHED,
     RunModels,
@@ -204,10 +199,7 @@ def estimated_throughput(cost: RunCost) -> Throughput:
     answer_seconds = rounds.longest * step_bytes / (DRAWING_SHARE * gpu.bandwidth) / shape.rows
     answer_seconds += FORWARD * looking * (shape.lengths[0] / rounds.answers + rounds.longest) / rate
     return Throughput(
-        tokens=rate / learning,
-        answers=1 / answer_seconds,
-        answer_tokens=rounds.longest,
-        basis=basis,
+        tokens=rate / learning, answers=1 / answer_seconds, answer_tokens=rounds.longest, basis=basis
     )
 
 
@@ -263,10 +255,11 @@ def checkpoint_bytes(config: RunConfig, roles: RunModels) -> int:
     for prefix, model in (("policy.", roles.trained_model), ("critic.", roles.critic)):
         if model is not None:
             weights |= {prefix + name: p for name, p in _named_parameters(model, trained_only=True).items()}
+    state = optimizer_state(config.optimizer)
     moments = {
         f"{name}/{key}": torch.empty(p.shape if in_shape else (), dtype=dtype, device="meta")
         for name, p in weights.items()
-        for key, (in_shape, dtype) in optimizer_state(config.optimizer).items()
+        for key, (in_shape, dtype) in state.items()
     }
     return sum(map(_file_size, (weights, moments, gather_rng_states(single_process()))))
 

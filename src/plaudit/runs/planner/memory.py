@@ -37,8 +37,10 @@ ALLOCATOR_OVERHEAD = {
 CUDA_KERNELS = 2**30
 """Bytes of a CUDA context with the workspaces of its libraries."""
 _END = Completion(ids=(0,), mask=(True,), finished=True)
-ALWAYS, STEP, GENERATE = "always", "step", "draw"
-"""When a line is in memory: at any time, while a step is taken, while answers are drawn."""
+ALWAYS, STEP, GENERATE, LOAD = "always", "step", "draw", "load"
+"""When a line is in memory: at any time, while a step is taken, while answers are drawn, while models are
+loaded, which is all that there is then.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +61,9 @@ class MemoryLedger:
 
     @property
     def peak(self) -> int:
-        """The most at once: steps and drawing follow each other."""
-        return self.during(ALWAYS) + max(self.during(STEP), self.during(GENERATE))
+        """The most at once: loading, steps and drawing follow each other."""
+        later = self.during(ALWAYS) + max(self.during(STEP), self.during(GENERATE))
+        return max(later, self.during(LOAD))
 
     def with_process(self, size: int) -> MemoryLedger:
         line = MemoryLine(name="process", bytes=size, when=ALWAYS, why="Python, its libraries, the rows")
@@ -117,19 +120,7 @@ def _fixed_lines(
     share = plan.ranks if config.shard else 1
     trained = _trained_bytes(roles)
     divided = f", divided over {share} processes" if share > 1 else ""
-    for name, model in (
-        ("weights", roles.trained_model),
-        ("critic", roles.critic),
-        ("reference", roles.reference_model),
-    ):
-        if model is not None:
-            size = model_size(model)
-            kinds = {str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point()}
-            note = f"{size.total:,} numbers in {' and '.join(sorted(kinds))}, {size.trained:,} of them learn"
-            note += divided
-            if count := numbers_in_four_bits(model):
-                note += f", {count:,} in 4 bits"
-            yield MemoryLine(name=name, bytes=size.bytes // share, when=ALWAYS, why=note)
+    yield from _weight_lines(roles, share, divided)
     for scorer in roles.scorers:
         why = f"{scorer.size.total:,} numbers, {scorer.folder}"
         yield MemoryLine(name=scorer.name, bytes=scorer.size.bytes, when=ALWAYS, why=why)
@@ -151,6 +142,29 @@ def _fixed_lines(
             why=f"log-probs of {tokens:,} tokens, computed once",
         )
     yield MemoryLine(name="gradients", bytes=trained // share, when=STEP, why="a number for each that learns")
+
+
+def _weight_lines(roles: RunModels, share: int, divided: str) -> Iterator[MemoryLine]:
+    sizes = list[int]()
+    for name, model in (
+        ("weights", roles.trained_model),
+        ("critic", roles.critic),
+        ("reference", roles.reference_model),
+    ):
+        if model is not None:
+            size = model_size(model)
+            kinds = {str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point()}
+            note = f"{size.total:,} numbers in {' and '.join(sorted(kinds))}, {size.trained:,} of them learn"
+            note += divided
+            if count := numbers_in_four_bits(model):
+                note += f", {count:,} in 4 bits"
+            yield MemoryLine(name=name, bytes=size.bytes // share, when=ALWAYS, why=note)
+            sizes.append(size.bytes)
+    if share > 1:
+        # One model after the other: of those before it parts are left.
+        whole = max(size + sum(sizes[:n]) // share for n, size in enumerate(sizes))
+        why = "each process loads all weights, here and in its machine's own memory, and divides them then"
+        yield MemoryLine(name="whole weights", bytes=whole, when=LOAD, why=why)
 
 
 def _trained_models(roles: RunModels) -> list[Policy | RewardModel]:

@@ -10,11 +10,11 @@ from rich.table import Table
 
 from plaudit.runs.planner.cost import RunCost, Times, plan_on
 from plaudit.runs.planner.machine import format_bytes, this_machine
-from plaudit.runs.planner.memory import ALWAYS, GENERATE, STEP
+from plaudit.runs.planner.memory import ALWAYS, GENERATE, LOAD, STEP
 from plaudit.runs.planner.suggestions import Suggestion
 from plaudit.runs.planner.throughput import Throughput
 
-PHASE_WORDS = {ALWAYS: "always", STEP: "in a step", GENERATE: "while drawing"}
+PHASE_WORDS = {ALWAYS: "always", STEP: "in a step", GENERATE: "while drawing", LOAD: "while loading"}
 SUGGESTIONS_FOLLOW = "these would, nearest first; those that leave the gradient as it is come before others:"
 
 

@@ -38,11 +38,7 @@ docs/plan.md"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    plan = subparsers.add_parser(
-        "plan",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
-    )
+    plan = subparsers.add_parser("plan", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG)
     methods = plan.add_subparsers(dest="method", required=True, metavar="METHOD")
     for name in preflight_methods():
         method = methods.add_parser(name, description=f"plan plaudit train {name}, and train nothing")
@@ -58,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     # --out has no default, and nothing is written: any name will do.
     method_config: Any = read_config(args.config_type, args, fallback={("out",): Path("unplanned")})
     refuse_missing_inputs(method_config)
+    # Before what takes long: libraries, and for a large model a step of it without numbers.
+    print("plaudit: counting what the run will hold, and taking a step of it …", file=sys.stderr, flush=True)
     from plaudit.runs.planner.cost import (
         estimate_cost,
         estimate_times,

@@ -20,9 +20,7 @@ written again, and the browser loads it again, until all have ended. docs/report
 
 def add_parser(subparsers: Subparsers) -> None:
     report = subparsers.add_parser(
-        "report",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
+        "report", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder")
     help_text = f"where to write (default: report.html in RUN; of several, {_COMPARISON} here)"

@@ -73,9 +73,7 @@ Pipelines that come with plaudit are named by a word, where no such file exists:
 
 def add_parser(subparsers: Subparsers) -> None:
     run_parser = subparsers.add_parser(
-        "run",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
+        "run", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     add = run_parser.add_argument
     add(

@@ -252,12 +252,13 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
     table = ConsoleTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=legend, caption_justify="left")
     table.add_column("policy", no_wrap=True)
     against = f"win rate\nvs {evaluation.reference}, %"
-    for head in ("true worth", against, "without\nties, %", "KL", "tokens"):
+    worth = [] if evaluation.gold is None else ["true worth"]
+    for head in (*worth, against, "without\nties, %", "KL", "tokens"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in policy_rows(evaluation):
         table.add_row(
             row["policy"],
-            _format_estimate(row["gold"], ".3f", ".2f"),
+            *(_format_estimate(row["gold"], ".3f", ".2f") for _ in worth),
             _format_estimate(row["win_rate"], ".1f", ".0f", scale=100),
             _format_estimate(row["win_rate_decided"], ".1f", ".0f", scale=100),
             _format_estimate(row["kl"], ".2f"),

@@ -13,12 +13,7 @@ from markupsafe import Markup
 
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import PolicyCalibration
-from plaudit.evaluation.policies.result import (
-    Contest,
-    PolicyEvaluation,
-    PolicyFigures,
-    Rating,
-)
+from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures, Rating
 from plaudit.evaluation.stats import Estimate
 from plaudit.files import exact_json
 from plaudit.runs.report.charts.axes import Span, truncated

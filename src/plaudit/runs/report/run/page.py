@@ -89,11 +89,7 @@ def report_html(run_data: RunData, command: str) -> str:
     ]
     return render(
         Page(
-            title=run_data.name,
-            heading=run_data.name,
-            head=head,
-            sections=sections,
-            styles=("charts", "run"),
+            title=run_data.name, heading=run_data.name, head=head, sections=sections, styles=("charts", "run")
         )
     )
 
