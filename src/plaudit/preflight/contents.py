@@ -148,8 +148,8 @@ def check_answer_in_prompt(subject: PreflightSubject) -> Result:
             words for text in (*answers, reference or "") if len((words := _words(text)).split()) >= MIN_WORDS
         ]
         looked += len(long)
-        asked = _words(record.prompt[-1:] if isinstance(record.prompt, tuple) else record.prompt)
-        echoes += [record.origin for words in long if asked and words.startswith(f"{asked} ")]
+        question = _words(record.prompt[-1:] if isinstance(record.prompt, tuple) else record.prompt)
+        echoes += [record.origin for words in long if question and words.startswith(f"{question} ")]
         found += [record.origin for words in long if words in prompt]
     if not looked:
         return not_applicable(f"no answer has {MIN_WORDS} words")

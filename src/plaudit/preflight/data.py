@@ -73,12 +73,12 @@ def check_duplicates(subject: PreflightSubject) -> Result:
         return passed(details)
     if len(copies) > MAX_COPY_SHARE * rows:
         return failed(details)
-    if said := [*_said_by_nearly_all(subject.records)]:
-        return warned(f"{details}; {'; '.join(said)}")
+    if repeated := [*_texts_of_nearly_all(subject.records)]:
+        return warned(f"{details}; {'; '.join(repeated)}")
     return warned(details) if len(copies) >= MANY_COPIES_SHARE * rows else passed(details)
 
 
-def _said_by_nearly_all(records: Sequence[Record]) -> Iterator[str]:
+def _texts_of_nearly_all(records: Sequence[Record]) -> Iterator[str]:
     prompts = Counter(
         _text_key(record.prompt if isinstance(record.prompt, str) else record.prompt[-1:])
         for record in records
