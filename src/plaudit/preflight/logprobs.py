@@ -286,7 +286,7 @@ def check_weights(subject: PreflightSubject) -> Result:
     if not kinds:
         return not_applicable(f"the model has fewer than {MIN_LAYERS} layers")
     initial = getattr(model.base.config.get_text_config(), "initializer_range", None)
-    doubts = [*_outliers(kinds), *_repeated(kinds), *_made_anew(kinds, initial)]
+    doubts = [*_outliers(kinds), *_repeated(kinds), *(_made_anew(kinds, initial) if initial else ())]
     layers = max(map(len, kinds.values()))
     if doubts:
         return warned(f"of {layers} layers: {'; '.join(doubts[:3])}{' …' * (len(doubts) > 3)}")
@@ -345,13 +345,13 @@ def _repeated(kinds: Kinds) -> Iterator[str]:
             yield f"layers.{layer} has the numbers of layers.{other}"
 
 
-def _made_anew(kinds: Kinds, initial: float | None) -> Iterator[str]:
+def _made_anew(kinds: Kinds, initial: float) -> Iterator[str]:
     matrices = [layers for layers in kinds.values() if any(figures.matrix for figures in layers.values())]
     new = {
         layer: sum(
             abs(layers[layer].spread / initial - 1) < NEW_TOLERANCE for layers in matrices if layer in layers
         )
-        for layer in {layer for layers in matrices for layer in layers if initial}
+        for layer in {layer for layers in matrices for layer in layers}
     }
     fresh = sorted(layer for layer, count in new.items() if count >= NEW_MATRICES)
     if fresh and 2 * len(fresh) < len(new):
