@@ -51,18 +51,6 @@ def by_prompt(answer, prompt):
 
 def letters(answer):
     return len(str(answer)) / 100
-
-def huge(answer):
-    return 1e6 * (hash_of(answer) % 7)
-
-def saturated(answer):
-    return 1 - 1e-6 * (hash_of(answer) % 7)
-
-def turned_round(answer):
-    return -1.0 - hash_of(answer) % 7 if str(answer) else 0.0
-
-def hash_of(answer):
-    return sum(ord(letter) for letter in str(answer))
 """
 MOODY = frozenset({"reward-deterministic", "reward-order", "reward-batching"})
 """Who sees a reward that says something else each time."""
@@ -77,13 +65,6 @@ FUNCTIONS: dict[str, tuple[frozenset[str], str]] = {
     "by_prompt": (frozenset({"reward-variance"}), "the answers to 0 of 4 prompts differ in score, 12"),
 }
 """Each function, the checks that must fail, and what one of them says."""
-DOUBTFUL = {
-    "letters": "go with the answers' length",
-    "huge": "leaves penalties, of KL or length, without a weight",
-    "saturated": "saturated: answers to a prompt differ by at most",
-    "turned_round": "an empty answer scores higher than all others to each of 4 prompts",
-}
-"""Functions that reward-variance doubts, and what it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

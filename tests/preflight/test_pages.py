@@ -25,5 +25,8 @@ def test_the_table_is_the_table() -> None:
 
 def test_every_check_names_where_it_would_have_helped() -> None:
     for check in CHECKS.values():
-        assert check.name in UNHEARD_OF or re.search(r"\w#\d+", check.matters), check.name
-        assert all(said.endswith(".") for said in (check.proves, check.matters, check.mend)), check.name
+        assert check.name in UNHEARD_OF or re.search(r"\w#\d+", check.texts["matters"]), check.name
+        assert all(
+            said.endswith(".")
+            for said in (check.texts["proves"], check.texts["matters"], check.texts["mend"])
+        ), check.name

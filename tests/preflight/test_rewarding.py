@@ -13,7 +13,6 @@ from plaudit.preflight.check import run_checks
 from plaudit.preflight.checks import CHECKS
 from tests.engine.toy import TEMPLATE, write_rows
 from tests.preflight.breakers_rewarding import (
-    DOUBTFUL,
     FUNCTIONS,
     LOSES_WORDS,
     MIXES,
@@ -71,15 +70,6 @@ def test_a_sound_reward_model_that_scores_a_policy_passes(tmp_path: Path, templa
         found = _seen(subject)
     assert all(one.holds for one in found.values()), found
     assert told in found["reward-template"].details
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("name", DOUBTFUL)
-def test_a_function_that_is_doubtful_is_named(tmp_path: Path, name: str) -> None:
-    with healthy("grpo", tmp_path, reward=f"{write_functions(tmp_path)}:{name}") as subject:
-        result = CHECKS["reward-variance"].run(subject)
-    assert result.doubtful
-    assert DOUBTFUL[name] in result.details
 
 
 @pytest.mark.one_in(6)

@@ -19,7 +19,7 @@ from plaudit.preflight import contents, data
 from plaudit.preflight.check import PreflightSubject, run_checks
 from plaudit.tokens import chat_template
 from tests.engine.toy import demonstrations, write_rows
-from tests.preflight.breakers_rows import BROKEN_ROWS, BrokenRows, Row, pair, pairs, shown, swapped, thumbs
+from tests.preflight.breakers_rows import BROKEN_ROWS, BrokenRows, Row, pairs, shown, thumbs
 from tests.preflight.subjects import Method, failing, healthy
 
 APPLIES: dict[Method, set[str]] = {
@@ -163,11 +163,6 @@ def test_ten_times_the_rows_take_no_hundredfold_time(subject: PreflightSubject) 
         return best
 
     assert took(20_000) < 40 * took(2_000)
-
-
-def test_swapping_a_file_twice_is_the_file() -> None:
-    assert swapped(swapped(pairs())) == pairs()
-    assert pair("a", "b", "c")["chosen"][0]["content"] == "b"
 
 
 @pytest.mark.parametrize("method", list(APPLIES))

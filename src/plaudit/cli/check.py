@@ -96,5 +96,5 @@ class _ListChecks(argparse.Action):
         from plaudit.preflight.checks import CHECKS
 
         for name, check in CHECKS.items():
-            print(f"{name}: {check.proves}")
+            print(f"{name}: {check.texts['proves']}")
         raise SystemExit(0)

@@ -93,6 +93,7 @@ class Run:
         """What the preflight checks of every run look at; a method adds its models by ``replace``."""
         return PreflightSubject(
             job=job,
+            settings=plain_settings(self.config),
             encoder=self.encoder,
             records=rows.records,
             held_out=rows.held_out_records,

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+import yaml
 
 from plaudit.config import did_you_mean
 from plaudit.data.records import Prompt, Record, Steps, Text
@@ -84,6 +86,8 @@ class PreflightSubject:
     reward: Reward | None = None
     scorer: RewardModel | None = None
     job: TrainingJob[Any] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Every setting of the run; those of a group in a mapping of their own."""
     memory: Result | None = None
     """Whether the run fits into the memory of its GPU; None where nobody estimated it."""
     trial: RolloutTrial | None = None
@@ -144,19 +148,24 @@ class Check:
     """
 
     name: str
-    """What the user calls it: in tables, in ``--allow``, on its page."""
-    proves: str
-    """What holds when it passes, as a sentence."""
-    matters: str
-    """What happens to a run where it does not, and where that has happened."""
-    mend: str
-    """How the user fixes it."""
+    """What the user calls it: in tables, in ``--allow``, on its page, and in checks.yaml."""
     run: Callable[[PreflightSubject], Result]
     """Runs the check on a subject; model, gradients and random state are afterwards what they were before."""
     at_start: bool = False
     """Whether a run makes this check before its first step as well: it is cheap and needs no second copy of
     weights.
     """
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """What it ``proves``, what ``matters`` where that does not hold, and how the user may ``mend`` it."""
+        return check_texts()[self.name]
+
+
+@cache
+def check_texts() -> Mapping[str, Mapping[str, str]]:
+    """What is said of each check, by its name; read once, when somebody wants to see it."""
+    return yaml.safe_load((files("plaudit.preflight") / "checks.yaml").read_text("utf-8"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +241,8 @@ def refusal_message(findings: Sequence[Finding]) -> str | None:
     if not blocking:
         return None
     lines = [
-        f"  {finding.check.name}: {finding.result.details}\n    {finding.check.mend}" for finding in blocking
+        f"  {finding.check.name}: {finding.result.details}\n    {finding.check.texts['mend']}"
+        for finding in blocking
     ]
     names = " ".join(finding.check.name for finding in blocking)
     return (
@@ -240,14 +250,3 @@ def refusal_message(findings: Sequence[Finding]) -> str | None:
         + "\n".join(lines)
         + f"\nplaudit check says more of each; to train all the same: --allow {names}"
     )
-
-
-@contextmanager
-def preserve_weights(module: nn.Module) -> Iterator[Mapping[str, Tensor]]:
-    """Yields a copy of weights and buffers and restores them on exit: for checks that take a step."""
-    # Cloned: the tensors of a state_dict are the weights themselves and would move along.
-    original = {name: value.detach().clone() for name, value in module.state_dict().items()}
-    try:
-        yield original
-    finally:
-        module.load_state_dict(original)

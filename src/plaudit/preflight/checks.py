@@ -1,9 +1,15 @@
-"""Every check, by its name, in the order in which they are shown."""
+"""Every check, by its name, in the order in which they are shown; here those of the run's own settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
+import yaml
+
+from plaudit.engine.run_folder import flat_settings
 from plaudit.preflight import (
     contents,
     data,
@@ -15,7 +21,7 @@ from plaudit.preflight import (
     truncation,
     updates,
 )
-from plaudit.preflight.check import Check, PreflightSubject, Result, not_applicable
+from plaudit.preflight.check import Check, PreflightSubject, Result, not_applicable, passed, warned
 
 
 def check_memory(subject: PreflightSubject) -> Result:
@@ -26,18 +32,60 @@ def check_memory(subject: PreflightSubject) -> Result:
     return subject.memory or not_applicable("nobody has estimated what the run takes")
 
 
-MEMORY = Check(
-    name="memory",
-    proves="By the estimate of `plaudit plan` the run takes no more memory than its GPU has.",
-    matters="A run that is too large ends minutes or hours after it began, at its longest batch, and "
-    "nothing says what to change (ms-swift#5894); how much a model needs is asked again and again "
-    "(FastChat#1110).",
-    mend="Add one of the settings that are named; where none is, take a smaller model or a larger GPU. "
-    "plaudit plan in place of plaudit train says what takes the memory, line by line.",
-    run=check_memory,
-    at_start=True,
-)
+MEMORY = Check(name="memory", run=check_memory, at_start=True)
 """The check of a run's size, which the wing that plans runs estimates before a model is loaded."""
+
+
+@cache
+def usual_settings() -> Mapping[str, Mapping[str, Any]]:
+    """Of each setting the least and the most that is taken for meant, and what is usual."""
+    return yaml.safe_load((files("plaudit.preflight") / "usual_settings.yaml").read_text("utf-8"))
+
+
+def check_settings(subject: PreflightSubject) -> Result:
+    """Compares numbers among the run's settings with bounds far beyond what such runs have; 0, where it turns
+    something off, is none of them. It warns of each that lies outside."""
+    if not subject.settings:
+        return not_applicable("the settings of the run are not known")
+    figures = flat_settings(subject.settings)
+    figures |= _ratios(subject, figures)
+    doubts = list(_beyond(figures))
+    if doubts:
+        return warned("; ".join(doubts))
+    return passed(f"{len(usual_settings().keys() & figures.keys())} settings are of a usual size")
+
+
+def _beyond(figures: Mapping[str, Any]) -> Iterator[str]:
+    for name, usual in usual_settings().items():
+        value = figures.get(name)
+        try:
+            number = float(value or 0)
+        except (TypeError, ValueError):
+            continue
+        only = usual.get("only")
+        if not number or (only is not None and any(figures.get(key) != word for key, word in only.items())):
+            continue
+        if not usual.get("least", number) <= number <= usual.get("most", number):
+            yield f"{name} is {number:g}: {usual['usual']}"
+
+
+def _ratios(subject: PreflightSubject, settings: Mapping[str, Any]) -> dict[str, float]:
+    """Settings that say something only beside another one."""
+    made = dict[str, float]()
+    rank, alpha = settings.get("lora.rank"), settings.get("lora.alpha")
+    if rank and alpha:
+        made["lora.alpha / lora.rank"] = alpha / rank
+    warmup, rows = settings.get("optimizer.warmup", 0), 0 if subject.job is None else subject.job.rows
+    # Rounds of answers are several steps each, as many as the algorithm makes of them.
+    steps = settings.get("steps") or (
+        0 if subject.sampler else settings.get("epochs", 0) * rows / settings["batch_size"]
+    )
+    if steps:
+        made["optimizer.warmup / all steps"] = warmup if warmup < 1 else warmup / steps
+    return made
+
+
+SETTINGS = Check(name="settings", run=check_settings, at_start=True)
 
 CHECKS: Mapping[str, Check] = {
     check.name: check
@@ -52,8 +100,7 @@ CHECKS: Mapping[str, Check] = {
         updates.CHECKS,
         sampling.CHECKS,
         rewards.CHECKS,
-        (MEMORY,),
+        (SETTINGS, MEMORY),
     )
     for check in group
 }
-"""Every check by its name, in the order of the table."""

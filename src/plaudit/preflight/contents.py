@@ -43,7 +43,6 @@ MAX_CUT_SHARE = 0.5
 MAX_COPIED_SHARE = 0.5
 """Above it copying is what the rows teach; a few answers are rightly quoted from what was asked."""
 FEW_COPIED_SHARE = 0.1
-"""From this share on it is worth a look."""
 MAX_TEMPLATED_SHARE = 0.5
 """Above it control tokens are no accident: the rows have been through a template already."""
 _BROKEN_OFF = re.compile(r"[^\W_][,;:\-–—]?$|[,\-–—]$")
@@ -58,6 +57,24 @@ _RIDGE = 3.0
 _MISREAD = re.compile(r"[ÂÃ][\u0080-\u00bf\u0152-\u2122]|â[\u0080\u20ac][\u0080-\u00bf\u0152-\u2122]|\ufffd")
 _ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|amp|lt|gt|quot|apos|nbsp);", re.IGNORECASE)
 _WORD = re.compile(r"\w+|[^\w\s]")
+# In a text on one line; and tags that only lay words out, as pages of the web have them.
+_ESCAPED = re.compile(r"\\[nr](?=\\[nrt]|[ A-Z]|$)")
+_LAYOUT_TAG = re.compile(r"<(?:p|br|div|span)\b[^<>]*>", re.IGNORECASE)
+# What other families' templates write and no tokenizer here calls its own.
+_FOREIGN_TOKENS = (
+    "[INST]",
+    "[/INST]",
+    "<<SYS>>",
+    "<s>",
+    "</s>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|start_header_id|>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+)
 _TAG = re.compile(r"</?[a-z]", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*(\s|$)")
 
@@ -86,8 +103,9 @@ def check_cut_answers(subject: PreflightSubject) -> Result:
 
 def check_garbled_text(subject: PreflightSubject) -> Result:
     """Counts rows with letters that were read in another encoding than they were written in, signs that could
-    not be read at all, or marks of HTML where a sign is meant. It fails when more than half of at least 30
-    rows have some, and warns of fewer."""
+    not be read at all, marks of HTML where a sign is meant, or line ends that were escaped. It fails when
+    more than half of at least 30 rows have some, and warns of fewer, or where half have tags that lay text
+    out."""
     rows = [
         (record.origin, text)
         for record in subject.records
@@ -95,6 +113,9 @@ def check_garbled_text(subject: PreflightSubject) -> Result:
     ]
     garbled = [(origin, match) for origin, text in rows if (match := _garbled_at(text))]
     if not garbled:
+        laid_out = [match[0] for _, text in rows if (match := _LAYOUT_TAG.search(text))]
+        if len(rows) >= MIN_ROWS and len(laid_out) > MAX_GARBLED_SHARE * len(rows):
+            return warned(f"{len(laid_out):,} of {len(rows):,} rows have tags of HTML, {laid_out[0]} for one")
         return passed(f"none of {len(rows):,} rows")
     origin, match = garbled[0]
     excerpt = match.string[max(0, match.start() - 12) : match.end() + 12]
@@ -104,14 +125,20 @@ def check_garbled_text(subject: PreflightSubject) -> Result:
 
 
 def _garbled_at(text: str) -> re.Match[str] | None:
-    # Beside tags they are code, which is meant so.
-    return _MISREAD.search(text) or (None if _TAG.search(text) else _ENTITY.search(text))
+    # Beside tags they are code, which is meant so, and so are escapes in a text that has line ends.
+    return (
+        _MISREAD.search(text)
+        or (None if _TAG.search(text) else _ENTITY.search(text))
+        or (None if "\n" in text else _ESCAPED.search(text))
+    )
 
 
 def check_answer_in_prompt(subject: PreflightSubject) -> Result:
     """Counts answers of eight words and more, or solutions that a rule compares with, that stand word for
-    word in their prompt. It fails when more than half of at least 30 do, and warns from a tenth on."""
+    word in their prompt. It fails when more than half of at least 30 do, and warns from a tenth on, or where
+    more than half begin with their own prompt, said once more."""
     found: list[str] = []
+    echoes: list[str] = []
     looked = 0
     for record in subject.records:
         prompt = _words(record.prompt)
@@ -121,6 +148,8 @@ def check_answer_in_prompt(subject: PreflightSubject) -> Result:
             words for text in (*answers, reference or "") if len((words := _words(text)).split()) >= MIN_WORDS
         ]
         looked += len(long)
+        question = _words(record.prompt[-1:] if isinstance(record.prompt, tuple) else record.prompt)
+        echoes += [record.origin for words in long if question and words.startswith(f"{question} ")]
         found += [record.origin for words in long if words in prompt]
     if not looked:
         return not_applicable(f"no answer has {MIN_WORDS} words")
@@ -129,6 +158,8 @@ def check_answer_in_prompt(subject: PreflightSubject) -> Result:
         details += f", {found[0]} for one"
     if looked >= MIN_ROWS and len(found) > MAX_COPIED_SHARE * looked:
         return failed(details)
+    if looked >= MIN_ROWS and len(echoes) > MAX_COPIED_SHARE * looked:
+        return warned(f"{details}; {len(echoes):,} begin with it, {echoes[0]} for one")
     return warned(details) if len(found) > FEW_COPIED_SHARE * looked else passed(details)
 
 
@@ -226,7 +257,7 @@ def check_control_tokens(subject: PreflightSubject) -> Result:
     """Looks for the texts of control tokens among the words of prompts and answers. Where a template writes
     the turns, a prompt must have as many control tokens with them as with harmless words in their place; and
     it fails when more than half of at least 30 rows hold some, as rows do that went through a template
-    already."""
+    already. Where as many hold those of other models' templates it warns."""
     if not subject.records:
         return not_applicable("there is no row to look at")
     control = subject.encoder.info.control
@@ -234,7 +265,7 @@ def check_control_tokens(subject: PreflightSubject) -> Result:
     held = [(record, found) for record in subject.records if (found := _first_match(record, pattern))]
     rows = len(subject.records)
     if not held:
-        return passed(f"none of {rows:,} rows holds the text of a control token")
+        return _foreign_control(subject.records)
     for record, _ in held[:SAMPLE_SIZE]:
         fault = _forged_control(subject.encoder, record, pattern)
         if fault is not None:
@@ -247,6 +278,17 @@ def check_control_tokens(subject: PreflightSubject) -> Result:
     if rows >= MIN_ROWS and len(held) > MAX_TEMPLATED_SHARE * rows:
         return failed(f"{details}: they were through a template before")
     return warned(f"{details}, which the model is shown as letters")
+
+
+def _foreign_control(records: Sequence[Record]) -> Result:
+    foreign = re.compile("|".join(map(re.escape, _FOREIGN_TOKENS)))
+    marked = [found for record in records if (found := _first_match(record, foreign))]
+    if len(records) < MIN_ROWS or len(marked) <= MAX_TEMPLATED_SHARE * len(records):
+        return passed(f"none of {len(records):,} rows holds the text of a control token")
+    return warned(
+        f"{len(marked):,} of {len(records):,} rows hold {marked[0]!r}, a control token of other models: they "
+        "were through another template, and here it is learnt as letters"
+    )
 
 
 def _first_match(record: Record, pattern: re.Pattern[str]) -> str | None:
@@ -310,90 +352,12 @@ def check_template_bos(subject: PreflightSubject) -> Result:
 
 
 CHECKS = (
-    Check(
-        name="cut-answers",
-        proves="Answers end where a sentence does.",
-        matters="A model learns where to stop from where its rows stop. Answers that were drawn with too "
-        "small a limit break off in the middle, and so will the model; the loss looks as it should. Rows "
-        "that were cut before training were a fault in h2ogpt#92.",
-        mend="Draw or export the answers with a higher limit, or leave out those that were cut.",
-        run=check_cut_answers,
-        at_start=True,
-    ),
-    Check(
-        name="garbled-text",
-        proves="Letters are those that were written.",
-        matters="A file that was written in UTF-8 and read as Windows-1252 has three signs for every "
-        "apostrophe, and text from a web page has &#39; for it. A model learns to write the same, as GPT-J "
-        "did (the-pile#102), and neither loss nor reward says so.",
-        mend="Read the source in its own encoding; turn marks of HTML into signs (Python: html.unescape). "
-        "Rows about such marks are right as they are.",
-        run=check_garbled_text,
-        at_start=True,
-    ),
-    Check(
-        name="answer-in-prompt",
-        proves="Answers do not stand in their own prompts.",
-        matters="Where the answer can be read off the prompt, copying is all that is learnt, and every "
-        "figure looks excellent until a prompt comes without it. A field with the right answer that got "
-        "into the prompt spoiled 79 of 270 trials in DataAgentBench#56.",
-        mend="Look at the row that is named; leave the answer out of the prompt. Where quoting is the task, "
-        "allow it.",
-        run=check_answer_in_prompt,
-        at_start=True,
-    ),
-    Check(
-        name="giveaway",
-        proves="No single word tells preferred answers from others.",
-        matters="A model takes the easiest way to tell answers apart. Where all preferred ones open with the "
-        "same word, or all others hold an apology, that word is what is rewarded and all that is learnt.",
-        mend="Take the word out of the answers, or add pairs in which it is on the other side.",
-        run=check_giveaway,
-        at_start=True,
-    ),
-    Check(
-        name="label-noise",
-        proves="Something in the answers explains which is preferred.",
-        matters="Labels that are random, or of which a third is turned round, train without a fault: a loss "
-        "near log 2 and an accuracy just above one half look like a hard task. Simple habits of those who "
-        "prefer, longer or politer answers, show in words and length; where not even these do, it is more "
-        "often the file than the task.",
-        mend="Judge twenty pairs yourself. If you agree with one in two, look where the labels come from: "
-        "swapped columns, a join on the wrong key, votes that were not read. Where the preference is in the "
-        "facts (mathematics, code) no words can show it: go on.",
-        run=check_label_noise,
-        at_start=True,
-    ),
-    Check(
-        name="control-tokens",
-        proves="What people wrote is read as letters: none of their words is a control token.",
-        matters="A user who writes the end of a turn and a header speaks for the system or the assistant: "
-        "transformers#29279, vllm#31735. And rows that went through a template before are put into it again: "
-        "the model learns turns within turns.",
-        mend="Give conversations as messages, without the template's own tokens. Where the rows are meant to "
-        "be rendered already, train them raw: --text raw.",
-        run=check_control_tokens,
-        at_start=True,
-    ),
-    Check(
-        name="empty-prompts",
-        proves="Rows ask something.",
-        matters="An answer to nothing teaches to say it whatever is asked. A field that was not read leaves "
-        "every prompt empty, and the loss falls all the same; whether a prompt is needed at all was asked in "
-        "unsloth#112.",
-        mend="Name the field that holds the prompt (--columns prompt=FIELD).",
-        run=check_empty_prompts,
-        at_start=True,
-    ),
-    Check(
-        name="template-bos",
-        proves="The saved template gives one BOS in every engine.",
-        matters="Many engines render a conversation to text and cut that into tokens as any other text, with "
-        "a BOS in front. Where the template has written one already there are two, and the model was never "
-        "trained on that: vllm#27486, sglang#888.",
-        mend="Tell the engine not to add special tokens to rendered conversations, or take bos_token out of "
-        "the template of a model that is served by such an engine alone.",
-        run=check_template_bos,
-        at_start=True,
-    ),
+    Check(name="cut-answers", run=check_cut_answers, at_start=True),
+    Check(name="garbled-text", run=check_garbled_text, at_start=True),
+    Check(name="answer-in-prompt", run=check_answer_in_prompt, at_start=True),
+    Check(name="giveaway", run=check_giveaway, at_start=True),
+    Check(name="label-noise", run=check_label_noise, at_start=True),
+    Check(name="control-tokens", run=check_control_tokens, at_start=True),
+    Check(name="empty-prompts", run=check_empty_prompts, at_start=True),
+    Check(name="template-bos", run=check_template_bos, at_start=True),
 )

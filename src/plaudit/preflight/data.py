@@ -12,6 +12,7 @@ from itertools import combinations
 
 from plaudit.data.records import (
     Comparison,
+    Demonstration,
     Prompt,
     Ranking,
     Rating,
@@ -42,8 +43,9 @@ _NOTHING_COMPARED = "nothing is compared: answers are learnt as they stand, or d
 
 
 def check_duplicates(subject: PreflightSubject) -> Result:
-    """Counts rows that an earlier row repeats character by character: prompt, answers, judgement, annotator.
-    It fails when nine of ten are copies, and warns from a third on."""
+    """Counts rows that an earlier row repeats, blanks and capitals aside: prompt, answers, judgement,
+    annotator. It fails when nine of ten are copies, and warns from a third on, or where nine of ten rows with
+    answers have one and the same prompt, or demonstrations one and the same answer."""
     if not subject.records:
         return not_applicable("there is no row to look at")
     first: dict[int, str] = {}
@@ -63,25 +65,41 @@ def check_duplicates(subject: PreflightSubject) -> Result:
         return passed(details)
     if len(copies) > MAX_COPY_SHARE * rows:
         return failed(details)
+    if repeated := [*_texts_of_nearly_all(subject.records)]:
+        return warned(f"{details}; {'; '.join(repeated)}")
     return warned(details) if len(copies) >= MANY_COPIES_SHARE * rows else passed(details)
+
+
+def _texts_of_nearly_all(records: Sequence[Record]) -> Iterator[str]:
+    prompts = Counter(
+        _text_key(record.prompt if isinstance(record.prompt, str) else record.prompt[-1:])
+        for record in records
+    )
+    answers = Counter(_text_key(record.completion) for record in records if isinstance(record, Demonstration))
+    for what, texts in (("prompt", prompts), ("answer", answers)):
+        for _, count in texts.most_common(1):
+            # Documents have no prompt at all, which empty-prompts tells.
+            if count > MAX_COPY_SHARE * len(records) and not (what == "prompt" and not records[0].prompt):
+                yield f"{count:,} rows have one and the same {what}"
 
 
 def _row_key(record: Record) -> int:
     match record:
         case Comparison():
-            content = (record.chosen, record.rejected, preference_probability(record), record.annotator)
+            answers = (_text_key(record.chosen), _text_key(record.rejected))
+            content = (answers, preference_probability(record), record.annotator)
         case Ranking():
-            content = (record.completions, record.ranks, record.annotator)
+            content = (tuple(map(_text_key, record.completions)), record.ranks, record.annotator)
         case Rating():
-            content = (record.completion, record.score, record.aspect, record.annotator)
+            content = (_text_key(record.completion), record.score, record.aspect, record.annotator)
         case Steps():
             content = (record.steps, record.labels, record.annotator)
         case Prompt():
             content = (record.answer,)
         case _:
-            content = (record.completion,)
+            content = (_text_key(record.completion),)
     # A hash in place of the texts, which would hold a large file in memory twice.
-    return hash((type(record).__name__, record.prompt, content))
+    return hash((type(record).__name__, _text_key(record.prompt), content))
 
 
 def check_leaks(subject: PreflightSubject) -> Result:
@@ -89,11 +107,11 @@ def check_leaks(subject: PreflightSubject) -> Result:
     fails when more than a tenth of at least 30 held-out rows have a prompt that is trained."""
     if not subject.held_out:
         return not_applicable("no file is held out; a share is held out by prompts, so that none is in both")
-    trained = {_prompt_key(record.prompt): record.origin for record in subject.records}
+    trained = {_text_key(record.prompt): record.origin for record in subject.records}
     shared = [
         (record.origin, trained[key])
         for record in subject.held_out
-        if (key := _prompt_key(record.prompt)) in trained
+        if (key := _text_key(record.prompt)) in trained
     ]
     details = f"{len(shared):,} of {len(subject.held_out):,} held-out rows have a prompt that is trained"
     if shared:
@@ -102,7 +120,7 @@ def check_leaks(subject: PreflightSubject) -> Result:
     return failed(details) if rows >= MIN_ROWS and len(shared) > MAX_LEAK_SHARE * rows else passed(details)
 
 
-def _prompt_key(text: Text) -> int:
+def _text_key(text: Text) -> int:
     return hash((" ".join(plain_text(text).casefold().split()), pictures(text)))
 
 
@@ -238,69 +256,10 @@ def learns_from_judgements(subject: PreflightSubject) -> bool:
 
 
 CHECKS = (
-    Check(
-        name="duplicates",
-        proves="Most rows are there once.",
-        matters="A row that is there many times counts many times, is remembered instead of understood, and "
-        "wastes the rest of the run. A wrong indentation once made three copies of every row (FARM#158); "
-        "copies in both parts of a split made an accuracy partly memory (OpenTextShield#194).",
-        mend="Leave out the copies; to go through the rows more often, raise --epochs.",
-        run=check_duplicates,
-        at_start=True,
-    ),
-    Check(
-        name="leaks",
-        proves="What is measured on held-out rows is not memory of trained ones.",
-        matters="Held-out figures say how a model does on what it has not seen. Where the same prompts are "
-        "trained they only say what it remembers, and overfitting goes unseen. One system took its held-out "
-        "rows from the trained ones when none were given: OpenRLHF#1089.",
-        mend="Leave the rows with these prompts out of one of the two files, or give a share in place of the "
-        "held-out file (--held-out 0.05): it is divided by prompts.",
-        run=check_leaks,
-        at_start=True,
-    ),
-    Check(
-        name="contradictions",
-        proves="Judgements of the same answers do not cancel each other.",
-        matters="When the same pair is preferred both ways, the two rows pull the model in opposite "
-        "directions and nothing is learnt of them. Some of it is honest disagreement; much of it is a "
-        "mistake in making the rows, such as swapped sides or several versions of the same task in one "
-        "file: EditReward#15.",
-        mend="Look at the two rows that are named. Keep one judgement for each pair, the majority's, or give "
-        "probabilities (a field probability) in place of single votes.",
-        run=check_contradictions,
-        at_start=True,
-    ),
-    Check(
-        name="balance",
-        proves="Labels are not all the same.",
-        matters="From labels that are all good, or all bad, a model learns only to say so of everything. "
-        "TRL came to refuse thumbs of a single kind: TRL#1724.",
-        mend="Add answers that got another label. To learn good answers as they stand, use plaudit train "
-        "preferred.",
-        run=check_balance,
-        at_start=True,
-    ),
-    Check(
-        name="lengths",
-        proves="Length alone does not tell preferred answers from others.",
-        matters="A model takes the easiest way to tell answers apart. Where preferred ones are always "
-        "longer it learns to be long, and its accuracy looks excellent. The preference examples that one "
-        "system shipped were six times as long on the preferred side: Soup#929.",
-        mend="Add pairs whose preferred answer is the shorter one, or leave out the most one-sided ones. "
-        "r-dpo charges for length; simpo and dpo-norm compare means per token.",
-        run=check_lengths,
-        at_start=True,
-    ),
-    Check(
-        name="ties",
-        proves="Most comparisons prefer an answer.",
-        matters="A pair without a preference has no direction to learn: its loss stays at log 2. In a "
-        "sample of UltraFeedback 7 % of pairs were twice the same text once long answers were cut: "
-        "rlhf-book#503.",
-        mend="Leave the ties out, or have the pairs judged again; look whether chosen and rejected were "
-        "read from the same field.",
-        run=check_ties,
-        at_start=True,
-    ),
+    Check(name="duplicates", run=check_duplicates, at_start=True),
+    Check(name="leaks", run=check_leaks, at_start=True),
+    Check(name="contradictions", run=check_contradictions, at_start=True),
+    Check(name="balance", run=check_balance, at_start=True),
+    Check(name="lengths", run=check_lengths, at_start=True),
+    Check(name="ties", run=check_ties, at_start=True),
 )

@@ -1,4 +1,4 @@
-"""What the model computes on the user's own short rows: alike however a batch is laid out, and each time.
+"""What was loaded, and what it computes on the user's own short rows: alike however a batch is laid out.
 
 Tokens are scored in two ways, by plaudit and by transformers' own pass, and the difference is measured.
 """
@@ -6,10 +6,13 @@ Tokens are scored in two ways, by plaudit and by transformers' own pass, and the
 from __future__ import annotations
 
 import math
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -111,11 +114,8 @@ computed in float32."""
 HALF_PRECISION_MAX_ROUNDINGS = 50
 """Rounding errors of half precision by which a log-prob may be off: as many as a deep model piles up."""
 HALF_PRECISION_MEAN_ROUNDINGS = 12
-"""Rounding errors of half precision by which log-probs may be off on average."""
 NO_MODEL = "there is no model that learns, or no row to look at"
-"""Why there is nothing to look at."""
 SHARDED = "weights are divided over ranks; look with one process, without torchrun"
-"""The reason where weights are sharded, so that one answer cannot be scored alone."""
 
 
 def check_dropout(subject: PreflightSubject) -> Result:
@@ -147,12 +147,12 @@ def check_reference_agrees(subject: PreflightSubject) -> Result:
     policy, reference = subject.policy, subject.reference
     if policy is None or reference is None:
         return not_applicable("nothing is compared with a reference")
-    if not subject.same_reference:
-        return not_applicable("the reference is another model than the one that the run begins with")
     examples = shortest_examples(subject)
     if not examples:
         return not_applicable("there is no row to look at")
     batch = _device_batch(policy, examples)
+    if not subject.same_reference:
+        return _other_reference(subject, reference.logp(examples, batch)[batch.mask_NT])
     # A run that draws compares log-probs at the temperature at which it draws.
     temperature = 1.0 if subject.trial is None else subject.sampling.temperature
     policy.eval()
@@ -173,6 +173,16 @@ def check_reference_agrees(subject: PreflightSubject) -> Result:
         passed(details)
         if difference.largest <= log_ratio_tolerance(policy)
         else failed(f"{difference.origin}: {details}")
+    )
+
+
+def _other_reference(subject: PreflightSubject, ref_M: Tensor) -> Result:
+    other = "the reference is another model than the one that the run begins with"
+    nats, blind = -float(ref_M.mean()), math.log(len(subject.encoder.info.tokenizer))
+    if subject.trial is not None or nats <= blind + NOISE:
+        return not_applicable(other)
+    return warned(
+        f"{other}, and finds answers less likely ({nats:.1f} nats a token) than chance ({blind:.1f})"
     )
 
 
@@ -201,8 +211,10 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     if not whole <= blind + NOISE:
         return failed(f"{details}: the model does worse than one that knows nothing")
     if whole > blind - KNOWLEDGE:
-        verdict = passed if whole <= blind + KNOWLEDGE else warned
-        return verdict(f"{details}: the model knows nothing of such text yet")
+        trained = were_trained(policy)
+        verdict = warned if trained or whole > blind + KNOWLEDGE else passed
+        details += ": the model knows nothing of such text yet"
+        return verdict(f"{details}, although its weights were trained" if trained else details)
     swapped = _behind_other_prompts(examples)
     if len(swapped) < FEWEST_BASE_ROWS:
         return passed(details)
@@ -236,6 +248,117 @@ def _behind_other_prompts(examples: Sequence[Example]) -> list[tuple[int, Exampl
         if prompt is not None and example.prompt:
             swapped.append((number, replace(example, prompt=prompt)))
     return swapped
+
+
+MIN_LAYERS = 3
+# Matrices of sound models lie within it of the median of their kind; a slip of a decimal point does not.
+MAX_RATIO = 6.0
+# How near the spread of new weights a matrix is, and how many of a layer are, where it was made anew.
+NEW_TOLERANCE, NEW_MATRICES = 0.03, 3
+_LAYER = re.compile(r"\.(\d+)\.")
+
+
+class WeightFigures(NamedTuple):
+    mean: float
+    rms: float
+    constant: bool
+    matrix: bool
+
+    @property
+    def spread(self) -> float:
+        return math.sqrt(max(0.0, self.rms**2 - self.mean**2))
+
+
+Kinds = Mapping[str, Mapping[str, WeightFigures]]
+
+
+def check_weights(subject: PreflightSubject) -> Result:
+    """Compares each matrix and each norm with those that have its place in other layers, as they were loaded.
+
+    It warns of zeros, of a size six times another than the median's, of a norm that no step has moved where
+    others were moved, of two layers with the same numbers, and of a layer that alone has the spread of new
+    weights. Which layer stands where, and which way round a square matrix does, no figure tells.
+    """
+    model = subject.policy or subject.scorer
+    if model is None or is_sharded(model):
+        return not_applicable("weights are divided over ranks" if model else "no model learns here")
+    kinds = figures_by_kind(model)
+    if not kinds:
+        return not_applicable(f"the model has fewer than {MIN_LAYERS} layers")
+    initial = getattr(model.base.config.get_text_config(), "initializer_range", None)
+    doubts = [*_outliers(kinds), *_repeated(kinds), *(_made_anew(kinds, initial) if initial else ())]
+    layers = max(map(len, kinds.values()))
+    if doubts:
+        return warned(f"of {layers} layers: {'; '.join(doubts[:3])}{' …' * (len(doubts) > 3)}")
+    return passed(f"{layers} layers, {len(kinds)} kinds of weights: none stands out from its kind")
+
+
+def figures_by_kind(model: nn.Module) -> Kinds:
+    """Of each kind of weight, whose name has a star for the layer, the figures by layer."""
+    kinds: dict[str, dict[str, WeightFigures]] = defaultdict(dict)
+    for name, weight in model.named_parameters():
+        found = _LAYER.search(name)
+        is_norm = weight.ndim == 1 and name.endswith("weight")
+        if found and weight.is_floating_point() and "lora_" not in name and (weight.ndim == 2 or is_norm):
+            kinds[name.replace(found[0], ".*.", 1)][found[1]] = _figures(weight.detach())
+    return {kind: layers for kind, layers in kinds.items() if len(layers) >= MIN_LAYERS}
+
+
+def _figures(weight: Tensor) -> WeightFigures:
+    norm = float(torch.linalg.vector_norm(weight, dtype=torch.float32))
+    return WeightFigures(
+        mean=float(weight.mean(dtype=torch.float32)),
+        rms=norm / math.sqrt(weight.numel()),
+        constant=bool((weight == weight.flatten()[0]).all()),
+        matrix=weight.ndim == 2,
+    )
+
+
+def were_trained(model: nn.Module) -> bool:
+    norms = (weight for name, weight in model.named_parameters() if weight.ndim == 1 and "norm" in name)
+    return any(bool((weight != weight[0]).any()) for weight in norms)
+
+
+def _outliers(kinds: Kinds) -> Iterator[str]:
+    for kind, layers in kinds.items():
+        middle = median(figures.rms for figures in layers.values())
+        moved = sum(not figures.constant for figures in layers.values())
+        for layer, figures in layers.items():
+            name = kind.replace("*", layer)
+            if figures.rms == 0 < middle:
+                yield f"{name} is all zeros"
+            elif figures.constant and 2 * moved > len(layers):
+                yield f"{name} is {figures.mean:g} everywhere, as if it had not been loaded"
+            elif figures.matrix and middle and not 1 / MAX_RATIO < figures.rms / middle < MAX_RATIO:
+                yield f"{name} is {figures.rms / middle:.2g} times as large as those of other layers"
+
+
+def _repeated(kinds: Kinds) -> Iterator[str]:
+    whole: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for layers in kinds.values():
+        for layer, figures in layers.items():
+            if figures.matrix and not figures.constant:
+                whole[layer].append((figures.mean, figures.rms))
+    first: dict[tuple[tuple[float, float], ...], str] = {}
+    for layer, all_figures in whole.items():
+        if (other := first.setdefault(tuple(all_figures), layer)) != layer:
+            yield f"layers.{layer} has the numbers of layers.{other}"
+
+
+def _made_anew(kinds: Kinds, initial: float) -> Iterator[str]:
+    matrices = [layers for layers in kinds.values() if any(figures.matrix for figures in layers.values())]
+    new = {
+        layer: sum(
+            abs(layers[layer].spread / initial - 1) < NEW_TOLERANCE for layers in matrices if layer in layers
+        )
+        for layer in {layer for layers in matrices for layer in layers}
+    }
+    fresh = sorted(layer for layer, count in new.items() if count >= NEW_MATRICES)
+    if fresh and 2 * len(fresh) < len(new):
+        yield (
+            f"layers.{', '.join(fresh)} alone has the spread of new weights ({initial}), as if it had not "
+            "been loaded"
+        )
 
 
 def check_padding_sides(subject: PreflightSubject) -> Result:
@@ -379,82 +502,12 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 CHECKS = (
-    Check(
-        name="dropout",
-        proves="While it learns, the model says the same of the same row each time: nothing in it is drawn.",
-        matters="Dropout makes log-probs a matter of luck: a ratio of policy to reference is then noise, "
-        "and DPO's loss does not begin at ln 2. plaudit sets the rates of config.json to 0 when it loads a "
-        "model, but a layer may have a rate of its own. TRL and LLaMA-Factory had it on in some trainers: "
-        "TRL#2042, TRL#3234, LlamaFactory#10779.",
-        mend="Set the dropout of the layers that are named to 0. If none is named, the model draws inside "
-        "its attention or in code of its own: look for dropout or noise there.",
-        run=check_dropout,
-        at_start=True,
-    ),
-    Check(
-        name="base-loss",
-        proves="The model finds the rows' answers likelier than chance would, and likelier behind their own "
-        "prompts than behind those of other rows.",
-        matters="A tokenizer of another model, layers that were loaded wrongly or answers that were shuffled "
-        "make no error: the loss falls from wherever it begins, and what comes out has forgotten what the "
-        "model knew. LLaVA#256 began at 10.4 where 1 was right, Chinese-Vicuna#32 far above it as well.",
-        mend="Above ln V, ask the model something (plaudit sample): where it answers nonsense, tokenizer and "
-        "weights are not of one model, or a layer was not loaded. Otherwise look at a few rows (plaudit data "
-        "inspect): answers may be in other rows than their questions, question and answer exchanged, or in a "
-        "language that the model has never read, which --allow base-loss lets it learn.",
-        run=check_base_loss,
-        at_start=True,
-    ),
-    Check(
-        name="initial-kl",
-        proves="Before the first step policy and reference say the same of every token: ratio 1, KL 0.",
-        matters="What a policy has learnt is read off its distance from the reference. If the two begin "
-        "apart, the KL penalty pulls towards another model and DPO's loss begins anywhere but at ln 2; "
-        "a negative or large KL at step 0 is among the oldest questions: TRL#235, TRL#736, TRL#1161.",
-        mend="Take the reference from the folder of --model, delete kept log-probs of another model "
-        "(--reference.cache), and look at dropout first if that check fails too.",
-        run=check_reference_agrees,
-    ),
-    Check(
-        name="padding-side",
-        proves="Log-probs (of a reward model: rewards) are those of the row alone, whichever side a batch "
-        "is padded on.",
-        matters="Sampling pads on the left, training often on the right. Where a model sees the padding, or "
-        "counts positions from it, sampler and trainer disagree about the same tokens, and a reward is "
-        "read at the wrong one: OpenRLHF#217, TRL#6800, TRL#2778.",
-        mend="Update transformers: the model's code ignores the attention mask or the position ids. Until "
-        "then use --memory.layout with the side that agrees, or the default, packed.",
-        run=check_padding_sides,
-    ),
-    Check(
-        name="packing",
-        proves="Log-probs (of a reward model: rewards) of rows packed end to end are those of each "
-        "row alone.",
-        matters="Packing saves the padding. If one row can see the row before it, everything that is learnt "
-        "is learnt of the wrong text, and the loss looks only a little better than it should: TRL#1230, "
-        "TRL#3067, unsloth#1207, LlamaFactory#2289.",
-        mend="Use --memory.layout right, and report the model: its attention does not keep rows apart.",
-        run=check_packing,
-    ),
-    Check(
-        name="shared-prompt",
-        proves="A prompt that is computed once for all its answers gives the log-probs that it gives when it "
-        "is computed for each.",
-        matters="Comparisons and groups have several answers to one prompt, and computing it once is much "
-        "cheaper (asked for in TRL#3549). If an answer could see another one, chosen and rejected would "
-        "know of each other, as packed rows did in TRL#1230.",
-        mend="Use --memory.layout right, which computes each answer with a prompt of its own.",
-        run=check_prompt_sharing,
-    ),
-    Check(
-        name="bf16",
-        proves="In the numbers that the run makes its products in, log-probs (or rewards) are near those of "
-        "float32.",
-        matters="bfloat16 has three digits. A model whose states are large, or that was made for float16, "
-        "says something else in it, and a sampler that uses other numbers than the trainer drifts away "
-        "from it even at a learning rate of 0: open-instruct#1473, NeMo-RL#793.",
-        mend="Train with --dtype float32, or look for the layer whose states are very large.",
-        run=check_bf16,
-    ),
+    Check(name="dropout", run=check_dropout, at_start=True),
+    Check(name="base-loss", run=check_base_loss, at_start=True),
+    Check(name="weights", run=check_weights, at_start=True),
+    Check(name="initial-kl", run=check_reference_agrees),
+    Check(name="padding-side", run=check_padding_sides),
+    Check(name="packing", run=check_packing),
+    Check(name="shared-prompt", run=check_prompt_sharing),
+    Check(name="bf16", run=check_bf16),
 )
-"""Checks of what is computed."""

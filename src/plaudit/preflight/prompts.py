@@ -287,28 +287,6 @@ def _describe_shape(shape: ConversationShape) -> str:
 
 
 CHECKS = (
-    Check(
-        name="prompt-prefix",
-        proves="A prompt has the same tokens in training as when the model is asked, and its answer follows "
-        "them.",
-        matters="A model that is trained on other tokens than it is asked with learns answers to questions "
-        "that nobody asks. Texts that are joined and cut into tokens again do not give the tokens that were "
-        "sampled: TRL#5224, SkyRL#123, slime#117, prime-rl#1352.",
-        mend="Use a chat template whose question is the beginning of its answered conversation, and the same "
-        "template for training and for sampling. In plain text, leave no blank at the end of a prompt.",
-        run=check_prompt_prefix,
-        at_start=True,
-    ),
-    Check(
-        name="template",
-        proves="The chat template writes every word of the turns that your rows have, once and in order.",
-        matters="A template is a small program, and nobody reads its output. One that drops a turn, cuts a "
-        "long one or changes their order hides words from the model; the loss still falls. Templates that "
-        "break with the kind of turns in the rows: marin#7237, TRL#5224.",
-        mend="Give the model a template that knows these turns (chat_template in tokenizer_config.json, or "
-        "chat_template.jinja). Or reshape the rows: put system words at the start of the first user turn. A "
-        "template opens the answer where add_generation_prompt is true.",
-        run=check_chat_template,
-        at_start=True,
-    ),
+    Check(name="prompt-prefix", run=check_prompt_prefix, at_start=True),
+    Check(name="template", run=check_chat_template, at_start=True),
 )

@@ -35,10 +35,10 @@ def check_page(check: Check) -> str:
         else ("In `plaudit check` only: it takes steps or passes that a run would have to pay for again.")
     )
     parts = {
-        "What it proves": check.proves,
-        "Why it matters": check.matters,
+        "What it proves": check.texts["proves"],
+        "Why it matters": check.texts["matters"],
         "How it looks": " ".join((check.run.__doc__ or "").split()),
-        "How to mend it": check.mend,
+        "How to mend it": check.texts["mend"],
         "When it looks": f"{when} `--allow {check.name}` lets a run go on although it fails.",
     }
     body = "\n\n".join(
@@ -49,7 +49,7 @@ def check_page(check: Check) -> str:
 
 def checks_table() -> str:
     rows = (
-        f"| [{name}](checks/{name}.md) | {check.proves} | {'yes' if check.at_start else ''} |"
+        f"| [{name}](checks/{name}.md) | {check.texts['proves']} | {'yes' if check.at_start else ''} |"
         for name, check in CHECKS.items()
     )
     return "\n".join(["| check | what it proves | at the start of a run |", "|---|---|---|", *rows])
@@ -128,9 +128,9 @@ def failures_text(findings: Sequence[Finding]) -> str:
     """
     return "\n\n".join(
         f"{finding.check.name}: {finding.result.details}\n"
-        f"  should hold: {finding.check.proves}\n"
-        f"  why it matters: {finding.check.matters}\n"
-        f"  to mend it: {finding.check.mend}\n"
+        f"  should hold: {finding.check.texts['proves']}\n"
+        f"  why it matters: {finding.check.texts['matters']}\n"
+        f"  to mend it: {finding.check.texts['mend']}\n"
         f"  docs/checks/{finding.check.name}.md"
         for finding in findings
         if finding.result.holds is False
@@ -151,9 +151,9 @@ def as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
                 "verdict": finding.verdict,
                 "finding": finding.result.details,
                 "seconds": round(finding.seconds, 3),
-                "proves": finding.check.proves,
-                "matters": finding.check.matters,
-                "mend": finding.check.mend,
+                "proves": finding.check.texts["proves"],
+                "matters": finding.check.texts["matters"],
+                "mend": finding.check.texts["mend"],
             }
             for finding in findings
         ],

@@ -42,7 +42,6 @@ from plaudit.tokens.encode import Encoder
 from plaudit.tokens.microbatch import Layout
 
 SCORED_ROWS = 3
-"""Answers of different lengths that are read."""
 _LAYOUT_WORDS: dict[str, str] = {
     "packed": "packed end to end",
     "left": "padded on the left",
@@ -206,7 +205,6 @@ SATURATED_SPREAD = 1e-3
 LARGE_SCORE = 1e3
 LENGTH_CORRELATION = 0.99
 MIN_LENGTHS = 5
-"""Different lengths among which a correlation says something."""
 
 
 def check_reward_template(subject: PreflightSubject) -> Result:
@@ -512,77 +510,11 @@ def _split_answers(task: Task) -> list[Task]:
 
 
 CHECKS = (
-    Check(
-        name="reward-finite",
-        proves="Every answer, an empty one too, gets a finite number or no verdict, and some get a number.",
-        matters="A score that is not a number makes every weight one in a single step, and a reward without "
-        "any verdict teaches nothing at all. A rule can also be there and never apply: in TRL#6805 a penalty "
-        "looked at the wrong text, and no answer ever met it.",
-        mend="Let the reward return a finite number, or None where it has no verdict. If it has none on "
-        "anything, it may need a field that the rows lack: an answer, or facts beside it (docs/rewards.md).",
-        run=check_reward_finite,
-    ),
-    Check(
-        name="reward-deterministic",
-        proves="Asked twice about the same answers the reward says the same.",
-        matters="A reward that is drawn anew each time teaches its own noise, and no run can be had again: "
-        "verl#3126 and TRL#1014 are about runs that no seed repeats. Dropout that was left on in a reward "
-        "model does this, and so does a judge at a temperature above 0.",
-        mend="Give a judge temperature 0 or a seed made of the answer, and a function of your own no chance "
-        "that goes on from call to call. Where the noise is wanted: --allow reward-deterministic.",
-        run=check_reward_deterministic,
-    ),
-    Check(
-        name="reward-order",
-        proves="In which order prompts and answers are asked changes no score.",
-        matters="A score that falls to the neighbour of its answer makes bad answers likelier, and the mean "
-        "reward looks normal. Scores that are sorted by length for speed and not sorted back do this, and so "
-        "does a function that counts its calls.",
-        mend="Return the scores in the order in which answers were given, and let none depend on earlier "
-        "calls.",
-        run=check_reward_order,
-    ),
-    Check(
-        name="reward-batching",
-        proves="An answer asked by itself has the score that it has among others.",
-        matters="Where padding, or the other texts of a batch, leak into a score, it depends on chance "
-        "neighbours: TRL#2778 and transformers#35352 are scores that changed with the padding beside them.",
-        mend="In a function of your own, look at one answer at a time. In a reward model, mend the attention "
-        "mask or the positions; reward-position says which layout is wrong.",
-        run=check_reward_independent,
-    ),
-    Check(
-        name="reward-variance",
-        proves="The reward tells some answers apart.",
-        matters="Policy optimisation learns from differences. Where every answer has one score, all "
-        "advantages are 0: the loss is 0, the run goes on for days, and nothing is learnt. People ask why in "
-        "TRL#2703, TRL#3452 and open-r1#239.",
-        mend="Look at what the reward needs of an answer (docs/rewards.md), and at its settings. If a task "
-        "is too hard for the model, train on answers first (plaudit train sft), or begin with easier ones.",
-        run=check_reward_differs,
-    ),
-    Check(
-        name="reward-position",
-        proves="A reward model is read at the answer's own last token, padded on the left, on the right or "
-        "not at all.",
-        matters="A reward that is read at another token is a number about something else, and it looks like "
-        "any other. TRL#3750 paid at the first padding token, TRL#2778 read at another place than was "
-        "trained, and a padding token that is also the end of turn makes transformers read the one before "
-        "(transformers#35352).",
-        mend="Give the model a padding token that ends nothing (pad_token_id in its config.json and its "
-        "tokenizer), and its own tokenizer. If only one layout is wrong, use another: --memory.layout right.",
-        run=check_reward_position,
-    ),
-    Check(
-        name="reward-template",
-        proves="A reward model is shown every word of the conversation, in turns of its own, and no control "
-        "token of the policy as letters.",
-        matters="Reward models of other families write turns with other tokens, and some templates leave a "
-        "system turn out. The score is then about half a conversation, or about strange signs, and nothing "
-        "complains; NeMo-RL#855 asks for one place that applies templates, for this reason.",
-        mend="Give prompts as messages, without control tokens in their text: each model then writes turns "
-        "in its own way. Use a reward model whose template knows the roles of your rows.",
-        run=check_reward_template,
-        at_start=True,
-    ),
+    Check(name="reward-finite", run=check_reward_finite),
+    Check(name="reward-deterministic", run=check_reward_deterministic),
+    Check(name="reward-order", run=check_reward_order),
+    Check(name="reward-batching", run=check_reward_independent),
+    Check(name="reward-variance", run=check_reward_differs),
+    Check(name="reward-position", run=check_reward_position),
+    Check(name="reward-template", run=check_reward_template, at_start=True),
 )

@@ -29,7 +29,6 @@ from plaudit.tokens.microbatch import Microbatch
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
 
 MAX_SCANNED_ROWS = 4 * SAMPLE_SIZE
-"""Rows among which the shortest prompts are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +107,6 @@ MAX_PROMPTS, MAX_ANSWERS = 4, 3
 MAX_REMOTE = 2
 """Prompts, and answers to each, where a reward is remote and every request may cost money."""
 MAX_ANSWER_TOKENS = 16
-"""Tokens of an answer that is drawn for it."""
 UNKNOWN_MODEL_TOLERANCE = {"cpu": 1e-3, "cuda": 0.15}
 """Relative tolerance of a model's scores where its numerical precision is not known."""
 

@@ -44,9 +44,7 @@ from plaudit.rollouts.build import sampler_of_policy
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
 
 MAX_FORCED_TOKENS = 3
-"""Tokens that an answer of the trial may have."""
 FORCING_BIAS = 1e4
-"""Added to a token's score, and taken from those of all others."""
 _NOTHING_TO_SAMPLE = "there is no policy, or no prompt of the first rows can be asked"
 
 
@@ -159,7 +157,6 @@ def _token_name(subject: PreflightSubject, token: int) -> str:
 
 
 PROMPTS = 4
-"""Prompts that are answered; each twice."""
 MAX_TOKENS = 12
 FIRST_TOKEN_SAMPLES, REPEATED_SAMPLES = 512, 64
 """First tokens that are drawn, and how many of them again, with the same seed and with another."""
@@ -399,59 +396,9 @@ def _sample_first_tokens(
 
 
 CHECKS = (
-    Check(
-        name="sampler-logps",
-        proves="The log-probs that the sampler gives with its tokens are those of transformers' own forward "
-        "pass, under the very temperature, top-k, top-p and min-p of the run.",
-        matters="A policy learns from how likely its tokens were when they were drawn. Where that number "
-        "comes from other settings or other arithmetic than the trainer's, every ratio is wrong, and the gap "
-        "can grow until the run dies: TRL#6789 (truncation), TRL#4159 (temperature), open-instruct#1473 (it "
-        "grew at learning rate 0), TRL#3867.",
-        mend="Train and sample with the same --dtype, and let one process do both. If it still fails with "
-        "--draw.top-k 0 --draw.top-p 1 --draw.min-p 0 --draw.temperature 1, the model has a head or an "
-        "attention that plaudit does not know: report it with its config.json.",
-        run=check_sampler_logps,
-    ),
-    Check(
-        name="sampler-weights",
-        proves="When weights move, adapters included, the next answers are drawn with the moved weights.",
-        matters="A sampler with a copy of its own can go on with old weights and nothing complains: the run "
-        "looks alive and learns from somebody else's answers. A LoRA adapter that never reached the sampler "
-        "cost two months in verl#7495; TRL#5312 is the same with sleeping weights.",
-        mend="Let the sampler answer with the policy in memory (LocalSampler.from_policy), or send it the "
-        "weights after each update, merged with their adapters.",
-        run=check_sampler_fresh,
-    ),
-    Check(
-        name="rollout-tokens",
-        proves="The tokens that are trained are those that were drawn, one by one, behind the very prompt "
-        "tokens that the model was shown.",
-        matters="Text can be written with other tokens than the model chose. An answer that was made into "
-        "tokens again is trained on tokens that nobody drew, with log-probs that belong to others: TRL#5224, "
-        "SkyRL#123, slime#117, prime-rl#1352.",
-        mend="Hand on the ids of the rollout and never its text; a sampler of your own must return the ids "
-        "that it drew, each with its log-prob.",
-        run=check_sampled_is_trained,
-    ),
-    Check(
-        name="stop-tokens",
-        proves="An answer ends at every token that the model's files, its tokenizer or its training name as "
-        "an end, counts as ended there, and ends at no ordinary token.",
-        matters="Chat models often have several ends. Where one is missing, finished answers run on to the "
-        "limit and count as cut: TRL#7039 saw 97 % of them cut, and masked, in Phi-3.5 and Gemma 3.",
-        mend="Write every end, and nothing else, into eos_token_id of generation_config.json in the model's "
-        "folder, as a list.",
-        run=check_stops,
-    ),
-    Check(
-        name="exact-sampling",
-        proves="Tokens are drawn as often as the model and the sampling settings say; a seed gives the same "
-        "answers again, and another seed gives others.",
-        matters="A setting that is accepted and not obeyed, or one random number for all answers, shows in "
-        "no loss: groups are all alike, or far too wild. TRL#4159 and TRL#6789 began with settings that "
-        "sampler and trainer read unlike; verl#3126 is about seeds that do not hold.",
-        mend="Look at the sampling settings (--draw.temperature, --draw.top-k, --draw.top-p, --draw.min-p). "
-        "A sampler of your own must draw each answer with numbers of its own, made from the seed.",
-        run=check_sampling_distribution,
-    ),
+    Check(name="sampler-logps", run=check_sampler_logps),
+    Check(name="sampler-weights", run=check_sampler_fresh),
+    Check(name="rollout-tokens", run=check_sampled_is_trained),
+    Check(name="stop-tokens", run=check_stops),
+    Check(name="exact-sampling", run=check_sampling_distribution),
 )

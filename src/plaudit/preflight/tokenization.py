@@ -38,7 +38,6 @@ from plaudit.tokens.inspect import show_examples
 from plaudit.tokens.tokenizer import CUT
 
 MAX_SHOWN_CHARACTERS = 120
-"""Characters of a text that a finding shows."""
 _MAX_TRIED_ROWS = 8 * SAMPLE_SIZE
 _PROBE_ANSWER = "plauditSaysThis"
 
@@ -419,40 +418,7 @@ def _trained_text(encoder: Encoder, completion: Completion) -> str:
 
 
 CHECKS = (
-    Check(
-        name="one-bos",
-        proves="A row has at most one BOS, at its start, and has it where the tokenizer asks for it.",
-        matters="BOS is the token that begins a text. Many chat templates write one and many tokenizers add "
-        "another, or one is put before the answer too. The model has never seen that shape and answers "
-        "worse, without any error: axolotl#1616, unsloth#2648, NeMo-RL#855.",
-        mend="Take the BOS out of the chat template, or set add_bos_token to false in the tokenizer's files. "
-        "Where a BOS is missing, use the tokenizer that the model was trained with.",
-        run=check_one_bos,
-        at_start=True,
-    ),
-    Check(
-        name="end-of-turn",
-        proves="Every answer ends with exactly one end-of-turn token, it is trained, and the model stops "
-        "there.",
-        matters="A model learns to stop only from ends that it is trained on. Where the end is cut off or "
-        "left out of the loss it talks on until it is cut (torchtune#2967); where it stands twice, the "
-        "model learns to say it twice (TRL#4481).",
-        mend="Name the token that your template writes behind an answer as eos_token in "
-        "tokenizer_config.json, or in eos_token_id of generation_config.json, and mark it as special in the "
-        "tokenizer's files.",
-        run=check_answer_end,
-        at_start=True,
-    ),
-    Check(
-        name="mask",
-        proves="The trained tokens are the words of the answers and their ends, and nothing else.",
-        matters="Which tokens are trained is decided by a mask that nobody sees. Stock templates of Llama "
-        "3.1, Qwen 3 and Gemma 3 gave a mask of zeros elsewhere: the loss looked normal and nothing was "
-        "learned (marin#7237). A mask that is off by one trains the question, or not the end.",
-        mend="Look at the rows below the table: what is trained stands in brackets or in green. Mend the "
-        "chat template, so that a question is the beginning of its answered conversation, or train one "
-        "answer a row (--turns last).",
-        run=check_mask,
-        at_start=True,
-    ),
+    Check(name="one-bos", run=check_one_bos, at_start=True),
+    Check(name="end-of-turn", run=check_answer_end, at_start=True),
+    Check(name="mask", run=check_mask, at_start=True),
 )

@@ -18,7 +18,9 @@ from plaudit.preflight.check import (
     failed,
     not_applicable,
     passed,
+    warned,
 )
+from plaudit.preflight.samples import shortest_prompts
 from plaudit.preflight.tokenization import encoded_bare_prompts, encoded_rows, end_tokens
 from plaudit.tokens import batch as token_batch, microbatch
 from plaudit.tokens.batch import Completion, Example, TokenBatch
@@ -27,6 +29,8 @@ from plaudit.tokens.microbatch import ForwardInputs, Layout
 
 MAX_ENCODED_ROWS = 24
 """Rows that are encoded to see how many are too long, evenly among those that could be."""
+# Where answers have room for more tokens none is drawn to see whether they end; and the prompts answered.
+MAX_DRAWN, DRAWN_PROMPTS = 12, 4
 MAX_TRUNCATED_SHARE = 0.5
 """From this share of rows on, what is cut is the usual row and no exception."""
 
@@ -50,9 +54,10 @@ def check_truncation(subject: PreflightSubject) -> Result:
     """Goes through all trained rows: none is longer than max_length, and every answer has its end. Of rows
     whose text could be too long it encodes some, evenly chosen, and counts those whose answer alone does not
     fit (they are left out) and those whose prompt is cut. It fails when that is more than half of all
-    rows."""
+    rows. Where answers are drawn, with room for twelve tokens or fewer, a few are, and it warns where all of
+    them are cut."""
     if not subject.trained:
-        return not_applicable("answers are drawn, each with room of its own (draw.max_tokens)")
+        return _check_drawn(subject)
     max_length, ends = subject.max_length, end_tokens(subject.encoder)
     for example in subject.trained:
         for answer in example.completions:
@@ -74,6 +79,19 @@ def check_truncation(subject: PreflightSubject) -> Result:
         f"{cuts.truncated} a prompt that is cut"
     )
     return failed(details) if cuts.affected_share > MAX_TRUNCATED_SHARE else passed(details)
+
+
+def _check_drawn(subject: PreflightSubject) -> Result:
+    own = "answers are drawn, each with room of its own (draw.max_tokens)"
+    room = subject.sampling.max_tokens
+    rows = shortest_prompts(subject, DRAWN_PROMPTS, room) if subject.sampler and room <= MAX_DRAWN else []
+    if subject.sampler is None or not rows:
+        return not_applicable(own)
+    groups = subject.sampler.generate([row.prompt.prompt for row in rows], subject.sampling, n=4)
+    answers = [rollout.answer for group in groups for rollout in group]
+    cut = sum(not answer.ended for answer in answers)
+    details = f"{cut} of {len(answers)} drawn answers are cut at {room} tokens (draw.max_tokens)"
+    return warned(f"{details}: none ends") if cut == len(answers) else passed(details)
 
 
 def _count_truncations(subject: PreflightSubject) -> _TruncationCounts:
@@ -227,26 +245,6 @@ def _padding_fault(rows: Sequence[Example], arrangement: ForwardInputs, layout: 
 
 
 CHECKS = (
-    Check(
-        name="truncation",
-        proves="No answer is cut so that it cannot end, no row is too long, and few rows lose a part.",
-        matters="An answer that is cut teaches the model to break off, or never to stop (torchtune#2967). "
-        "Where pairs are cut by their longer answer, the shorter one is left empty and its loss is not a "
-        "number (TRL#6548). Here a prompt gives way from its start, and an answer that does not fit is left "
-        "out.",
-        mend="Raise --max-length, shorten the answers, or leave out the longest rows.",
-        run=check_truncation,
-        at_start=True,
-    ),
-    Check(
-        name="pad-not-trained",
-        proves="In a batch no place of padding is trained, and no token of an answer is taken for padding.",
-        matters="Shorter rows are filled up to the longest. Where padding is found by its token's number, a "
-        "model whose padding is its EOS loses its ends, or is scored at the wrong place: TRL#3750, "
-        "transformers#35352. Here lengths decide, so the number does not matter.",
-        mend="This is a fault of plaudit's own batches and not of your rows: please report it with the row "
-        "that is named.",
-        run=check_padding_untrained,
-        at_start=True,
-    ),
+    Check(name="truncation", run=check_truncation, at_start=True),
+    Check(name="pad-not-trained", run=check_padding_untrained, at_start=True),
 )

@@ -31,13 +31,11 @@ from plaudit.preflight.check import (
     failed,
     not_applicable,
     passed,
-    preserve_weights,
     warned,
 )
 from plaudit.preflight.samples import LOW_TEMPERATURE, TrialStep, likelihood_step, make_trial_step
 
 Gradients = Sequence[Tensor | None]
-"""Of every weight that learns; None where no gradient came."""
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
 """How far, relative to its size, rounding may take a gradient that was added up in another order."""
 HALF_PRECISION_ROUNDING = 0.1
@@ -55,6 +53,17 @@ class GradientRecorder(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> Any:
         del closure
         self.gradients = _copied_gradients(self.param_groups[0]["params"])
+
+
+@contextmanager
+def preserve_weights(module: nn.Module) -> Iterator[Mapping[str, Tensor]]:
+    """Yields a copy of weights and buffers and restores them on exit: for checks that take a step."""
+    # Cloned: the tensors of a state_dict are the weights themselves and would move along.
+    original = {name: value.detach().clone() for name, value in module.state_dict().items()}
+    try:
+        yield original
+    finally:
+        module.load_state_dict(original)
 
 
 def check_microbatches(subject: PreflightSubject) -> Result:
@@ -248,52 +257,10 @@ def _weights_with_gradient(module: nn.Module) -> set[str]:
 
 
 GRADIENT_CHECKS = (
-    Check(
-        name="micro-batches",
-        proves="The gradient of a batch is the sum of the gradients of its rows, and of any other pieces "
-        "that it may be divided into.",
-        matters="A loss that is divided by what is in the piece, and not in the batch, makes the gradient "
-        "depend on how much memory there is: rows count differently, or the step is several times too "
-        "large or too small. Every trainer of TRL had it (TRL#2617), and ms-swift had it this year "
-        "(ms-swift#10117, a quarter of the gradient at four pieces).",
-        mend="A loss of your own must add up over pieces: divide by the counts that a piece carries, which "
-        "are those of the whole batch. Without a loss of your own, report this.",
-        run=check_microbatches,
-    ),
-    Check(
-        name="accumulation",
-        proves="A step that is taken in several pieces hands the optimiser the same gradient, after "
-        "clipping, and reports the same loss, as a step that is taken in one.",
-        matters="Whoever has little memory takes a step in pieces, and expects the same run. Where the sum "
-        "is divided once more, or clipped piece by piece, it is another run with the same settings: "
-        "TRL#2617, TRL#6024, ms-swift#10117.",
-        mend="See micro-batches first. If only this check fails, the step itself is wrong: report it.",
-        run=check_accumulation,
-    ),
-    Check(
-        name="ranks",
-        proves="What two ranks would compute of a batch adds up to the gradient of the whole batch, and a "
-        "rank without rows adds nothing. Both shares are computed one after another in this process; that "
-        "processes really add them up is not looked at.",
-        matters="With losses that are averaged on each rank, rows on a rank with few others count more, and "
-        "a run on two GPUs learns something else than on one. A rank that has no row must still compute "
-        "something, of which nothing may be learnt: TRL#2617, TRL#4104.",
-        mend="A loss of your own must divide by the counts that a piece carries, and must give 0 for rows "
-        "that do not count. Until it does, train with one process.",
-        run=check_ranks,
-    ),
-    Check(
-        name="gradient-flow",
-        proves="Every weight that may learn gets a gradient from a few rows, at the latest once others have "
-        "moved.",
-        matters="A layer that is cut off from the loss stays what it was, and nothing says so: the loss "
-        "falls all the same, since the other layers learn. Recomputed layers and models that are partly "
-        "frozen have done that: pytorch#112397, transformers#21381.",
-        mend="Look at the weights that are named. Those that should stay as they are must be frozen "
-        "(requires_grad False); those that should learn are detached somewhere in the model's code: try "
-        "without --memory.checkpointing.",
-        run=check_all_weights_learn,
-    ),
+    Check(name="micro-batches", run=check_microbatches),
+    Check(name="accumulation", run=check_accumulation),
+    Check(name="ranks", run=check_ranks),
+    Check(name="gradient-flow", run=check_all_weights_learn),
 )
 
 
@@ -493,37 +460,7 @@ def _abbreviated_names(names: Any) -> str:
 
 
 CHECKS = (
-    Check(
-        name="overfits",
-        proves="A few steps on nothing but a few rows make their loss clearly smaller, at a rate that suits "
-        "the model.",
-        matters="A loss with the wrong sign, an optimiser that moves nothing, or gradients of something "
-        "else than the loss that is shown all look like a run that is hard to tune. 'It does not learn' is "
-        "what users report, and a test of a minute would have told them: TRL#41, TRL#615, TRL#1098.",
-        mend="Look at gradient-flow and micro-batches first. If they hold, look at a loss of your own (is "
-        "smaller better?) and at an optimiser of your own (does it use the gradients that it is given?).",
-        run=check_overfits,
-    ),
-    Check(
-        name="adapters",
-        proves="With LoRA, steps move every adapter, and no weight of the model beneath them.",
-        matters="Adapters that do not move leave the model what it was, and a base that moves is lost: only "
-        "the adapters are saved, and the reference that is read beneath them moves along. One such run "
-        "cost two months: verl#7495; others: peft#793, mlx-vlm#2181.",
-        mend="Look at the weights that are named: if they are adapters, raise --learning-rate or look why "
-        "no gradient reaches them; if they are the model's own, an optimiser of your own moves what it was "
-        "not given.",
-        run=check_adapters,
-    ),
-    Check(
-        name="checkpoint",
-        proves="A run that is stopped after a step and goes on from its checkpoint has, after the next "
-        "step, the same weights and the same optimiser state to the last bit.",
-        matters="A resumed run whose optimiser or chance begins anew jumps in loss and length and cannot be "
-        "repeated: TRL#3247, open-r1#450. In open-instruct the option to resume was read by nothing "
-        "(open-instruct#1823).",
-        mend="Use an optimiser that keeps everything in its state as tensors and numbers. On a GPU a "
-        "kernel that is not deterministic may be the cause: look whether two runs without a stop agree.",
-        run=check_checkpoint_resume,
-    ),
+    Check(name="overfits", run=check_overfits),
+    Check(name="adapters", run=check_adapters),
+    Check(name="checkpoint", run=check_checkpoint_resume),
 )

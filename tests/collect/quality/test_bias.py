@@ -166,7 +166,8 @@ def card(name: str, **more: object) -> PersonQuality:
 
 
 def proposed(**more: object) -> tuple[str, str] | None:
-    cards = [*(card(f"a{number}") for number in range(3)), card("odd", **more)]
+    gone = card("gone", standing="suspended")
+    cards = [gone, *(card(f"a{number}") for number in range(3)), card("odd", **more)]
     found = proposals(cards, standards_of(cards, 0.65))
     assert all(proposal.name == "odd" for proposal in found)
     return (found[0].standing, "; ".join(found[0].reasons)) if found else None

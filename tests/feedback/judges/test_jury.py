@@ -125,6 +125,9 @@ def test_a_spread_lets_one_speak_for_each_and_turns_a_quarter_round(server, tmp_
     found = outcomes(spread, TASKS, 0)
     assert outcomes(spread, TASKS, 0) == found
     assert {outcome.annotator for outcome in found if isinstance(outcome, Verdict)} == {"a", "b", "c"}
+    exchanged = [replace(task, answers=task.answers[::-1]) for task in TASKS]
+    pairs = zip(found, outcomes(spread, exchanged, 0), strict=True)
+    assert all(getattr(one, "annotator", 0) == getattr(other, "annotator", 0) for one, other in pairs)
     # Right in 75 % and turned round in 25 %: wrong in 0.25 · 0.75 + 0.75 · 0.25.
     assert abs(rate(wrong(found)) - 0.375) < 0.09
     assert "25% of its verdicts are turned round on purpose" in spread.notes

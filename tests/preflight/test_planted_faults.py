@@ -1,0 +1,114 @@
+"""Faults that a user would not notice, planted one by one: the check that is about the cause names each."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM
+
+from plaudit.cli.main import main
+from plaudit.data.records import record_to_dict
+from plaudit.lab.world import making
+from plaudit.lab.world.annotators import annotator_pool
+from plaudit.lab.world.shipped import base_model_folder
+from tests.engine.toy import write_rows
+from tests.preflight.breakers_rows import Row
+
+FAULTS: list[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("planted_faults.yaml").read_text("utf-8")
+)
+TEXTS = {"answer": "completion", "prompt": "prompt", "chosen": "chosen", "rejected": "rejected"}
+"""What a fault may do to a text of every row, and the field that it is in."""
+QUICK = (
+    "the tokenizer of another model with as many tokens",
+    "an output matrix of zeros",
+    "a rate at which nothing moves",
+)
+REWARD = "def reward(answer, prompt):\n    return {}"
+
+
+@cache
+def sound_rows(method: str, count: int) -> list[Row]:
+    if method in ("dpo", "reward"):
+        made: Any = making.comparisons(count, annotator_pool("experts"))
+    else:
+        made = making.prompts(48) if method == "grpo" else making.demonstrations(count)
+    return [record_to_dict(row) for row in made]
+
+
+def faulty_rows(fault: dict[str, Any]) -> list[Row]:
+    rows = copy.deepcopy(sound_rows(fault["method"], fault.get("rows", 96)))
+    for key in TEXTS.keys() & fault.keys():
+        for i, row in enumerate(rows):
+            turns = row[TEXTS[key]]
+            text = eval(fault[key].strip(), {"i": i, "row": row, "text": turns[-1]["content"]})
+            row[TEXTS[key]] = [*turns[:-1], {**turns[-1], "content": text}]
+    return eval(fault["file"], {"rows": rows}) if "file" in fault else rows
+
+
+def faulty_model(fault: dict[str, Any], folder: Path) -> Path:
+    shutil.copytree(base_model_folder(), folder)
+    if "weights" in fault:
+        model: Any = AutoModelForCausalLM.from_pretrained(folder)
+        with torch.no_grad():
+            exec(fault["weights"], {"model": model, "layers": model.model.layers, "torch": torch})
+        model.save_pretrained(folder)
+    if "tokenizer" in fault:
+        facts = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+        exec(fault["tokenizer"], {"facts": facts})
+        (folder / "tokenizer.json").write_text(json.dumps(facts), "utf-8")
+    if "template" in fault:
+        path = folder / "chat_template.jinja"
+        path.write_text(eval(fault["template"], {"text": path.read_text("utf-8")}), "utf-8")
+    for name in ("config.json", "generation_config.json") if "config" in fault else ():
+        facts = json.loads((folder / name).read_text("utf-8"))
+        (folder / name).write_text(json.dumps({**facts, **eval(fault["config"])}), "utf-8")
+    return folder
+
+
+@pytest.mark.cases(quick=QUICK)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(
+            fault,
+            id=fault["fault"],
+            marks=[pytest.mark.xfail(reason=fault["unnamed"], strict=True)] if "unnamed" in fault else [],
+        )
+        for fault in FAULTS
+    ],
+)
+def test_a_planted_fault_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: dict[str, Any]
+) -> None:
+    method, found = fault["method"], tmp_path / "found.json"
+    words = ["check", method, "--model", str(faulty_model(fault, tmp_path / "model")), "--device", "cpu"]
+    data = write_rows(tmp_path / "rows.jsonl", faulty_rows(fault))
+    words += ["--prompts" if method == "grpo" else "--data", str(data), "--json", str(found)]
+    if method == "grpo":
+        own = tmp_path / "own.py"
+        own.write_text(REWARD.format(fault.get("reward", "sum(map(ord, answer)) % 7")), "utf-8")
+        words += ["--reward", f"{own}:reward"]
+    options = fault.get("options", "").split()
+    if "OTHER" in options:
+        anew = "[weight.normal_() for layer in layers for weight in layer.parameters()]"
+        options[options.index("OTHER")] = str(faulty_model({"weights": anew}, tmp_path / "other"))
+    # Each check by itself: what others say of the same fault would be a consequence.
+    status = main([*words, *options, "--only", *fault.get("named", ["one-bos"])])
+    if "refused" in fault:
+        assert status == 2
+        assert re.search(fault["refused"], capsys.readouterr().err)
+        return
+    said = {one["name"]: one for one in json.loads(found.read_text("utf-8"))["checks"]}
+    for name, sentence in fault["named"].items():
+        assert said[name]["verdict"] in ("FAIL", "warn"), said[name]["finding"]
+        assert re.search(sentence, said[name]["finding"])
