@@ -198,8 +198,7 @@ FOLDERS = {
         damage=adapter({"peft_type": "MAGIC"}), says="an adapter of type 'MAGIC', and only LORA can be merged"
     ),
     "an adapter of a lost base": Damaged(
-        damage=adapter({"base_model_name_or_path": "gone/away"}),
-        says="its base model cannot be had",
+        damage=adapter({"base_model_name_or_path": "gone/away"}), says="its base model cannot be had"
     ),
     "an adapter of no base": Damaged(
         damage=adapter({"base_model_name_or_path": None}),

@@ -104,19 +104,7 @@ def test_a_bias_of_a_prompt_is_looked_up_in_a_packed_row(share: bool) -> None:
     extras: list[Extras] = [
         {"prompt_bias": Extra(value=torch.full((16,), value), axis="prompt")} for value in (0.3, -0.4)
     ]
-    rows = [
-        Example(
-            prompt=(1, 4),
-            completions=(
-                _answer(5, 6),
-                _answer(
-                    7,
-                ),
-            ),
-            extras=one,
-        )
-        for one in extras
-    ]
+    rows = [Example(prompt=(1, 4), completions=(_answer(5, 6), _answer(7)), extras=one) for one in extras]
     packed = _logps(Policy(pictured(), layout="packed", share_prompts=share), rows)
     padded = _logps(Policy(pictured(), layout="right"), rows)
     torch.testing.assert_close(packed, padded, rtol=1e-4, atol=1e-5)

@@ -138,9 +138,7 @@ def test_embeddings_are_seen_relative_to_the_training_ones() -> None:
 def test_a_saved_module_says_the_same_bit_for_bit(tmp_path: Path) -> None:
     model, context, target_ENH = module().float(), _context(), normal(3, 4, H).float()
     context = replace(
-        context,
-        embedding_EMH=context.embedding_EMH.float(),
-        preference_EM=context.preference_EM.float(),
+        context, embedding_EMH=context.embedding_EMH.float(), preference_EM=context.preference_EM.float()
     )
     model.standardise(normal(9, H).float() * 3 + 1)
     save_group_preference(model, tmp_path / "group")

@@ -61,10 +61,7 @@ def by_hand(policy: Policy, other: Policy, texts: list[list[int]], share: float)
 def test_predictions_are_the_product_of_powers(kinds: tuple[Decoder, Decoder], share: float) -> None:
     policy, other = policies()
     mixing = MixtureDecoderFactory(
-        reference=ModelReference(other),
-        share=share,
-        policy_decoder=kinds[0],
-        reference_decoder=kinds[1],
+        reference=ModelReference(other), share=share, policy_decoder=kinds[0], reference_decoder=kinds[1]
     )
     for texts, logits_NV in grown(policy, mixing):
         wanted = by_hand(policy, other, texts, share)

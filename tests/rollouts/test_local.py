@@ -20,14 +20,7 @@ from tests.rollouts.talkers import answered, word, write_talker
 
 STOPS = (2, *range(7, 61, 6))
 GREEDY = SamplingSettings(temperature=0, max_tokens=24)
-PROMPTS = (
-    "w7",
-    "w9 w40 w31 w50 w18 w22 w7 w8 w12",
-    "w30 w31",
-    "w60 w12 w44 w19 w20",
-    "w21",
-    "w33 w8 w9",
-)
+PROMPTS = ("w7", "w9 w40 w31 w50 w18 w22 w7 w8 w12", "w30 w31", "w60 w12 w44 w19 w20", "w21", "w33 w8 w9")
 
 
 def sampler_on(device: torch.device, folder: Path, dtype: torch.dtype = torch.float32) -> LocalSampler:

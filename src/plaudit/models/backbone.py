@@ -433,10 +433,7 @@ def _last_mlp_only_for(headless: nn.Module, selected_M: Tensor, tokens: int) -> 
     handles = (
         []
         if mlp is None
-        else [
-            mlp.register_forward_pre_hook(choose, with_kwargs=True),
-            mlp.register_forward_hook(put_back),
-        ]
+        else [mlp.register_forward_pre_hook(choose, with_kwargs=True), mlp.register_forward_hook(put_back)]
     )
     try:
         yield

@@ -271,12 +271,7 @@ def _empty_room(like_XkLD: Tensor, answers: int, room: int) -> Tensor:
 
 
 def kv_cache_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **kwargs: Any,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """Attention of the growth that the caller handed to the model, in the signature of transformers."""
     del attention_mask

@@ -19,12 +19,7 @@ from transformers import PreTrainedModel
 from plaudit.models.backbone import Backbone, Head, head_of
 from plaudit.models.precision import compute_in
 from plaudit.tensors.divergences import Readout
-from plaudit.tensors.logprobs import (
-    Extra,
-    refuse_unknown_tokens,
-    score_tokens,
-    score_tokens_equally_weighted,
-)
+from plaudit.tensors.logprobs import Extra, refuse_unknown_tokens, score_tokens, score_tokens_equally_weighted
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import Layout, micro_batches_in_order
 

@@ -18,9 +18,7 @@ def sampler_of_folder(model: Path, *, device: str = "auto", dtype: DtypeName = "
 
 
 def sampler_of_policy(
-    policy: Policy,
-    encoder: Encoder,
-    weights: WeightsVersion | None = None,
+    policy: Policy, encoder: Encoder, weights: WeightsVersion | None = None
 ) -> LocalSampler:
     """A policy in memory, which generates with the weights of the moment; ``weights`` counts their moves."""
     return LocalSampler.from_policy(policy, encoder, weights)
@@ -31,9 +29,5 @@ def process_of_policy(
 ) -> ProcessSampler:
     """A process that loads the policy's folder, and is sent its weights whenever they have moved."""
     return ProcessSampler(
-        model,
-        device=str(policy.device),
-        dtype=precision.products,
-        policy=policy,
-        weights=weights,
+        model, device=str(policy.device), dtype=precision.products, policy=policy, weights=weights
     )

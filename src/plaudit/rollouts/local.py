@@ -377,10 +377,7 @@ class LocalSampler:
 
     @classmethod
     def from_policy(
-        cls,
-        policy: Policy,
-        encoder: Encoder,
-        weights: WeightsVersion | None = None,
+        cls, policy: Policy, encoder: Encoder, weights: WeightsVersion | None = None
     ) -> LocalSampler:
         """A sampler of a policy in memory: it generates with the weights of the moment.
 
@@ -390,12 +387,7 @@ class LocalSampler:
         sampler._set_up(policy, encoder, weights or WeightsVersion())
         return sampler
 
-    def _set_up(
-        self,
-        policy: Policy,
-        encoder: Encoder,
-        weights: WeightsVersion,
-    ) -> None:
+    def _set_up(self, policy: Policy, encoder: Encoder, weights: WeightsVersion) -> None:
         decoder, self.fallback_reason = fastest_decoder(policy)
         """Why answers are drawn in a slower way than this device has; None where they are not."""
         record = RECORDERS.get(policy.device.type) if decoder is PagedDecoder else None

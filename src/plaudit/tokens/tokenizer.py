@@ -191,10 +191,7 @@ class PromptContinuation:
 
 
 def tokenise_pieces(
-    info: TokenizerInfo,
-    prompt_text: str,
-    answers: Sequence[Sequence[TextPiece]],
-    first_token: int | None,
+    info: TokenizerInfo, prompt_text: str, answers: Sequence[Sequence[TextPiece]], first_token: int | None
 ) -> list[PromptContinuation]:
     # On its own, as it will be at sampling: BPE may merge its last character with the answer's first.
     prompt = info.encode_start(prompt_text, first_token)

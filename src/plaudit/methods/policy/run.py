@@ -297,10 +297,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
     critic, critic_notes = _load_critic(configured, config, run, policy)
     notes += shard_or_broadcast(policy, config, run.ranks)
     models = ScoringModels(
-        policy=policy,
-        reference=reference.reference,
-        critic=critic,
-        temperature=config.draw.temperature,
+        policy=policy, reference=reference.reference, critic=critic, temperature=config.draw.temperature
     )
     sampler, weights = _make_sampler(configured, config, run, models)
     mixture_sampler = _make_mixture_sampler(configured, sampler, models)
@@ -327,10 +324,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
 
 
 def _make_sampler(
-    algorithm: PolicyAlgorithm,
-    config: PolicyConfig,
-    run: Run,
-    models: ScoringModels,
+    algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, models: ScoringModels
 ) -> tuple[LocalSampler | ProcessSampler, WeightsVersion]:
     """What draws from the policy: it, or a process that is sent its weights; and what counts their moves."""
     weights = WeightsVersion()
