@@ -292,7 +292,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
     reward = make_reward_source(config, run.encoder, device)
     judge = None if config.judge.by is None else resolve_reward(config.judge.by, device=device)
     rows = load_rows(config, run.encoder, partial(encode_prompts_with_room, config), run.folder)
-    policy, notes = prepare_policy(config, run.precision, run.ranks)
+    policy, notes = prepare_policy(run.config, run.precision, run.ranks)
     reference = prepare_policy_reference(config, policy, run, needed="reference" in configured.needs)
     critic, critic_notes = _load_critic(configured, config, run, policy)
     notes += shard_or_broadcast(policy, config, run.ranks)

@@ -84,7 +84,7 @@ def load_models(
     """The policy and its reference, in what divides batches of these rows for them."""
     # Before the policy is loaded: rows of a single prompt are refused at once.
     mismatched = _mismatched_examples(row, rows, config, run.encoder)
-    policy, notes = prepare_policy(config, run.precision, run.ranks)
+    policy, notes = prepare_policy(run.config, run.precision, run.ranks)
     # Mismatched answers are scored by the reference too, so a cache has to hold them.
     own_examples = [mapped(part, attrgetter("example")) for part in (rows.train, rows.held_out)]
     reference_examples = joined([*own_examples, tuple(mismatched.values())])

@@ -216,7 +216,8 @@ def prepare_reward(
     language = load_language_term(
         config.model, settings.nll_coef, dtype=run.precision.weights, device=ranks.device
     )
-    model, model_notes = prepare_reward_model(config, run.encoder, run.precision, ranks)
+    as_planned = replace(config, memory=run.config.memory)
+    model, model_notes = prepare_reward_model(as_planned, run.encoder, run.precision, ranks)
     if loss.on_rating_scale and not is_reward_folder(config.model):
         model.normalisation = normalisation_for_ratings(rows.train)
     notes += [*model_notes, *shard_or_broadcast(model, config, ranks)]
