@@ -11,14 +11,7 @@ import pytest
 
 from plaudit.data.formats.layout import ReadOptions, named_role
 from plaudit.data.read import read_records
-from plaudit.data.records import (
-    Comparison,
-    ToolCall,
-    assistant_turn,
-    plain_text,
-    record_to_dict,
-    user_turn,
-)
+from plaudit.data.records import Comparison, ToolCall, assistant_turn, plain_text, record_to_dict, user_turn
 from plaudit.errors import UserError
 from tests.data.rows import CORK, HH, STONE, USER
 

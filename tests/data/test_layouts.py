@@ -12,26 +12,10 @@ from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS, format_named
 from plaudit.data.judging import Task
 from plaudit.data.read import read_records
-from plaudit.data.records import (
-    Ranking,
-    assistant_turn,
-    plain_text,
-    record_to_dict,
-    user_turn,
-)
+from plaudit.data.records import Ranking, assistant_turn, plain_text, record_to_dict, user_turn
 from plaudit.errors import UserError
 from plaudit.rewards.verifiable.code import CodeReward
-from tests.data.rows import (
-    AXES,
-    CORK,
-    HELPSTEER2,
-    HELPSTEER3,
-    OASST,
-    PRM800K,
-    STONE,
-    ULTRAFEEDBACK,
-    USER,
-)
+from tests.data.rows import AXES, CORK, HELPSTEER2, HELPSTEER3, OASST, PRM800K, STONE, ULTRAFEEDBACK, USER
 from tests.rewards.sandbox.confined import sandbox
 
 Q = user_turn("What sinks?")
@@ -90,13 +74,7 @@ def test_ultrafeedback_can_be_asked_for_its_rankings_only():
 
 def test_helpsteer2_gives_five_ratings():
     scores = {rating.aspect: rating.score for rating in records(HELPSTEER2)}
-    assert scores == {
-        "helpfulness": 4,
-        "correctness": 4,
-        "coherence": 3,
-        "complexity": 1,
-        "verbosity": 0,
-    }
+    assert scores == {"helpfulness": 4, "correctness": 4, "coherence": 3, "complexity": 1, "verbosity": 0}
 
 
 def test_axis_evaluations_leave_out_the_axis_that_nobody_rated():

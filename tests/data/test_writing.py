@@ -37,8 +37,7 @@ NUMBER = st.floats(-1e6, 1e6)
 NAME = st.none() | FILLED
 WHO = {"annotator": NAME, "group": NAME, "category": NAME, "origin": FILLED}
 PARTS = st.tuples(
-    st.builds(Part, kind=st.just("text"), text=FILLED),
-    st.builds(Part, kind=st.just("image"), source=FILLED),
+    st.builds(Part, kind=st.just("text"), text=FILLED), st.builds(Part, kind=st.just("image"), source=FILLED)
 )
 
 
@@ -107,10 +106,7 @@ def rankings(draw):
     prompt, replies = draw(SIDES)
     ranks = draw(st.lists(NUMBER, min_size=len(replies), max_size=len(replies)))
     return Ranking(
-        prompt=prompt,
-        completions=tuple(replies),
-        ranks=tuple(ranks),
-        **{k: draw(v) for k, v in WHO.items()},
+        prompt=prompt, completions=tuple(replies), ranks=tuple(ranks), **{k: draw(v) for k, v in WHO.items()}
     )
 
 
@@ -216,8 +212,7 @@ def test_trl_rows_come_back_but_for_their_origin(folder, record):
     written = write_records([record], folder / "trl.jsonl", layout="trl")
     (back,) = read_records(written.path).records
     assert back == type(record)(
-        **{name: getattr(record, name) for name in record.__slots__ if name != "origin"},
-        origin="trl.jsonl:1",
+        **{name: getattr(record, name) for name in record.__slots__ if name != "origin"}, origin="trl.jsonl:1"
     )
 
 
@@ -237,10 +232,7 @@ def test_a_ranking_becomes_pairs_that_remember_their_group(tmp_path):
 
 LOST = [
     (Comparison(prompt="p", chosen="a", rejected="b", probability=0.5), "a TRL preference cannot be a tie"),
-    (
-        Comparison(prompt="p", chosen="a", rejected="b", probability=0.2),
-        "the likelier one",
-    ),
+    (Comparison(prompt="p", chosen="a", rejected="b", probability=0.2), "the likelier one"),
     (Rating(prompt="p", completion="a", score=3.0), "a TRL label is a thumb"),
     (Steps(prompt="p", steps=("a",), labels=(0.5,)), "never neutral"),
 ]
@@ -261,10 +253,7 @@ def test_a_trl_file_has_one_kind(tmp_path):
 
 
 def test_parquet_refuses_texts_beside_conversations(tmp_path):
-    records = [
-        Prompt(prompt="p"),
-        Prompt(prompt=(Message(role="user", content="Hi"),)),
-    ]
+    records = [Prompt(prompt="p"), Prompt(prompt=(Message(role="user", content="Hi"),))]
     with pytest.raises(UserError, match="a Parquet column has one type"):
         write_records(records, tmp_path / "rows.parquet")
 

@@ -26,10 +26,7 @@ from tests.tokens.family import folder
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (
-            Demonstration(prompt=user_turn("Hi."), completion="Hello."),
-            "one side is plain text and the other",
-        ),
+        (Demonstration(prompt=user_turn("Hi."), completion="Hello."), "one side is plain text and the other"),
         (
             Demonstration(prompt=user_turn("Hi."), completion=user_turn("Hello.")),
             "an answer begins with 'user'",

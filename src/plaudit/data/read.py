@@ -27,15 +27,7 @@ from plaudit.data.columns import (
     unread_note,
     with_label,
 )
-from plaudit.data.fields import (
-    BadRowError,
-    LeftOutError,
-    Node,
-    Problem,
-    RawRow,
-    describe_value,
-    join_names,
-)
+from plaudit.data.fields import BadRowError, LeftOutError, Node, Problem, RawRow, describe_value, join_names
 from plaudit.data.files import Source, raw_rows, source_name
 from plaudit.data.formats.layout import (
     MESSAGES,

@@ -221,9 +221,7 @@ def _read_call(node: Node) -> ToolCall:
         function.get("arguments")
     arguments = read_json(given or Node(value={}), 'an object, or its JSON: {"city": "Oslo"}')
     return ToolCall(
-        name=_function_name(function),
-        arguments=_json_of_object(arguments),
-        id=optional_name(node, "id"),
+        name=_function_name(function), arguments=_json_of_object(arguments), id=optional_name(node, "id")
     )
 
 

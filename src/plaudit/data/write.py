@@ -459,10 +459,7 @@ def convert_rows(settings: RowsSettings, folder: Path) -> tuple[str, ...]:
         threshold=settings.threshold,
         quarantine=folder / "quarantine.jsonl",
         options=ReadOptions(
-            ties=settings.ties,
-            split=settings.split,
-            columns=settings.columns,
-            leave_out=settings.leave_out,
+            ties=settings.ties, split=settings.split, columns=settings.columns, leave_out=settings.leave_out
         ),
     )
     sentences = [f"{count} × {reason} left out" for reason, count in result.left_out.items()]

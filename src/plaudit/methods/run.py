@@ -240,7 +240,7 @@ def start_run(
             estimate = offered_if_any("memory_fit")
             memory, recompute = (None, False) if estimate is None else estimate(method, config, ranks)
     notes: list[str] = []
-    # On all ranks or on none: what is computed again is gathered again where weights are divided.
+    # On all ranks or on none: where weights are divided, they are gathered again.
     if config.memory.checkpointing is None and any(flag for [flag] in ranks.all_gather([float(recompute)])):
         config = replace(config, memory=replace(config.memory, checkpointing=True))
         notes = ["--memory.checkpointing: layers are computed again, or the run would not fit the GPU"]

@@ -193,7 +193,6 @@ class CompiledParts:
 
 
 def _is_compilable(part: nn.Module) -> bool:
-    """Whether it is a part with weights that is called as its class says."""
     own = "forward" in vars(part)
     return not own and isinstance(type(part).forward, FunctionType) and any(True for _ in part.parameters())
 

@@ -195,8 +195,8 @@ class PagedDecoder(SharedDecoder):
 class CachedDecoder:
     """Each answer is a row of transformers' own cache; a prompt is read once and copied for its answers."""
 
+    # Rows of transformers' cache begin together.
     can_join = False
-    """Whether further answers can begin while others grow: rows of transformers' cache begin together."""
 
     def __init__(
         self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
@@ -303,7 +303,6 @@ class RereadingDecoder:
 
 
 SlowDecoder = CachedDecoder | RereadingDecoder
-"""Those of a model itself, whose answers begin together."""
 Decoder = type[PagedDecoder] | type[SharedDecoder] | type[CachedDecoder] | type[RereadingDecoder]
 """Begun with a policy, prompts and how many answers each has, one after another, in ``attention_context``;
 then ``logits_NV`` predicts every answer's next token, ``step`` adds it, ``select_rows`` leaves some out."""
@@ -369,7 +368,7 @@ def _size(policy: Policy, logits: Sequence[Tensor]) -> float:
 
 
 def _rows_of(logits_NV: Tensor, row_n: Tensor) -> Tensor:
-    """These rows, word by word in memory, as a product from the other side leaves them."""
+    # Word by word in memory, as a product from the other side leaves them.
     return logits_NV.T.index_select(1, row_n).T
 
 

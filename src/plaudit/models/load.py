@@ -252,7 +252,7 @@ def _keep_soft_caps(model: PreTrainedModel) -> None:
 
 
 def _refuse_what_is_no_number(folder: Path, model: nn.Module) -> None:
-    """A weight that is NaN spoils every answer, and the fault would be looked for elsewhere."""
+    # A weight that is NaN spoils every answer, and the fault would be looked for elsewhere.
     for name, weight in model.named_parameters():
         # Smallest and largest see NaN as well, and need no memory beside the weights.
         if weight.numel() and not all(bound.isfinite() for bound in torch.aminmax(weight.detach())):
@@ -461,7 +461,7 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.devi
 
 
 def _read_past_adapters(model: PreTrainedModel) -> list[str]:
-    """Layers of Mamba whose weights are handed to a kernel as they are, past an adapter."""
+    # Layers of Mamba whose weights are handed to a kernel as they are.
     mixers = [name for name, module in model.named_modules() if {"A_log", "D"} <= {*module._parameters}]
     places = {mixer.rpartition(".")[2] for mixer in mixers}
     return sorted(f"{place}.{part}" for place in places for part in ("dt_proj", "out_proj", "x_proj"))
@@ -476,7 +476,7 @@ def _require_peft() -> Any:
 
 
 def _refuse_unknown(names: list[str], model: PreTrainedModel) -> None:
-    """PEFT itself is content when one of several names is found."""
+    # PEFT itself is content when one of several names is found.
     if names == ["all-linear"]:
         return
     paths = [path for path, layer in model.named_modules() if isinstance(layer, ADAPTABLE)]

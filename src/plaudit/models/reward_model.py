@@ -510,7 +510,6 @@ def _readme(model: RewardModel) -> str:
 
 
 def _made_class(base: PreTrainedModel) -> str:
-    """How plain transformers loads a classifier that it has no class for."""
     kind = type(base)
     if hasattr(sys.modules[kind.__module__], kind.__name__):
         return ""

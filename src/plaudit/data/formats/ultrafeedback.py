@@ -45,10 +45,7 @@ def _shp(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     pair = picked(row.get("human_ref_A"), row.get("human_ref_B"), prompt, lead, origin)
     if lead == 0:
         raise BadRowError(
-            "tie as preference",
-            "labels",
-            expected="answers with different scores",
-            found="score_A = score_B",
+            "tie as preference", "labels", expected="answers with different scores", found="score_A = score_B"
         )
     if (lead > 0) != a_wins:
         raise row.get("labels").error("wrong value", f"{int(lead > 0)}, as score_A and score_B have it")
@@ -91,12 +88,7 @@ def _ultrafeedback(row: Node, origin: str, options: ReadOptions) -> tuple[Record
     )
     ratings = tuple(
         Rating(
-            prompt=prompt,
-            completion=response,
-            score=score,
-            aspect=aspect,
-            category=category,
-            origin=origin,
+            prompt=prompt, completion=response, score=score, aspect=aspect, category=category, origin=origin
         )
         for response, scores in rated
         for aspect, score in scores.items()

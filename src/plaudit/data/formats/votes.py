@@ -35,14 +35,7 @@ from plaudit.data.formats.layout import (
     split_shared_turns,
 )
 from plaudit.data.formats.trl import read_numbered_answers
-from plaudit.data.records import (
-    Comparison,
-    Ranking,
-    Record,
-    Text,
-    assistant_turn,
-    user_turn,
-)
+from plaudit.data.records import Comparison, Ranking, Record, Text, assistant_turn, user_turn
 from plaudit.data.turns import Turns, read_completion, read_messages, read_prompt, require_not_empty
 
 Winner = Literal["a", "b", "tie"]
@@ -55,17 +48,8 @@ _WINNERS: dict[str, Winner] = {
     "both_bad": "tie",
 }
 """What a released vote says; two bad answers are equal ones, as in the arena's own ratings."""
-_WINNER_COLUMNS: Mapping[Winner, str] = {
-    "a": "winner_model_a",
-    "b": "winner_model_b",
-    "tie": "winner_tie",
-}
-_LOGGED: dict[str, Winner] = {
-    "leftvote": "a",
-    "rightvote": "b",
-    "tievote": "tie",
-    "bothbad_vote": "tie",
-}
+_WINNER_COLUMNS: Mapping[Winner, str] = {"a": "winner_model_a", "b": "winner_model_b", "tie": "winner_tie"}
+_LOGGED: dict[str, Winner] = {"leftvote": "a", "rightvote": "b", "tievote": "tie", "bothbad_vote": "tie"}
 """What a line of the arena's own log says, where it is a vote."""
 
 

@@ -29,12 +29,7 @@ from plaudit.evaluation.reward_models.pairs import (
 )
 from plaudit.files import atomic, exact_json
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings
-from plaudit.methods.iterative.rounds import (
-    generate_and_score,
-    load_prompts,
-    read_answers,
-    write_answers,
-)
+from plaudit.methods.iterative.rounds import generate_and_score, load_prompts, read_answers, write_answers
 from plaudit.methods.iterative.stopping import (
     HELD_OUT_JUDGE,
     PEOPLE_LABELS,

@@ -15,14 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import read_records
-from plaudit.data.records import (
-    Comparison,
-    Demonstration,
-    Text,
-    assistant_turn,
-    text_to_json,
-    turns_of,
-)
+from plaudit.data.records import Comparison, Demonstration, Text, assistant_turn, text_to_json, turns_of
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.methods.config import RowSettings

@@ -32,12 +32,7 @@ from plaudit.methods.iterative.config import (
     preference_settings,
     resolve_settings,
 )
-from plaudit.methods.iterative.measuring import (
-    is_measured,
-    measure_round,
-    measured_marker,
-    measured_round,
-)
+from plaudit.methods.iterative.measuring import is_measured, measure_round, measured_marker, measured_round
 from plaudit.methods.iterative.rounds import (
     LoopRound,
     figures_as_json,

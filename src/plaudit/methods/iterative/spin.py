@@ -24,10 +24,7 @@ from plaudit.tokens.prompts import EncodedPrompt
 def read_demonstrations(config: PromptSource) -> dict[str, str]:
     """The demonstration of each row of the prompts' file, by the row's origin."""
     reading = read_records(
-        config.prompts,
-        format=config.format,
-        threshold=config.rows.threshold,
-        options=config.read_options,
+        config.prompts, format=config.format, threshold=config.rows.threshold, options=config.read_options
     )
     rows = [row for row in reading.records if isinstance(row, Demonstration)]
     if len(rows) < len(reading.records):

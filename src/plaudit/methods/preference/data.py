@@ -16,11 +16,7 @@ from plaudit.errors import UserError
 from plaudit.files.stored import filtered, mapped
 from plaudit.methods.data import EncodedData, Row
 from plaudit.methods.preference.config import StageSettings
-from plaudit.methods.preference.row import (
-    AnyPreferenceAlgorithm,
-    PreferenceAlgorithm,
-    UnpairedAlgorithm,
-)
+from plaudit.methods.preference.row import AnyPreferenceAlgorithm, PreferenceAlgorithm, UnpairedAlgorithm
 from plaudit.tokens.batch import Completion, extras_digest
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
 from plaudit.tokens.preferences import (

@@ -19,12 +19,7 @@ from plaudit.engine.sinks.base import Sample, Summary
 from plaudit.engine.step import InterruptCheck, held_out_evaluator
 from plaudit.files.stored import joined, mapped
 from plaudit.methods.data import Rows, load_rows
-from plaudit.methods.models import (
-    matrix_sizes,
-    prepare_policy,
-    shard_or_broadcast,
-    write_model,
-)
+from plaudit.methods.models import matrix_sizes, prepare_policy, shard_or_broadcast, write_model
 from plaudit.methods.preference.algorithms import OWN
 from plaudit.methods.preference.config import (
     PreferenceConfig,
@@ -44,11 +39,7 @@ from plaudit.methods.preference.objective import (
     pair_objective,
     unpaired_objective,
 )
-from plaudit.methods.preference.row import (
-    AnyPreferenceAlgorithm,
-    PreferenceAlgorithm,
-    UnpairedAlgorithm,
-)
+from plaudit.methods.preference.row import AnyPreferenceAlgorithm, PreferenceAlgorithm, UnpairedAlgorithm
 from plaudit.methods.reference import (
     PreparedReference,
     no_reference,

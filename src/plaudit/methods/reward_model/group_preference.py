@@ -88,10 +88,7 @@ def choice_items(
 def rating_items(name: str, embedding_BH: Float[Tensor, "B H"], rating_B: Float[Tensor, " B"]) -> GroupItems:
     """Ratings, one answer each; standardise them over all groups, for the module sees them as they are."""
     return GroupItems(
-        name=name,
-        embedding_BKH=embedding_BH[:, None],
-        shown_BK=rating_B[:, None],
-        label_BK=rating_B[:, None],
+        name=name, embedding_BKH=embedding_BH[:, None], shown_BK=rating_B[:, None], label_BK=rating_B[:, None]
     )
 
 

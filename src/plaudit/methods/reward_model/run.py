@@ -62,10 +62,7 @@ from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, Ratin
 
 
 def sample_scores_fn(
-    model: RewardModel,
-    encoder: Encoder,
-    rows: Sequence[JudgedRow],
-    settings: SampleSettings,
+    model: RewardModel, encoder: Encoder, rows: Sequence[JudgedRow], settings: SampleSettings
 ) -> Callable[[InterruptCheck], Sequence[Sample]]:
     """A function that scores the completions of the first rows; sharded, every rank must call it."""
     shown_rows = rows[: settings.rows]

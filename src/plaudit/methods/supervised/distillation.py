@@ -21,11 +21,7 @@ from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.losses.reduce import token_mean
 from plaudit.losses.supervised import forward_kl, jensen_shannon, reverse_kl
-from plaudit.methods.supervised.objective import (
-    SupervisedMicrobatch,
-    SupervisedObjective,
-    microbatch_metrics,
-)
+from plaudit.methods.supervised.objective import SupervisedMicrobatch, SupervisedObjective, microbatch_metrics
 from plaudit.models.backbone import Head, head_of
 from plaudit.models.policy import Policy, read_equally_weighted, scatter_to_mask
 from plaudit.tensors.divergences import Divergence, Readout, divergence_between

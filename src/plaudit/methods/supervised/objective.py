@@ -83,10 +83,7 @@ def likelihood_objective(policy: Policy) -> SupervisedObjective:
 
 
 def likelihood_evaluator(
-    policy: Policy,
-    examples: Sequence[Example],
-    ranks: Ranks,
-    tokens_at_once: int,
+    policy: Policy, examples: Sequence[Example], ranks: Ranks, tokens_at_once: int
 ) -> Callable[[InterruptCheck], tuple[Metric, ...]]:
     """Held-out loss, token accuracy, entropy and perplexity, over all ranks."""
     microbatches = microbatches_of(examples, ranks, tokens_at_once)

@@ -45,12 +45,7 @@ from plaudit.methods.supervised.distillation import (
     frozen_copy,
     refuse_other_tokenizer,
 )
-from plaudit.methods.supervised.judged import (
-    JUDGED_METRICS,
-    chosen_by_judge,
-    judge_files,
-    judged_evaluator,
-)
+from plaudit.methods.supervised.judged import JUDGED_METRICS, chosen_by_judge, judge_files, judged_evaluator
 from plaudit.methods.supervised.objective import (
     HELD_OUT_METRICS,
     SupervisedMicrobatch,

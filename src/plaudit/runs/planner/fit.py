@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def estimate_fit(method: str, config: Any, ranks: Ranks) -> tuple[Result, bool]:
-    """Whether a run fits into the GPU of this process, and whether only if its layers are computed again.
-
-    Nothing is said of a CPU, or of what has no plan.
-    """
+    """Whether a run fits the GPU of this process, if it has one, and whether only with layers recomputed."""
     memory = gpu_memory(ranks.device)
     if memory is None:
         return not_applicable("the run computes on no GPU"), False
