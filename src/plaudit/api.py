@@ -68,9 +68,9 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
         settings["reward"] = blend_word(settings["reward"], settings.pop("reward_weights", None), folder)
     if "model" in settings:
         settings["model"] = model_word(settings["model"], settings.pop("tokenizer", None), folder)
-    told = {name: settings.pop(name) for name in ("on_step", "on_evaluate") if name in settings}
+    given = {name: settings.pop(name) for name in ("on_step", "on_evaluate") if name in settings}
     config = _make_config(kind, {**settings, "out": str(folder)}, method)
-    with _telling(told):
+    with _telling(given):
         if record is None:
             run_method(method, config)
         else:
@@ -80,7 +80,7 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
 
 @contextmanager
 def _telling(functions: Mapping[str, Callable[..., object]]) -> Iterator[None]:
-    from plaudit.engine.sinks.base import TOLD
+    from plaudit.engine.sinks.base import STEP_LISTENERS
     from plaudit.files.user_code import call_user_function
 
     def tell(report: Any) -> None:
@@ -91,11 +91,11 @@ def _telling(functions: Mapping[str, Callable[..., object]]) -> Iterator[None]:
                 where = f"{name}, {getattr(function, '__name__', 'a function')}, step {report.step}"
                 call_user_function(where, partial(function, report.step, metrics), {})
 
-    token = TOLD.set((tell,))
+    token = STEP_LISTENERS.set((tell,))
     try:
         yield
     finally:
-        TOLD.reset(token)
+        STEP_LISTENERS.reset(token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

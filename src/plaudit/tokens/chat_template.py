@@ -244,8 +244,17 @@ def _answer_span(
         )
     content_end = len(full) - len(after)
     answer_start = len(before) if prompt_text.startswith(before) else len(prompt_text)
+    _refuse_other_words(messages, i, full[answer_start:content_end])
+    if token is None or not _is_answer_end(chat_format, token, last=i == len(messages) - 1):
+        return len(prompt_text), content_end, None
+    # From the prompt's end and not from the words: blanks that the
+    # template puts in between are the model's to say.
+    return len(prompt_text), full.index(token, content_end) + len(token), token
+
+
+def _refuse_other_words(messages: Sequence[Message], i: int, text: str) -> None:
     # Blanks aside, since most templates strip a turn.
-    written = _without_whitespace(full[answer_start:content_end])
+    written = _without_whitespace(text)
     missing = [texts[0] for texts in _texts_of_answer(messages[i]) if not any(t in written for t in texts)]
     if missing:
         # From a little before where the two part, blanks aside.
@@ -257,11 +266,6 @@ def _answer_span(
             f"be trained: {words[first : first + 40]!r} became {written[first : first + 40]!r}; "
             f"{_LAST_ANSWER_ADVICE}"
         )
-    if token is None or not _is_answer_end(chat_format, token, last=i == len(messages) - 1):
-        return len(prompt_text), content_end, None
-    # From the prompt's end and not from the words: blanks that the
-    # template puts in between are the model's to say.
-    return len(prompt_text), full.index(token, content_end) + len(token), token
 
 
 def _texts_of_answer(answer: Message) -> Iterator[tuple[str, ...]]:

@@ -247,7 +247,9 @@ class Sink(Protocol):
         ...
 
 
-TOLD: ContextVar[tuple[Callable[[StepReport], object], ...]] = ContextVar("TOLD", default=())
+STEP_LISTENERS: ContextVar[tuple[Callable[[StepReport], object], ...]] = ContextVar(
+    "STEP_LISTENERS", default=()
+)
 """Functions that are told of each step of the runs of this call; what one raises ends the run."""
 
 
@@ -272,7 +274,7 @@ class FanOutSink:
 
     def log(self, report: StepReport) -> None:
         self._for_each_sink(lambda sink: sink.log(report))
-        for tell in TOLD.get() if self._sinks else ():
+        for tell in STEP_LISTENERS.get() if self._sinks else ():
             tell(report)
 
     def sample(self, step: int, rows: Sequence[Sample]) -> None:

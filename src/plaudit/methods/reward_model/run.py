@@ -198,7 +198,8 @@ def _run_ensemble(config: RewardConfig) -> Summary | None:
 def _run_one(config: RewardConfig, *, discriminate: bool = False) -> Summary | None:
     normalise = config.reward.normalise
     with open_run(config, "reward", () if normalise is None else (normalise,)) as run:
-        return run.check_and_train(lambda: prepare_reward(config, run, discriminate=discriminate))
+        planned = replace(config, memory=run.config.memory)
+        return run.check_and_train(lambda: prepare_reward(planned, run, discriminate=discriminate))
 
 
 def prepare_reward(
@@ -213,8 +214,7 @@ def prepare_reward(
     language = load_language_term(
         config.model, settings.nll_coef, dtype=run.precision.weights, device=ranks.device
     )
-    as_planned = replace(config, memory=run.config.memory)
-    model, model_notes = prepare_reward_model(as_planned, run.encoder, run.precision, ranks)
+    model, model_notes = prepare_reward_model(config, run.encoder, run.precision, ranks)
     if loss.on_rating_scale and not is_reward_folder(config.model):
         model.normalisation = normalisation_for_ratings(rows.train)
     notes += [*model_notes, *shard_or_broadcast(model, config, ranks)]
