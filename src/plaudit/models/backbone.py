@@ -77,7 +77,7 @@ def without_head(model: PreTrainedModel) -> nn.Module:
 
 def register_classifier(family: type[Any]) -> None:
     """Have transformers make a classifier of a family that it has none of (Granite, LFM2)."""
-    causal = AutoModelForCausalLM._model_mapping.get(family, None)
+    causal: Any = AutoModelForCausalLM._model_mapping.get(family, None)
     # Its general classifier hands on what attention gave.
     attends = "attentions" in (getattr(causal, "_can_record_outputs", None) or {})
     if not attends or family in AutoModelForSequenceClassification._model_mapping:
