@@ -78,6 +78,55 @@ def test_a_loss_of_ones_own_is_trained(given: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda chosen, rejected: chosen, r"called as f\(chosen, rejected, context\): too many"),
+        (
+            lambda chosen, rejected, context: (chosen.delta_B - rejected.delta_B).mean(),
+            r"gave \(\) of 3 pairs",
+        ),
+        (lambda chosen, rejected, context: None, "gave NoneType of 3 pairs"),
+    ],
+)
+def test_a_loss_that_gives_no_number_for_each_pair_is_refused(
+    given: Any, tmp_path: Path, loss: Any, words: str
+) -> None:
+    def run() -> None:
+        own = plaudit.PreferenceAlgorithm(loss=loss, beta=0.1, name="mine")
+        plaudit.train(own, out=tmp_path / "run", **given)
+
+    with pytest.raises(UserError, match=f"mine: its loss .*{words}"):
+        run()
+
+
+def test_functions_are_told_of_steps_and_looks_and_may_end_the_run(given: Any, tmp_path: Path) -> None:
+    steps: list[int] = []
+    looks: list[float] = []
+    plaudit.train(
+        "dpo",
+        out=tmp_path / "run",
+        on_step=lambda step, metrics: steps.append(step),
+        on_evaluate=lambda step, metrics: looks.append(metrics["held_out/loss"]),
+        **{**given, "held_out": 0.4, "evaluate_every": 2},
+    )
+    assert (steps, len(looks)) == ([1, 2], 1)
+
+    def stop(step: int, metrics: Mapping[str, float]) -> None:
+        raise ValueError(f"{metrics['loss']:.1f} is enough")
+
+    with pytest.raises(UserError, match="on_step, stop, step 1: it raised ValueError"):
+        plaudit.train("dpo", out=tmp_path / "other", on_step=stop, **given)
+
+
+def test_a_run_stands_for_its_model_and_answers(given: Any, tmp_path: Path) -> None:
+    first = plaudit.train("sft", out=tmp_path / "sft", **{**given, "data": WORDS})
+    assert "2 steps: .metrics" in repr(first)
+    plaudit.train("dpo", out=tmp_path / "dpo", **{**given, "model": str(first.folder)})
+    [[answer]] = first.generate("one?", max_tokens=3, temperature=0)
+    assert answer == plaudit.LanguageModel(first.folder).sample("one?", max_tokens=3, temperature=0)[0][0]
+
+
 def test_an_algorithm_in_a_file_and_groups_as_dicts_and_records(given: Any, tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
     own.write_text(
@@ -211,6 +260,11 @@ def test_a_judge_is_a_function(base: Path) -> None:
     found = plaudit.evaluate(
         {"one": base, "two": base}, data=PAIRS, judges=[ends_well, whole], n=2, max_tokens=4, bootstrap=20
     )
+    named = plaudit.evaluate(base, data=PAIRS, judges={"ends": ends_well}, n=2, max_tokens=4, bootstrap=20)
+    assert isinstance(named, plaudit.PolicyEvaluation)
+    assert {contest.judge for contest in named.contests} <= {"ends"}
+    with pytest.raises(UserError, match=r"def f\(first, second, prompt\)"):
+        plaudit.evaluate(base, data=PAIRS, judges=[lambda one, two: "first"], n=2)
     assert isinstance(found, plaudit.PolicyEvaluation)
     first, second = (contest.judge for contest in found.contests)
     assert first.startswith("plaudit.given:ends_well_")
@@ -314,10 +368,7 @@ PLACE: Mapping[str, Any] = {"model": "m", "data": "d", "out": "o"}
         (lambda: plaudit.train(plaudit.dpo(), **PLACE, beta=0.2), "unknown key beta"),
         (lambda: plaudit.train(loss_in_place_of_an_algorithm, **PLACE), r"PreferenceAlgorithm\(loss=loss_in"),
         (lambda: plaudit.train("dpo", **{**PLACE, "data": {"a": []}}), "this is a dict of 'a'"),
-        (
-            lambda: plaudit.evaluate("length:1-20", data="d", judges=[]),
-            "no setting of an evaluation of a",
-        ),
+        (lambda: plaudit.evaluate("length:1-20", data="d", judges=[]), "no setting of an evaluation of a"),
         (lambda: plaudit.evaluate("m", data="d", judge="x"), "did you mean judges?"),
         (lambda: plaudit.train("dpo", **{**PLACE, "data": []}), "data: there is no row in what was given"),
         (lambda: plaudit.train("dpo", **{**PLACE, "model": None}), "model: it is a folder, .* not None"),

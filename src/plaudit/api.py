@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,6 +48,8 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     data: a file, a list of dicts or records, a ``datasets.Dataset``, or a frame.
     reward: a folder, a rule, or a function that takes the answer; of a list the mean, by ``reward_weights``.
     held_out: a share, a file or rows. Groups of settings are dicts.
+    on_step, on_evaluate: functions that are called with the step's number and its metrics, after each step
+    and after each look at held-out rows; what one raises ends the run.
     """
     method, record, settings = _resolve_algorithm(algorithm, dict(settings))
     own = settings.get("algorithm") if method == OWN else None
@@ -65,12 +68,34 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
         settings["reward"] = blend_word(settings["reward"], settings.pop("reward_weights", None), folder)
     if "model" in settings:
         settings["model"] = model_word(settings["model"], settings.pop("tokenizer", None), folder)
+    given = {name: settings.pop(name) for name in ("on_step", "on_evaluate") if name in settings}
     config = _make_config(kind, {**settings, "out": str(folder)}, method)
-    if record is None:
-        run_method(method, config)
-    else:
-        _record_entry(record).run(record, with_local_inputs(config))
+    with _telling(given):
+        if record is None:
+            run_method(method, config)
+        else:
+            _record_entry(record).run(record, with_local_inputs(config))
     return TrainingResult(folder)
+
+
+@contextmanager
+def _telling(functions: Mapping[str, Callable[..., object]]) -> Iterator[None]:
+    from plaudit.engine.sinks.base import STEP_LISTENERS
+    from plaudit.files.user_code import call_user_function
+
+    def tell(report: Any) -> None:
+        metrics = report.flattened()
+        looked = any(name.startswith("held_out/") for name in metrics)
+        for name, function in functions.items():
+            if looked or name == "on_step":
+                where = f"{name}, {getattr(function, '__name__', 'a function')}, step {report.step}"
+                call_user_function(where, partial(function, report.step, metrics), {})
+
+    token = STEP_LISTENERS.set((tell,))
+    try:
+        yield
+    finally:
+        STEP_LISTENERS.reset(token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +196,7 @@ class _RewardOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PolicyOptions:
-    judges: Sequence[Any] = ()
+    judges: Sequence[Any] | Mapping[str, Any] = ()
     reward: str | os.PathLike[str] | None = None
     n: int | None = None
     seed: int = 0
@@ -209,8 +234,8 @@ def evaluate(models: Any, *, data: Rows, **settings: Any) -> RewardEvaluation | 
     A reward model is its folder, a rule such as ``"length:1-20"``, ``"mine.py:name"``, or a `Reward`; its
     settings: format, n, seed, bootstrap, device, dtype. Policies are a folder, or several by names of your
     choice, of which the first is what others are compared with; their settings: judges, reward, n, seed,
-    answers, max_tokens, temperature, bootstrap, device, dtype. A judge may be a function or a `Reward`. A
-    `TrainingResult` stands for its folder.
+    answers, max_tokens, temperature, bootstrap, device, dtype. A judge may be a function or a `Reward`, and
+    of ``judges={"mine": …}`` each goes by its name. A `TrainingResult` stands for its folder.
 
     ``plaudit.evaluate({"before": "base", "after": run}, data="prompts.jsonl", judges=["length:1-20"])``
     """
@@ -286,10 +311,13 @@ def _scorers(options: _PolicyOptions) -> Scorers:
     if options.reward is not None:
         rewards[str(options.reward)] = load_any_reward(options.reward, options.device, options.dtype)
     settings = JudgeSettings(device=options.device, dtype=options.dtype)
-    words = [str(plain_setting(judge, "judges")) for judge in options.judges] or list(rewards)
+    words = options.judges if isinstance(options.judges, Mapping) else {}
+    if not words:
+        words = {str(plain_setting(judge, "judges")): judge for judge in options.judges or rewards}
+    plain = {name: str(plain_setting(judge, "judges")) for name, judge in words.items()}
     return Scorers(
         reward=rewards.get(str(options.reward)),
-        judges={word: load_judge(word, rewards, settings) for word in words},
+        judges={name: load_judge(word, rewards, settings) for name, word in plain.items()},
     )
 
 

@@ -76,8 +76,11 @@ def plain_setting(value: Any, name: str) -> Any:
         return [plain_setting(item, name) for item in cast("Sequence[Any]", value)]
     if isinstance(value, TrainingResult | LanguageModel):
         return os.fspath(value.folder if isinstance(value, LanguageModel) else value.model_folder)
-    if isinstance(value, os.PathLike):
-        return os.fspath(cast("os.PathLike[str]", value))
+    if isinstance(value, str | os.PathLike):
+        word = os.fspath(cast("str | os.PathLike[str]", value))
+        # A run's folder stands for its model.
+        is_run = name.endswith("model") and (Path(word) / "model" / "config.json").is_file()
+        return os.fspath(Path(word) / "model") if is_run else word
     # A reward may be a dataclass, and a class of settings can be called: what scores is held, and so is what
     # is a function.
     if hasattr(value, "scores") or (callable(value) and not is_dataclass(value)):

@@ -120,11 +120,15 @@ class LanguageModel:
     """
 
     def __init__(self, folder: Path, *, device: str = "auto") -> None:
-        """Load a Hugging Face folder; ``device`` is auto (a GPU where there is one), cpu or cuda."""
+        """Load a folder, also of a run; ``device`` is auto (a GPU where there is one), cpu or cuda."""
+        from plaudit.rewards.load import model_folder
         from plaudit.rollouts.build import sampler_of_folder
 
-        self.folder = folder
-        self._sampler = sampler_of_folder(folder, device=device)
+        self.folder = model_folder(Path(folder))
+        self._sampler = sampler_of_folder(self.folder, device=device)
+
+    def __repr__(self) -> str:
+        return f"<LanguageModel {self.folder}: .chat(question), .sample(prompts, n=4)>"
 
     @property
     def policy(self) -> Policy:
@@ -290,9 +294,20 @@ class TrainingResult:
     def _repr_html_(self) -> str:
         return self.charts._repr_html_()
 
+    def __repr__(self) -> str:
+        done = "no step yet" if not self.metrics else f"{self.metrics[-1]['step']} steps"
+        return f"<TrainingResult {self.folder}, {done}: .metrics, .charts, .load(), .generate(prompts)>"
+
     def load(self, *, device: str = "auto") -> LanguageModel | Reward:
         """What was trained: a `LanguageModel`, or a `Reward` where answers are scored."""
         return load(self.folder, device=device)
+
+    def generate(self, prompts: str | Sequence[Any], **settings: Any) -> list[list[str]]:
+        """Answers of what was trained, as `LanguageModel.sample` draws them; it is loaded for each call."""
+        model = self.load()
+        if not isinstance(model, LanguageModel):
+            raise UserError(f"{self.folder}: a reward writes no answers; plaudit.score asks it")
+        return model.sample(prompts, **settings)
 
 
 def existing_folder(folder: str | os.PathLike[str]) -> Path:
@@ -313,9 +328,7 @@ def load(model: Any, *, device: str = "auto") -> LanguageModel | Reward:
         return load_any_reward(model, device, "auto")
     if not isinstance(model, str | os.PathLike):
         raise UserError(f"plaudit.load: a folder, org/name of the hub or a run, not {type(model).__name__}")
-    from plaudit.rewards.load import model_folder
-
-    return LanguageModel(model_folder(hub.local_path(model, "model")), device=device)
+    return LanguageModel(hub.local_path(model, "model"), device=device)
 
 
 def is_reward(model: Any) -> bool:

@@ -233,6 +233,8 @@ def test_7b_does_not_fit_into_4_gib_whatever_is_set(tmp_path, toy, capsys):
 def test_less_memory_is_offered_by_single_changes_first(tmp_path, toy):
     words = ("sft", "--model", toy.model, "--data", toy.data, *QUIET, "--no-measure", "--on", "cuda")
     tight = planned(tmp_path, *words, "--machine-memory", "2GiB")["peak_bytes"] - 1
+    assert planned(tmp_path, *words, "--machine-memory", f"{tight}B")["peak_bytes"] < tight
+    words += ("--no-memory.checkpointing",)
     plan = planned(tmp_path, *words, "--machine-memory", f"{tight}B", status=1)
     settings = [one["settings"] for one in plan["suggestions"]]
     assert settings[0] == "--memory.checkpointing"

@@ -123,8 +123,7 @@ def test_it_is_killed_in_every_place_that_can_be_seen(
 
 
 @pytest.mark.parametrize(
-    "manner",
-    [pytest.param(name, marks=[] if name == "lora" else [pytest.mark.slow]) for name in MANNERS],
+    "manner", [pytest.param(name, marks=[] if name == "lora" else [pytest.mark.slow]) for name in MANNERS]
 )
 def test_it_is_killed_at_random_however_it_learns(toy: Toy, tmp_path: Path, manner: str) -> None:
     chance = random.Random(manner)

@@ -17,7 +17,7 @@ from plaudit.models.settings import LoraSettings
 from plaudit.models.verify import choose_layout
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.microbatch import Layout
-from tests.models.zoo import SDPA, build, examples, recompute_layers
+from tests.models.zoo import RECURRENT, SDPA, build, examples, recompute_layers
 
 pytest.importorskip("peft", reason="needs plaudit[lora]")
 SETTINGS = LoraSettings(rank=4, alpha=8)
@@ -49,6 +49,21 @@ def test_fresh_adapters_change_nothing_and_alone_learn(name: str) -> None:
     assert learning
     assert all("lora_" in key for key in learning)
     assert {key for key, p in model.named_parameters() if p.requires_grad} == learning
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_every_adapter_beside_a_running_state_counts(name: str) -> None:
+    """A kernel that is given a weight goes past its adapter, which would learn nothing, or for nothing."""
+    model = with_lora(build(name), SETTINGS)
+    Policy(model, layout="right").score(batch_of(examples())).logp_NT.sum().backward()
+    learning = {key: p.grad for key, p in model.named_parameters() if p.requires_grad}
+    assert learning
+    assert all(grad is not None for grad in learning.values())
+    mixer = "in_proj" if name != "qwen3_next" else "in_proj_qkvz"
+    assert any(f".{mixer}." in key for key in learning)
+    assert not any(
+        part in key for key in learning for part in ("dt_proj", "mamba.out_proj", "mixer.out_proj")
+    )
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "phi3", "gemma2"])

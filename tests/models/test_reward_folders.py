@@ -25,6 +25,7 @@ from plaudit.models.reward_model import (
     refuse_other_tokenizer,
     save_reward_model,
 )
+from plaudit.models.verify import choose_layout
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.encode import make_encoder
 from tests.models.reward_zoo import (
@@ -40,7 +41,7 @@ from tests.models.reward_zoo import (
     saved,
     start,
 )
-from tests.models.zoo import PLAIN, PLAIN_ATTENTION, VOCABULARY, build, examples
+from tests.models.zoo import PLAIN, PLAIN_ATTENTION, RECURRENT, VOCABULARY, build, examples
 
 FAMILIES = [
     "llama",
@@ -95,6 +96,25 @@ def test_transformers_gives_the_same_scores_alone_and_padded(
         for left in (True, False):
             logits_N1 = plain(**padded(rows, pad_id, left=left)).logits
             torch.testing.assert_close(logits_N1[:, 0], wanted_N, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cohere", "granite", "lfm2", "granite_hybrid", "falcon_h1"])
+def test_a_family_without_a_classifier_gets_one_that_its_readme_makes_in_plain_transformers(
+    tmp_path: Path, name: str
+) -> None:
+    folder, model = saved(tmp_path, start(tmp_path, name))
+    assert choose_layout(model, "packed")[0] == ("right" if name in RECURRENT else "packed")
+    wanted_N = _rewards(model)
+    again = loaded(folder)
+    again.use_layout(model.layout)
+    assert torch.equal(_rewards(again), wanted_N)
+    lines = [line[4:] for line in (folder / "README.md").read_text().splitlines() if line.startswith("    ")]
+    made: dict[str, Any] = {}
+    exec("\n".join(lines[1:]), made)
+    plain = made[type(model.base).__name__].from_pretrained(folder).eval()
+    with torch.no_grad():
+        alone = [plain(torch.tensor([row])).logits[0, 0] for row in conversations(_batch())]
+    torch.testing.assert_close(torch.stack(alone), wanted_N, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

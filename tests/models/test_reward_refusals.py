@@ -41,10 +41,9 @@ def test_a_language_model_is_no_classifier() -> None:
         RewardModel(build("llama"))
 
 
-@pytest.mark.parametrize("name", ["cohere", "granite", "mamba"])
-def test_a_family_that_transformers_cannot_load_again_is_refused_at_once(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match=f"no sequence classifier for {name} models"):
-        fresh(start(tmp_path, name))
+def test_a_family_that_transformers_cannot_load_again_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no sequence classifier for mamba models"):
+        fresh(start(tmp_path, "mamba"))
 
 
 SPOILT: dict[str, tuple[str, str]] = {

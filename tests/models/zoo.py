@@ -55,20 +55,6 @@ def _gpt2() -> PreTrainedModel:
     return hf.GPT2LMHeadModel(config)
 
 
-def _mamba() -> PreTrainedModel:
-    return hf.MambaForCausalLM(
-        hf.MambaConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=16,
-            state_size=4,
-            num_hidden_layers=2,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-        )
-    )
-
-
 SDPA: dict[str, Callable[[], PreTrainedModel]] = {
     "llama": lambda: _plain("Llama"),
     "qwen2": lambda: _plain("Qwen2"),
@@ -108,8 +94,37 @@ EAGER: dict[str, Callable[[], PreTrainedModel]] = {
     ),
 }
 """Written-out attention, or experts whose router is float32: exact to float32 only."""
-RECURRENT: dict[str, Callable[[], PreTrainedModel]] = {"mamba": _mamba}
-"""State that runs through the row: cannot be packed."""
+_HEADS = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 4, "mamba_n_groups": 1}
+_SHORT_STATE = {"state_size": 4, "num_hidden_layers": 2}
+_DELTA = {"linear_num_key_heads": 2, "linear_num_value_heads": 4} | dict.fromkeys(
+    ("linear_key_head_dim", "linear_value_head_dim", "head_dim"), 8
+)
+RECURRENT: dict[str, Callable[[], PreTrainedModel]] = {
+    "mamba": lambda: _plain("Mamba", **_SHORT_STATE),
+    "mamba2": lambda: _plain("Mamba2", **_SHORT_STATE, num_heads=4, head_dim=8, n_groups=1, chunk_size=8),
+    "lfm2": lambda: _plain("Lfm2", layer_types=["conv", "full_attention"], block_multiple_of=4),
+    "granite_hybrid": lambda: _plain(
+        "GraniteMoeHybrid",
+        **(_HEADS | EXPERTS),
+        layer_types=["mamba", "attention"],
+        shared_intermediate_size=24,
+        mamba_chunk_size=8,
+        logits_scaling=4.0,
+    ),
+    "falcon_h1": lambda: _plain(
+        "FalconH1", **_HEADS, head_dim=8, mamba_d_ssm=32, mamba_chunk_size=8, lm_head_multiplier=0.3
+    ),
+    "qwen3_next": lambda: _plain(
+        "Qwen3Next",
+        **_DELTA,
+        layer_types=["linear_attention", "full_attention"],
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+    ),
+}
+"""A state that runs through the row, beside attention or alone: cannot be packed."""
 ZOO = SDPA | EAGER | RECURRENT
 
 

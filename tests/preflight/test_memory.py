@@ -15,6 +15,7 @@ import torch
 import plaudit
 from plaudit.cli.main import main
 from plaudit.engine.distributed import single_process
+from plaudit.engine.settings import MemorySettings
 from plaudit.errors import UserError
 from plaudit.methods.registry import config_type
 from plaudit.preflight.check import Result
@@ -72,7 +73,9 @@ def fitted(method: Method, folder: Path, room: int, **changed: Any) -> Result:
     """The decision for a run on a GPU of so many bytes."""
     where = options(method, folder)
     given: dict[str, Any] = {name: where[name] for name in ("data", "prompts", "reward") if name in where}
-    config = config_type(method)(model=folder / "base", out=folder / "run", **given, **changed)
+    unless = MemorySettings(checkpointing=False)
+    config = config_type(method)(model=folder / "base", out=folder / "run", **given, memory=unless)
+    config = replace(config, **changed)
     if method in ("grpo", "ppo"):
         config = replace(config, draw=replace(config.draw, max_tokens=64))
     return fit.fit_of(cost.plan_on(method, config, Machine(memory=room, device_kind="cuda")))
@@ -82,6 +85,7 @@ def planned(method: Method, folder: Path, memory: int) -> dict[str, Any]:
     """What ``plaudit plan`` says of the same run there."""
     file = folder / "plan.json"
     where = ["--machine-memory", f"{memory}B", "--on", "cuda", "--no-measure", "--json", str(file)]
+    where += ["--no-memory.checkpointing"]
     main(["plan", method, *words_of(options(method, folder)), *where])
     return json.loads(file.read_text("utf-8"))
 
@@ -184,6 +188,23 @@ def test_the_command_refuses_before_a_model_is_loaded(
     assert train(tmp_path, "blind", "--no-check") == 0
 
 
+def test_layers_are_computed_again_where_the_memory_of_a_gpu_asks_for_it(
+    tmp_path: Path, gpu_of: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_model(tmp_path / "base")
+    config = config_type("sft")(model=tmp_path / "base", data=rows_for("sft", tmp_path), out=tmp_path / "run")
+    whole = cost.plan_on("sft", replace(config, steps=2), Machine(memory=ROOM, device_kind="cuda"))
+    gpu_of(whole.memory.peak - 1)
+    assert train(tmp_path, "run") == 0
+    assert "--memory.checkpointing: layers are computed again" in capsys.readouterr().err
+    assert train(tmp_path, "told", "--no-memory.checkpointing") == 2
+    gpu_of(ROOM)
+    assert train(tmp_path, "whole") == 0
+    assert "computed again" not in capsys.readouterr().err.rpartition("fit …")[2]
+    losses = [plaudit.TrainingResult(tmp_path / out).metrics.column("loss") for out in ("run", "whole")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
 def test_a_finished_run_is_not_asked_again(tmp_path: Path, gpu_of: Any) -> None:
     gpu_of(ROOM)
     assert train(tmp_path, "run") == 0
@@ -277,7 +298,7 @@ def test_the_memory_of_a_gpu_is_all_that_it_has(monkeypatch: pytest.MonkeyPatch)
     assert fit.gpu_memory(torch.device("cuda")) == 80
     assert fit.gpu_memory(torch.device("cpu")) is None
     cpu = single_process(torch.device("cpu"))
-    assert fit.estimate_fit("sft", None, cpu).details == "the run computes on no GPU"
+    assert fit.estimate_fit("sft", None, cpu)[0].details == "the run computes on no GPU"
 
 
 @pytest.mark.gpu

@@ -63,12 +63,10 @@ CONVERSATIONS = {
         completion=(*assistant_turn("Hello."), *user_turn("And you?"), *assistant_turn("Well.")),
     ),
     "a first answer of weight 0": Demonstration(
-        prompt=user_turn("Hi."),
-        completion=(UNLEARNT, *user_turn("And you?"), *assistant_turn("Well.")),
+        prompt=user_turn("Hi."), completion=(UNLEARNT, *user_turn("And you?"), *assistant_turn("Well."))
     ),
     "a last answer of weight 0": Demonstration(
-        prompt=user_turn("Hi."),
-        completion=(*assistant_turn("Well."), *user_turn("And you?"), UNLEARNT),
+        prompt=user_turn("Hi."), completion=(*assistant_turn("Well."), *user_turn("And you?"), UNLEARNT)
     ),
     "a history": Demonstration(prompt=HISTORY, completion=assistant_turn("Well.")),
     "a system turn": Demonstration(prompt=(*SYSTEM, *HISTORY), completion=assistant_turn("Hello.")),

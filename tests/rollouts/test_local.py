@@ -15,19 +15,12 @@ from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Answer, SamplingSettings
 from plaudit.tokens.encode import make_encoder
 from tests.engine.toy import make_model
-from tests.models.zoo import EAGER, SDPA
-from tests.rollouts.talkers import word, write_talker
+from tests.models.zoo import EAGER, RECURRENT, SDPA
+from tests.rollouts.talkers import answered, word, write_talker
 
 STOPS = (2, *range(7, 61, 6))
 GREEDY = SamplingSettings(temperature=0, max_tokens=24)
-PROMPTS = (
-    "w7",
-    "w9 w40 w31 w50 w18 w22 w7 w8 w12",
-    "w30 w31",
-    "w60 w12 w44 w19 w20",
-    "w21",
-    "w33 w8 w9",
-)
+PROMPTS = ("w7", "w9 w40 w31 w50 w18 w22 w7 w8 w12", "w30 w31", "w60 w12 w44 w19 w20", "w21", "w33 w8 w9")
 
 
 def sampler_on(device: torch.device, folder: Path, dtype: torch.dtype = torch.float32) -> LocalSampler:
@@ -85,6 +78,19 @@ def test_an_answer_does_not_depend_on_who_shares_its_batch(device, tmp_path, nam
     assert together == [sampler.generate_answers([prompt], settings, n=2)[0] for prompt in PROMPTS]
     assert together[::-1] == sampler.generate_answers(PROMPTS[::-1], settings, n=2)
     assert [answers[:1] for answers in together] == sampler.generate_answers(PROMPTS, settings)
+
+
+@pytest.mark.parametrize("name", sorted(RECURRENT))
+def test_drawn_tokens_are_as_likely_as_a_plain_pass_says_of_each_row_alone(tmp_path, name):
+    sampler = LocalSampler(write_talker(tmp_path, name, stops=STOPS))
+    groups = answered(sampler, PROMPTS, SamplingSettings(max_tokens=12, seed=1), n=2)
+    assert len({len(rollout.ids) for rollouts in groups for rollout in rollouts}) > 1
+    for rollout in (rollout for rollouts in groups for rollout in rollouts):
+        drawn = torch.tensor(rollout.ids)
+        with torch.no_grad(), sampler.policy.as_plain_model() as plain:
+            logits = plain(torch.tensor([[*rollout.prompt, *rollout.ids]]), use_cache=False).logits[0]
+        logp = logits[-len(drawn) - 1 : -1].log_softmax(-1).gather(1, drawn[:, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(rollout.whole_logp), logp, rtol=0, atol=1e-4)
 
 
 def test_more_answers_than_one_batch_holds_are_all_there_and_in_order(tmp_path):

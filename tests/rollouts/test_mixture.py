@@ -40,11 +40,7 @@ def samplers(pair: tuple[Policy, Policy, Encoder], share: float) -> tuple[LocalS
     """Of the policy, of the reference, and of the mixture."""
     own, other, encoder = pair
     alone = LocalSampler.from_policy(own, encoder)
-    return (
-        alone,
-        LocalSampler.from_policy(other, encoder),
-        alone.mixed_with(ModelReference(other), share),
-    )
+    return (alone, LocalSampler.from_policy(other, encoder), alone.mixed_with(ModelReference(other), share))
 
 
 def written_out(pair: tuple[Policy, Policy, Encoder], ids: tuple[int, ...], heat: float) -> Tensor:
@@ -166,11 +162,7 @@ def test_where_not_everything_fits_the_first_prompts_are_looked_at(
     own, other, _ = pair
     *_, mixed = samplers(pair, SHARE)
     examples = [example(group) for group in answered(mixed, (*PROMPTS, "w30 w31"), PLAIN, n=2)]
-    blend = MixtureScorer(
-        policy=ModelReference(own),
-        reference=ModelReference(other),
-        reference_share=SHARE,
-    )
+    blend = MixtureScorer(policy=ModelReference(own), reference=ModelReference(other), reference_share=SHARE)
     batch = batch_of(examples)
     monkeypatch.setattr("plaudit.methods.policy.experience.MAX_DISTRIBUTION_CELLS", 0)
     for least in (1, 2, 3):

@@ -76,11 +76,7 @@ def sampler_of(folder: Path, name: str = "llama", dtype: torch.dtype = torch.flo
 
 
 def in_pages(
-    sampler: LocalSampler,
-    *,
-    look_every: int,
-    record: Callable[[Step], Step] | None,
-    batch_size: int = 5,
+    sampler: LocalSampler, *, look_every: int, record: Callable[[Step], Step] | None, batch_size: int = 5
 ) -> None:
     engine = sampler._engine
     sampler._engine = replace(

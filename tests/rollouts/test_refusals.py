@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-import transformers
 from transformers import AutoTokenizer
 
 from plaudit.data.records import Message, assistant_turn, user_turn
 from plaudit.errors import UserError
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.releases import TRIED
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import make_encoder
@@ -101,22 +99,6 @@ def test_an_added_token_that_the_model_does_not_know_is_refused_where_it_is_used
     sampler.check("w8")
     with pytest.raises(UserError, match="'<new>' is token 61, and the model knows 61"):
         sampler.check("w8 <new>")
-
-
-def test_a_model_without_a_cache_is_refused(tmp_path):
-    with pytest.raises(UserError, match="MambaForCausalLM cannot be sampled here, since it takes no"):
-        LocalSampler(write_talker(tmp_path, "mamba"))
-
-
-def test_a_release_that_renamed_its_caches_is_named_and_no_model_is_blamed(tmp_path, monkeypatch):
-    # A release of the future: what its models call their cache is no name that we know.
-    monkeypatch.setattr("plaudit.models.decode._CACHE_NAMES", ("memory",))
-    with pytest.raises(
-        UserError, match=f"transformers {transformers.__version__} gives its models no cache"
-    ) as no:
-        LocalSampler(write_talker(tmp_path))
-    assert f"pip install transformers=={TRIED['transformers']}" in str(no.value)
-    assert "Llama" not in str(no.value)
 
 
 def test_a_conversation_needs_a_template(tmp_path):

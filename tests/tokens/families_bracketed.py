@@ -34,10 +34,7 @@ LLAMA2 = Family(
     last=Expected(
         prompt="<s> [INST] Hi. [/INST] Hello. </s><s> [INST] And you? [/INST]", trained="Well. </s>"
     ),
-    system=Expected(
-        prompt="<s> [INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi. [/INST]",
-        trained="Hello. </s>",
-    ),
+    system=Expected(prompt="<s> [INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi. [/INST]", trained="Hello. </s>"),
 )
 
 GEMMA = Family(

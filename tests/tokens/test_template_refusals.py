@@ -26,10 +26,7 @@ from tests.tokens.family import folder
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (
-            Demonstration(prompt=user_turn("Hi."), completion="Hello."),
-            "one side is plain text and the other",
-        ),
+        (Demonstration(prompt=user_turn("Hi."), completion="Hello."), "one side is plain text and the other"),
         (
             Demonstration(prompt=user_turn("Hi."), completion=user_turn("Hello.")),
             "an answer begins with 'user'",
@@ -50,8 +47,19 @@ def test_rows_that_cannot_be_trained_are_refused_in_words(tmp_path: Path, row, w
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("{{ messages[0].nothing.at_all }}", "refuses this conversation"),
-        ("{% for m in messages %}{{ m.content }}{% endfo %}", "refuses this conversation"),
+        ("\n{{ messages[0].nothing.at_all }}", "refuses this conversation .* in its line 2"),
+        ("{% for m in messages %}{{ m.content }}\n{% endfo %}", "is no Jinja: line 2: .*endfo"),
+        (CHATML.template.replace("turn.content", "(turn.content | upper)"), "as they are.*PLAUDITANSWERS"),
+        (
+            CHATML.template.replace(
+                "turn.content", "(turn.content | lower if turn.role == 'user' else turn.content)"
+            ),
+            "changes the letters of turn 1, the user turn",
+        ),
+        (
+            CHATML.template.replace("turn.content", "(turn.content | replace('lo.', 'p!'))"),
+            "'Hello.' became 'Help!",
+        ),
         ("{{ messages[0].content }}", "does not write an assistant's words exactly once"),
         ("{% for m in messages %}{{ m.content + m.content }}{% endfor %}", "exactly once"),
         (

@@ -90,8 +90,7 @@ def report_to_torchelastic(error: Exception, raised: BaseException) -> None:
     )
     record = {
         "message": error_text(error if is_silent else raised),
-        # A rank that only lost its peers is dated one second later,
-        # or torchrun might name it as the cause.
+        # A rank that only lost its peers is dated one second later, or torchrun might name it as the cause.
         "timestamp": int(time.time()) + is_follow_up,
     }
     Path(os.environ[TORCHELASTIC_ERROR_VARIABLE]).write_text(json.dumps(record), encoding="utf-8")
@@ -436,8 +435,7 @@ def _first_fault(store: Store, own_fault: FirstFault | None) -> FirstFault | Non
     """The fault that came first, after adding one's own; None when nobody left word."""
     try:
         if own_fault is not None:
-            # Compare-and-set is atomic in the store: of two ranks that
-            # fail at once exactly one is the first.
+            # Compare-and-set is atomic in the store: of two ranks that fail at once exactly one is the first.
             store.compare_set("fault", "", json.dumps(asdict(own_fault)))
         return FirstFault(**json.loads(store.get("fault"))) if store.check(["fault"]) else None
     except dist.DistError:
@@ -493,8 +491,7 @@ class SignalListener:
             message = f"plaudit: {name}: saving as soon as it can be, then stopping; Ctrl-C stops at once\n"
             # A handler may run in the middle of a print, where another print would fail.
             os.write(2, message.encode())
-        # Nothing is saved in a handler: it may run between any two
-        # bytecodes, in the middle of an update.
+        # Nothing is saved in a handler: it may run between any two bytecodes, in the middle of an update.
         self._signum = signum
 
 

@@ -73,8 +73,7 @@ class BatchOrder:
         >>> sorted(row for step in (1, 2, 3) for row in order.batch_rows(step))
         [0, 1, 2, 3, 4]
         """
-        # A function of the step alone: a resume needs no saved
-        # iterator, and no loader can run ahead of it.
+        # A function of the step alone: a resume needs no saved iterator, and no loader can run ahead of it.
         epoch, within = divmod(step - 1, self.steps_per_epoch)
         shuffled = _shuffled_rows(self.rows, self.seed, epoch)
         return shuffled[within * self.batch_size : (within + 1) * self.batch_size]
@@ -334,8 +333,7 @@ class TrainingLoop(Generic[MicrobatchT]):
 
     def _pull_batch(self, step: int) -> Sequence[MicrobatchT]:
         """The next batch; after a checkpoint or a step that was left out, pulling begins anew."""
-        # The iterator may hold a round of rollouts; a jump in
-        # steps makes what it would hand out next stale.
+        # The iterator may hold a round of rollouts; a jump in steps makes what it would hand out next stale.
         if step != self._next_step:
             self._batches = self._job.microbatches(step, self._schedule.order.batch_rows)
         self._next_step = step + 1

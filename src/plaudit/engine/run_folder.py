@@ -229,8 +229,7 @@ def _hash_files(top: Path, files: Iterator[Path], of_file: Callable[[Path], str]
     for path in files:
         # The name is hashed itself, so that its length is fixed and no two listings can read the same.
         digest.update(hashlib.sha256(path.relative_to(top).as_posix().encode()).digest())
-        # A content hash has a fixed length too: name and content of
-        # two files cannot slide into one another.
+        # A content hash has a fixed length too: name and content of two files cannot slide into one another.
         digest.update(bytes.fromhex(of_file(path)))
     return digest.hexdigest()
 

@@ -70,8 +70,8 @@ class MemorySettings:
     """Packed end to end without padding, or padded on one side."""
     tokens_at_once: FromOne = 8192
     """A batch goes through the model in micro-batches of at most so many tokens (one longer row is one)."""
-    checkpointing: bool = False
-    """Keep only each layer's input and compute the rest again in the backward pass."""
+    checkpointing: bool | None = None
+    """Keep each layer's input alone and compute the rest again; none: where a GPU has no room otherwise."""
     keep_products: bool = False
     """With checkpointing: results of matrix products and attention stay too, so that little is done twice."""
     attention: str | None = None

@@ -141,11 +141,9 @@ def take_step(stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT]
     stepper.ranks.sum_gradients(_trained(stepper.module))
     read = _read_step(stepper, unread)
     metrics = read.metrics
-    # All ranks ask, also those whose own rows are fine: a rank
-    # that stepped alone would drift from its peers.
+    # All ranks ask, also those whose own rows are fine: a rank that stepped alone would drift from its peers.
     fault = _loss_fault(stepper.ranks.all_gather_strings(read.non_finite_rows))
-    # After the sum over ranks the norm is the same number
-    # everywhere, so all ranks take this branch together.
+    # After the sum over ranks the norm is the same number everywhere, so all ranks take this branch together.
     if fault is None and not math.isfinite(read.norm):
         fault = _gradient_fault(
             stepper, microbatches, [origin for result in unread for origin in result.origins]
@@ -193,8 +191,7 @@ def _read_step(stepper: Stepper[Any], unread: Sequence[_UnreadResult]) -> _StepN
     """The one moment of a step at which the host waits for the device; rows are asked for after a fault."""
     norms = [_gradient_norm(_trained(part)) for part in (stepper.module, *stepper.clip_groups)]
     checks = [check for result in unread for check in result.checks]
-    # One flag a micro-batch crosses to the host; the row-wise
-    # flags stay on the device until one is False.
+    # One flag a micro-batch crosses to the host; the row-wise flags stay on the device until one is False.
     finite = [result.finite_N.all() for result in unread]
     metrics, numbers = read_metrics(
         [metric for result in unread for metric in result.metrics],
@@ -299,8 +296,7 @@ def _non_finite_gradient_rows(
     # on the way back): rows are tried one by one.
     trained = _trained(stepper.module)
     single_rows = cast("list[MicrobatchT]", [row for microbatch in microbatches for row in microbatch.rows()])
-    # A backward pass through shards is a collective, and ranks
-    # have different numbers of rows: it would hang.
+    # A backward pass through shards is a collective, and ranks have different numbers of rows: it would hang.
     sharded = any(isinstance(p, DTensor) for p in trained)
     rows: list[str] = []
     for row in [] if sharded else single_rows:

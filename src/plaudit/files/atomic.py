@@ -52,8 +52,7 @@ class AtomicFile:
 
     def discard(self) -> None:
         """Remove the temporary file; called when the writing failed."""
-        # Unlinked before it is closed: closing may fail on a full
-        # disk, and the file has to go all the same.
+        # Unlinked before it is closed: closing may fail on a full disk, and the file has to go all the same.
         self._temporary.unlink(missing_ok=True)
         with disk_errors_explained(self.path, needed=self._needed):
             self.stream.close()

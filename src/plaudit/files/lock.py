@@ -171,8 +171,7 @@ def _in_use(path: Path, by: str) -> UserError:
 def _describe_holder(holder: LockHolder | None) -> str:
     if holder is None:
         return "it is just starting"
-    # A forked worker inherits the descriptor and with it the
-    # lock, and may outlive the process that is named.
+    # A forked worker inherits the descriptor and with it the lock, and may outlive the process that is named.
     if holder.host == socket.gethostname() and not _is_alive(holder.pid):
         return f"{holder}; that process has ended, but one that it started still runs and holds the lock"
     return str(holder)

@@ -129,6 +129,8 @@ def accepted_arguments(
         # As other libraries call theirs: once, with lists.
         listed = {*unavailable} & {"completions", "prompts", "completion_ids", "samples", "outputs"}
         hint = f" (for one answer at a time: `def f({', '.join(required)}, **rest)`)" if listed else ""
+        if not listed and (len(unavailable) > 1 or "first" in required):
+            hint = "; a judge of two answers is `def f(first, second, prompt)`"
         raise UserError(f"{name}: {message}; it is called by name with any of {', '.join(available)}{hint}")
     return accepted
 

@@ -50,8 +50,7 @@ def clipped(
     >>> clipped(torch.tensor([[1.5, 1.5]]), torch.tensor([[2.0, -2.0]]), low=0.2, high=0.2)
     tensor([[-2.4000,  3.0000]])
     """
-    # Above the range with A > 0 and below it with A < 0 the
-    # minimum takes this side, which has no gradient.
+    # Above the range with A > 0 and below it with A < 0 the minimum takes this side, which has no gradient.
     bounded_NT = ratio_NT.clamp(min=1 - low, max=1 + high)
     return _pessimistic_surrogate(ratio_NT, bounded_NT, advantage_NT)
 
@@ -352,8 +351,7 @@ def clipped_squared_error(
     >>> clipped_squared_error(torch.tensor([[1.0]]), torch.tensor([[0.0]]), torch.tensor([[4.0]]), clip=0.5)
     tensor([[6.1250]])
     """
-    # By how far V has moved since the rollout, not by its error:
-    # the clip of PPO carried over to the critic.
+    # By how far V has moved since the rollout, not by its error: the clip of PPO carried over to the critic.
     change_NT = (value_NT - old_value_NT.detach()).clamp(min=-clip, max=clip)
     clipped_error_NT = squared_error(old_value_NT.detach() + change_NT, return_NT)
     # The larger of the two: a value that moved away from R is pulled back with its full gradient.

@@ -574,8 +574,7 @@ def aot_unpaired(
     from_chosen_B = _smoothed_logistic_loss(beta * (chosen.delta_B - partners.for_chosen_B), smoothing)
     from_rejected_B = _smoothed_logistic_loss(beta * (partners.for_rejected_B - rejected.delta_B), smoothing)
     sum_B = from_chosen_B + from_rejected_B
-    # x − ½ sg(x): half the value with all of the gradient, since
-    # each side is held fixed in the other's term.
+    # x − ½ sg(x): half the value with all of the gradient, since each side is held fixed in the other's term.
     return sum_B - 0.5 * sum_B.detach()
 
 

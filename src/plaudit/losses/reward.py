@@ -59,8 +59,7 @@ def bradley_terry(
     # acts on P and bounds the loss of one pair.
     probability = smoothing + (1 - 2 * smoothing) * label
     sighted, blind = (gap_B.new_full((), share).log() for share in (1 - noise, noise / 2))
-    # In logs: with noise 0 the blind term is log 0 = −∞, and
-    # logaddexp gives the other side back exactly.
+    # In logs: with noise 0 the blind term is log 0 = −∞, and logaddexp gives the other side back exactly.
     first_logp_B = torch.logaddexp(sighted + logsigmoid(gap_B), blind)
     second_logp_B = torch.logaddexp(sighted + logsigmoid(-gap_B), blind)
     return -probability * first_logp_B - (1 - probability) * second_logp_B

@@ -167,11 +167,7 @@ def make_parameter(name: str, hint: Any, default: Any) -> Parameter:
     'How dear distance is.'
     """
     return Parameter(
-        name=name,
-        value_type=_without_bounds(hint),
-        default=default,
-        doc=_help_in(hint),
-        bound=bound_in(hint),
+        name=name, value_type=_without_bounds(hint), default=default, doc=_help_in(hint), bound=bound_in(hint)
     )
 
 

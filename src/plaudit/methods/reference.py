@@ -254,20 +254,14 @@ def prepare_reference(
     if settings.kind == "live" and is_starting_model and has_fresh_adapter(config):
         note = "reference: the model beneath the adapters, so there is no second one in memory"
         return PreparedReference(
-            reference=AdapterOffReference(policy),
-            is_starting_model=True,
-            notes=(note,),
-            live=True,
+            reference=AdapterOffReference(policy), is_starting_model=True, notes=(note,), live=True
         )
     if settings.kind == "live":
         frozen = load_frozen_policy(folder, policy)
         shard_or_broadcast(frozen, config, run.ranks)
         note = f"reference: {folder}, beside the policy in memory"
         return PreparedReference(
-            reference=ModelReference(frozen),
-            is_starting_model=is_starting_model,
-            notes=(note,),
-            live=True,
+            reference=ModelReference(frozen), is_starting_model=is_starting_model, notes=(note,), live=True
         )
     # At this point the policy is still the model that the run starts from, adapters and all.
     source = ModelReference(policy if is_starting_model else load_frozen_policy(folder, policy))

@@ -30,11 +30,7 @@ from plaudit.methods.reward_model.config import (
 
 METHODS: dict[str, tuple[str, str, type]] = {
     "sft": ("plaudit.methods.supervised.run:sft", "learn to say what demonstrations say", SftConfig),
-    "preferred": (
-        "plaudit.methods.supervised.run:preferred",
-        "learn the answers that were liked",
-        SftConfig,
-    ),
+    "preferred": ("plaudit.methods.supervised.run:preferred", "learn the answers that were liked", SftConfig),
     "control": (
         "plaudit.methods.supervised.run:control",
         "learn good and bad, told apart by a word",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -234,13 +234,19 @@ def start_run(
     if not finished:
         # Before rows are read, which may take minutes.
         check_weight_files(config.model)
-    memory = None
+    memory, recompute = None, False
     if config.check and not finished:
         # A plan makes models of its own: the run's random numbers stay as they were seeded.
         with torch.random.fork_rng(devices=[]):
             estimate = offered_if_any("memory_fit")
-            memory = None if estimate is None else estimate(method, config, ranks)
+            memory, recompute = (None, False) if estimate is None else estimate(method, config, ranks)
+    notes: list[str] = []
+    # On all ranks or on none: where weights are divided, they are gathered again.
+    if config.memory.checkpointing is None and any(flag for [flag] in ranks.all_gather([float(recompute)])):
+        config = replace(config, memory=replace(config.memory, checkpointing=True))
+        notes = ["--memory.checkpointing: layers are computed again, or the run would not fit the GPU"]
     run = Run(
+        notes=notes,
         config=config,
         method=method,
         encoder=encoder,

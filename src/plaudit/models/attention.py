@@ -419,8 +419,7 @@ def _attend_in_turn(row: PackedRow, rule: AttentionRule, query: Tensor, key: Ten
         query_p, key_p, value_p = triples[at]
         pieces.append(rule.attend(query_p, key_p, value_p))
         for query_n, key_n, value_n in triples[at + 1 : at + 1 + count]:
-            # Each completion sees its prompt and itself only; its
-            # siblings' keys never enter the product.
+            # Each completion sees its prompt and itself only; its siblings' keys never enter the product.
             context_key, context_value = (
                 torch.cat((key_p, key_n), dim=2),
                 torch.cat((value_p, value_n), dim=2),

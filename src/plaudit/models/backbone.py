@@ -20,7 +20,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedModel
+from transformers.modeling_layers import GenericForSequenceClassification
 
 from plaudit.errors import UserError
 from plaudit.models.attention import PACKED_ATTENTION, PackedRow, PackingError, has_soft_caps
@@ -44,8 +45,9 @@ class Head:
 def head_of(model: PreTrainedModel) -> Head:
     """The head of a causal language model, with the rule that its configuration states.
 
-    Gemma caps logits (``final_logit_softcapping``), Cohere multiplies them (``logit_scale``), Granite
-    divides them (``logits_scaling``). Whether that was all is shown by `choose_layout`.
+    Gemma caps logits (``final_logit_softcapping``), Cohere and Falcon-H1 multiply them (``logit_scale``,
+    ``lm_head_multiplier``), Granite divides them (``logits_scaling``). Whether that was all is shown by
+    `choose_layout`.
     """
     layer = model.get_output_embeddings()
     if type(layer) is not nn.Linear:
@@ -55,7 +57,7 @@ def head_of(model: PreTrainedModel) -> Head:
         )
     config = model.config.get_text_config()
     # `or`: some configurations carry the field as None.
-    scale = getattr(config, "logit_scale", None) or 1.0
+    scale = getattr(config, "logit_scale", None) or getattr(config, "lm_head_multiplier", None) or 1.0
     return Head(
         layer=layer,
         rule=LogitRule(
@@ -71,6 +73,22 @@ def without_head(model: PreTrainedModel) -> nn.Module:
     if not isinstance(headless, nn.Module):
         raise UserError(f"{type(model).__name__} has no backbone named {model.base_model_prefix!r}")
     return headless
+
+
+def register_classifier(family: type[Any]) -> None:
+    """Have transformers make a classifier of a family that it has none of (Granite, LFM2)."""
+    causal: Any = AutoModelForCausalLM._model_mapping.get(family, None)
+    # Its general classifier hands on what attention gave.
+    attends = "attentions" in (getattr(causal, "_can_record_outputs", None) or {})
+    if not attends or family in AutoModelForSequenceClassification._model_mapping:
+        return
+    [base] = [kind for kind in causal.__mro__ if PreTrainedModel in kind.__bases__]
+    name = f"{causal.__name__.removesuffix('ForCausalLM')}ForSequenceClassification"
+    # By a class's module transformers knows what attention and experts can do, and which buffers to fill.
+    facts = {"config_class": family, "__module__": base.__module__}
+    made = type(name, (GenericForSequenceClassification, base), facts)
+    # Without exist_ok nothing is registered of a family that is transformers' own.
+    AutoModelForSequenceClassification.register(family, made, exist_ok=True)
 
 
 def refuse_unknown_extras(headless: nn.Module, extras: Mapping[str, Tensor]) -> None:
@@ -175,7 +193,6 @@ class CompiledParts:
 
 
 def _is_compilable(part: nn.Module) -> bool:
-    """Whether it is a part with weights that is called as its class says."""
     own = "forward" in vars(part)
     return not own and isinstance(type(part).forward, FunctionType) and any(True for _ in part.parameters())
 
@@ -322,8 +339,7 @@ class Backbone:
                 # On the right nothing is masked: under causal attention no real
                 # token can see the padding behind it.
                 attention_mask=None if inputs.real_RS is None else inputs.real_RS.long(),
-                # A cache would keep keys and values of every layer for
-                # nothing: no token is generated here.
+                # A cache would keep keys and values of every layer for nothing: no token is generated here.
                 use_cache=False,
                 **packing,
                 **inputs.extras,
@@ -409,8 +425,7 @@ def _last_mlp_only_for(headless: nn.Module, selected_M: Tensor, tokens: int) -> 
             return None
         first, *more = output if isinstance(output, tuple) else (output,)
         empty = first.new_zeros(tokens, first.shape[-1])
-        # Zeros at the unwanted places: the residual is added to
-        # them, so they hold values that nobody reads.
+        # Zeros at the unwanted places: the residual is added to them, so they hold values that nobody reads.
         scattered = empty.index_copy(0, selected_M, first.flatten(0, -2)).view(*shapes.pop()[:-1], -1)
         return (scattered, *more) if isinstance(output, tuple) else scattered
 
@@ -431,8 +446,7 @@ def _last_feed_forward(headless: nn.Module) -> nn.Module | None:
 
     None also where layers are computed again in the backward pass, when the wanted tokens are forgotten.
     """
-    # Exactly one stack of layers: with two (an encoder, a vision
-    # tower) it is not known which one comes last.
+    # Exactly one stack of layers: with two (an encoder, a vision tower) it is not known which one comes last.
     stacks = [child for child in headless.children() if isinstance(child, nn.ModuleList)]
     if len(stacks) != 1 or not stacks[0] or getattr(stacks[0][-1], "gradient_checkpointing", False):
         return None

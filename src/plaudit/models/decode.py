@@ -9,9 +9,10 @@
 `SharedDecoder` reads each prompt once and keeps keys and values itself, a prompt's once for all its
 completions (``kv_cache.py``). Nothing is copied when a token is added, and a prompt that eight completions
 share is looked at once, by eight queries. `CachedDecoder` goes through transformers' own cache, for models
-whose attention is their own; its completions begin together. `PagedDecoder` is the first with its keys and
-values in pages (``paged_cache.py``), for a GPU that repeats recorded steps. All give the same numbers, and
-`fastest_decoder` tries the fast ones on a few tokens of the model at hand.
+whose attention is their own or that keep a state beside it (Mamba, short convolutions); its completions begin
+together. `PagedDecoder` is the first with its keys and values in pages (``paged_cache.py``), for a GPU that
+repeats recorded steps. All give the same numbers: `fastest_decoder` compares them, on a few tokens of the
+model at hand, with `RereadingDecoder`, which keeps nothing, pads nothing, and serves where no other does.
 
 `MixtureDecoder` takes the geometric mixture of a policy and its reference, token by token:
 
@@ -71,10 +72,12 @@ class SharedDecoder:
         self._device = policy.device
         self._kv_cache = self._cache_type(policy.device)
         self.logits_NV = self._read(prompts, answers, extras or {})
-        # A model that ignores our attention stores no keys: its later
-        # tokens would be predicted without the prompt.
-        if not self._kv_cache.layers:
+        # What a layer carries on beside our keys would be lost, which fresh weights may not show in a trial.
+        asking, config = self._kv_cache.layers, policy.base.config.get_text_config()
+        if not asking:
             raise PackingError("no layer of it asks for attention by transformers' common interface")
+        if policy.base._is_stateful or asking < getattr(config, "num_hidden_layers", 1):
+            raise PackingError("some of its layers keep more than keys and values")
 
     @staticmethod
     def attention_context(policy: Policy) -> AbstractContextManager[Any]:
@@ -192,8 +195,8 @@ class PagedDecoder(SharedDecoder):
 class CachedDecoder:
     """Each answer is a row of transformers' own cache; a prompt is read once and copied for its answers."""
 
+    # Rows of transformers' cache begin together.
     can_join = False
-    """Whether further answers can begin while others grow: rows of transformers' cache begin together."""
 
     def __init__(
         self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
@@ -230,7 +233,8 @@ class CachedDecoder:
         self.logits_NV = self._logits(token_N[:, None], _within(place_N1, self._last_position))
 
     def select_rows(self, row_n: Tensor) -> None:
-        self._cache.batch_select_indices(row_n)
+        # Only what beam search uses exists for every kind of layer; it takes any number of rows.
+        self._cache.reorder_cache(row_n)
         self._real_NS = self._real_NS[row_n]
         self.logits_NV = self.logits_NV[row_n]
 
@@ -245,7 +249,7 @@ class CachedDecoder:
             **{self._cache_name: self._cache},
             **(extras or {}),
         )
-        self._cache = _cache_in(output, self._model)
+        self._cache = output[self._cache_name]
         return output.logits[:, -1]
 
 
@@ -255,40 +259,81 @@ def cache_name_of(model: type | nn.Module) -> str | None:
     return next((name for name in _CACHE_NAMES if name in parameters), None)
 
 
-def _cache_in(output: Any, model: Any) -> Any:
-    # Of what is there, and not by name: asked for the former one, a newer release writes a warning.
-    cache = next((value for name, value in output.items() if name in _CACHE_NAMES), None)
-    if cache is None:
-        raise UserError(f"{type(model).__name__} gives no cache back, so it cannot be sampled here")
-    return cache
+class RereadingDecoder:
+    """Each step reads all texts again, those of one length together: without cache and without padding."""
+
+    can_join = False
+
+    def __init__(
+        self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
+    ) -> None:
+        if extras:
+            raise UserError(f"{type(policy.base).__name__} cannot answer what shows more than tokens")
+        self._model: Any = policy.model
+        parameters = inspect.signature(policy.base.forward).parameters
+        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+        self._longest = (_last_position(policy) or 0) + 1
+        self._texts = [
+            torch.tensor(list(prompt), device=policy.device)
+            for prompt, count in zip(prompts, answers, strict=True)
+            for _ in range(count)
+        ]
+        self.logits_NV = self._logits()
+
+    attention_context = staticmethod(CachedDecoder.attention_context)
+
+    def step(self, token_N: Tensor) -> None:
+        for n, token in enumerate(token_N):
+            # An answer that has ended goes on until it is left out, but not past the last place.
+            self._texts[n] = torch.cat((self._texts[n], token[None]))[: self._longest]
+        self.logits_NV = self._logits()
+
+    def select_rows(self, row_n: Tensor) -> None:
+        self._texts = [self._texts[n] for n in row_n.tolist()]
+        self.logits_NV = self.logits_NV[row_n]
+
+    def _logits(self) -> Tensor:
+        logits_by_row: dict[int, Tensor] = {}
+        for length in {len(text) for text in self._texts}:
+            rows = [n for n, text in enumerate(self._texts) if len(text) == length]
+            ids_nL = torch.stack([self._texts[n] for n in rows])
+            output = self._model(input_ids=ids_nL, use_cache=False, **self._last_only)
+            logits_by_row |= dict(zip(rows, output.logits[:, -1], strict=True))
+        return torch.stack([logits_by_row[n] for n in range(len(self._texts))])
 
 
-Decoder = type[PagedDecoder] | type[SharedDecoder] | type[CachedDecoder]
+SlowDecoder = CachedDecoder | RereadingDecoder
+Decoder = type[PagedDecoder] | type[SharedDecoder] | type[CachedDecoder] | type[RereadingDecoder]
 """Begun with a policy, prompts and how many answers each has, one after another, in ``attention_context``;
 then ``logits_NV`` predicts every answer's next token, ``step`` adds it, ``select_rows`` leaves some out."""
+
+
+_REFUSALS: Mapping[Decoder, tuple[type[Exception], ...]] = {
+    # A kernel of the device may refuse with an error of its own, and a model's own cache with any.
+    PagedDecoder: (UserError, RuntimeError),
+    SharedDecoder: (UserError,),
+    CachedDecoder: (Exception,),
+}
 
 
 def fastest_decoder(policy: Policy) -> tuple[Decoder, str | None]:
     """The decoder that this model can be trusted with, and why when it is not the fast one."""
     reasons: list[str] = []
-    fast: list[Decoder] = [SharedDecoder]
-    if policy.device.type in ACCELERATED:
-        fast.insert(0, PagedDecoder)
-    for decoder in fast:
+    expected = _trial_logits(policy, RereadingDecoder)
+    for decoder, refusals in _REFUSALS.items():
+        if decoder is PagedDecoder and policy.device.type not in ACCELERATED:
+            continue
         try:
             found = _trial_logits(policy, decoder)
-        except (UserError, RuntimeError) as error:
-            # A kernel of the device may refuse with an error of its own.
-            if not isinstance(error, UserError) and decoder is SharedDecoder:
-                raise
-            reasons.append(str(error).partition("\n")[0])
+        except refusals as error:
+            named = "" if isinstance(error, UserError | RuntimeError) else f"{type(error).__name__}: "
+            reasons.append(named + str(error).partition("\n")[0])
             continue
-        expected = _trial_logits(policy, CachedDecoder)
         difference = _largest_difference(found, expected)
         if difference <= tolerance(policy) * _size(policy, expected):
             return decoder, reasons[0] if reasons else None
         reasons.append(f"logits differ by {difference:.2g}")
-    return CachedDecoder, reasons[0]
+    return RereadingDecoder, f"each token reads all of its text again, since {' and '.join(reasons)}"
 
 
 def _trial_logits(policy: Policy, decoder: Decoder) -> list[Tensor]:
@@ -323,7 +368,7 @@ def _size(policy: Policy, logits: Sequence[Tensor]) -> float:
 
 
 def _rows_of(logits_NV: Tensor, row_n: Tensor) -> Tensor:
-    """These rows, word by word in memory, as a product from the other side leaves them."""
+    # Word by word in memory, as a product from the other side leaves them.
     return logits_NV.T.index_select(1, row_n).T
 
 
@@ -359,7 +404,7 @@ def mixture_logits(
 class _MixtureMember:
     """One of the two models of a mixture, with its decoder."""
 
-    decoder: SharedDecoder | CachedDecoder
+    decoder: SharedDecoder | SlowDecoder
     activate: Callable[[], AbstractContextManager[object]]
 
 

@@ -114,8 +114,7 @@ class GroupPreference(nn.Module):
             dim=1,
         )
         visible = torch.cat((context.mask_EM, zero_EN.bool()), dim=1)
-        # Each point sees itself, so that no row of the softmax is
-        # empty when a group has no context at all.
+        # Each point sees itself, so that no row of the softmax is empty when a group has no context at all.
         itself = torch.eye(visible.shape[1], dtype=torch.bool, device=visible.device)
         # Columns are what is seen: targets are hidden from all others, which makes them exchangeable.
         visible_ESS = visible[:, None, :] | itself

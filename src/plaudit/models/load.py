@@ -38,6 +38,7 @@ from plaudit.errors import UserError
 from plaudit.files.hub import ADAPTER_FOLDER, name_on_hub
 from plaudit.files.model_folder import WeightFiles, check_model_folder, check_weight_files, read_json_object
 from plaudit.models.attention import has_soft_caps
+from plaudit.models.backbone import register_classifier
 from plaudit.models.four_bits import quantise_linears
 from plaudit.models.settings import LoraSettings
 from plaudit.tokens.tokenizer import known_architecture, quiet_library
@@ -251,7 +252,7 @@ def _keep_soft_caps(model: PreTrainedModel) -> None:
 
 
 def _refuse_what_is_no_number(folder: Path, model: nn.Module) -> None:
-    """A weight that is NaN spoils every answer, and the fault would be looked for elsewhere."""
+    # A weight that is NaN spoils every answer, and the fault would be looked for elsewhere.
     for name, weight in model.named_parameters():
         # Smallest and largest see NaN as well, and need no memory beside the weights.
         if weight.numel() and not all(bound.isfinite() for bound in torch.aminmax(weight.detach())):
@@ -282,8 +283,7 @@ def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_
 
     Float32 weights are written in the numbers of the folder that the model began with (`stored_dtype`).
     """
-    # The model's own object is borrowed and given back: it goes
-    # on being trained after an intermediate save.
+    # The model's own object is borrowed and given back: it goes on being trained after an intermediate save.
     config = model.config
     original = AutoConfig.from_pretrained(template_of, trust_remote_code=False, local_files_only=True)
     # Some language models are a part of what the folder describes, and their config is that part's.
@@ -397,6 +397,7 @@ def _set_rates(config: PreTrainedConfig, rates: Mapping[_Path, float]) -> None:
 def _refuse_unknown_architecture(folder: Path, auto: Any) -> None:
     path = folder / "config.json"
     kind = known_architecture(path, check_model_folder(folder))
+    register_classifier(CONFIG_MAPPING[kind])
     if CONFIG_MAPPING[kind] not in auto._model_mapping:
         raise UserError(
             f"{path}: its model_type is {kind!r}, of which transformers makes no "
@@ -436,16 +437,18 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.devi
         r=settings.rank,
         # α = 2r keeps the update's scale the same when the rank is changed alone.
         lora_alpha=settings.alpha or 2 * settings.rank,
-        # As with the model's own dropout: log-probs of policy and
-        # reference must differ by the weights alone.
+        # As with the model's own dropout: log-probs of policy and reference must differ by the weights alone.
         lora_dropout=0.0,
         target_modules="all-linear" if names == ["all-linear"] else names,
+        exclude_modules=_read_past_adapters(model) or None,
         task_type="SEQ_CLS" if model.get_output_embeddings() is None else "CAUSAL_LM",
         fan_in_fan_out=transposed and settings.base != "4bit",
     )
     with warnings.catch_warnings():
         # PEFT asks transformers for a property that has another name by now.
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+        # And names experts of the family, which are no linear layers and are not adapted.
+        warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys did not match")
         try:
             # Without autocast_adapter_dtype=False adapters of a bfloat16
             # model would come in float32, unlike the base.
@@ -457,6 +460,13 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.devi
     return adapted if device is None else adapted.to(device)
 
 
+def _read_past_adapters(model: PreTrainedModel) -> list[str]:
+    # Layers of Mamba whose weights are handed to a kernel as they are.
+    mixers = [name for name, module in model.named_modules() if {"A_log", "D"} <= {*module._parameters}]
+    places = {mixer.rpartition(".")[2] for mixer in mixers}
+    return sorted(f"{place}.{part}" for place in places for part in ("dt_proj", "out_proj", "x_proj"))
+
+
 def _require_peft() -> Any:
     try:
         import peft
@@ -466,7 +476,7 @@ def _require_peft() -> Any:
 
 
 def _refuse_unknown(names: list[str], model: PreTrainedModel) -> None:
-    """PEFT itself is content when one of several names is found."""
+    # PEFT itself is content when one of several names is found.
     if names == ["all-linear"]:
         return
     paths = [path for path, layer in model.named_modules() if isinstance(layer, ADAPTABLE)]

@@ -82,8 +82,7 @@ def _free_token(encoder: Encoder) -> str | None:
     info = encoder.info
     tokenizer = info.tokenizer
     unknown: Any = tokenizer.unk_token_id
-    # A token that ends answers, begins texts or stands for the
-    # unknown may appear in a row: padding may not.
+    # A token that ends answers, begins texts or stands for the unknown may appear in a row: padding may not.
     used_ids = {*encoder.stop_ids, info.bos, info.eos, unknown}
     if info.pad is not None and info.pad not in used_ids:
         return str(tokenizer.pad_token)

@@ -117,15 +117,13 @@ class Policy(nn.Module):
         """
         read = _ScoreReader(also=tuple(also), temperature=temperature, state_readers=tuple(state_readers))
         logp_NT, greedy_NT, *more = (scatter_to_mask(value_M, batch) for value_M in self(batch, read))
-        # What readers made comes last, and leaves before entropy
-        # and repeat are told apart by their ends.
+        # What readers made comes last, and leaves before entropy and repeat are told apart by their ends.
         more, made = more[: len(also)], tuple(more[len(also) :])
         return TokenScores(
             logp_NT=logp_NT,
             greedy_NT=greedy_NT,
             entropy_NT=more[0] if "entropy" in also else None,
-            # Both scores may have been asked for: then entropy is
-            # first and repeat last; alone, each is both.
+            # Both scores may have been asked for: then entropy is first and repeat last; alone, each is both.
             repeat_NT=more[-1] if "repeat" in also else None,
             read=made,
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,8 +30,9 @@ from transformers import (
 
 from plaudit.bounds import Finite, FromZero, Positive, check_bounds
 from plaudit.errors import UserError
+from plaudit.files import atomic
 from plaudit.files.model_folder import read_json_object
-from plaudit.models.backbone import Backbone, Head, StateSelector, without_head
+from plaudit.models.backbone import Backbone, Head, StateSelector, register_classifier, without_head
 from plaudit.models.first_layers import keep_first_layers
 from plaudit.models.load import (
     REWARD_FILE,
@@ -153,8 +155,7 @@ class RewardModel(nn.Module):
         mask_NT = batch.host.mask_NT
         if self.pooling == "mean":
             return lambda inputs: inputs.own_NT[mask_NT]
-        # By the mask and not by a length: the reward stands at the
-        # last token that the policy itself chose.
+        # By the mask and not by a length: the reward stands at the last token that the policy itself chose.
         last_N = torch.where(mask_NT, torch.arange(mask_NT.shape[1]), -1).amax(-1)
         return lambda inputs: inputs.own_NT.gather(1, last_N[:, None])[:, 0]
 
@@ -359,8 +360,7 @@ def load_reward_model(
     model is given a padding token that ends nothing, so that it can be trained on and saved again.
     """
     _refuse_language_model(folder)
-    pooling, normalisation = _read_reward_file(folder / REWARD_FILE)
-    _refuse_exchanged_tokenizer(folder)
+    pooling, normalisation = _read_reward_file(folder)
     model = load_as(AutoModelForSequenceClassification, folder, dtype=dtype, device=device)
     if encoder is not None:
         refuse_other_tokenizer(folder, encoder.info)
@@ -384,9 +384,9 @@ def save_reward_model(model: RewardModel, folder: Path, *, template_of: Path, en
     with model.as_plain_model() as plain:
         save_model(plain, folder, template_of=template_of, stop_ids=encoder.stop_ids)
     padding.tokenizer.save_pretrained(folder)
-    _write_json(folder / "generation_config.json", {"eos_token_id": list(encoder.stop_ids)})
+    atomic.write_json(folder / "generation_config.json", {"eos_token_id": list(encoder.stop_ids)})
     facts = {"pooling": model.pooling, **asdict(model.normalisation)}
-    _write_json(folder / REWARD_FILE, {**facts, "vocabulary": _vocabulary_hash(padding.tokenizer)})
+    atomic.write_json(folder / REWARD_FILE, {**facts, "vocabulary": _vocabulary_hash(padding.tokenizer)})
     (folder / "README.md").write_text(_readme(model), encoding="utf-8")
 
 
@@ -425,6 +425,7 @@ def _refuse_language_model(folder: Path) -> None:
 def classifier_around(causal: PreTrainedModel) -> Any:
     """Transformers' classifier of the same family, around the very layers of the language model."""
     config = causal.config
+    register_classifier(type(config))
     if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         raise UserError(
             f"transformers has no sequence classifier for {config.model_type} models, so nothing could "
@@ -436,8 +437,7 @@ def classifier_around(causal: PreTrainedModel) -> Any:
     with torch.device("meta"):
         classifier = kind(config)
     backbone = without_head(causal)
-    # By class and not by the attribute's name: a classifier of the
-    # family may be built from other layers.
+    # By class and not by the attribute's name: a classifier of the family may be built from other layers.
     fits = type(getattr(classifier, classifier.base_model_prefix, None)) is type(backbone)
     if not (fits and type(getattr(classifier, "score", None)) is nn.Linear):
         raise UserError(
@@ -446,8 +446,7 @@ def classifier_around(causal: PreTrainedModel) -> Any:
         )
     setattr(classifier, classifier.base_model_prefix, backbone)
     width = classifier.score.in_features
-    # No default initialisation: it would draw from the run's
-    # generator, and `init_head` draws from its own.
+    # No default initialisation: it would draw from the run's generator, and `init_head` draws from its own.
     classifier.score = nn.utils.skip_init(nn.Linear, width, 1, bias=False, dtype=causal.dtype)
     return classifier
 
@@ -467,15 +466,15 @@ def init_head(score: nn.Linear, head: FreshHead) -> None:
     """Initialise the head: the same numbers in every dtype and on every machine."""
     std = (score.in_features + 1) ** -0.5 if head.std is None else head.std
     generator = torch.Generator().manual_seed(head.seed)
-    # Drawn in float64 on the CPU and rounded once: every dtype
-    # begins with the nearest of the same numbers.
+    # Drawn in float64 on the CPU and rounded once: every dtype begins with the nearest of the same numbers.
     weight: Tensor = torch.randn(1, score.in_features, generator=generator, dtype=torch.float64) * std
     with torch.no_grad():
         score.weight.copy_(weight)
 
 
-def _read_reward_file(path: Path) -> tuple[Pooling, Normalisation]:
+def _read_reward_file(folder: Path) -> tuple[Pooling, Normalisation]:
     """A classifier from elsewhere has no such file: it reads the last token and is not normalised."""
+    path = folder / REWARD_FILE
     if not path.is_file():
         return "last", Normalisation()
     fields = read_json_object(path)
@@ -483,11 +482,18 @@ def _read_reward_file(path: Path) -> tuple[Pooling, Normalisation]:
         pooling, offset, scale = (fields[name] for name in ("pooling", "offset", "scale"))
         if pooling not in get_args(Pooling):
             raise ValueError(f"its pooling is {pooling!r}; it is one of {', '.join(get_args(Pooling))}")
-        return pooling, Normalisation(offset=float(offset), scale=float(scale))
+        normalisation = Normalisation(offset=float(offset), scale=float(scale))
     except KeyError as error:
         raise UserError(f"{path}: {error} is missing; it should be as it was saved") from error
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: not the facts of a reward model: {error}") from error
+    # Another model's tokenizer of the same size would give numbers as before, for other words.
+    if fields.get("vocabulary") not in (None, _vocabulary_hash(load_tokenizer(folder).tokenizer)):
+        raise UserError(
+            f"{folder}: its tokenizer is not the one that the reward model learnt with: its tokens have "
+            "other numbers; put back the tokenizer's files that were saved with it"
+        )
+    return pooling, normalisation
 
 
 def _vocabulary_hash(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -495,29 +501,26 @@ def _vocabulary_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(vocabulary.encode()).hexdigest()
 
 
-def _refuse_exchanged_tokenizer(folder: Path) -> None:
-    """Another model's tokenizer of the same size would give numbers as before, for other words."""
-    path = folder / REWARD_FILE
-    if not path.is_file():
-        return
-    saved = read_json_object(path).get("vocabulary")
-    if saved is not None and saved != _vocabulary_hash(load_tokenizer(folder).tokenizer):
-        raise UserError(
-            f"{folder}: its tokenizer is not the one that the reward model learnt with: its tokens have "
-            "other numbers; put back the tokenizer's files that were saved with it"
-        )
-
-
-def _write_json(path: Path, facts: dict[str, Any]) -> None:
-    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-
-
 def _readme(model: RewardModel) -> str:
     normal = model.normalisation
     return (
         "# A reward model\n\n"
         f"    reward = (score - {normal.offset}) / {normal.scale}\n\n"
-        f"{_README_BY_POOLING[model.pooling]}"
+        f"{_README_BY_POOLING[model.pooling]}{_made_class(model.base)}"
+    )
+
+
+def _made_class(base: PreTrainedModel) -> str:
+    kind = type(base)
+    if hasattr(sys.modules[kind.__module__], kind.__name__):
+        return ""
+    family = kind.__bases__[1].__name__
+    return (
+        "\nTransformers has no such class for this family; this makes it, to be loaded from here:\n\n"
+        "    from transformers.modeling_layers import GenericForSequenceClassification\n"
+        f"    from {kind.__module__} import {family}\n"
+        f"    class {kind.__name__}(GenericForSequenceClassification, {family}):\n"
+        f"        __module__ = {family}.__module__\n"
     )
 
 

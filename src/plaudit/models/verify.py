@@ -261,8 +261,7 @@ def leaks_between_rows(model: VerifiableModel) -> bool:
     batch = batch_of(examples).to(model.device)
     with torch.no_grad(), _poison(model):
         outputs = _fast_outputs(model, batch)
-    # Row 0 is the poisoned one itself; its sibling, which shares
-    # the prompt, and the next row must be clean.
+    # Row 0 is the poisoned one itself; its sibling, which shares the prompt, and the next row must be clean.
     return bool(outputs[1:].isnan().any())
 
 

@@ -6,7 +6,6 @@ the others go on (continuous batching). Tokens are drawn in ``drawing.py``, one 
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -17,27 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 
-from plaudit import __version__
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.models.decode import (
     TRIAL_PROMPTS,
-    CachedDecoder,
     Decoder,
     MixtureDecoder,
     MixtureDecoderFactory,
     PagedDecoder,
     SharedDecoder,
-    cache_name_of,
+    SlowDecoder,
     fastest_decoder,
     mixture_decoder,
 )
 from plaudit.models.load import DtypeName, device_of, load_model, precision
 from plaudit.models.policy import GeneratingReference, Policy
-from plaudit.releases import TRIED
 from plaudit.rollouts.drawing import (
     DrawingState,
     RecordedSteps,
@@ -98,7 +93,7 @@ class _Batch:
         self.rows: list[_PartialCompletion] = []
         """Those that grow, or have ended since the last `advance` that dropped some."""
         self._engine, self._settings, self._queue = engine, settings, deque(completions)
-        self._decoder: SharedDecoder | CachedDecoder | MixtureDecoder | None = None
+        self._decoder: SharedDecoder | SlowDecoder | MixtureDecoder | None = None
         self._recorded: RecordedSteps | None = None
         self._last_prompt: str | None = None
         self._state = DrawingState.allocate(
@@ -187,7 +182,7 @@ class _Batch:
             )
         ]
         last_prompt, decoder = groups[-1][0].prompt_id, self._decoder
-        assert not isinstance(decoder, CachedDecoder), "rows of transformers' cache begin together"
+        assert not isinstance(decoder, SlowDecoder), "rows of the model's own passes begin together"
         if decoder is not None and self._grows_an_answer_to(groups[0][0].prompt_id):
             decoder.add_answers(len(groups.pop(0)))
         if groups:
@@ -203,7 +198,7 @@ class _Batch:
 
     def _read(
         self, decoder: SharedDecoder | MixtureDecoder | None, groups: Sequence[Sequence[GenerationRequest]]
-    ) -> SharedDecoder | CachedDecoder | MixtureDecoder:
+    ) -> SharedDecoder | SlowDecoder | MixtureDecoder:
         """The decoder once it has read a prompt for each group; a new one where nothing grows."""
         prompts, answers = [group[0].prompt for group in groups], list(map(len, groups))
         policy = self._engine.policy
@@ -378,7 +373,6 @@ class LocalSampler:
         # Nothing is trained here, so no float32 copy of half-precision weights is kept.
         loaded: Any = load_model(model, dtype=dtypes.products, device=target)
         encoder = make_encoder(model)
-        _refuse_without_cache(model, loaded)
         self._set_up(Policy(loaded, layout="right"), encoder, WeightsVersion())
 
     @classmethod
@@ -390,7 +384,6 @@ class LocalSampler:
         ``weights`` is counted on by whoever moves them; without it the version stays 0.
         """
         sampler = cls.__new__(cls)
-        _refuse_without_cache(policy.base.name_or_path, policy.base)
         sampler._set_up(policy, encoder, weights or WeightsVersion())
         return sampler
 
@@ -419,7 +412,6 @@ class LocalSampler:
 
     def mixed_with(self, reference: GeneratingReference, share: int | float) -> LocalSampler:
         """A sampler of the mixture with a reference, which counts with this share (`mixture_logits`)."""
-        _refuse_without_cache(reference.policy.base.name_or_path, reference.policy.base)
         # A shallow copy shares the counter of versions: the mixture moves when the policy does.
         engine, sampler = self._engine, copy(self)
         assert not isinstance(engine.decoder, MixtureDecoderFactory), "a mixture of a mixture"
@@ -534,29 +526,6 @@ class LocalSampler:
                 "answer, so there is no room for one; shorten the prompt "
                 f"({_excerpt(self._encoder.info.decode(ids) if prompt is None else prompt)})"
             )
-
-
-def _refuse_without_cache(folder: object, model: Any) -> None:
-    missing = _missing_arguments(model)
-    if not missing:
-        return
-    # What Llama has not either was renamed by the release: no model is to blame, and none would do.
-    if renamed := missing & _missing_arguments(transformers.LlamaForCausalLM):
-        raise UserError(
-            f"transformers {transformers.__version__} gives its models no {' and no '.join(sorted(renamed))} "
-            f"by a name that plaudit {__version__} knows, so none can be sampled; "
-            f"pip install transformers=={TRIED['transformers']}, with which it was tried"
-        )
-    raise UserError(
-        f"{folder}: {type(model).__name__} cannot be sampled here, since it takes no "
-        f"{' and no '.join(sorted(missing))}; use a transformer with attention, or transformers' own generate"
-    )
-
-
-def _missing_arguments(model: Any) -> set[str]:
-    """What the ``forward`` of a model that is sampled has to take, and this one's does not."""
-    missing = {"position_ids", "logits_to_keep"} - {*inspect.signature(model.forward).parameters}
-    return missing if cache_name_of(model) else missing | {"cache"}
 
 
 def _excerpt(prompt: Text) -> str:

@@ -176,8 +176,7 @@ class _DivergenceBetween(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         values: list[Tensor] = []
         likeliest: list[Tensor] = []
-        # Autocast is off and products are cast by hand, so that
-        # forward and backward work in the same dtype.
+        # Autocast is off and products are cast by hand, so that forward and backward work in the same dtype.
         with torch.autocast(hidden_MH.device.type, enabled=False):
             product_VH, teacher_logp = weight_VH.to(blockwise.dtype), blockwise.teacher_logp()
             for rows in blockwise.blocks():

@@ -64,8 +64,7 @@ PLAIN = LogitRule()
 
 TOKENS_AT_ONCE = 1024
 """Rows of a block: enough to keep the matrix product busy."""
-# Rows bounded by H as well (see `rows`): the retained logits
-# [rows, V] stay no larger than the weight [V, H].
+# Rows bounded by H as well (see `rows`): the retained logits [rows, V] stay no larger than the weight [V, H].
 RETAINED_ROWS_AT_ONCE = 512
 """Rows whose logits are all retained until their sum is known, when forward makes the gradient."""
 MAX_CACHED_LOGITS = 2**24
@@ -157,8 +156,7 @@ class ProjectionGradients:
 
     def add_targets(self, target_M: Tensor, grad_M: Tensor, hidden_MH: Tensor) -> None:
         """Adds the part of the gradient that flows through the target tokens' own logits."""
-        # ∂ log π(y) / ∂z = onehot(y) − π: the blocks add −π, and
-        # here one row a token adds the onehot part.
+        # ∂ log π(y) / ∂z = onehot(y) − π: the blocks add −π, and here one row a token adds the onehot part.
         weight_MH = self.head.weight_VH[target_M]
         self.hidden_MH.add_((grad_M[:, None] * weight_MH).to(self.hidden_MH.dtype))
         if self.weight_VH is not None:
@@ -278,8 +276,7 @@ class BlockSums:
 
     def combined(self) -> Tensor:
         """The sums over all blocks: target logit, log-sum-exp, Σ π z, log Σ exp 2z, largest logit."""
-        # A log-sum-exp of log-sum-exps: each block is scaled by its
-        # own largest logit, so nothing overflows.
+        # A log-sum-exp of log-sum-exps: each block is scaled by its own largest logit, so nothing overflows.
         lse_m = self.lse_Cm.logsumexp(0)
         arithmetic = self.head.arithmetic
         # Block means weighted by the block's share of probability, e^(lse_c − lse).
@@ -373,8 +370,7 @@ class _TokenLogProbs(torch.autograd.Function):
             sums_5M = _logit_sums(head, hidden_MH, target_M, gradients, cached)
         target_logit_M, lse_M, mean_M, twice_M, top_M = sums_5M
         entropy_M = lse_M - mean_M
-        # Both logits come out of the same product, so that
-        # equality is exact; of a tie each token is greedy.
+        # Both logits come out of the same product, so that equality is exact; of a tie each token is greedy.
         greedy_M = target_logit_M >= top_M
         ctx.how, ctx.early, ctx.cached = arithmetic, gradients, cached
         ctx.save_for_backward(hidden_MH, weight_VH, bias_V, target_M, target_logit_M, lse_M, entropy_M)
@@ -388,8 +384,7 @@ class _TokenLogProbs(torch.autograd.Function):
             raise RuntimeError("score_tokens has no second derivative: do not use create_graph=True with it")
         grad_logp_M, grad_entropy_M = grad_outputs[:2]
         grads: ProjectionGradients | None = ctx.early
-        # Scaled in place below: a second backward through the
-        # same graph has to make its gradients afresh.
+        # Scaled in place below: a second backward through the same graph has to make its gradients afresh.
         cached, ctx.early, ctx.cached = ctx.cached, None, None
         with torch.autocast(grad_logp_M.device.type, enabled=False):
             # A factor that is the same for all tokens (1/tokens) is
@@ -496,8 +491,7 @@ def _logit_sums(
             powers_C = [block_sums.add_block(c, hidden_mH) for c in range(len(block_sums.words_C))]
             sums_5M[:, rows] = block_sums.combined()
             for c, power_mv in enumerate(powers_C):
-                # e^(z − top) becomes π by e^(top − lse), without a
-                # second exponential of the whole block.
+                # e^(z − top) becomes π by e^(top − lse), without a second exponential of the whole block.
                 share_m1 = (block_sums.top_Cm[c] - sums_5M[1, rows]).exp()[:, None]
                 gradients.add(rows, block_sums.words_C[c], power_mv.mul_(-head.slope * share_m1), hidden_mH)
     if gradients is not None:

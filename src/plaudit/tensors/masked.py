@@ -58,8 +58,7 @@ def broadcast_to_tokens(value_N: Float[Tensor, " N"], mask_NT: Bool[Tensor, "N T
 
 def last_token_mask(mask_NT: Bool[Tensor, "N T"]) -> Bool[Tensor, "N T"]:
     """True at the last place of each row at which the mask is True."""
-    # Counted from the right the last True is the first: the mask
-    # may have holes, so its length does not tell.
+    # Counted from the right the last True is the first: the mask may have holes, so its length does not tell.
     return mask_NT & (mask_NT.flip(-1).cumsum(-1).flip(-1) == 1)
 
 

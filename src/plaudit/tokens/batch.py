@@ -274,8 +274,7 @@ class Example:
                     self.prompt_id,
                     token_bytes(completion.ids),
                     bytes(completion.mask),
-                    # A cut answer and a finished one of equal tokens are
-                    # two: a reward may tell them apart.
+                    # A cut answer and a finished one of equal tokens are two: a reward may tell them apart.
                     bytes([completion.finished]),
                     extras_digest(self.completion_extras([k]), ("completion",)),
                 )
@@ -515,8 +514,7 @@ def join_completions(examples: Sequence[Example]) -> Example:
 
 
 def _pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "R W"]:
-    # Padded with 0 and not with a padding token: masks and
-    # lengths say what is real, ids are never asked.
+    # Padded with 0 and not with a padding token: masks and lengths say what is real, ids are never asked.
     padded = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.int64)
     for r, row in enumerate(rows):
         padded[r, : len(row)] = torch.tensor(row)

@@ -244,20 +244,28 @@ def _answer_span(
         )
     content_end = len(full) - len(after)
     answer_start = len(before) if prompt_text.startswith(before) else len(prompt_text)
-    # Blanks aside, since most templates strip a turn.
-    written = _without_whitespace(full[answer_start:content_end])
-    missing = [texts[0] for texts in _texts_of_answer(messages[i]) if not any(t in written for t in texts)]
-    if missing:
-        raise UserError(
-            f"the chat template leaves out a part of the answer in {_name_of_turn(messages, i)} (often the "
-            f"thinking of an earlier turn, or words beside a call), so it would not be trained: "
-            f"{missing[0][:40]!r}; {_LAST_ANSWER_ADVICE}"
-        )
+    _refuse_other_words(messages, i, full[answer_start:content_end])
     if token is None or not _is_answer_end(chat_format, token, last=i == len(messages) - 1):
         return len(prompt_text), content_end, None
     # From the prompt's end and not from the words: blanks that the
     # template puts in between are the model's to say.
     return len(prompt_text), full.index(token, content_end) + len(token), token
+
+
+def _refuse_other_words(messages: Sequence[Message], i: int, text: str) -> None:
+    # Blanks aside, since most templates strip a turn.
+    written = _without_whitespace(text)
+    missing = [texts[0] for texts in _texts_of_answer(messages[i]) if not any(t in written for t in texts)]
+    if missing:
+        # From a little before where the two part, blanks aside.
+        words = missing[0]
+        first = max(0, next(n for n in range(len(words)) if not written.startswith(words[: n + 1])) - 8)
+        raise UserError(
+            f"the chat template leaves out a part of the answer in {_name_of_turn(messages, i)} (often the "
+            "thinking of an earlier turn, or words beside a call), or rewrites it (replace), so it would not "
+            f"be trained: {words[first : first + 40]!r} became {written[first : first + 40]!r}; "
+            f"{_LAST_ANSWER_ADVICE}"
+        )
 
 
 def _texts_of_answer(answer: Message) -> Iterator[tuple[str, ...]]:
@@ -438,7 +446,8 @@ def _text_after_answer(template: ChatTemplate, more: tuple[Message, ...]) -> str
     text = template.render((*_TRIAL_PROMPT, *assistant_turn(_TRIAL_ANSWER), *more), ask=False)
     if text.count(_TRIAL_ANSWER) != 1:
         raise UserError(
-            "the chat template does not write an assistant's words exactly once; give another template"
+            "the chat template does not write an assistant's words exactly once and as they are, without "
+            f"filters such as lower or upper: {_TRIAL_ANSWER!r} became {text[-60:]!r}; give another template"
         )
     return text.partition(_TRIAL_ANSWER)[2]
 

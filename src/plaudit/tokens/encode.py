@@ -72,8 +72,7 @@ def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None
         raise UserError(
             f"a row of at most {max_tokens} tokens has no room for a prompt and an answer; allow more"
         )
-    # One cut for all K: the loss compares answers to the same
-    # prompt, and a shared prompt is computed once.
+    # One cut for all K: the loss compares answers to the same prompt, and a shared prompt is computed once.
     longest = max(len(completion.ids) for completion in example.completions)
     bos_count = 1 if bos is not None and example.prompt[:1] == (bos,) else 0
     max_prompt_tokens = max_tokens - longest

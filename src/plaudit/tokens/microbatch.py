@@ -66,16 +66,14 @@ def split_rows(
         raise ValueError("there are no rows to split; hand over at least one")
     if tokens_at_once < 1 or ranks < 1:
         raise ValueError(f"tokens_at_once ({tokens_at_once}) and ranks ({ranks}) must be at least 1")
-    # Longest first: the lightest bin takes the next row, which
-    # leaves bins nearly level (Graham's LPT rule).
+    # Longest first: the lightest bin takes the next row, which leaves bins nearly level (Graham's LPT rule).
     rows = sorted(examples, key=lambda example: -example.tokens)
     weights = [row.tokens for row in rows]
     # A row beyond the budget has a piece to itself; the others need at least their sum over the budget.
     short = [weight for weight in weights if weight <= tokens_at_once]
     pieces = _round_up(len(weights) - len(short) - (-sum(short) // tokens_at_once), ranks)
     while (bins := _fill_bins(weights, pieces, tokens_at_once)) is None:
-        # In steps of 2 %: each try costs a walk over all rows, and
-        # a few spare pieces cost almost nothing.
+        # In steps of 2 %: each try costs a walk over all rows, and a few spare pieces cost almost nothing.
         pieces += _round_up(pieces // 50, ranks)
     # The shortest row stands in where there are fewer rows than ranks: its forward pass is the cheapest.
     filled = [tuple(rows[n] for n in bin_rows) or (muted(rows[-1]),) for bin_rows in bins]
@@ -310,8 +308,7 @@ def _padded(batch: TokenBatch, *, left: bool) -> ForwardInputs:
     within_NT = token_T < batch.length_N[:, None]
     return ForwardInputs(
         ids_RS=ids_RS,
-        # Padding on the left would have negative positions, which
-        # learned position tables cannot look up.
+        # Padding on the left would have negative positions, which learned position tables cannot look up.
         position_RS=position_RS.clamp(min=0, max=max(0, width - 1)),
         real_RS=(position_RS >= 0) if left else None,
         segments=None,

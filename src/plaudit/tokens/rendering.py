@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache, wraps
 from itertools import count
+from traceback import extract_tb
 from typing import Any, NoReturn
 
 from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, nodes, pass_context
@@ -378,15 +379,21 @@ class ChatTemplate:
         except UserError:
             raise
         except RENDERING_FAULTS as error:
+            if fault := syntax_fault(self.source):
+                raise UserError(
+                    f"the chat template is no Jinja: {fault}; mend it there, or give another by --template"
+                ) from error
             roles = ", ".join(turn["role"] for turn in turns) or "none"
-            why = (
-                "it goes too deep"
-                if isinstance(error, RecursionError)
-                else str(error) or type(error).__name__
-            )
+            deep = isinstance(error, RecursionError)
+            why = "it goes too deep" if deep else str(error) or type(error).__name__
+            lines = [
+                frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == "<template>"
+            ]
+            # What a template raises on purpose comes out of a function of ours, which it calls in its line.
+            at = f" in its line {lines[-1]}" if lines else ""
             raise UserError(
-                f"the chat template refuses this conversation (roles: {roles}): {why}; "
-                "reshape the rows to what the model knows, or give another template"
+                f"the chat template refuses this conversation (roles: {roles}){at}: {why}; "
+                "reshape the rows to what the model knows, or mend that line, or give another template"
             ) from error
 
 
@@ -510,6 +517,8 @@ def _place_of(turn: Message, i: int, text: str, roles: str) -> int:
             "template that knows tool calls, or write the calls into the content"
         )
     words = turn_text(turn)
+    if words not in text and words.lower() in text.lower():
+        raise UserError(f"the chat template changes the letters of {where}; {_AS_THEY_ARE}")
     if words not in text:
         addition = " beside its calls" if calls else ""
         raise UserError(
@@ -519,6 +528,9 @@ def _place_of(turn: Message, i: int, text: str, roles: str) -> int:
     if words and text.count(words) > 1:
         raise UserError(f"the chat template repeats {where}; give a template that renders every turn once")
     return text.index(words or calls[0])
+
+
+_AS_THEY_ARE = "give a template that writes words as they are, without filters such as lower or upper"
 
 
 def _advice(turn: Message) -> str:

@@ -80,9 +80,7 @@ def train(folder: Path, manners: Sequence[str]) -> Trained:
         if not manner.endswith("adapted")
     }
     return Trained(
-        folder=folder,
-        alone=run_all(alone, folder, ranks=1),
-        together=run_all(together, folder, ranks=2),
+        folder=folder, alone=run_all(alone, folder, ranks=1), together=run_all(together, folder, ranks=2)
     )
 
 

@@ -76,9 +76,7 @@ def train(folder: Path, manners: Sequence[str]) -> Trained:
         if manner in manners
     }
     return Trained(
-        folder=folder,
-        alone=run_all(alone, folder, ranks=1),
-        together=run_all(together, folder, ranks=2),
+        folder=folder, alone=run_all(alone, folder, ranks=1), together=run_all(together, folder, ranks=2)
     )
 
 

@@ -115,11 +115,7 @@ class TestFloat32:
 
     @pytest.mark.one_in(3)
     @pytest.mark.cases(slow=("random-26M", "gradient-26M"))
-    @pytest.mark.parametrize(
-        ("hidden", "layers"),
-        [(32, 2), (256, 4), (512, 8)],
-        ids=["30k", "4M", "26M"],
-    )
+    @pytest.mark.parametrize(("hidden", "layers"), [(32, 2), (256, 4), (512, 8)], ids=["30k", "4M", "26M"])
     @pytest.mark.parametrize("along", ["gradient", "random"])
     def test_the_slope_along_a_direction_is_the_exact_one(self, hidden: int, layers: int, along: str) -> None:
         torch.manual_seed(1)

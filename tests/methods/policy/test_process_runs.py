@@ -72,8 +72,7 @@ def rule(place: Place, name: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "pay"),
-    [("grpo", "score"), pytest.param("ppo", "min", marks=pytest.mark.slow)],
+    ("name", "pay"), [("grpo", "score"), pytest.param("ppo", "min", marks=pytest.mark.slow)]
 )
 def test_it_learns_from_what_is_said_of_its_steps(place: Place, name: str, pay: str) -> None:
     more = ("--group-size", 8, "--rounds", 30, "--sample.rows", 0, "--kl-coef", 0.01)
@@ -87,10 +86,7 @@ def test_it_learns_from_what_is_said_of_its_steps(place: Place, name: str, pay: 
 
 
 MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
-    "ppo": (
-        "ppo",
-        ("--process.pay", "min", "--minibatches", 2, "--update-epochs", 2, "--shape.scale"),
-    ),
+    "ppo": ("ppo", ("--process.pay", "min", "--minibatches", 2, "--update-epochs", 2, "--shape.scale")),
     "replay": ("grpo", ("--draw.replay", 0.4, "--draw.max-staleness", 2, "--update-epochs", 2)),
     "unlike": ("dapo", ("--group-size", 4, "--update-epochs", 2)),
 }

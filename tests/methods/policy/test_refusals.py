@@ -50,16 +50,8 @@ SETTINGS: dict[str, Case] = {
     "divided": ("ppo", ("--shard",), ("--shard is not supported here", "Leave it out")),
     "rounds and steps": ("ppo", ("--steps", 3), ("rounds and steps both say how long the run is",)),
     "no rounds": ("ppo", ("--rounds", 0), ("rounds must be at least 1, not 0",)),
-    "a target without a KL": (
-        "dapo",
-        ("--kl-coef-target", 1.0),
-        (A_TARGET,),
-    ),
-    "a target in the loss": (
-        "grpo",
-        ("--kl-coef-target", 1.0),
-        (A_TARGET,),
-    ),
+    "a target without a KL": ("dapo", ("--kl-coef-target", 1.0), (A_TARGET,)),
+    "a target in the loss": ("grpo", ("--kl-coef-target", 1.0), (A_TARGET,)),
     "nothing to remember": ("grpo", ("--ptx-coef", 3), ("add --ptx.data FILE",)),
     "unlike alone": ("ppo", ("--dynamic-sampling",), ("dynamic_sampling", "never unlike itself")),
     "no reference": ("ppo", ("--reference.kind", "none"), ("holds the policy near its reference",)),
@@ -75,11 +67,7 @@ SETTINGS: dict[str, Case] = {
         ("mixture_coef: grpo learns from answers of the policy itself", "take ipo-md or nash-md"),
     ),
     "a mixture that is none": ("p3o", ("--mixture-coef", 0), ("mixture_coef: p3o learns from answers",)),
-    "more than the reference": (
-        "ipo-md",
-        ("--mixture-coef", 1.5),
-        ("mixture_coef", "not 1.5"),
-    ),
+    "more than the reference": ("ipo-md", ("--mixture-coef", 1.5), ("mixture_coef", "not 1.5")),
     "nobody to mix with": ("ipo-md", ("--reference.kind", "none"), ("reference.kind none: ipo-md draws",)),
     "nobody to mix a rival with": (
         "nash-md",
@@ -115,11 +103,7 @@ SETTINGS: dict[str, Case] = {
         ("--judge.by", "length:1-3", "--held-out", 0),
         ("needs held-out rows",),
     ),
-    "a critic that does not learn": (
-        "ppo",
-        ("--value-lr-scale", 0),
-        ("value_lr_scale must be",),
-    ),
+    "a critic that does not learn": ("ppo", ("--value-lr-scale", 0), ("value_lr_scale must be",)),
 }
 REWARDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "raises": ("broken", ("it raised ValueError: no idea", "rules.py:broken")),

@@ -118,9 +118,7 @@ QUIET: dict[str, tuple[list[StepReport], str]] = {
     ),
     "a judge that falls within its error": (
         history(
-            held_reward=[1.0, 2.0, 3.0, 4.0],
-            held_judge=[0.84, 0.865, 0.86, 0.859],
-            held_judge_se=[0.03] * 4,
+            held_reward=[1.0, 2.0, 3.0, 4.0], held_judge=[0.84, 0.865, 0.86, 0.859], held_judge_se=[0.03] * 4
         ),
         "ppo",
     ),

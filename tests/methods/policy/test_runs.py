@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from plaudit.cli.main import main
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.engine.metric_docs import metric_docs
@@ -21,6 +23,7 @@ from plaudit.methods.policy.batch import Round
 from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.sampler import Rollout
 from tests.methods.policy.commands import Place, Went, make_place, well
+from tests.models.zoo import RECURRENT
 
 CRITICS = [name for name in POLICY_ALGORITHMS if "ppo" in name or name in ("a2c", "trpo")]
 OWN = {"learning_rate", "grad_norm", "step", "steps", "epoch", "timing"}
@@ -52,6 +55,19 @@ class Runs:
 @pytest.fixture(scope="module")
 def runs(place: Place) -> Runs:
     return Runs(place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("family", sorted(RECURRENT))
+def test_a_state_beside_attention_draws_learns_and_answers(tmp_path: Path, family: str, rank: int) -> None:
+    place = make_place(tmp_path, name=family)
+    went = well(place, "grpo", "run", "--rounds", 2, "--lora.rank", rank)
+    assert "sampling is slower here" in went.said
+    data = ("--data", tmp_path / "texts.jsonl", "--out", tmp_path / "sft", "--steps", 2, "--device", "cpu")
+    assert main([str(word) for word in ("train", "sft", "--model", place.model, *data)]) == 0
+    asked = ("sample", "--model", tmp_path / "sft" / "model", "--prompt", "w9 w10", "--max-tokens", 5)
+    assert main([str(word) for word in asked]) == 0
 
 
 @pytest.mark.one_in(4)

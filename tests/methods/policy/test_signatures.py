@@ -25,11 +25,7 @@ from plaudit.methods.policy.algorithms import (
     trpo,
 )
 from plaudit.methods.policy.cells import CELLS, NAMED, cell_name, describe_cells
-from plaudit.methods.policy.config import (
-    POLICY,
-    PolicyConfig,
-    policy_config_type,
-)
+from plaudit.methods.policy.config import POLICY, PolicyConfig, policy_config_type
 
 FOLDERS = ("--model", "m", "--prompts", "p", "--reward", "exact", "--out", "o")
 PATHS: dict[str, Any] = {"model": Path("m"), "prompts": Path("p"), "reward": "exact", "out": Path("o")}

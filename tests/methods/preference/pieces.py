@@ -16,10 +16,7 @@ from plaudit.engine.checkpoint.state import RunningMean
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, values_of
 from plaudit.engine.step_report import Number
-from plaudit.methods.preference.algorithms import (
-    PREFERENCE_ALGORITHMS,
-    preference_algorithm,
-)
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.objective import (
     PreferenceBatcher,
     PreferenceMicrobatch,

@@ -126,8 +126,7 @@ def test_a_row_that_charges_for_length_is_not_told_of_it():
 
 
 @pytest.mark.parametrize(
-    ("up", "down", "way"),
-    [(10, 40, "--desirable-weight 4.7"), (40, 10, "--undesirable-weight 3.4")],
+    ("up", "down", "way"), [(10, 40, "--desirable-weight 4.7"), (40, 10, "--undesirable-weight 3.4")]
 )
 def test_thumbs_out_of_balance_are_said_with_the_weight_that_mends_it(up, down, way):
     rows = [thumb(True)] * up + [thumb(False)] * down

@@ -38,12 +38,7 @@ ROWS: dict[str, Case] = {
     ),
     "ratings for pairs": ("ipo", RATINGS, (), ("data.jsonl:1: this row is a rating of one answer, and ipo",)),
     "a thumb among pairs": ("dpo", [*PAIRS, THUMBS[0]], (), ("data.jsonl:13: this row is a thumb",)),
-    "demonstrations for pairs": (
-        "dpo",
-        SHOWN,
-        (),
-        ("data.jsonl:1: this row is a demonstrat", "train sft"),
-    ),
+    "demonstrations for pairs": ("dpo", SHOWN, (), ("data.jsonl:1: this row is a demonstrat", "train sft")),
     "prompts for pairs": ("dpo", PROMPTS, (), ("data.jsonl:1: this row is a prompt without answers",)),
     "steps for pairs": ("dpo", STEPS, (), ("data.jsonl:1: this row is a solution with", "train reward")),
     "ratings for thumbs": ("kto", RATINGS, (), ("data.jsonl:1: this row is a rating on a scale", "true or")),
@@ -81,12 +76,7 @@ ROWS: dict[str, Case] = {
         ("--rows.ties", "drop"),
         ("data.jsonl",),
     ),
-    "one prompt alone": (
-        "kto",
-        ONE_PROMPT,
-        (),
-        ("all rows have the same prompt", "use apo-zero-unpaired"),
-    ),
+    "one prompt alone": ("kto", ONE_PROMPT, (), ("all rows have the same prompt", "use apo-zero-unpaired")),
     "more parts than prompts": ("dpo", CERTAIN, ("--stages.parts", 99), ("stages.parts: 99 parts of",)),
 }
 SETTINGS: dict[str, tuple[str, tuple[object, ...], tuple[str, ...]]] = {
@@ -98,11 +88,7 @@ SETTINGS: dict[str, tuple[str, tuple[object, ...], tuple[str, ...]]] = {
         )
         for value in (0, -0.1, "nan", "inf")
     },
-    "half of all labels": (
-        "cdpo",
-        ("--label-smoothing", 0.5),
-        ("label_smoothing must be from 0",),
-    ),
+    "half of all labels": ("cdpo", ("--label-smoothing", 0.5), ("label_smoothing must be from 0",)),
     "no target": ("exo", ("--label-smoothing", 0), ("label_smoothing is exo's target and cannot be 0",)),
     "a lead that dpo does not ask for": (
         "dpo",
@@ -115,11 +101,7 @@ SETTINGS: dict[str, tuple[str, tuple[object, ...], tuple[str, ...]]] = {
         ("desirable_weight is not part of dpo: leave it out, or choose among kto",),
     ),
     "a link without a reference": ("simpo", ("--link", "js"), ("link is not part",)),
-    "a share of a mean": (
-        "ld-dpo",
-        ("--log-prob", "mean"),
-        ("ld_alpha is a share of a sum",),
-    ),
+    "a share of a mean": ("ld-dpo", ("--log-prob", "mean"), ("ld_alpha is a share of a sum",)),
     "an alpha without its link": ("f-dpo", ("--link-alpha", 0.3), ("add --link alpha",)),
     "weights of what is sorted": ("aot", ("--weighting", "on-policy"), ("leave out weighting",)),
     "a mix without weights": ("mpo", ("--mix", "dpo"), ("'dpo' is not name=weight", "dpo=0.8")),
@@ -140,11 +122,7 @@ SETTINGS: dict[str, tuple[str, tuple[object, ...], tuple[str, ...]]] = {
         ("--reference.kind", "average", "--lora.rank", 2),
         ("reference.kind average follows all weights", "leave out --lora.rank"),
     ),
-    "a kind of reference for nobody": (
-        "simpo",
-        ("--reference.kind", "live"),
-        ("reference.kind", "simpo"),
-    ),
+    "a kind of reference for nobody": ("simpo", ("--reference.kind", "live"), ("reference.kind", "simpo")),
     "a margin of thumbs": ("kto", ("--keep.best", "held_out/margin"), ("'held_out/margin' is not one of",)),
 }
 

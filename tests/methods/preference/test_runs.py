@@ -12,10 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from plaudit.methods.preference.algorithms import (
-    PREFERENCE_ALGORITHMS,
-    preference_algorithm,
-)
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from tests.engine.toy import Toy, make_toy, write_rows
 from tests.engine.toy_command import Done, plaudit
 from tests.methods.reward_model.rows import judged, make_files

@@ -162,10 +162,7 @@ def test_members_that_would_be_equal_are_refused_before_anything_is_trained(
     toy: Toy, choir: Path, tmp_path: Path
 ) -> None:
     out, two = tmp_path / "run", (*SHORT, "--ensemble.members", 2, "--no-ensemble.bootstrap")
-    for model, more in (
-        (toy.model, ("--pretraining.data", toy.data)),
-        (members(choir)[0] / "model", ()),
-    ):
+    for model, more in ((toy.model, ("--pretraining.data", toy.data)), (members(choir)[0] / "model", ())):
         done = plaudit(*command(model, toy.data, out, *two, *more))
         assert done.code == 2
         assert "leave out --no-ensemble.bootstrap" in done.err

@@ -33,10 +33,7 @@ def test_an_episode_is_a_pure_function_of_seed_and_step() -> None:
         assert shares == pytest.approx([1 / sizes] * sizes, abs=0.06), "and so are context sizes"
     assert {
         len(sample_episode([10], EpisodeSettings(targets=2), seed=0, step=s).targets) for s in range(50)
-    } == {
-        1,
-        2,
-    }
+    } == {1, 2}
 
 
 def test_what_no_episode_can_be_drawn_from_is_refused() -> None:

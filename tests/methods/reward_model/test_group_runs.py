@@ -191,11 +191,7 @@ BAD: dict[str, tuple[list[Row], tuple[object, ...], str]] = {
         "of 1 groups 1 would be learnt from, and how groups differ shows in two or more",
     ),
     "two groups and one held out": (dogs({"north": 9, "south": 9}), (), "of 2 groups 1 would be learnt from"),
-    "all groups held out": (
-        dogs(FOUR),
-        ("--group.held-out", *FOUR),
-        "of 4 groups 0 would be learnt from",
-    ),
+    "all groups held out": (dogs(FOUR), ("--group.held-out", *FOUR), "of 4 groups 0 would be learnt from"),
     "an unknown group": (
         dogs(FOUR),
         ("--group.held-out", "west", "nowhere"),

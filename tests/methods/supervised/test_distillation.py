@@ -25,11 +25,7 @@ from plaudit.methods.supervised.distillation import (
     frozen_copy,
     refuse_other_tokenizer,
 )
-from plaudit.methods.supervised.objective import (
-    SupervisedMicrobatch,
-    likelihood_objective,
-    microbatches_of,
-)
+from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective, microbatches_of
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import make_encoder

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -246,6 +247,12 @@ class Sink(Protocol):
         ...
 
 
+STEP_LISTENERS: ContextVar[tuple[Callable[[StepReport], object], ...]] = ContextVar(
+    "STEP_LISTENERS", default=()
+)
+"""Functions that are told of each step of the runs of this call; what one raises ends the run."""
+
+
 class FanOutSink:
     """Several sinks as one.
 
@@ -267,6 +274,8 @@ class FanOutSink:
 
     def log(self, report: StepReport) -> None:
         self._for_each_sink(lambda sink: sink.log(report))
+        for tell in STEP_LISTENERS.get() if self._sinks else ():
+            tell(report)
 
     def sample(self, step: int, rows: Sequence[Sample]) -> None:
         self._for_each_sink(lambda sink: sink.sample(step, rows))

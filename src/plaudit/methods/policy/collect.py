@@ -28,13 +28,7 @@ from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
 from plaudit.rewards.learned.step_payments import StepPayments
 from plaudit.rollouts.environment import Environment
 from plaudit.rollouts.episodes import EpisodeSampler
-from plaudit.rollouts.sampler import (
-    Rollout,
-    Sampler,
-    SamplingSettings,
-    rollout_from_json,
-    rollout_to_json,
-)
+from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, rollout_from_json, rollout_to_json
 from plaudit.tensors.masked import last_token_mask
 from plaudit.tokens.prompts import EncodedPrompt
 

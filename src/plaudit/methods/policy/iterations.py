@@ -236,9 +236,7 @@ class RolloutRounds:
         """KL(π_old ‖ π) a token over the states of a round's own answers, by the weights of this moment."""
         models = self.experience.models
         shares = policy_round.rank_microbatches(
-            policy_round.fresh,
-            ranks=self.ranks.world_size,
-            tokens_at_once=self.experience.tokens_at_once,
+            policy_round.fresh, ranks=self.ranks.world_size, tokens_at_once=self.experience.tokens_at_once
         )
         metrics: list[Metric] = []
         for refs in shares[self.ranks.rank]:

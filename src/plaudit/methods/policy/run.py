@@ -292,15 +292,12 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
     reward = make_reward_source(config, run.encoder, device)
     judge = None if config.judge.by is None else resolve_reward(config.judge.by, device=device)
     rows = load_rows(config, run.encoder, partial(encode_prompts_with_room, config), run.folder)
-    policy, notes = prepare_policy(config, run.precision, run.ranks)
+    policy, notes = prepare_policy(run.config, run.precision, run.ranks)
     reference = prepare_policy_reference(config, policy, run, needed="reference" in configured.needs)
     critic, critic_notes = _load_critic(configured, config, run, policy)
     notes += shard_or_broadcast(policy, config, run.ranks)
     models = ScoringModels(
-        policy=policy,
-        reference=reference.reference,
-        critic=critic,
-        temperature=config.draw.temperature,
+        policy=policy, reference=reference.reference, critic=critic, temperature=config.draw.temperature
     )
     sampler, weights = _make_sampler(configured, config, run, models)
     mixture_sampler = _make_mixture_sampler(configured, sampler, models)
@@ -327,10 +324,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
 
 
 def _make_sampler(
-    algorithm: PolicyAlgorithm,
-    config: PolicyConfig,
-    run: Run,
-    models: ScoringModels,
+    algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, models: ScoringModels
 ) -> tuple[LocalSampler | ProcessSampler, WeightsVersion]:
     """What draws from the policy: it, or a process that is sent its weights; and what counts their moves."""
     weights = WeightsVersion()

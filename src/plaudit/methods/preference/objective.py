@@ -253,13 +253,21 @@ def _pair_losses(
     pairs: PairIndex,
     context: BatchContext,
 ) -> Tensor:
-    """The weighted loss of each pair, with its weight and its likelihood where the algorithm has them."""
     loss_B = _expected_pair_loss(row, *sides, pairs, context)
     if row.weight is not None:
         loss_B = loss_B * _pair_weights(row, scored, pairs)
     if row.nll_coef:
         loss_B = loss_B + row.nll_coef * _chosen_nll(scored, pairs)
     return loss_B * pairs.weight_B
+
+
+def _refuse_unlike_pairs(name: str, loss_B: object, pairs: int) -> None:
+    shape = tuple(loss_B.shape) if isinstance(loss_B, Tensor) else type(loss_B).__name__
+    if shape != (pairs,):
+        raise UserError(
+            f"{name}: its loss gave {shape} of {pairs} pairs; it gives a tensor with a number for each pair, "
+            "such as -logsigmoid(chosen.delta_B - rejected.delta_B), and not their mean"
+        )
 
 
 def _ranking_losses(
@@ -303,8 +311,8 @@ def _expected_pair_loss(
     pairs: PairIndex,
     context: BatchContext,
 ) -> Tensor:
-    """The expected loss under soft labels; hard labels need a single evaluation."""
     loss_B = row.loss(*row.penalised_sides(chosen, rejected), context)
+    _refuse_unlike_pairs(row.name, loss_B, len(chosen.delta_B))
     if pairs.is_certain:
         return loss_B
     # Swapped before penalties, as dpop's belongs to whichever answer is the preferred one.

@@ -12,6 +12,7 @@ A loss of one's own is a function of two records and ``BatchContext``:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -120,6 +121,12 @@ class PreferenceAlgorithm(_SharedCells):
 
     def __post_init__(self) -> None:
         """A weight is one pair's, and a sorted batch compares across pairs."""
+        try:
+            inspect.signature(self.loss).bind("chosen", "rejected", "context")
+        except TypeError as error:
+            raise UserError(
+                f"{self.name}: its loss is called as f(chosen, rejected, context): {error}"
+            ) from error
         if "sorted_batch" in self.needs and self.weight is not None:
             raise UserError(
                 f"{self.name} compares sorted batches, so its pairs have no weight: leave out weighting"

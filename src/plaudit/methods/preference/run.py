@@ -19,12 +19,7 @@ from plaudit.engine.sinks.base import Sample, Summary
 from plaudit.engine.step import InterruptCheck, held_out_evaluator
 from plaudit.files.stored import joined, mapped
 from plaudit.methods.data import Rows, load_rows
-from plaudit.methods.models import (
-    matrix_sizes,
-    prepare_policy,
-    shard_or_broadcast,
-    write_model,
-)
+from plaudit.methods.models import matrix_sizes, prepare_policy, shard_or_broadcast, write_model
 from plaudit.methods.preference.algorithms import OWN
 from plaudit.methods.preference.config import (
     PreferenceConfig,
@@ -44,11 +39,7 @@ from plaudit.methods.preference.objective import (
     pair_objective,
     unpaired_objective,
 )
-from plaudit.methods.preference.row import (
-    AnyPreferenceAlgorithm,
-    PreferenceAlgorithm,
-    UnpairedAlgorithm,
-)
+from plaudit.methods.preference.row import AnyPreferenceAlgorithm, PreferenceAlgorithm, UnpairedAlgorithm
 from plaudit.methods.reference import (
     PreparedReference,
     no_reference,
@@ -84,7 +75,7 @@ def load_models(
     """The policy and its reference, in what divides batches of these rows for them."""
     # Before the policy is loaded: rows of a single prompt are refused at once.
     mismatched = _mismatched_examples(row, rows, config, run.encoder)
-    policy, notes = prepare_policy(config, run.precision, run.ranks)
+    policy, notes = prepare_policy(run.config, run.precision, run.ranks)
     # Mismatched answers are scored by the reference too, so a cache has to hold them.
     own_examples = [mapped(part, attrgetter("example")) for part in (rows.train, rows.held_out)]
     reference_examples = joined([*own_examples, tuple(mismatched.values())])

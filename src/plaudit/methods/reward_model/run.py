@@ -62,10 +62,7 @@ from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, Ratin
 
 
 def sample_scores_fn(
-    model: RewardModel,
-    encoder: Encoder,
-    rows: Sequence[JudgedRow],
-    settings: SampleSettings,
+    model: RewardModel, encoder: Encoder, rows: Sequence[JudgedRow], settings: SampleSettings
 ) -> Callable[[InterruptCheck], Sequence[Sample]]:
     """A function that scores the completions of the first rows; sharded, every rank must call it."""
     shown_rows = rows[: settings.rows]
@@ -201,7 +198,8 @@ def _run_ensemble(config: RewardConfig) -> Summary | None:
 def _run_one(config: RewardConfig, *, discriminate: bool = False) -> Summary | None:
     normalise = config.reward.normalise
     with open_run(config, "reward", () if normalise is None else (normalise,)) as run:
-        return run.check_and_train(lambda: prepare_reward(config, run, discriminate=discriminate))
+        planned = replace(config, memory=run.config.memory)
+        return run.check_and_train(lambda: prepare_reward(planned, run, discriminate=discriminate))
 
 
 def prepare_reward(

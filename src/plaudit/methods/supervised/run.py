@@ -45,12 +45,7 @@ from plaudit.methods.supervised.distillation import (
     frozen_copy,
     refuse_other_tokenizer,
 )
-from plaudit.methods.supervised.judged import (
-    JUDGED_METRICS,
-    chosen_by_judge,
-    judge_files,
-    judged_evaluator,
-)
+from plaudit.methods.supervised.judged import JUDGED_METRICS, chosen_by_judge, judge_files, judged_evaluator
 from plaudit.methods.supervised.objective import (
     HELD_OUT_METRICS,
     SupervisedMicrobatch,
@@ -96,7 +91,7 @@ def prepare_supervised(
     """Read the rows and load the policy: what is trained, and what is checked before."""
     ranks, tokens_at_once = run.ranks, config.memory.tokens_at_once
     rows = load_rows(config, run.encoder, method.encode, run.folder)
-    policy, notes = prepare_policy(config, run.precision, ranks)
+    policy, notes = prepare_policy(run.config, run.precision, ranks)
     # Before weights are divided: self-distillation keeps a whole copy of the policy.
     objective = method.make_objective(policy, rows)
     notes += shard_or_broadcast(policy, config, ranks)

@@ -118,7 +118,18 @@ def plan_on(method: str, config: RunConfig, machine: Machine) -> RunCost:
     """What a run costs on a machine, by its own rows; nothing is measured."""
     config = resolve_run(method, config)
     rows = planned_rows(method, config, None)
-    return estimate_cost(PlanRequest(method=method, config=config, rows=rows, machine=machine, process=0))
+    request = PlanRequest(method=method, config=config, rows=rows, machine=machine, process=0)
+    return recomputed_where_needed(estimate_cost(request))
+
+
+def recomputed_where_needed(cost: RunCost) -> RunCost:
+    """The run with its layers computed again where it fits its GPU so alone, and nothing was said of it."""
+    request, memory = cost.request, cost.request.config.memory
+    if cost.fits or memory.checkpointing is not None or request.machine.device_kind != "cuda":
+        return cost
+    config = replace(request.config, memory=replace(memory, checkpointing=True))
+    again = estimate_cost(replace(request, config=config))
+    return again if again.fits else cost
 
 
 def may_fit(request: PlanRequest) -> bool:
@@ -178,7 +189,7 @@ def estimated_throughput(cost: RunCost) -> Throughput:
     gpu, roles, config = cost.request.machine.gpu, cost.roles, cost.request.config
     assert gpu is not None
     learners = [model for model in (roles.trained_model, roles.critic) if model is not None]
-    step = FORWARD + (FROZEN if config.lora.rank else BACKWARD) + FORWARD * config.memory.checkpointing
+    step = FORWARD + (FROZEN if config.lora.rank else BACKWARD) + FORWARD * bool(config.memory.checkpointing)
     looking = 0 if roles.reference_model is None else multiplied_numbers(roles.reference_model)
     learning = step * sum(map(multiplied_numbers, learners))
     rate = TRAINING_SHARE * gpu.rate

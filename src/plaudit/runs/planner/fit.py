@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from plaudit.runs.planner.cost import RunCost
 
 
-def estimate_fit(method: str, config: Any, ranks: Ranks) -> Result:
-    """Whether a run fits into the GPU of this process; nothing is said of a CPU, or of what has no plan."""
+def estimate_fit(method: str, config: Any, ranks: Ranks) -> tuple[Result, bool]:
+    """Whether a run fits the GPU of this process, if it has one, and whether only with layers recomputed."""
     memory = gpu_memory(ranks.device)
     if memory is None:
-        return not_applicable("the run computes on no GPU")
+        return not_applicable("the run computes on no GPU"), False
     # Not before: a run on a CPU would wait for modules that it never asks.
     from plaudit.runs.planner.cost import plan_on
     from plaudit.runs.planner.machine import Machine
 
     if not _has_plan(method, config):
-        return not_applicable(f"plaudit plan does not know runs of {method}")
+        return not_applicable(f"plaudit plan does not know runs of {method}"), False
     machine = Machine(memory=memory, device_kind="cuda", ranks=ranks.world_size)
     try:
         cost = plan_on(method, config, machine)
@@ -34,11 +34,11 @@ def estimate_fit(method: str, config: Any, ranks: Ranks) -> Result:
             print(
                 "plaudit: too large for the GPU; looking for settings that fit …", file=sys.stderr, flush=True
             )
-        return fit_of(cost)
+        return fit_of(cost), cost.request.config.memory.checkpointing is True
     # The run meets the fault of a row or a folder itself, and says where it is. A model whose code looks at
     # numbers cannot be computed without any; it can be trained all the same.
     except (UserError, RuntimeError) as error:
-        return not_applicable(f"it cannot be planned: {str(error).strip().partition(chr(10))[0]}")
+        return not_applicable(f"it cannot be planned: {str(error).strip().partition(chr(10))[0]}"), False
 
 
 def gpu_memory(device: torch.device) -> int | None:

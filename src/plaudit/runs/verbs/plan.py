@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.runs.planner.cost import (
         estimate_cost,
         estimate_times,
+        recomputed_where_needed,
         resolve_run,
         with_measured_peak,
         with_process_memory,
@@ -69,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     method_config = with_local_inputs(method_config)
     config = resolve_run(args.method, method_config)
     planned = _planned(args, config)
-    cost = with_process_memory(estimate_cost(planned), _process_memory(planned.machine.device_kind))
+    cost = recomputed_where_needed(estimate_cost(planned))
+    cost = with_process_memory(cost, _process_memory(planned.machine.device_kind))
     pace = _pace(args, cost)
     cost = with_measured_peak(cost, pace)
     durations = None if pace is None else estimate_times(cost, pace)
