@@ -104,7 +104,7 @@ def test_what_a_template_lacks_is_an_error() -> None:
 def test_no_template_prints_anything_unescaped() -> None:
     folder = resources.files("plaudit.runs.report").joinpath("templates")
     templates = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
-    assert set(templates) == {"base.html.j2", "page.html.j2", "parts.html.j2"}
+    assert set(templates) == {"base.html.j2", "docs.html.j2", "page.html.j2", "parts.html.j2"}
     for text in templates.values():
         assert "safe" not in text
         assert "autoescape" not in text

@@ -44,8 +44,10 @@ def render(page: Page) -> str:
     """The text of a page, as page.html.j2 lays it out."""
     text = environment().get_template("page.html.j2").render(page=page)
     named = dict.fromkeys(re.findall(r'href="#docs-[^"]*">docs/([\w/-]+)\.md#?([\w-]*)<', text))
-    explained = environment().get_template("parts.html.j2").module.explained(named, docs_section)
-    return text.replace("</main>", f"{explained}</main>") if named else text
+    if not named:
+        return text
+    section = environment().get_template("docs.html.j2").render(named=named, docs_section=docs_section)
+    return text.replace("</main>", f"{section}</main>")
 
 
 @cache
