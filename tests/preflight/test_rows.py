@@ -252,6 +252,14 @@ def test_letters_that_nobody_wrote_are_seen(subject: PreflightSubject, said: str
     )
 
 
+def test_a_result_on_a_line_of_its_own_is_no_broken_sentence(subject: PreflightSubject) -> None:
+    """As GSM8K's answers end."""
+    text = "She sold half as many in May, which is 24. In all she sold 48 clips and 24 more.{}"
+    for end, verdict in (("\n#### 72", "pass"), ("\nAnd then she went on to sell those of her many", "FAIL")):
+        rows = [replace(comparison(n), chosen=text.format(end), rejected=text.format(end)) for n in range(40)]
+        assert contents_of(replace(subject, records=rows))["cut-answers"].verdict == verdict
+
+
 def test_empty_prompts_are_seen(subject: PreflightSubject) -> None:
     pairs_of_nothing = [replace(comparison(n), prompt="") for n in range(40)]
     judged = contents_of(replace(subject, records=pairs_of_nothing))["empty-prompts"]

@@ -83,6 +83,8 @@ def check_cut_answers(subject: PreflightSubject) -> Result:
     """Counts answers of eight words and more that end in a letter or a comma although they have sentences
     with marks at their ends: answers that a limit of tokens has cut. It fails when more than half of at least
     30 do."""
+    if subject.sampler is not None and not subject.trained:
+        return not_applicable("the answers of rows are not learnt: others are drawn")
     cut: list[tuple[str, str]] = []
     looked = 0
     for record in subject.records:
@@ -91,7 +93,10 @@ def check_cut_answers(subject: PreflightSubject) -> Result:
             if len(text.split()) < MIN_WORDS or not _SENTENCE_END.search(text) or _garbled_at(text):
                 continue
             looked += 1
-            if _BROKEN_OFF.search(text):
+            # A short last line without a mark is a line of its own: a result, a name, a source.
+            last_line = text.rpartition("\n")[2]
+            is_line = last_line != text and len(last_line.split()) < MIN_WORDS
+            if _BROKEN_OFF.search(text) and (not is_line or _SENTENCE_END.search(last_line)):
                 cut.append((record.origin, text))
     if not looked:
         return not_applicable("no answer is long enough, with marks at the ends of its sentences")

@@ -162,20 +162,19 @@ def score_sample_tasks(subject: PreflightSubject) -> ScoredTasks | str:
 
 
 def sample_tasks(subject: PreflightSubject, reward: Reward) -> list[tuple[str, Task]]:
-    """File and row of each, and the task: a row's own answers, or drawn ones where it is a bare prompt."""
+    """File and row of each, and the task: a row's own answers, and drawn ones where it has no two."""
     remote = any(traits_of(leaf).remote for leaf in leaf_rewards(reward))
     count, answers = (MAX_REMOTE, MAX_REMOTE) if remote else (MAX_PROMPTS, MAX_ANSWERS)
     if subject.reward is None:
         return _tasks_from_rows(subject, count)
     rows = shortest_prompts(subject, count, MAX_ANSWER_TOKENS)
-    sampled_answers = iter(_sampled_answers(subject, [row for row in rows if not row.answers], answers))
+    drawn = iter(_sampled_answers(subject, [row for row in rows if len(row.answers) < 2], answers))
     row_tasks: list[tuple[str, Task]] = []
     for row in rows:
-        task_answers = (
-            [(_first_turn_text(answer), True) for answer in row.answers[:answers]]
-            if row.answers
-            else next(sampled_answers, [])
-        )
+        task_answers = [(_first_turn_text(answer), True) for answer in row.answers]
+        if len(task_answers) < 2:
+            task_answers += next(drawn, [])
+        task_answers = task_answers[:answers]
         if task_answers:
             row_tasks.append((row.prompt.origin, row.prompt.task(task_answers)))
     return row_tasks
