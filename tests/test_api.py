@@ -77,23 +77,24 @@ def test_a_loss_of_ones_own_is_trained(given: Any, tmp_path: Path) -> None:
     assert isinstance(model.policy, plaudit.Policy)
 
 
+PAIRED, UNPAIRED = plaudit.PreferenceAlgorithm, plaudit.UnpairedAlgorithm
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("loss", "words"),
+    ("kind", "loss", "words"),
     [
-        (lambda chosen, rejected: chosen, r"called as f\(chosen, rejected, context\): too many"),
-        (
-            lambda chosen, rejected, context: (chosen.delta_B - rejected.delta_B).mean(),
-            r"gave \(\) of 3 pairs",
-        ),
-        (lambda chosen, rejected, context: None, "gave NoneType of 3 pairs"),
+        (UNPAIRED, lambda answers, label_N, context: label_N.mean(), r"gave \(\) of \d+ answers"),
+        (PAIRED, lambda chosen, rejected: chosen, r"called as f\(chosen, rejected, context\): too many"),
+        (PAIRED, lambda chosen, rejected, context: chosen.delta_B.mean(), r"gave \(\) of \d+ pairs"),
+        (PAIRED, lambda chosen, rejected, context: None, r"gave NoneType of \d+ pairs"),
     ],
 )
 def test_a_loss_that_gives_no_number_for_each_pair_is_refused(
-    given: Any, tmp_path: Path, loss: Any, words: str
+    given: Any, tmp_path: Path, kind: Any, loss: Any, words: str
 ) -> None:
     def run() -> None:
-        own = plaudit.PreferenceAlgorithm(loss=loss, beta=0.1, name="mine")
+        own = kind(loss=loss, beta=0.1, name="mine")
         plaudit.train(own, out=tmp_path / "run", **given)
 
     with pytest.raises(UserError, match=f"mine: its loss .*{words}"):

@@ -231,7 +231,9 @@ def unpaired_objective(row: UnpairedAlgorithm, models: ScoringModels) -> Prefere
         label_N, counted_N, good_G, bad_D = move_columns(
             [(labels, numbers), (counts, torch.bool), (good, index), (bad, index)], all_N.device
         )
-        loss_N = row.loss(completions, label_N, microbatch.context) * counted_N
+        loss_N = row.loss(completions, label_N, microbatch.context)
+        _refuse_unlike(row.name, loss_N, len(labels), "answer")
+        loss_N = loss_N * counted_N
         shift_N = completions.delta_B.detach()
         completion_metrics = (
             # A bad answer is judged rightly where its Δ is below 0.
@@ -261,12 +263,13 @@ def _pair_losses(
     return loss_B * pairs.weight_B
 
 
-def _refuse_unlike_pairs(name: str, loss_B: object, pairs: int) -> None:
+def _refuse_unlike(name: str, loss_B: object, count: int, noun: str) -> None:
     shape = tuple(loss_B.shape) if isinstance(loss_B, Tensor) else type(loss_B).__name__
-    if shape != (pairs,):
+    if shape != (count,):
+        example = "chosen.delta_B - rejected.delta_B" if noun == "pair" else "label_N * answers.delta_B"
         raise UserError(
-            f"{name}: its loss gave {shape} of {pairs} pairs; it gives a tensor with a number for each pair, "
-            "such as -logsigmoid(chosen.delta_B - rejected.delta_B), and not their mean"
+            f"{name}: its loss gave {shape} of {count} {noun}s; it gives a tensor with a number for each "
+            f"{noun}, such as -logsigmoid({example}), and not their mean"
         )
 
 
@@ -312,7 +315,7 @@ def _expected_pair_loss(
     context: BatchContext,
 ) -> Tensor:
     loss_B = row.loss(*row.penalised_sides(chosen, rejected), context)
-    _refuse_unlike_pairs(row.name, loss_B, len(chosen.delta_B))
+    _refuse_unlike(row.name, loss_B, len(chosen.delta_B), "pair")
     if pairs.is_certain:
         return loss_B
     # Swapped before penalties, as dpop's belongs to whichever answer is the preferred one.
