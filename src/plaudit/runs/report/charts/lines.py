@@ -327,7 +327,7 @@ def overlaid_charts(curve: Curve, columns: ColumnsByName) -> Iterator[Markup]:
         for run, of_run in columns.items()
         if metric in of_run and (points := _overlaid_points(of_run[metric], curve.scale))
     ]
-    where = "held out" if metric == curve.held_out_metric or metric.startswith("held_out/") else "training"
+    where = "over the steps" if metric == curve.train_metric else "held out, over the steps"
     for start in range(0, len(lines), len(SERIES_CLASSES)):
         group = BandChart(lines=lines[start : start + len(SERIES_CLASSES)])
         yield band_chart(curve.title, f"{curve.unit}, {where}", group)
