@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -125,6 +126,15 @@ def test_an_answer_ends_before_what_it_is_stopped_at(folder: Path, stop: tuple[s
         else:
             assert (short.ids, short.answer) == (whole.ids, whole.answer)
     assert 0 < cut < 48
+
+
+def test_a_long_stop_beside_a_short_one_is_seen(folder: Path) -> None:
+    sampler, free = LocalSampler(folder), SamplingSettings(max_tokens=60, seed=1)
+    wholes = chain.from_iterable(answered(sampler, PROMPTS, free, n=8))
+    whole = max(wholes, key=lambda rollout: len(rollout.ids))
+    stop = ("~", " ".join(whole.answer.text.split()[2:12]))
+    cut = chain.from_iterable(answered(sampler, PROMPTS, replace(free, stop=stop), n=8))
+    assert whole.ids[:12] in [rollout.ids for rollout in cut]
 
 
 def test_a_stream_never_says_what_it_is_stopped_at(folder: Path) -> None:
