@@ -132,7 +132,6 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.evaluation.policies.result import write_policy_evaluation
     from plaudit.evaluation.run import requested_prompts, requested_scorers
     from plaudit.files.atomic import make_output_folder
-    from plaudit.rewards.comparing import GOLD
 
     models = _contestants_by_name(args)
     settings = _evaluation_settings(args, models)
@@ -148,11 +147,10 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         make_output_folder(args.out)
     console = make_console()
-    judges = args.judge or ([GOLD] if args.world else [str(args.reward)] if args.reward else [])
     evaluation = evaluate_policies(
         models,
         prompts,
-        requested_scorers(args, WORLD if args.world else None, judges),
+        requested_scorers(args, WORLD if args.world else None, _judge_words(args)),
         settings,
         on_progress=lambda sentence: console.print(f"{sentence} …", style="dim"),
     )
@@ -162,6 +160,10 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         console.print(", ".join(str(path) for path in write_policy_evaluation(evaluation, args.out)))
     return 0
+
+
+def _judge_words(args: argparse.Namespace) -> list[str]:
+    return args.judge or (["gold"] if args.world else [str(args.reward)] if args.reward else [])
 
 
 def _trained_prompts_notes(args: argparse.Namespace, models: Mapping[str, Contestant]) -> Iterator[str]:

@@ -70,7 +70,7 @@ def _judge_answers(
     prompts: Sequence[EvaluationPrompt],
     policies: Sequence[PolicyCompletions],
 ) -> Mapping[str, tuple[tuple[_Verdict, ...], ...]]:
-    groups = [[one for policy in policies for one in policy.rollouts[at]] for at in range(len(prompts))]
+    groups = [[item for policy in policies for item in policy.rollouts[at]] for at in range(len(prompts))]
     tasks = [
         prompt.task((rollout.answer.text, rollout.answer.ended) for rollout in group)
         for prompt, group in zip(prompts, groups, strict=True)
