@@ -30,10 +30,10 @@ from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judged_rows import drawn_tasks, judged_rows
 from plaudit.feedback.judges.constitution import read_constitution
 from plaudit.feedback.rounds import Draft, RevisionPlan, Revisions, revise_drafts
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.attacks import WORLD
 from plaudit.lab.world.making import demonstrations, prompts
 from plaudit.lab.world.sayings import REFUSALS
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.lab.world.teaching import helpful_only
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import PreferenceConfig

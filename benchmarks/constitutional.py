@@ -30,12 +30,12 @@ from plaudit.feedback.judged_rows import drawn_tasks, judged_rows
 from plaudit.feedback.judges.constitution import read_constitution
 from plaudit.feedback.judges.writing import Writer
 from plaudit.feedback.rounds import Draft, Revised, RevisionPlan, Revisions, revise_drafts
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.gold import judge_answer
 from plaudit.lab.world.making import prompts
 from plaudit.lab.world.minds import read_question
 from plaudit.lab.world.prompts import question_of_prompt, questions
 from plaudit.lab.world.reading import read_answer
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.lab.world.teaching import helpful_only, revisions
 from plaudit.lab.world.twins import twins
 from plaudit.methods.config import SampleSettings, SftConfig

@@ -17,11 +17,11 @@ from plaudit.data.write import write_records
 from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, evaluate_reward, read_reward_data
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Resampling
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.annotators import annotator_pool
 from plaudit.lab.world.base import build_base
 from plaudit.lab.world.making import comparisons, demonstrations, model_answer_tasks, rankings
 from plaudit.lab.world.prompts import Split
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.lab.world.verdicts import make_comparisons, make_thumbs
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import PreferenceConfig

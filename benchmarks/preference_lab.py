@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lab import Lab
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.exam import ScoredAnswer, compare_models, mean_utilities, score_model_answers
 from plaudit.lab.world.prompts import Split
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.methods.config import ReferenceSettings, SampleSettings
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import PreferenceConfig, preference_config_type

@@ -25,9 +25,9 @@ from plaudit.cli.main import main as plaudit
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
 from plaudit.files import atomic
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.exam import mean_utilities, score_model_answers
 from plaudit.lab.world.gold import gold_of
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.rollouts.sampler import SamplingSettings
 

@@ -261,8 +261,9 @@ def test_a_judge_is_a_function(base: Path) -> None:
     found = plaudit.evaluate(
         {"one": base, "two": base}, data=PAIRS, judges=[ends_well, whole], n=2, max_tokens=4, bootstrap=20
     )
-    named = plaudit.evaluate(base, data=PAIRS, judges={"ends": ends_well}, n=2, max_tokens=4, bootstrap=20)
-    assert isinstance(named, plaudit.PolicyEvaluation)
+    few = {"n": 2, "max_tokens": 4, "bootstrap": 20, "right": "length:0-50"}
+    named = plaudit.evaluate(base, data=PAIRS, judges={"ends": ends_well}, **few)
+    assert named.policies[0].passes[0].value.value == 1
     assert {contest.judge for contest in named.contests} <= {"ends"}
     with pytest.raises(UserError, match=r"def f\(first, second, prompt\)"):
         plaudit.evaluate(base, data=PAIRS, judges=[lambda one, two: "first"], n=2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -201,6 +202,9 @@ class _PolicyOptions:
     n: int | None = None
     seed: int = 0
     answers: int = 1
+    seeds: int = 1
+    right: str | None = None
+    pass_at: Sequence[int] = ()
     max_tokens: int = 64
     temperature: float = 1.0
     bootstrap: int = 1000
@@ -233,9 +237,10 @@ def evaluate(models: Any, *, data: Rows, **settings: Any) -> RewardEvaluation | 
 
     A reward model is its folder, a rule such as ``"length:1-20"``, ``"mine.py:name"``, or a `Reward`; its
     settings: format, n, seed, bootstrap, device, dtype. Policies are a folder, or several by names of your
-    choice, of which the first is what others are compared with; their settings: judges, reward, n, seed,
-    answers, max_tokens, temperature, bootstrap, device, dtype. A judge may be a function or a `Reward`, and
-    of ``judges={"mine": …}`` each goes by its name. A `TrainingResult` stands for its folder.
+    choice, of which the first is what others are compared with; their settings: judges, reward, right,
+    pass_at, n, seed, seeds, answers, max_tokens, temperature, bootstrap, device, dtype. A judge may be a
+    function or a `Reward`, and of ``judges={"mine": …}`` each goes by its name. A `TrainingResult` stands
+    for its folder.
 
     ``plaudit.evaluate({"before": "base", "after": run}, data="prompts.jsonl", judges=["length:1-20"])``
     """
@@ -264,22 +269,13 @@ def _evaluate_reward(model: Any, data: Rows, options: _RewardOptions) -> RewardE
 
 
 def _evaluate_policies(models: Any, data: Rows, options: _PolicyOptions) -> PolicyEvaluation:
-    from plaudit.evaluation.policies.evaluate import EvaluationSettings, check_policies, evaluate_policies
-    from plaudit.evaluation.policies.generate import GenerationSettings
-    from plaudit.evaluation.stats import Resampling
-    from plaudit.rollouts.sampler import SamplingSettings
+    from plaudit.evaluation.policies.evaluate import check_policies, evaluate_policies
+    from plaudit.evaluation.run import requested_prompts, requested_settings
 
-    settings = EvaluationSettings(
-        drawing=GenerationSettings(
-            sampling=SamplingSettings(temperature=options.temperature, max_tokens=options.max_tokens),
-            answers=options.answers,
-            seeds=(options.seed,),
-            device=options.device,
-            dtype=options.dtype,
-        ),
-        resampling=Resampling(times=options.bootstrap, seed=options.seed),
-    )
-    folders, prompts = _policy_folders(models), _evaluation_prompts(data, options.n, options.seed)
+    settings = requested_settings(options)
+    folders = _policy_folders(models)
+    with _as_file(data) as path:
+        prompts = requested_prompts(Namespace(prompts=path, n=options.n, seed=options.seed))
     check_policies(folders, prompts, settings)
     return evaluate_policies(folders, prompts, _scorers(options), settings)
 
@@ -290,16 +286,6 @@ def _policy_folders(models: Any) -> dict[str, Path]:
         str(name): model.folder if isinstance(model, TrainingResult) else hub.local_path(model, "model")
         for name, model in cast("Mapping[str, Any]", named).items()
     }
-
-
-def _evaluation_prompts(data: Rows, n: int | None, seed: int) -> tuple[Any, ...]:
-    from plaudit.data.read import read_records
-    from plaudit.data.transforms import some_of
-    from plaudit.evaluation.policies.generate import evaluation_prompts
-
-    with _as_file(data) as path:
-        prompts = evaluation_prompts(read_records(path).records)
-    return tuple(some_of(prompts, n, f"prompts {seed}"))
 
 
 def _scorers(options: _PolicyOptions) -> Scorers:
@@ -317,6 +303,7 @@ def _scorers(options: _PolicyOptions) -> Scorers:
     plain = {name: str(plain_setting(judge, "judges")) for name, judge in words.items()}
     return Scorers(
         reward=rewards.get(str(options.reward)),
+        right=options.right and load_any_reward(options.right, options.device, options.dtype),
         judges={name: load_judge(word, rewards, settings) for name, word in plain.items()},
     )
 

@@ -17,9 +17,9 @@ from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Rating
 from plaudit.feedback.judges.constitution import constitution_named
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rewards.registry import resolve_reward
 
 

@@ -16,9 +16,9 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Demonstration
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
-from plaudit.lab.world.shipped import base_model_folder
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from plaudit.collect.progress import project_status
 from plaudit.collect.store import open_store
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, plain_text
-from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world import base_model_folder
 
 PAIRS = [
     {"prompt": f"What is {n} + {n}?", "chosen": f"It is {2 * n}.", "rejected": f"{2 * n}, I think."}

@@ -18,6 +18,8 @@ RANKED = {"kind": "ranking", "prompt": "p", "completions": ["a", "b"], "ranks": 
 
 
 PLACED = {"prompt": "p", "completions": ["a", "b"], "ranks": [1, 1]}
+IFEVAL = {"prompt": "p", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+RLVR = {"messages": [USER], "ground_truth": '{"func_name": "validate_title"}'}
 THUMB = {"instruction": "p", "output": "a", "kto_tag": False}
 
 
@@ -132,6 +134,14 @@ BAD = [
         HELPSTEER3,
         {**HELPSTEER3, "response2": HELPSTEER3["response1"]},
         "response1, response2",
+    ),
+    ("wrong value", IFEVAL, {**IFEVAL, "kwargs": []}, "kwargs"),
+    ("wrong value", RLVR, {**RLVR, "ground_truth": '{"func_name": "verify_owls"}'}, "ground_truth.func_name"),
+    (
+        "missing field",
+        RLVR,
+        {**RLVR, "ground_truth": '{"func_name": "validate_end"}'},
+        "ground_truth.end_phrase",
     ),
     ("too few answers", NECTAR, {**NECTAR, "answers": NECTAR["answers"][:1]}, "answers"),
     ("missing field", NECTAR, {**NECTAR, "answers": [{"answer": "a"}] * 2}, "answers[0].rank"),

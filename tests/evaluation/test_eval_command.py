@@ -13,10 +13,9 @@ from plaudit.cli.main import main
 from plaudit.data.records import Comparison, Demonstration, plain_text
 from plaudit.data.write import write_records
 from plaudit.evaluation import prompt_sets
-from plaudit.lab.world import exam
+from plaudit.lab.world import base_model_folder, exam
 from plaudit.lab.world.annotators import agreement, annotator_pool
 from plaudit.lab.world.making import comparisons, rankings
-from plaudit.lab.world.shipped import base_model_folder
 from tests.data.rows import REWARDBENCH, REWARDBENCH2, write
 from tests.feedback.judges.judges import completion, delimiters, honest, question
 from tests.models.reward_zoo import saved

@@ -24,9 +24,9 @@ from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.replies import CUT
 from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
 from plaudit.feedback.local_judge import LocalChat, folder_stamp
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.registry import resolve_reward

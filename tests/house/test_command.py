@@ -17,7 +17,7 @@ import yaml
 import plaudit
 from plaudit.cli.main import main
 from plaudit.config import all_settings
-from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
+from plaudit.lab.world import SHIPPED_MODEL_FOLDER
 from plaudit.methods.registry import config_types
 
 ROOT = Path(__file__).resolve().parents[2]

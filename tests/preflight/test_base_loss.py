@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 
 from plaudit.data.records import record_to_dict
-from plaudit.lab.world import making
-from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world import base_model_folder, making
 from plaudit.preflight.checks import CHECKS
 from tests.engine.toy import write_rows
 from tests.preflight.subjects import healthy

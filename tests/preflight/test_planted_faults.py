@@ -17,9 +17,8 @@ from transformers import AutoModelForCausalLM
 
 from plaudit.cli.main import main
 from plaudit.data.records import record_to_dict
-from plaudit.lab.world import making
+from plaudit.lab.world import base_model_folder, making
 from plaudit.lab.world.annotators import annotator_pool
-from plaudit.lab.world.shipped import base_model_folder
 from tests.engine.toy import write_rows
 from tests.preflight.breakers_rows import Row
 

@@ -10,7 +10,7 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 
 from plaudit.data.records import Comparison, Demonstration, Message, assistant_turn, user_turn
-from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
+from plaudit.lab.world import SHIPPED_MODEL_FOLDER
 from plaudit.preflight import contents, prompts, tokenization, truncation
 from plaudit.preflight.check import Finding, PreflightSubject, run_checks
 from plaudit.tokens.encode import encode_rows, make_encoder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -174,6 +173,7 @@ def test_what_cannot_be_called_is_said_at_once(mine: Path, name: str, said: str)
         ("pattern", "has to be told what: pattern:REGEX"),
         ("pattern:", "what to look for"),
         ("length:5", "fewest and the most"),
+        ("instructions:every", "expected instructions, instructions:all, :loose"),
         ("runs/none", "no such folder"),
         ("no_such_module_at_all:f", "cannot be imported"),
         ("missing.py:f", "missing.py:f: there is no file missing.py$"),
@@ -195,9 +195,3 @@ def test_a_file_that_is_no_python_is_said(tmp_path: Path) -> None:
         UserError, match=r"imported: NameError: .*'maths' is not defined.* \(worse.py, line 2\)$"
     ):
         resolve_reward(f"{tmp_path / 'worse.py'}:f")
-
-
-def test_functions_can_be_given_directly() -> None:
-    function: Callable[[str], float] = len
-    with pytest.raises(UserError):
-        UserFunctionReward(name="len", function=function)

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from plaudit.data.records import Comparison, Message, Ranking, Rating, Steps, Text, assistant_turn
-from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world import base_model_folder
 from plaudit.tokens.encode import PROMPT_TRUNCATED, Encoder, make_encoder
 from plaudit.tokens.preferences import (
     JudgedRecord,

@@ -1,7 +1,7 @@
 """Prompts as they are asked, and what is said of rows that may be read unlike."""
 
 from plaudit.data.records import Prompt, user_turn
-from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world import base_model_folder
 from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.prompts import PLAIN_TEXT_PROMPT, REPEATED_PROMPT, encode_prompt_records
 

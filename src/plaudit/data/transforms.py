@@ -404,7 +404,7 @@ def _reasons_text(result: DemonstrationSet) -> str:
 _Item = TypeVar("_Item")
 
 
-def some_of(items: Sequence[_Item], n: int | None, draw: str) -> list[_Item]:
+def some_of(items: Sequence[_Item], n: int | None, draw: str | int) -> list[_Item]:
     """At most so many of these, in their order, chosen by chance; ``draw`` is what the choice hangs on.
 
     >>> some_of("abc", 2, "pairs 0"), some_of("abc", None, "pairs 0")

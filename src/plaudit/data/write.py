@@ -8,7 +8,6 @@ kinds, lengths, duplicates, problems and the first few records.
 from __future__ import annotations
 
 import json
-import random
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ from plaudit.data.records import (
     text_to_json,
     words_of,
 )
-from plaudit.data.transforms import preferred_demonstration
+from plaudit.data.transforms import preferred_demonstration, some_of
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
 
@@ -471,17 +470,10 @@ def convert_rows(settings: RowsSettings, folder: Path) -> tuple[str, ...]:
     if settings.preferred:
         missing = len(result.records) - len(records)
         sentences.append(f"{missing} of {len(result.records)} records prefer nothing")
-    output = write_records(_sample(records, settings), folder / "rows.jsonl")
+    output = write_records(some_of(records, settings.n, f"rows {settings.seed}"), folder / "rows.jsonl")
     return (f"{output.rows} rows", result.format_sentence, *sentences)
 
 
 def _preferred(records: Sequence[Record]) -> Iterator[Record]:
     demonstrations = map(preferred_demonstration, records)
     return (demonstration for demonstration in demonstrations if demonstration is not None)
-
-
-def _sample(records: Sequence[Record], settings: RowsSettings) -> Sequence[Record]:
-    if settings.n is None or settings.n >= len(records):
-        return records
-    indices = random.Random(f"rows {settings.seed}").sample(range(len(records)), settings.n)
-    return tuple(records[index] for index in sorted(indices))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from plaudit.data.judging import Judge
-from plaudit.data.read import ReadOptions, read_records
+from plaudit.data.read import DEFAULT_OPTIONS, ReadOptions, read_records
+from plaudit.data.transforms import some_of
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers, evaluate_policies
 from plaudit.evaluation.policies.generate import (
@@ -23,9 +24,14 @@ from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_cho
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
 from plaudit.evaluation.policies.win_rate import JudgedPair
 from plaudit.evaluation.prompt_sets import MAX_CLOSED_QUESTIONS, prompt_set
-from plaudit.evaluation.reward_models.evaluate import EvaluatedReward, evaluate_reward, read_reward_data
+from plaudit.evaluation.reward_models.evaluate import (
+    EvaluatedReward,
+    RewardEvaluationData,
+    evaluate_reward,
+    read_reward_data,
+)
 from plaudit.evaluation.reward_models.pairs import PreferenceRecord, scored_pairs
-from plaudit.evaluation.settings import WORLD, EvaluateSettings, JudgeRewardSettings, Split
+from plaudit.evaluation.settings import WORLD, WORLD_PROMPTS, EvaluateSettings, JudgeRewardSettings
 from plaudit.evaluation.stats import Resampling
 from plaudit.files.posting import RetryPolicy
 from plaudit.rewards.base import Reward
@@ -38,6 +44,10 @@ from plaudit.rollouts.sampler import SamplingSettings
 Agreement = tuple[Contest, tuple[JudgedPair, ...]]
 
 
+# Settings of a pipeline, or arguments of the command or of Python, which have the same names.
+Request = Any
+
+
 def evaluate_requested_policies(
     settings: EvaluateSettings, models: Mapping[str, Contestant], *, on_progress: Callable[[str], None]
 ) -> PolicyEvaluation:
@@ -45,78 +55,78 @@ def evaluate_requested_policies(
     names = {str(model.folder or WRITTEN): name for name, model in models.items() if not model.has_context}
     for word in settings.judge:
         check_judge(word, has_gold=settings.true_worth is not None)
-    sampling = SamplingSettings(temperature=settings.temperature, max_tokens=settings.max_tokens)
-    seeds = tuple(range(settings.seed, settings.seed + settings.seeds))
-    drawing = GenerationSettings(
-        sampling=sampling, answers=settings.answers, seeds=seeds, device=settings.device, dtype=settings.dtype
-    )
-    evaluation_settings = EvaluationSettings(
-        drawing=drawing,
-        against=tuple(names.get(folder, folder) for folder in settings.against),
-        resampling=Resampling(times=settings.bootstrap, seed=settings.seed),
-        best_of=settings.best_of or 0,
-        closed=_requested_choices(settings),
-        pass_at=settings.pass_at,
-    )
-    scorers = load_scorers(
-        _true_worth(settings.true_worth),
-        settings.reward,
-        settings.judge,
-        settings.right,
-        JudgeSettings(
-            device=settings.device,
-            dtype=settings.dtype,
-            retry_policy=RetryPolicy(token_from=settings.token_from),
-        ),
-    )
-    prompts = _requested_prompts(settings)
-    return evaluate_policies(models, prompts, scorers, evaluation_settings, on_progress=on_progress)
-
-
-def _requested_prompts(settings: EvaluateSettings) -> tuple[EvaluationPrompt, ...]:
     if settings.prompts is None:
-        world = prompt_set()
-        available = len(world.prompts(None, split=settings.split, seed=settings.seed))
-        return world.prompts(min(settings.n, available), split=settings.split, seed=settings.seed)
+        available = len(prompt_set().prompts(None, split=settings.split, seed=settings.seed))
+        settings = replace(settings, n=min(settings.n, available))
+    against = tuple(names.get(folder, folder) for folder in settings.against)
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
-    in_file = evaluation_prompts(read_records(settings.prompts, options=options).records)
-    rng = random.Random(f"prompts {settings.seed}")
-    return tuple(
-        in_file[index] for index in sorted(rng.sample(range(len(in_file)), min(settings.n, len(in_file))))
+    return evaluate_policies(
+        models,
+        requested_prompts(settings, options),
+        requested_scorers(settings, settings.true_worth, settings.judge),
+        requested_settings(settings, against, requested_choices(settings), best_of=settings.best_of or 0),
+        on_progress=on_progress,
     )
 
 
-def _requested_choices(settings: EvaluateSettings) -> tuple[ChoiceQuestion, ...]:
-    if settings.prompts is not None and settings.choices is None:
+def requested_settings(
+    request: Request, against: Sequence[str] = (), closed: Sequence[ChoiceQuestion] = (), best_of: int = 0
+) -> EvaluationSettings:
+    drawing = GenerationSettings(
+        sampling=SamplingSettings(temperature=request.temperature, max_tokens=request.max_tokens),
+        answers=request.answers,
+        seeds=tuple(range(request.seed, request.seed + request.seeds)),
+        device=request.device,
+        dtype=request.dtype,
+    )
+    return EvaluationSettings(
+        drawing=drawing,
+        against=tuple(against),
+        resampling=Resampling(times=request.bootstrap, seed=request.seed),
+        best_of=best_of,
+        closed=tuple(closed),
+        pass_at=tuple(request.pass_at),
+    )
+
+
+def requested_prompts(
+    request: Request, options: ReadOptions = DEFAULT_OPTIONS, format: str | None = None
+) -> tuple[EvaluationPrompt, ...]:
+    if request.prompts is None:
+        return prompt_set().prompts(request.n or WORLD_PROMPTS, split=request.split, seed=request.seed)
+    in_file = evaluation_prompts(read_records(request.prompts, format=format, options=options).records)
+    return tuple(some_of(in_file, request.n, f"prompts {request.seed}"))
+
+
+def requested_choices(request: Request) -> tuple[ChoiceQuestion, ...]:
+    """The questions of a file with all their answers; without a file those of the world."""
+    if request.choices is not None:
+        return read_choices(request.choices)
+    if request.prompts is not None:
         return ()
-    return closed_questions(settings.choices, settings.n, split=settings.split, seed=settings.seed)
+    n = min(request.n or WORLD_PROMPTS, MAX_CLOSED_QUESTIONS)
+    return prompt_set().closed_questions(n, split=request.split, seed=request.seed)
 
 
-def closed_questions(file: Path | None, n: int, *, split: Split, seed: int) -> tuple[ChoiceQuestion, ...]:
-    """The questions of a file with all their answers; without a file at most n of the world's."""
-    if file is not None:
-        return read_choices(file)
-    return prompt_set().closed_questions(min(n, MAX_CLOSED_QUESTIONS), split=split, seed=seed)
-
-
-def load_scorers(
-    gold: Reward | None,
-    reward: Path | None,
-    judges: Iterable[str],
-    right: str | None,
-    settings: JudgeSettings,
-) -> Scorers:
+def requested_scorers(request: Request, true_worth: str | None, judges: Iterable[str]) -> Scorers:
     """The true worth, a learnt reward, judges by their words, and the rule that says what is right."""
+    settings = _judge_settings(request)
+    gold, device, dtype = _true_worth(true_worth), request.device, request.dtype
     # Loaded once: the same reward may score answers and judge them.
     rewards: dict[str, Reward] = {} if gold is None else {GOLD: gold}
-    if reward is not None:
-        rewards[str(reward)] = load_reward(reward, device=settings.device, dtype=settings.dtype)
+    if request.reward is not None:
+        rewards[str(request.reward)] = load_reward(request.reward, device=device, dtype=dtype)
     return Scorers(
         gold=gold,
-        reward=rewards.get(str(reward)),
+        reward=rewards.get(str(request.reward)),
         judges={word: load_judge(word, rewards, settings) for word in judges},
-        right=None if right is None else resolve_reward(right, device=settings.device, dtype=settings.dtype),
+        right=None if request.right is None else resolve_reward(request.right, device=device, dtype=dtype),
     )
+
+
+def _judge_settings(request: Request) -> JudgeSettings:
+    retry_policy, dtype = RetryPolicy(token_from=request.token_from), getattr(request, "dtype", "auto")
+    return JudgeSettings(device=request.device, dtype=dtype, retry_policy=retry_policy)
 
 
 def _true_worth(word: str | None) -> Reward | None:
@@ -145,19 +155,22 @@ def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[st
     evidence = source.data
     if settings.world:
         evidence = prompt_set().knowledge(evidence, answers=settings.best_of or 16, resampling=resampling)
-    evaluated: list[EvaluatedReward] = []
     judges = [word for word in settings.models if ":" in word and compares_pairs(word)]
-    for word, name in zip(settings.models, names, strict=True):
-        if word in judges:
-            continue
-        reward = load_scored_reward(word, device=settings.device)
-        result = evaluate_reward(reward, evidence, resampling)
-        evaluated.append(replace(result, evaluation=replace(result.evaluation, model=name)))
-    judge_settings = JudgeSettings(
-        device=settings.device, retry_policy=RetryPolicy(token_from=settings.token_from)
-    )
-    _, agreements = judge_agreements(judges, source.data.records, judge_settings, resampling)
+    rewards = {word: name for word, name in zip(settings.models, names, strict=True) if word not in judges}
+    evaluated = evaluated_rewards(rewards, evidence, resampling, device=settings.device)
+    _, agreements = judge_agreements(judges, source.data.records, settings, resampling)
     return EvaluatedModels(rewards=evaluated, judges=agreements, notes=tuple(source.notes))
+
+
+def evaluated_rewards(
+    names: Mapping[str, str], evidence: RewardEvaluationData, resampling: Resampling, **how: str
+) -> list[EvaluatedReward]:
+    """The rewards of these words, each under its name; ``how`` has their device and dtype."""
+    evaluated: list[EvaluatedReward] = []
+    for word, name in names.items():
+        result = evaluate_reward(load_scored_reward(word, **how), evidence, resampling)
+        evaluated.append(replace(result, evaluation=replace(result.evaluation, model=name)))
+    return evaluated
 
 
 def load_scored_reward(word: str, *, device: str = "auto", dtype: str = "auto") -> Reward:
@@ -168,10 +181,10 @@ def load_scored_reward(word: str, *, device: str = "auto", dtype: str = "auto") 
 
 
 def judge_agreements(
-    words: Iterable[str], records: Sequence[PreferenceRecord], settings: JudgeSettings, resampling: Resampling
+    words: Iterable[str], records: Sequence[PreferenceRecord], request: Request, resampling: Resampling
 ) -> tuple[list[Judge], list[Agreement]]:
     """The judges of these words, and how far each agrees with people, with every verdict."""
-    judges = [load_judge(word, {}, settings) for word in words]
+    judges = [load_judge(word, {}, _judge_settings(request)) for word in words]
     # Judges score nothing: the pairs are wanted for what people said of them.
     pairs = scored_pairs(records, defaultdict(lambda: None)) if judges else ()
     return judges, [agreement_with_people(judge, pairs, resampling) for judge in judges]

@@ -12,6 +12,8 @@ from plaudit.evaluation.policies import WRITTEN, PolicyWord
 
 WORLD = "world"
 """The word for the embedded world's prompts and for their truth."""
+WORLD_PROMPTS = 200
+"""How many prompts of the world are used, unless another number is given."""
 Split = Literal["train", "validation", "test"]
 """What a set of prompts is dealt to."""
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -46,7 +48,7 @@ class EvaluateSettings:
     """Who knows the true worth: world, a rule, module:function; none: the world of its own prompts."""
     split: Split = "test"
     """Whose prompts, where they are the world's."""
-    n: FromOne = 200
+    n: FromOne = WORLD_PROMPTS
     """How many prompts; fewer where there are fewer."""
     answers: FromOne = 1
     """Answers to each of them, of each policy."""

@@ -24,9 +24,9 @@ WING = Wing(
     offers={
         "annotate": "plaudit.lab.world.online:annotate",
         "annotator_pools": "plaudit.lab.world.annotators:POOLS",
-        "base_model_folder": "plaudit.lab.world.shipped:base_model_folder",
+        "base_model_folder": "plaudit.lab.world:base_model_folder",
         "world_attacks": "plaudit.lab.world.attacks:WORLD",
     },
     prompts={"world": "plaudit.lab.world.exam:WORLD"},
-    models={"base": "plaudit.lab.world.shipped:SHIPPED_MODEL_FOLDER"},
+    models={"base": "plaudit.lab.world:SHIPPED_MODEL_FOLDER"},
 )

@@ -109,6 +109,12 @@ def _code_reward() -> Reward:
     return CodeReward(sandbox=Sandbox())
 
 
+def _instruction_reward(*settings: str) -> Reward:
+    from plaudit.rewards.verifiable.instructions import InstructionReward
+
+    return InstructionReward(":".join(["instructions", *settings]))
+
+
 def _length_reward(text: str) -> Reward:
     match = re.fullmatch(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", text)
     if match is None:
@@ -131,11 +137,13 @@ PLAIN_RULES: Mapping[str, Callable[[], Reward]] = {
     "number": number,
     "mathematics": mathematics,
     "code": _code_reward,
+    "instructions": _instruction_reward,
 }
 PARAMETRISED_RULES: Mapping[str, Callable[[str], Reward]] = {
     "pattern": _pattern_reward,
     "format": _sections_reward,
     "length": _length_reward,
+    "instructions": _instruction_reward,
 }
 RULE_FORMS = {"pattern": "pattern:REGEX", "format": "format:think,answer", "length": "length:10-50"}
 

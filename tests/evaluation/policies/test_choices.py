@@ -18,8 +18,8 @@ from plaudit.evaluation.policies.result import (
     read_policy_evaluation,
     write_policy_evaluation,
 )
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.exam import closed_questions
-from plaudit.lab.world.shipped import base_model_folder
 from tests.evaluation.policies.tiny import policy
 
 GOOD = {"prompt": "2 + 2?", "choices": ["3", "4"], "right": 1}

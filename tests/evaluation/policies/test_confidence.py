@@ -20,9 +20,9 @@ from plaudit.evaluation.policies.calibration import (
 from plaudit.evaluation.policies.generate import GenerationSettings, load_policy_folder
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices, score_choices
 from plaudit.evaluation.stats import Resampling
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.exam import closed_questions
 from plaudit.lab.world.prompts import question_of_prompt, split_of
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.tokens.encode import make_encoder
 from tests.evaluation.policies.tiny import policy
 

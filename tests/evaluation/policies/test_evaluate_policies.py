@@ -21,8 +21,8 @@ from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSet
 from plaudit.evaluation.policies.judge import load_judge
 from plaudit.evaluation.policies.result import PolicyEvaluation, read_policy_evaluation
 from plaudit.evaluation.stats import Resampling
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.exam import exam_prompts, gold_reward
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import policy
 from tests.feedback.judges.judges import honest

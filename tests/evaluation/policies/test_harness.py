@@ -14,7 +14,7 @@ from plaudit.evaluation.policies.alignment_tax import (
     paired_changes,
     run_harness,
 )
-from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
+from plaudit.lab.world import SHIPPED_MODEL_FOLDER
 from tests.evaluation.policies.duels import DRAWS
 
 HAVE = find_spec("lm_eval") is not None

@@ -14,8 +14,8 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.alignment_tax import TaskItem, items_from_prompts, paired_changes
 from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, load_policy_folder
 from plaudit.evaluation.stats import wilson_interval
+from plaudit.lab.world import SHIPPED_MODEL_FOLDER
 from plaudit.lab.world.prompts import questions
-from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
 from plaudit.rewards.registry import resolve_reward
 from tests.evaluation.policies.duels import DRAWS
 

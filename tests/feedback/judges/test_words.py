@@ -11,8 +11,8 @@ import pytest
 from plaudit.data.judging import Judge, Task, Verdict, pair_verdict
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, load_judge
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.exam import gold_reward
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.kinds import JudgeSettings
 from tests.feedback.judges.judges import honest, judge, pair

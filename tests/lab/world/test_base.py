@@ -10,8 +10,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from plaudit.cli.main import main
-from plaudit.lab.world import shipped
-from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER
+from plaudit.lab.world import SHIPPED_MODEL_FOLDER, shipped
 from tests.engine.toy_command import plaudit
 
 

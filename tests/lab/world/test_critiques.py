@@ -12,8 +12,8 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.data.read import read_records
 from plaudit.data.records import plain_text
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.gold import gold_of
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.lab.world.teaching import RIGHT_SENTENCE, critique_of, critiques
 from plaudit.tokens.encode import make_encoder
 

@@ -10,11 +10,11 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.errors import UserError
 from plaudit.lab.verbs.world import print_standings
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.exam import ScoredAnswer, compare_models, mean_utilities, score_model_answers
 from plaudit.lab.world.gold import gold_of, judge_answer
 from plaudit.lab.world.prompts import questions
 from plaudit.lab.world.questions import CATEGORIES
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Answer, SamplingSettings
 from tests.engine.toy_command import plaudit

@@ -12,9 +12,9 @@ from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import Ranking, Rating, Text
 from plaudit.errors import UserError
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.gold import gold_of
 from plaudit.lab.world.making import model_answer_tasks
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 

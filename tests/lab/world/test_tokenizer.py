@@ -9,9 +9,9 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from plaudit.data.records import Text, plain_text
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.base import make_tokenizer
 from plaudit.lab.world.corpus import corpus
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.tokens.encode import encode_rows, make_encoder
 
 

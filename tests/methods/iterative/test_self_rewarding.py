@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from plaudit.feedback.judges.rubric import OVERALL
 from plaudit.feedback.judges.wording import Question, wording_named
-from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world import base_model_folder
 from tests.engine.distributed.runs import Run, run_all
 from tests.engine.toy import Toy, demonstrations, write_rows
 from tests.engine.toy_command import Command, plaudit

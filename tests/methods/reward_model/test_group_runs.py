@@ -15,9 +15,8 @@ from safetensors.torch import load_file
 
 from plaudit.cli.main import main
 from plaudit.data.write import write_records
-from plaudit.lab.world import making
+from plaudit.lab.world import base_model_folder, making
 from plaudit.lab.world.annotators import annotator_pool
-from plaudit.lab.world.shipped import base_model_folder
 from tests.engine.distributed.runs import Run, run_all
 from tests.engine.distributed.test_same_numbers import apart, lines
 from tests.engine.test_exact_resume import during_a_save, when_steps_are_done

@@ -15,10 +15,9 @@ from plaudit.data.records import assistant_turn, user_turn
 from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.errors import UserError
-from plaudit.lab.world import making
+from plaudit.lab.world import base_model_folder, making
 from plaudit.lab.world.annotators import annotator_pool
 from plaudit.lab.world.gold import gold_of
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.lab.world.teaching import critiques, write_critiques
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.reward_model.config import CriticConfig, RankerConfig, TextRewardConfig

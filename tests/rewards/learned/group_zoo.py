@@ -10,7 +10,7 @@ from pathlib import Path
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.engine.settings import OptimizerSettings
-from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world import base_model_folder
 from plaudit.methods.reward_model.config import GroupConfig, GroupSettings
 from plaudit.methods.reward_model.group_preference import group
 from plaudit.rewards.base import TaskScores

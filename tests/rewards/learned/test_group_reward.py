@@ -16,7 +16,7 @@ from plaudit.cli.main import main
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Text, assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world import base_model_folder
 from plaudit.models.group_preference import CONFIG_FILE, GroupContext, load_group_preference
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy

@@ -11,9 +11,9 @@ import torch
 
 from plaudit.data.generative_judging import GenerativeRewardSettings
 from plaudit.data.judging import Task
+from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.annotators import annotator_pool
 from plaudit.lab.world.making import rankings
-from plaudit.lab.world.shipped import base_model_folder
 from plaudit.models.reward_model import new_reward_model, save_reward_model
 from plaudit.rewards.combine.manifest import ImplicitManifest, save_implicit
 from plaudit.rewards.llm.generative import LANGUAGE_JUDGE_FILE, LanguageJudgeSpec

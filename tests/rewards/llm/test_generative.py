@@ -16,7 +16,7 @@ from plaudit.data.generative_judging import (
 )
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.lab.world.shipped import base_model_folder
+from plaudit.lab.world import base_model_folder
 from plaudit.rewards.base import Reward
 from plaudit.rewards.llm.critic import CritiqueReward
 from plaudit.rewards.llm.generative import (

@@ -135,17 +135,14 @@ def test_sections_in_order(answer: str, right: bool) -> None:
 
 def test_words_are_counted() -> None:
     assert said(length(2, 3), "one", "one two", "one  two\nthree", "a b c d") == (0.0, 1.0, 1.0, 0.0)
+    with pytest.raises(UserError, match="length:5-1"):
+        length(5, 1)
 
 
 @pytest.mark.parametrize("tags", [(), ("a", "a"), ("a b",), ("",)])
 def test_tags_have_to_be_words(tags: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match="format:"):
         sections(tags)
-
-
-def test_lengths_have_to_be_a_range() -> None:
-    with pytest.raises(UserError, match="length:5-1"):
-        length(5, 1)
 
 
 def test_a_score_does_not_depend_on_the_tasks_beside_it() -> None:

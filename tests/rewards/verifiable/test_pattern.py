@@ -21,9 +21,8 @@ def test_what_matches_somewhere_is_right() -> None:
     assert refusal_counts(reward) == {}
 
 
-@pytest.mark.slow
-def test_what_would_match_for_ever_has_no_verdict_and_the_others_have_theirs() -> None:
-    reward = PatternReward(pattern=r"^(a+)+$", seconds=0.5)
+def test_what_would_match_for_ever_costs_a_moment_each_and_the_others_have_their_verdict() -> None:
+    reward = PatternReward(pattern=r"^(a+)+$", seconds=0.1)
     begun = time.perf_counter()
     tasks = [asked("aaa", "a" * 60 + "!"), asked("b", "aa"), asked("a" * 70 + "?", "a")]
     assert reward.scores(tasks) == ((1.0, None), (0.0, 1.0), (None, 1.0))
@@ -31,21 +30,9 @@ def test_what_would_match_for_ever_has_no_verdict_and_the_others_have_theirs() -
     assert refusal_counts(reward) == {TOO_SLOW: 2}
 
 
-def test_many_that_hang_cost_a_moment_each() -> None:
-    begun = time.perf_counter()
-    answers = ["a" * 60 + "!"] * 8 + ["aa"]
-    reward = PatternReward(pattern=r"^(a|aa)+$", seconds=0.1)
-    assert said(reward, *answers) == (*(None,) * 8, 1.0)
-    assert refusal_counts(reward) == {TOO_SLOW: 8}
-    assert time.perf_counter() - begun < 30
-
-
 @pytest.mark.parametrize("pattern", ["(", "a{2,1}", "[z-a]"])
 def test_what_is_no_expression_is_refused(pattern: str) -> None:
     with pytest.raises(UserError, match="no regular expression"):
         PatternReward(pattern=pattern)
-
-
-def test_time_has_to_be_given() -> None:
     with pytest.raises(UserError, match="more than 0"):
         PatternReward(pattern="a", seconds=0)

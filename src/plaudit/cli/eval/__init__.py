@@ -25,7 +25,7 @@ from plaudit.wings import offered
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from plaudit.evaluation.reward_models.evaluate import EvaluatedReward, RewardEvaluationData
+    from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData
     from plaudit.evaluation.stats import Resampling
 
 _EPILOG = """\
@@ -59,14 +59,11 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
     add("--n", type=positive_integer, metavar="N", help="at most so many records, drawn by chance")
     add("--out", type=Path, metavar="DIR", help="write summary.json, scores.jsonl and report.html there")
-    add(
-        "--bootstrap",
-        type=positive_integer,
-        default=1000,
-        help="how often prompts are drawn anew (default: 1000)",
-    )
+    add("--bootstrap", type=positive_integer, default=1000, help=policies.BOOTSTRAP_HELP)
     add("--seed", type=integer, default=0, help="default: 0")
-    _add_machine_options(reward)
+    add("--token-from", metavar="VAR", help="environment variable with the token of an openai: judge")
+    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
     _add_knowledge_options(reward)
     evaluate.set_defaults(run=run)
 
@@ -86,13 +83,6 @@ def _add_knowledge_options(reward: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --world: answers to choose from (default: 16)",
     )
-
-
-def _add_machine_options(reward: argparse.ArgumentParser) -> None:
-    add = reward.add_argument
-    add("--token-from", metavar="VAR", help="environment variable with the token of an openai: judge")
-    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -138,8 +128,8 @@ def _evaluate_rewards(
     console: Console,
 ) -> None:
     from plaudit.cli.eval.tables import print_reward_tables
-    from plaudit.evaluation.reward_models.evaluate import annotators_of, evaluate_reward
-    from plaudit.evaluation.run import load_scored_reward
+    from plaudit.evaluation.reward_models.evaluate import annotators_of
+    from plaudit.evaluation.run import evaluated_rewards
 
     if args.trained_on is not None:
         learnt_from = annotators_of(args.trained_on, threshold=args.threshold)
@@ -148,11 +138,8 @@ def _evaluate_rewards(
         from plaudit.evaluation.prompt_sets import prompt_set
 
         evidence = prompt_set().knowledge(evidence, answers=args.best_of or 16, resampling=resampling)
-    evaluations: list[EvaluatedReward] = []
-    for model, name in zip(words, _display_names(words), strict=True):
-        reward = load_scored_reward(model, device=args.device, dtype=args.dtype)
-        evaluated = evaluate_reward(reward, evidence, resampling)
-        evaluations.append(replace(evaluated, evaluation=replace(evaluated.evaluation, model=name)))
+    names = dict(zip(words, _display_names(words), strict=True))
+    evaluations = evaluated_rewards(names, evidence, resampling, device=args.device, dtype=args.dtype)
     print_reward_tables([evaluation.evaluation for evaluation in evaluations], console)
     if args.out is not None:
         written = offered("reward_pages")(evaluations, args.out)
@@ -173,13 +160,8 @@ def _evaluate_judges(
     from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
     from plaudit.evaluation.reward_models.pairs import scored_pairs
     from plaudit.evaluation.run import judge_agreements
-    from plaudit.files.posting import RetryPolicy
-    from plaudit.rewards.kinds import JudgeSettings
 
-    settings = JudgeSettings(
-        device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)
-    )
-    judges, found = judge_agreements(words, evidence.records, settings, resampling)
+    judges, found = judge_agreements(words, evidence.records, args, resampling)
     pairs = scored_pairs(evidence.records, defaultdict(lambda: None))
     contests = [contest for contest, _ in found]
     print_agreement(pairs, contests, evidence.ceiling or accuracy_ceiling(pairs, resampling), console)

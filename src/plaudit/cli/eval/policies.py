@@ -26,21 +26,19 @@ from plaudit.cli.parser import (
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
-from plaudit.evaluation.settings import SPLITS
+from plaudit.evaluation.settings import SPLITS, WORLD, WORLD_PROMPTS
 from plaudit.files import hub
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from plaudit.evaluation.policies.alignment_tax import HarnessTasks, TaskChange, TaskItem
-    from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers
-    from plaudit.evaluation.policies.generate import Contestant, EvaluationPrompt, GenerationSettings
-    from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
+    from plaudit.evaluation.policies.evaluate import EvaluationSettings
+    from plaudit.evaluation.policies.generate import Contestant, EvaluationPrompt
     from plaudit.evaluation.stats import Estimate
     from plaudit.rewards.base import Reward
 
-WORLD_PROMPTS = 200
-"""How many prompts of the world are used, unless another number is given."""
+BOOTSTRAP_HELP = "how often prompts are drawn anew (default: 1000)"
 _CHOICES_HELP = "questions with all their answers, to see how sure and how often right (default: the world's)"
 _POLICY_HELP = "a prompted policy: NAME=DIR,system=TEXT or FILE,shots=FILE of demonstrations; may be repeated"
 _EPILOG = """\
@@ -107,13 +105,12 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
     def add_hidden(*names: str, help: str, **settings: Any) -> tuple[argparse.Action, str]:
         return policy.add_argument(*names, help=argparse.SUPPRESS, **settings), help
 
-    bootstrap_help = "how often prompts are drawn anew (default: 1000)"
     pass_help = "the k of pass@k; may be repeated (default: 1, 2, 4 … up to --answers)"
     tasks_help = "as --tax, by tasks of lm-eval, --n items of each; may be repeated"
     token_help = "environment variable with the token of an openai: judge"
     hidden = [
         *add_row_options(add_hidden),
-        add_hidden("--bootstrap", type=positive_integer, default=1000, help=bootstrap_help),
+        add_hidden("--bootstrap", type=positive_integer, default=1000, help=BOOTSTRAP_HELP),
         add_hidden("--device", default="auto", help="auto, cpu or cuda (default: auto)"),
         add_hidden("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)"),
         add_hidden("--tasks", action="append", default=[], metavar="NAME", help=tasks_help),
@@ -133,6 +130,7 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.evaluation.policies.evaluate import check_policies, evaluate_policies
     from plaudit.evaluation.policies.judge import check_judge
     from plaudit.evaluation.policies.result import write_policy_evaluation
+    from plaudit.evaluation.run import requested_prompts, requested_scorers
     from plaudit.files.atomic import make_output_folder
 
     models = _contestants_by_name(args)
@@ -143,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
     # Both for their faults alone: a bad file should not come to light after hours of sampling.
     read_tax_tasks(args.tax)
     lm_eval_harness(args)
-    prompts = _evaluation_prompts(args)
+    prompts = requested_prompts(args, row_options(args), args.format)
     check_policies(models, prompts, settings)
     # Made now: a folder that cannot be written should not cost the whole evaluation.
     if args.out is not None:
@@ -152,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
     evaluation = evaluate_policies(
         models,
         prompts,
-        _judges_and_rewards(args),
+        requested_scorers(args, WORLD if args.world else None, _judge_words(args)),
         settings,
         on_progress=lambda sentence: console.print(f"{sentence} …", style="dim"),
     )
@@ -162,6 +160,10 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         console.print(", ".join(str(path) for path in write_policy_evaluation(evaluation, args.out)))
     return 0
+
+
+def _judge_words(args: argparse.Namespace) -> list[str]:
+    return args.judge or (["gold"] if args.world else [str(args.reward)] if args.reward else [])
 
 
 def _trained_prompts_notes(args: argparse.Namespace, models: Mapping[str, Contestant]) -> Iterator[str]:
@@ -239,72 +241,15 @@ def _contestants_by_name(args: argparse.Namespace) -> dict[str, Contestant]:
 
 
 def _evaluation_settings(args: argparse.Namespace, models: Mapping[str, Contestant]) -> EvaluationSettings:
-    from plaudit.evaluation.policies.evaluate import EvaluationSettings
-    from plaudit.evaluation.stats import Resampling
+    from plaudit.evaluation.run import requested_choices, requested_settings
 
     # --against may name a policy by its folder or as the tables do.
     folders = {
         str(model.folder): name for name, model in models.items() if model.folder and not model.has_context
     }
     against = {str(hub.local_path(name, "model")): str(name) for name in args.against}
-    return EvaluationSettings(
-        drawing=_generation_settings(args),
-        against=tuple(dict.fromkeys(folders.get(folder, name) for folder, name in against.items())),
-        resampling=Resampling(times=args.bootstrap, seed=args.seed),
-        best_of=args.best_of or 0,
-        closed=_closed_questions(args),
-        pass_at=tuple(args.pass_at),
-    )
-
-
-def _generation_settings(args: argparse.Namespace) -> GenerationSettings:
-    from plaudit.evaluation.policies.generate import GenerationSettings
-    from plaudit.rollouts.sampler import SamplingSettings
-
-    return GenerationSettings(
-        sampling=SamplingSettings(temperature=args.temperature, max_tokens=args.max_tokens),
-        answers=args.answers,
-        seeds=tuple(range(args.seed, args.seed + args.seeds)),
-        device=args.device,
-        dtype=args.dtype,
-    )
-
-
-def _evaluation_prompts(args: argparse.Namespace) -> tuple[EvaluationPrompt, ...]:
-    if args.world:
-        from plaudit.evaluation.prompt_sets import prompt_set
-
-        return prompt_set().prompts(args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
-    from plaudit.data.read import read_records
-    from plaudit.data.transforms import some_of
-    from plaudit.evaluation.policies.generate import evaluation_prompts
-
-    rows = read_records(args.prompts, format=args.format, options=row_options(args))
-    prompts = evaluation_prompts(rows.records)
-    return tuple(some_of(prompts, args.n, f"prompts {args.seed}"))
-
-
-def _closed_questions(args: argparse.Namespace) -> tuple[ChoiceQuestion, ...]:
-    from plaudit.evaluation.run import closed_questions
-
-    if args.choices is None and not args.world:
-        return ()
-    return closed_questions(args.choices, args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
-
-
-def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
-    from plaudit.evaluation.prompt_sets import prompt_set
-    from plaudit.evaluation.run import load_scorers
-    from plaudit.files.posting import RetryPolicy
-    from plaudit.rewards.comparing import GOLD
-    from plaudit.rewards.kinds import JudgeSettings
-
-    settings = JudgeSettings(
-        device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)
-    )
-    judges = args.judge or ([GOLD] if args.world else [str(args.reward)] if args.reward else [])
-    gold = prompt_set().gold() if args.world else None
-    return load_scorers(gold, args.reward, judges, args.right, settings)
+    names = tuple(dict.fromkeys(folders.get(folder, name) for folder, name in against.items()))
+    return requested_settings(args, names, requested_choices(args), args.best_of or 0)
 
 
 TAX_FILE = "tax.json"

@@ -349,8 +349,13 @@ def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
     ]
     filled = [(name, [cell(policy) for policy in evaluation.policies]) for name, cell in rows]
     # What nobody knows of any of them is no row: the worth of answers that only a judge compares, say.
+<<<<<<< HEAD
     given = [(name, cells) for name, cells in filled if {*cells} != {"–"}]
     print_table("", given, [policy.name for policy in evaluation.policies], console)
+=======
+    informative = [(name, cells) for name, cells in filled if {*cells} != {"–"}]
+    print_table("", informative, [policy.name for policy in evaluation.policies], console)
+>>>>>>> h6
 
 
 def _pass_rows(evaluation: PolicyEvaluation) -> list[tuple[str, Callable[[PolicyFigures], str]]]:
@@ -406,13 +411,17 @@ def _print_ratings(evaluation: PolicyEvaluation, console: Console) -> None:
 
 
 def _print_categories(evaluation: PolicyEvaluation, console: Console) -> None:
-    parts = [{part.name: part.value for part in policy.by_category} for policy in evaluation.policies]
-    if parts[0]:
-        rows = [
-            (category, [format_mean(by_category.get(category)) for by_category in parts])
-            for category in parts[0]
-        ]
-        print_table("True worth by category", rows, [policy.name for policy in evaluation.policies], console)
+    rule = f"Instructions that hold ({evaluation.right})"
+    for title, field, form in (
+        ("True worth by category", "by_category", format_mean),
+        (rule, "instructions", format_share),
+        (f"{rule}, strictly, by kind", "instruction_kinds", format_share),
+    ):
+        parts = [{part.name: part.value for part in getattr(item, field)} for item in evaluation.policies]
+        names = dict.fromkeys(name for part in parts for name in part)
+        if names:
+            rows = [(name, [form(part.get(name)) for part in parts]) for name in names]
+            print_table(title, rows, [policy.name for policy in evaluation.policies], console)
 
 
 def _print_policy_best_of(evaluation: PolicyEvaluation, curve: BestOfNCurve, console: Console) -> None:

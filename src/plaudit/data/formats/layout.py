@@ -162,6 +162,12 @@ def optional_category(row: Node, field: str) -> str | None:
     return ", ".join(item.name() for item in node.items()) or None
 
 
+def other_fields(row: Node, *read: str) -> dict[str, object]:
+    """The fields of an object but these, and but nulls: a table fills each row up with the fields of all."""
+    names = (name for name in row.fields() if name not in read)
+    return {name: node.value for name in names if (node := row.optional(name)) is not None}
+
+
 class AnnotationInfo(TypedDict):
     """Who judged a row, and its category."""
 

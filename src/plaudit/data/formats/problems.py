@@ -1,4 +1,4 @@
-"""Layouts of problems whose answers can be checked: MATH, verl's, APPS, CodeContests, and PRM800K's steps.
+"""Layouts of what can be checked: MATH, verl's, APPS, CodeContests, IFEval, and PRM800K's steps.
 
 (Hendrycks et al. 2021, https://arxiv.org/abs/2103.03874 and https://arxiv.org/abs/2105.09938; Yu et al. 2025,
 https://arxiv.org/abs/2503.14476; Li et al. 2022, https://arxiv.org/abs/2203.07814; Lightman et al. 2023,
@@ -8,18 +8,24 @@ where rewards look for it: a result as the reference answer, programs' tests as 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from plaudit.data.fields import BadRowError, LeftOutError, Node, optional_name, read_json
 from plaudit.data.formats.instructions import question
 from plaudit.data.formats.layout import (
+    ENDS_WITH_USER,
     OBJECT,
     TEXT,
     TEXT_OR_MESSAGES,
+    TEXTS,
+    TOOLS_FIELD,
     FieldType,
     ReadOptions,
     RowFormat,
     optional_category,
+    other_fields,
     read_response,
 )
 from plaudit.data.records import Demonstration, Prompt, Record, Steps, user_turn
@@ -58,12 +64,11 @@ def last_box(solution: str) -> str | None:
 
 
 def _verl(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    others = [name for name in row.fields() if name not in ("prompt", "reward_model", "tools")]
     return (
         Prompt(
             prompt=read_prompt(row.get("prompt")),
             answer=row.get("reward_model").get("ground_truth").name(),
-            metadata={name: row.get(name).value for name in others if row.optional(name) is not None},
+            metadata=other_fields(row, "prompt", "reward_model", TOOLS_FIELD),
             origin=origin,
         ),
     )
@@ -125,6 +130,48 @@ def _asserted(cases: Node, call: str) -> Iterator[str]:
         # The data set wraps most results in a list of one, and its own checker takes either.
         results = (wanted.value, *(wanted.value[:1] if isinstance(wanted.value, list) else ()))
         yield f"assert {call}({arguments}) in {results!r}"
+
+
+def _ifeval(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    kwargs = [other_fields(read_json(item, "an object, or its JSON")) for item in row.get("kwargs").items()]
+    kinds = [kind.name() for kind in row.get("instruction_id_list").items()]
+    if len(kinds) != len(kwargs):
+        raise BadRowError("wrong value", "kwargs", expected=f"{len(kinds)} objects", found=str(len(kwargs)))
+    return (_instructed(row, "prompt", kinds, kwargs, origin),)
+
+
+def _instructed(row: Node, field: str, kinds: Sequence[str], kwargs: Sequence[object], origin: str) -> Prompt:
+    checked = {"instruction_id_list": [*kinds], "kwargs": [*kwargs]}
+    metadata = other_fields(row, field, TOOLS_FIELD) | checked
+    return Prompt(prompt=read_prompt(row.get(field)), metadata=metadata, origin=origin)
+
+
+def _rlvr_ifeval(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """Tülu's functions as kinds of IFEval; a number that is to be met exactly, or about, is two of them."""
+    truth = read_json(row.get("ground_truth"), FUNCTION.name)
+    functions = tomllib.loads((Path(__file__).parent / "registry" / "functions.toml").read_text("utf-8"))
+    name = truth.get("func_name").name()
+    if name not in functions:
+        raise truth.get("func_name").error("wrong value", "one of Tülu's functions of IFEval")
+    entry = functions[name]
+    arguments = {field: truth.get(source).value for field, source in entry.get("fields", {}).items()}
+    kwargs = [arguments]
+    if "number" in entry:
+        quantifier = truth.get("quantifier").text() if "around" in entry else "exactly"
+        kwargs = [
+            arguments | {entry["number"]: count, entry["relation"]: relation}
+            for relation, count in _bounds(int(truth.get("N").number()), quantifier, entry.get("around", 0))
+        ]
+    return (_instructed(row, "messages", [entry["id"]] * len(kwargs), kwargs, origin),)
+
+
+def _bounds(number: int, quantifier: str, around: float) -> Iterator[tuple[str, int]]:
+    """What IFEval's two relations say of a number that is to be met."""
+    slack = max(round(number * around), 1) if quantifier == "around" else 0
+    if quantifier != "at most":
+        yield "at least", number - slack
+    if quantifier != "at least":
+        yield "less than", number + slack + 1
 
 
 _LabelledSteps = tuple[tuple[str, float], ...]
@@ -214,6 +261,13 @@ TRUTH = FieldType(
 )
 """What an answer is compared with; a dictionary there is for a reward of one's own."""
 
+LIST = FieldType(name="a list", matches=lambda node: isinstance(node.value, list | tuple))
+FUNCTION = FieldType(
+    name="the JSON of an object with func_name",
+    matches=lambda node: isinstance(node.value, str) and '"func_name"' in node.value,
+    special_case_of="an answer",
+)
+
 PROBLEM_FORMATS = (
     RowFormat(
         name="math",
@@ -250,6 +304,23 @@ PROBLEM_FORMATS = (
         optional_fields=None,
         parse=_code_contests,
         produces="prompt with all three kinds of tests as `tests`; the solutions are not read",
+    ),
+    RowFormat(
+        name="ifeval",
+        title="IFEval and IFBench",
+        schema={"prompt": TEXT_OR_MESSAGES, "instruction_id_list": TEXTS, "kwargs": LIST},
+        optional_fields=None,
+        parse=_ifeval,
+        produces="prompt with its `instruction_id_list` and `kwargs` for the reward `instructions`",
+        is_generic=True,
+    ),
+    RowFormat(
+        name="rlvr-ifeval",
+        title="Tülu's RLVR-IFeval",
+        schema={"messages": ENDS_WITH_USER, "ground_truth": FUNCTION},
+        optional_fields=None,
+        parse=_rlvr_ifeval,
+        produces="prompt for the reward `instructions`: the function of `ground_truth` as kinds of IFEval",
     ),
     RowFormat(
         name="prm800k",

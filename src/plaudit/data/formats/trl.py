@@ -25,6 +25,7 @@ from plaudit.data.formats.layout import (
     ReadOptions,
     RowFormat,
     annotation_info,
+    other_fields,
     read_response,
     require_different,
     split_prompt,
@@ -96,13 +97,11 @@ def _messages(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
 def _prompt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     prompt = read_prompt(row.get("prompt"))
     reference_answer = row.optional("answer")
-    rest = {name: row.get(name).value for name in row.fields() if row.optional(name) is not None}
-    own = ("prompt", "answer", TOOLS_FIELD)
     return (
         Prompt(
             prompt=prompt,
             answer=None if reference_answer is None else _read_reference_answer(reference_answer),
-            metadata={name: value for name, value in rest.items() if name not in own},
+            metadata=other_fields(row, "prompt", "answer", TOOLS_FIELD),
             origin=origin,
         ),
     )

@@ -6,12 +6,12 @@ a reader has to know before believing the figures.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from plaudit.data.judging import Judge
+from plaudit.data.transforms import some_of
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.diversity import common_word_count
 from plaudit.evaluation.policies.generate import (
@@ -39,6 +39,7 @@ from plaudit.evaluation.policies.scores import (
     count_missing,
     has_own_context,
     policy_figures,
+    right_answers,
     score_answers,
     why_no_kl,
     why_no_passes,
@@ -56,7 +57,7 @@ from plaudit.evaluation.reward_models.pairs import score_tasks
 from plaudit.evaluation.reward_models.result import BestOfNCurve
 from plaudit.evaluation.stats import Resampling
 from plaudit.models.reward_model import first_differing_token
-from plaudit.rewards.base import Reward
+from plaudit.rewards.base import Reward, refusal_counts
 from plaudit.rewards.comparing import RewardJudge
 from plaudit.rollouts.sampler import Rollout
 
@@ -229,7 +230,7 @@ class Scorers:
     judges: Mapping[str, Judge] = field(default_factory=dict[str, Judge])
     """Who compares answers, by the words that named them."""
     right: Reward | None = None
-    """A rule that gives 1 to a right answer and 0 to another: for pass@k."""
+    """A rule that gives 1 to a right answer and 0 to another, or checks instructions: for pass@k."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,9 +287,10 @@ def evaluate_policies(
     reference = _score_by_reference(against[0], policies, prompts, scorers, settings)
     scores_by_kind = {
         kind: score_answers(scorer, prompts, policies)
-        for kind, scorer in (("gold", scorers.gold), ("reward", scorers.reward), ("right", scorers.right))
+        for kind, scorer in (("gold", scorers.gold), ("reward", scorers.reward))
         if scorer is not None
     }
+    right, instructions = right_answers(scorers.right, prompts, policies)
     data = PolicyEvaluationData(
         prompts=prompts,
         policies=policies,
@@ -296,7 +298,8 @@ def evaluate_policies(
         reference_scores=reference.scores,
         gold=scores_by_kind.get("gold", {}),
         reward=scores_by_kind.get("reward", {}),
-        right=scores_by_kind.get("right", {}),
+        right=right,
+        instructions=instructions,
         pass_at=settings.passes,
     )
     duels_by_judge = _judge_pairs(scorers, prompts, policies, against, on_progress)
@@ -462,7 +465,11 @@ def _policy_evaluation(
         best_of=curve,
         over_optimisation=over_optimisation_fit,
         shown=_sample_prompts(all_rows, settings),
-        notes=(*notes, *(unrated_note(first_judge_duels) if is_rated else ())),
+        notes=(
+            *notes,
+            *(f"{right}: {times} × {why}" for why, times in refusal_counts(scorers.right).items()),
+            *(unrated_note(first_judge_duels) if is_rated else ()),
+        ),
         all_answers=all_rows,
         choice_logprobs=tuple(row for policy in data.policies for row in policy.choice_logprobs),
         right=right,
@@ -522,6 +529,4 @@ def _sample_prompts(
 ) -> tuple[PromptAnswers, ...]:
     # Rows lie prompt after prompt with k answers each: every k-th begins the next prompt.
     first = all_rows[:: settings.drawing.completions_per_prompt]
-    rng = random.Random(f"shown {settings.resampling.seed}")
-    chosen = sorted(rng.sample(range(len(first)), min(settings.shown, len(first))))
-    return tuple(first[index] for index in chosen)
+    return tuple(some_of(first, settings.shown, f"shown {settings.resampling.seed}"))

@@ -79,6 +79,10 @@ class PolicyFigures:
     """Whether it is as often right as it is sure, on questions with choices; None where there were none."""
     passes: tuple[PassAtK, ...] = ()
     """pass@k for each k that was asked for; empty where no rule says which answers are right."""
+    instructions: tuple[CategoryFigure, ...] = ()
+    """IFEval's four accuracies and their mean; empty where no rule checked instructions."""
+    instruction_kinds: tuple[CategoryFigure, ...] = ()
+    """How often each kind of instruction holds strictly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

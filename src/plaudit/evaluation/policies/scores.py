@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import comb
+from typing import TypeVar
 
 import numpy as np
 
-from plaudit.data.records import plain_text
+from plaudit.data.records import Task, plain_text
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.calibration import PolicyCalibration, policy_calibration
 from plaudit.evaluation.policies.diversity import measure_diversity
@@ -30,34 +32,56 @@ from plaudit.evaluation.policies.result import (
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.reward_model import first_differing_token
 from plaudit.rewards.base import Reward, TaskScores, checked_scores
+from plaudit.rewards.verifiable.instructions import InstructionReward, InstructionVerdicts
 from plaudit.rollouts.sampler import Rollout
 
 AnswerScores = tuple[TaskScores, ...]
 """The scores of each prompt's answers; None is no verdict."""
 
 
+InstructionRows = tuple[tuple[InstructionVerdicts | None, ...], ...]
+"""What holds of the instructions of each prompt's answers; None is no verdict."""
+_Verdict = TypeVar("_Verdict")
+
+
 def score_answers(
     reward: Reward, prompts: Sequence[EvaluationPrompt], policies: Sequence[PolicyCompletions]
 ) -> Mapping[str, AnswerScores]:
     """Each policy's scores, by its name; the answers of all to one prompt are scored side by side."""
-    answers_by_prompt = [
-        [
-            [(rollout.answer.text, rollout.answer.ended) for rollout in policy.rollouts[index]]
-            for policy in policies
-        ]
-        for index in range(len(prompts))
-    ]
+    return _judge_answers(lambda tasks: checked_scores(reward, tasks), prompts, policies)
+
+
+def right_answers(
+    rule: Reward | None, prompts: Sequence[EvaluationPrompt], policies: Sequence[PolicyCompletions]
+) -> tuple[Mapping[str, AnswerScores], Mapping[str, InstructionRows]]:
+    """Which answers of each policy are right, and what holds of them where the rule checks instructions."""
+    if not isinstance(rule, InstructionReward):
+        return {} if rule is None else score_answers(rule, prompts, policies), {}
+    verdicts = _judge_answers(rule.verdicts, prompts, policies)
+    right = {
+        name: tuple(tuple(rule.score(answer, all_hold=True) for answer in row) for row in rows)
+        for name, rows in verdicts.items()
+    }
+    return right, verdicts
+
+
+def _judge_answers(
+    judge: Callable[[Sequence[Task]], Sequence[tuple[_Verdict, ...]]],
+    prompts: Sequence[EvaluationPrompt],
+    policies: Sequence[PolicyCompletions],
+) -> Mapping[str, tuple[tuple[_Verdict, ...], ...]]:
+    groups = [[item for policy in policies for item in policy.rollouts[at]] for at in range(len(prompts))]
     tasks = [
-        prompt.task(answer for answers in groups for answer in answers)
-        for prompt, groups in zip(prompts, answers_by_prompt, strict=True)
+        prompt.task((rollout.answer.text, rollout.answer.ended) for rollout in group)
+        for prompt, group in zip(prompts, groups, strict=True)
     ]
-    rows = checked_scores(reward, tasks)
-    scores_by_policy: dict[str, list[TaskScores]] = {policy.name: [] for policy in policies}
-    for row, groups in zip(rows, answers_by_prompt, strict=True):
-        remaining = iter(row)
-        for policy, answers in zip(policies, groups, strict=True):
-            scores_by_policy[policy.name].append(tuple(next(remaining) for _ in answers))
-    return {name: tuple(answers) for name, answers in scores_by_policy.items()}
+    rows = [iter(row) for row in judge(tasks)]
+    return {
+        policy.name: tuple(
+            tuple(islice(row, len(group))) for row, group in zip(rows, policy.rollouts, strict=True)
+        )
+        for policy in policies
+    }
 
 
 def mean_score(scores: AnswerScores | None, resampling: Resampling) -> Estimate | None:
@@ -134,6 +158,33 @@ def why_no_passes(scores: AnswerScores) -> str | None:
     return None
 
 
+def instruction_figures(
+    rows: InstructionRows, resampling: Resampling
+) -> tuple[tuple[CategoryFigure, ...], tuple[CategoryFigure, ...]]:
+    """IFEval's accuracies (Zhou et al. 2023) and their mean, and how often each kind holds strictly."""
+    judged = [(prompt, answer) for prompt, row in enumerate(rows) for answer in row if answer is not None]
+    if not judged:
+        return (), ()
+
+    def share(name: str, held: Iterable[tuple[int, bool]]) -> CategoryFigure:
+        prompt_B, held_B = np.array([*held]).T
+        return CategoryFigure(name=name, value=bootstrap_mean(held_B.astype(float), prompt_B, resampling))
+
+    ways = (("strict", 1), ("loose", 2))
+    four = [
+        share(f"prompt-level {way}", ((at, all(item[place] for item in answer)) for at, answer in judged))
+        for way, place in ways
+    ] + [
+        share(f"instruction-level {way}", ((at, item[place]) for at, answer in judged for item in answer))
+        for way, place in ways
+    ]
+    mean = replace(four[0].value, value=sum(figure.value.value for figure in four) / 4, low=None, high=None)
+    held = [(kind, at, strict) for at, answer in judged for kind, strict, _ in answer]
+    names = sorted({kind for kind, _, _ in held})
+    kinds = (share(name, ((at, strict) for kind, at, strict in held if kind == name)) for name in names)
+    return (*four, CategoryFigure(name="mean of the four", value=mean)), tuple(kinds)
+
+
 def count_missing(scores: AnswerScores | None) -> int:
     return 0 if scores is None else sum(score is None for row in scores for score in row)
 
@@ -152,6 +203,8 @@ class PolicyEvaluationData:
     reward: Mapping[str, AnswerScores]
     right: Mapping[str, AnswerScores] = field(default_factory=dict[str, AnswerScores])
     """Which of them are right; empty where no rule says so."""
+    instructions: Mapping[str, InstructionRows] = field(default_factory=dict[str, InstructionRows])
+    """What holds of them, where the rule checks instructions."""
     pass_at: tuple[int, ...] = ()
 
 
@@ -166,6 +219,7 @@ def policy_figures(
     )
     kl = _kl_of_policy(policy, data, resampling)
     gold = data.gold.get(policy.name)
+    instructions, kinds = instruction_figures(data.instructions.get(policy.name, ()), resampling)
     return PolicyFigures(
         name=policy.name,
         model=str(policy.contestant.folder or WRITTEN),
@@ -180,6 +234,8 @@ def policy_figures(
         diversity=measure_diversity(answers_by_prompt(policy), cut_to),
         calibration=_calibration_of_policy(policy, data, resampling),
         passes=pass_figures(data.right.get(policy.name), data.pass_at, resampling),
+        instructions=instructions,
+        instruction_kinds=kinds,
     )
 
 

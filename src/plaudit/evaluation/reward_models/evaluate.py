@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from plaudit.data.read import DEFAULT_OPTIONS, ReadOptions, ReadResult, open_rows, read_records
 from plaudit.data.records import Comparison, Ranking, Record, Task, plain_text
+from plaudit.data.transforms import some_of
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import (
     accuracy,
@@ -251,7 +251,8 @@ def read_reward_data(
             f"{path}: holds {_counts_text(reading.counts)}, and neither a comparison nor a ranking; a reward "
             "model is evaluated on answers that people compared"
         )
-    used = preferences if n is None else _sample_records(preferences, n, seed)
+    # In the file's order: benchmarks are sorted by subset.
+    used = some_of(preferences, n, seed)
     data = RewardEvaluationData(
         name=path.name,
         records=used,
@@ -269,12 +270,6 @@ def annotators_of(
     if not names:
         raise UserError(f"{path}: no row names its annotator, so nobody can be known as held out")
     return frozenset(map(str, names))
-
-
-def _sample_records(records: Sequence[PreferenceRecord], n: int, seed: int) -> list[PreferenceRecord]:
-    """n records drawn with a seed, in the file's order: benchmarks are sorted by subset."""
-    indices = sorted(random.Random(seed).sample(range(len(records)), min(n, len(records))))
-    return [records[index] for index in indices]
 
 
 def _reading_notes(

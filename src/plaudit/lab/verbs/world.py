@@ -19,11 +19,11 @@ from plaudit.data.records import plain_text
 from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
+from plaudit.lab.world import SHIPPED_MODEL_FOLDER, base_model_folder
 from plaudit.lab.world.annotators import ASPECTS, POOLS, TRUE_ANNOTATOR, Agreement, agreement, annotator_pool
 from plaudit.lab.world.demonstrators import DEMONSTRATORS, WrittenWorth, demonstrator_pool, written_worth
 from plaudit.lab.world.prompts import SPLITS, question_of_prompt, questions_of
 from plaudit.lab.world.questions import CATEGORIES
-from plaudit.lab.world.shipped import SHIPPED_MODEL_FOLDER, base_model_folder
 from plaudit.lab.world.wanted import CRITIQUE_KIND, RECORD_KINDS, RowRequest, write_requested_rows
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from plaudit.data.records import Task, plain_text
 from plaudit.errors import UserError
@@ -243,23 +243,62 @@ def _numbers_match(
     return any(abs(first - other) <= Fraction(tolerance) * max(1, abs(other)) for first, other in candidates)
 
 
-TOO_SLOW = "the pattern did not decide in time; make it simpler (no repetition within a repetition)"
-# Computing time, which a busy machine does not change; the search itself looks for the signal now and then.
-_MATCHER_SCRIPT = """
-import json, re, signal, sys
+_CHECK_PROGRAM = """
+import json, signal, sys
 told = json.load(sys.stdin)
-pattern = re.compile(told["pattern"])
+said, sys.stdout = sys.stdout, sys.stderr
+class Late(BaseException):
+    pass
 def stop(*_):
-    raise TimeoutError
+    raise Late
 signal.signal(signal.SIGVTALRM, stop)
-for text in told["texts"]:
+{check}
+for item in told["items"]:
     signal.setitimer(signal.ITIMER_VIRTUAL, told["seconds"])
     try:
-        said = int(pattern.search(text) is not None)
-    except TimeoutError:
-        said = "?"
+        result = check(item)
+    except Late:
+        result = None
     signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    print(said, flush=True)
+    print(json.dumps(result), file=said, flush=True)
+"""
+# Computing time, which a busy machine does not change; whatever checks looks for the signal now and then.
+
+
+def check_in_process(
+    name: str,
+    check: str,
+    items: Sequence[object],
+    *,
+    seconds: float,
+    switches: Sequence[str],
+    **also: object,
+) -> Iterator[Any]:
+    """What a program's ``check`` says of each item, in a process of its own; None where it takes too long."""
+    remaining = list(items)
+    command = [sys.executable, *switches, "-c", _CHECK_PROGRAM.replace("{check}", check)]
+    while remaining:
+        request = json.dumps({**also, "items": remaining, "seconds": seconds}).encode()
+        patience = 30 + 10 * seconds * len(remaining)
+        try:
+            done = subprocess.run(command, input=request, capture_output=True, timeout=patience, check=False)
+            lines = done.stdout.decode().splitlines()
+            if len(lines) != len(remaining):
+                error_lines = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+                raise UserError(f"{name}: checking failed: {' '.join(error_lines) or done.returncode}")
+        except subprocess.TimeoutExpired as timeout:
+            # run() has killed the process by now; of the item that it was at it has said nothing.
+            lines = [*(timeout.stdout or b"").decode().splitlines(), "null"][: len(remaining)]
+        yield from map(json.loads, lines)
+        remaining = remaining[len(lines) :]
+
+
+TOO_SLOW = "the pattern did not decide in time; make it simpler (no repetition within a repetition)"
+_MATCHER = """
+import re
+pattern = re.compile(told["pattern"])
+def check(text):
+    return pattern.search(text) is not None
 """
 
 
@@ -290,34 +329,13 @@ class PatternReward:
         return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        values = self._match_scores([plain_text(answer) for task in tasks for answer in task.answers])
-        return tuple(tuple(next(values) for _ in task.answers) for task in tasks)
-
-    def _match_scores(self, texts: Sequence[str]) -> Iterator[float | None]:
-        remaining = list(texts)
-        while remaining:
-            matched = self._run_matcher(remaining)
-            # A process that is ended from here has said nothing of the text that it was at.
-            matched += ["?"] * (len(matched) < len(remaining))
-            self.reasons.update(TOO_SLOW for match in matched if match == "?")
-            yield from (None if match == "?" else binary_score(match == "1") for match in matched)
-            remaining = remaining[len(matched) :]
-
-    def _run_matcher(self, texts: Sequence[str]) -> list[str]:
-        """What is known of the texts, from the first on: all of them, if the process was not stuck."""
-        request = json.dumps({"pattern": self.pattern, "texts": texts, "seconds": self.seconds}).encode()
-        patience = 5 + 10 * self.seconds * len(texts)
+        texts = [plain_text(answer) for task in tasks for answer in task.answers]
         # Isolated and without site: it starts quickly, and no module of the user's can shadow json or re.
-        command = [sys.executable, "-I", "-S", "-c", _MATCHER_SCRIPT]
-        try:
-            completed = subprocess.run(
-                command, input=request, capture_output=True, timeout=patience, check=False
-            )
-        except subprocess.TimeoutExpired as timeout:
-            # run() has killed the process by now, and hands over what it had printed.
-            return (timeout.stdout or b"").decode().split()
-        matches = completed.stdout.decode().split()
-        if len(matches) != len(texts):
-            error_lines = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise UserError(f"{self.name}: matching failed: {' '.join(error_lines) or completed.returncode}")
-        return matches
+        matches = check_in_process(
+            self.name, _MATCHER, texts, seconds=self.seconds, switches=("-I", "-S"), pattern=self.pattern
+        )
+        return tuple(tuple(self._score(next(matches)) for _ in task.answers) for task in tasks)
+
+    def _score(self, matched: bool | None) -> float | None:
+        self.reasons.update([TOO_SLOW] * (matched is None))
+        return None if matched is None else binary_score(matched)
