@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from plaudit.collect.adding import add_tasks, adjudicate, set_project
 from plaudit.collect.answering import (
@@ -352,3 +353,22 @@ def test_a_changed_overlap_asks_for_more(tmp_path: Path, make_desk: MakeDesk) ->
     desk.store.write(set_project, replace(settings, overlap=2), actor="o1")
     assert desk.store.read(project_status, "p").missing == 3
     assert desk.store.read(store_faults) == []
+
+
+def test_a_label_takes_few_statements(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=9, overlap=3)
+    one, two = desk.people(2)
+    desk.answer(two)
+    said = list[str]()
+    engine = desk.store.database.engine
+    event.listen(engine, "before_cursor_execute", lambda *given: said.append(given[2]))
+    lease = desk.lease(one)
+    asked = len(said)
+    desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
+    # Each is a way to a server and back while nobody else can write; and each is planned there once.
+    assert (asked, len(said) - asked) <= (11, 10), "\n".join(said)
+    if engine.dialect.name == "postgresql":
+        with engine.connect() as connection:
+            desk.answer(one)
+            kept = connection.exec_driver_sql("SELECT statement FROM pg_prepared_statements").scalars().all()
+        assert len(kept) == len({*kept}) > 12

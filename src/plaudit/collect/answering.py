@@ -32,12 +32,6 @@ from plaudit.data.fields import Node
 SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")
 FLAG_REASONS = ("harmful", "private", "broken", "other")
 
-_COUNTED = select(func.count()).where(
-    label.c.project == bindparam("p"),
-    label.c.task == bindparam("t"),
-    label.c.surplus == 0,
-    label.c.purpose == "work",
-)
 _OTHERS_OPEN = select(func.count()).where(
     assignment.c.project == bindparam("p"),
     assignment.c.task == bindparam("t"),
@@ -70,7 +64,6 @@ _HOLDING = select(func.count()).where(
     assignment.c.annotator == bindparam("n"),
     assignment.c.state == "open",
 )
-_DRAFT = select(draft).where(draft.c.assignment == bindparam("a"))
 _DRAFT_OUT = delete(draft).where(draft.c.assignment == bindparam("a"))
 _DRAFT_IN = insert(draft)
 _DRAFT_SET = {
@@ -91,64 +84,71 @@ def submit_answer(
     pasted: object = None,
 ) -> Receipt:
     """Take an answer; the same words under the same key give the first receipt again."""
-    row = own_assignment(change, name, person, wanted)
+    row, entry = _sent(change, name, person, wanted, kind="answered", key=key)
     request = {"assignment": wanted, "label": label}
-    entry = Entry(
-        project=name, actor=person, kind="answered", subject=wanted, key=key_of(person, key), body={}
-    )
     # Before anything else: the first receipt stands, whatever became of the task or its project since.
-    earlier = change.earlier(entry, request)
-    if earlier is not None:
-        return receipt_of(earlier)
+    if row.sent is not None:
+        return _sent_before(change, entry, request)
     # Skipped and ended ones are taken: late work is work, and counts while a place is free.
     if row.state == "answered":
         raise NotYoursError("this task is answered already; revise the answer, or undo it")
-    _refuse_ended_work(change, name, person)
-    settings, task_row = change.settings(name), task_of(change, name, row.task)
-    whole = _with_conversation(change, row, settings, label)
+    _refuse_ended_work(row)
+    settings = change.settings(name)
     body = {
-        "label": check_label(whole, json.loads(task_row.body), settings),
+        "label": check_label(_with_conversation(row, settings, label), json.loads(row.body), settings),
         "guidelines": row.guidelines,
-        "surplus": _is_surplus(change, row, task_row, holds=row.state == "open"),
+        "surplus": _is_surplus(change, row, holds=row.state == "open"),
         **_checked_timing(seconds=seconds, pasted=pasted),
         "request": request_digest(request),
     }
     receipt = receipt_of(change.record(replace(entry, body=body)))
-    change.connection.execute(_DRAFT_OUT, {"a": wanted})
+    if row.drafted is not None:
+        change.connection.execute(_DRAFT_OUT, {"a": wanted})
     if row.purpose == "qualify":
         # Last, as it counts the answer that was just written too.
         conclude_qualification(change, name, person)
     return receipt
 
 
-def _with_conversation(change: Transaction, row: Any, settings: Project, label: Any) -> Any:
+def _sent(
+    change: Transaction, name: str, person: str, wanted: str, *, kind: str, key: str
+) -> tuple[Any, Entry]:
+    """The person's own assignment, and the event that is to be written of it."""
+    own_key = key_of(person, key)
+    entry = Entry(project=name, actor=person, kind=kind, subject=wanted, key=own_key, body={})
+    return own_assignment(change, name, person, wanted, own_key), entry
+
+
+def _sent_before(change: Transaction, entry: Entry, request: dict[str, Any]) -> Receipt:
+    event = change.earlier(entry, request)
+    assert event is not None
+    return receipt_of(event)
+
+
+def _with_conversation(row: Any, settings: Project, label: Any) -> Any:
     """The label with the turns that were kept, where it is of a conversation that the store has held."""
-    if KINDS[settings.ask].conversation is None:
-        return label
-    draft = change.connection.execute(_DRAFT, {"a": row.id}).first()
-    saved = None if draft is None else parsed(draft.conversation)
+    saved = None if KINDS[settings.ask].conversation is None else parsed(row.conversation)
     return label if saved is None else whole_label(settings.ask, label, saved["turns"])
 
 
-def _refuse_ended_work(change: Transaction, name: str, person: str) -> None:
-    if person_row(change, name, person).standing in ("suspended", "failed", "erased"):
+def _refuse_ended_work(row: Any) -> None:
+    if row.standing in ("suspended", "failed", "erased"):
         raise NotYoursError("your work in this project is over; what you answered stays as it is")
 
 
-def _is_surplus(change: Transaction, row: Any, task_row: Any, *, holds: bool) -> bool:
+def _is_surplus(change: Transaction, row: Any, *, holds: bool) -> bool:
     """Whether an answer comes too late to count: its own place is gone, and so are all others."""
     if row.purpose != "work":
         return False
-    names = {"p": row.project, "t": row.task}
-    counted = change.connection.execute(_COUNTED, names).scalar_one()
-    if task_row.state in ("closed", "adjudicated") or counted >= task_row.wanted:
+    if row.task_state in ("closed", "adjudicated") or row.counted >= row.wanted:
         return True
     # An open lease is a place kept for this person, so nobody else can have filled it.
     if holds:
         return False
     # What others hold is as good as filled: who comes late must not push them out.
-    held = change.connection.execute(_OTHERS_OPEN, {**names, "a": row.id}).scalar_one()
-    return counted + held >= task_row.wanted
+    names = {"p": row.project, "t": row.task, "a": row.id}
+    held = change.connection.execute(_OTHERS_OPEN, names).scalar_one()
+    return row.counted + held >= row.wanted
 
 
 def _checked_timing(**timing: object) -> dict[str, Any]:
@@ -275,7 +275,7 @@ def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswe
     held = own_assignment(change, name, person, change.record(leased).subject)
     answered = check_label(answer.label, json.loads(row.body), change.settings(name))
     # Whoever holds the last place in the app goes on holding it.
-    surplus = _is_surplus(change, held, task_of(change, held.project, held.task), holds=False)
+    surplus = _is_surplus(change, held, holds=False)
     body = {"label": answered, "surplus": surplus, **shared}
     change.record_once(replace(entry, subject=held.id, body=body), request)
     return surplus
@@ -301,20 +301,12 @@ def skip_task(change: Transaction, name: str, person: str, wanted: str, key: str
     """Give a task back, and say why; somebody else is given the place."""
     if reason not in SKIP_REASONS:
         raise FieldError(field="reason", found=repr(reason), expected=f"one of {', '.join(SKIP_REASONS)}")
-    row = own_assignment(change, name, person, wanted)
+    row, entry = _sent(change, name, person, wanted, kind="released", key=key)
     request = {"assignment": wanted, "reason": reason}
-    entry = Entry(
-        project=name,
-        actor=person,
-        kind="released",
-        subject=wanted,
-        key=key_of(person, key),
-        body={"reason": reason},
-    )
     # Asked of a new send only: a repeated one finds its task skipped already, by itself.
-    if change.earlier(entry, request) is None and row.state in ("answered", "skipped"):
+    if row.sent is None and row.state in ("answered", "skipped"):
         raise NotYoursError(f"this task is {row.state} already")
-    receipt = change.record_once(entry, request)
+    receipt = change.record_once(replace(entry, body={"reason": reason}), request)
     change.connection.execute(_DRAFT_OUT, {"a": wanted})
     return receipt
 
@@ -338,9 +330,8 @@ def revise_answer(
     """Another answer in place of the first; the first one stays in the log."""
 
     def body(row: Any) -> dict[str, Any]:
-        task_body = json.loads(task_of(change, name, row.task).body)
         return {
-            "label": check_label(label, task_body, change.settings(name)),
+            "label": check_label(label, json.loads(row.body), change.settings(name)),
             **_checked_timing(seconds=seconds),
         }
 
@@ -358,18 +349,14 @@ def _revise(
     body: Callable[[Any], dict[str, Any]],
     request: dict[str, Any],
 ) -> Receipt:
-    row = own_assignment(change, name, person, wanted)
-    entry = Entry(
-        project=name, actor=person, kind="revised", subject=wanted, key=key_of(person, key), body={}
-    )
+    row, entry = _sent(change, name, person, wanted, kind="revised", key=key)
     # As of a first answer: what was taken once is acknowledged again, whatever the project asks since.
-    earlier = change.earlier(entry, request)
-    if earlier is not None:
-        return receipt_of(earlier)
+    if row.sent is not None:
+        return _sent_before(change, entry, request)
     current = change.connection.execute(_LABEL, {"a": wanted}).first()
     if current is None:
         raise NotYoursError("there is no answer of yours to this task that could be changed")
-    _refuse_ended_work(change, name, person)
+    _refuse_ended_work(row)
     # What came too late to count stays so: a correction gains no place.
     replaced = {"replaces": current.seq, "surplus": bool(current.surplus), "number": current.number}
     return change.record_once(replace(entry, body={**body(row), **replaced}), request)
@@ -388,7 +375,7 @@ def save_draft(change: Transaction, name: str, person: str, wanted: str, answer:
 
 
 def _save(change: Transaction, row: Any, column: str, value: str) -> None:
-    if change.connection.execute(_DRAFT, {"a": row.id}).first() is None:
+    if row.drafted is None:
         blank = {"assignment": row.id, "project": row.project, "annotator": row.annotator}
         change.connection.execute(_DRAFT_IN, {**blank, "label": None, "conversation": None})
     change.connection.execute(_DRAFT_SET[column], {"a": row.id, "value": value})
@@ -400,12 +387,6 @@ def _prolong(change: Transaction, row: Any) -> str:
     if row.state != "open" or row.until >= later(change.now, minutes=minutes / 2):
         return row.until
     return prolong(change, row)
-
-
-def saved_conversation(change: Transaction, name: str, person: str, wanted: str) -> dict[str, Any] | None:
-    own_assignment(change, name, person, wanted)
-    saved = change.connection.execute(_DRAFT, {"a": wanted}).first()
-    return None if saved is None else parsed(saved.conversation)
 
 
 def save_conversation(

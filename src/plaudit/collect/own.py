@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, func, select
 
 from plaudit.collect.answers import agrees_with_gold
 from plaudit.collect.assigning import wilson_lower
-from plaudit.collect.desk import Lease, is_through, lease_of, left_for, own_assignment, person_row, task_of
+from plaudit.collect.desk import Lease, is_through, lease_of, left_for, own_assignment, person_row
 from plaudit.collect.log import Entry
 from plaudit.collect.refusals import FieldError, checked_text
 from plaudit.collect.store import Transaction
@@ -90,10 +90,9 @@ def own_answer(look: Transaction, name: str, person: str, assignment: str) -> Ow
     row = look.connection.execute(_LABEL, {"p": name, "n": person, "a": assignment}).first()
     if row is None:
         return None
-    body = json.loads(task_of(look, name, given.task).body)
     return OwnAnswer(
         assignment=assignment,
-        shown=shown_task(body, json.loads(row.shown), look.settings(name)),
+        shown=shown_task(json.loads(given.body), json.loads(row.shown), look.settings(name)),
         label=json.loads(row.label),
         surplus=bool(row.surplus),
         guidelines=row.guidelines,

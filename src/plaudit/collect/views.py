@@ -49,7 +49,6 @@ _TASK_CLOSE = (
     .values(state=bindparam("new_state"))
 )
 _ASSIGNMENT_IN = insert(_assignment)
-_ASSIGNMENT = select(_assignment).where(_assignment.c.id == bindparam("a"))
 _ASSIGNMENT_SET = (
     update(_assignment)
     .where(_assignment.c.id == bindparam("a"))
@@ -66,9 +65,6 @@ _OPEN_LEASES = (
     )
     .scalar_subquery()
 )
-_TASK = select(_task.c.state, _OPEN_LEASES.label("leases")).where(
-    _task.c.project == bindparam("p"), _task.c.id == bindparam("t")
-)
 _LABEL_IN = insert(_label)
 _UNASSIGNED = {"judged": "j", "adjudicated": "r"}
 _LABEL_OUT = delete(_label).where(_label.c.assignment == bindparam("a"))
@@ -77,13 +73,15 @@ _DECISIONS_OUT = delete(_label).where(
     _label.c.project == bindparam("p"), _label.c.task == bindparam("t"), _label.c.purpose == "adjudicated"
 )
 _COUNTED = (
-    select(_label.c.label, _label.c.shown)
-    .where(
-        _label.c.project == bindparam("p"),
-        _label.c.task == bindparam("t"),
-        _label.c.surplus == 0,
-        _label.c.purpose == "work",
+    select(_task.c.state, _OPEN_LEASES.label("leases"), _label.c.label, _label.c.shown)
+    .outerjoin(
+        _label,
+        (_label.c.project == _task.c.project)
+        & (_label.c.task == _task.c.id)
+        & (_label.c.surplus == 0)
+        & (_label.c.purpose == "work"),
     )
+    .where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
     .order_by(_label.c.seq)
 )
 _PERSON_IN = insert(_annotator)
@@ -112,6 +110,18 @@ def apply(connection: Connection, event: Event) -> None:
     change = CHANGES.get(event.kind)
     if change is not None:
         change(connection, event)
+    # It may be of before this event.
+    log.cache_of(connection).pop("held", None)
+
+
+def remember_held(connection: Connection, row: Any) -> None:
+    """An assignment with its person's count of answers, which the next event need not read again."""
+    log.cache_of(connection)["held"] = row
+
+
+def _held(connection: Connection, name: str) -> Any:
+    row = log.cache_of(connection).get("held")
+    return row if row is not None and row.id == name else connection.execute(_HELD, {"a": name}).one()
 
 
 def rebuild(connection: Connection, events: Iterable[Event]) -> None:
@@ -153,6 +163,10 @@ def settings_of(connection: Connection, name: str) -> Project | None:
         row = connection.execute(_PROJECT, {"p": name}).first()
         cache["settings", name] = None if row is None else _parsed_settings(row.settings)
     return cache["settings", name]
+
+
+def remember_settings(connection: Connection, name: str, text: str) -> None:
+    log.cache_of(connection)["settings", name] = _parsed_settings(text)
 
 
 # By the text and not by the project's name: settings that were changed are never found here again.
@@ -237,7 +251,7 @@ def _released(connection: Connection, event: Event) -> None:
     # No reason that a person may give is this word: only the clock ends a lease.
     skipped = body["reason"] != "ended"
     state = "skipped" if skipped else "ended"
-    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
+    held = _held(connection, event.subject)
     connection.execute(_ASSIGNMENT_SET, {"a": event.subject, "new_state": state, "new_until": held.until})
     if skipped:
         connection.execute(_COUNT["skipped"], {"p": event.project, "n": held.annotator})
@@ -246,7 +260,7 @@ def _released(connection: Connection, event: Event) -> None:
 
 def _prolonged(connection: Connection, event: Event) -> None:
     """A lease goes on, or one that had ended is taken up again."""
-    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
+    held = _held(connection, event.subject)
     connection.execute(
         _ASSIGNMENT_SET, {"a": event.subject, "new_state": "open", "new_until": _body(event)["until"]}
     )
@@ -254,7 +268,7 @@ def _prolonged(connection: Connection, event: Event) -> None:
 
 
 def _answered(connection: Connection, event: Event) -> None:
-    held = connection.execute(_HELD, {"a": event.subject}).one()
+    held = _held(connection, event.subject)
     connection.execute(
         _ASSIGNMENT_SET, {"a": event.subject, "new_state": "answered", "new_until": held.until}
     )
@@ -289,7 +303,7 @@ def _put_label(connection: Connection, event: Event, held: Any, number: int) -> 
 
 def _revised(connection: Connection, event: Event) -> None:
     """Another label in place of the old, or none: then the lease is open again."""
-    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
+    held = _held(connection, event.subject)
     connection.execute(_LABEL_OUT, {"a": event.subject})
     if event.body is not None and event.body["label"] is not None:
         # The number of the answer that it replaces: a correction is not one answer more.
@@ -397,7 +411,7 @@ def _put_back(connection: Connection, rest: Event, number: int) -> None:
         if rest.body is not None:
             _put_unassigned(connection, rest, "adjudicated", guidelines=rest.body["guidelines"])
         return
-    held = connection.execute(_ASSIGNMENT, {"a": rest.subject}).one()
+    held = _held(connection, rest.subject)
     if rest.body is not None:
         _put_label(connection, rest, held, number)
     settle(connection, rest.project, held.task)
@@ -426,13 +440,14 @@ CHANGES: Mapping[str, Callable[[Connection, Event], None]] = {
 def settle(connection: Connection, project: str, name: str) -> None:
     """Count a task's leases and labels anew, and say whether it wants more, is done, or needs a reviewer."""
     names = {"p": project, "t": name}
-    state, taken = connection.execute(_TASK, names).one()
+    rows = connection.execute(_COUNTED, names).all()
+    state, taken = rows[0].state, rows[0].leases
     # Items have no cap and are never done: everybody may be given them.
     if state == "item":
         return
     settings = settings_of(connection, project)
     assert settings is not None
-    counted = connection.execute(_COUNTED, names).all()
+    counted = [row for row in rows if row.label is not None]
     done = len(counted)
     if state in ("closed", "adjudicated"):
         # What it has is all that it wants: totals must not speak of labels that will never come.
