@@ -85,6 +85,8 @@ class Observed:
     """Answers that were sent twice, and got the same receipt."""
     failures: int = 0
     """Sends that got no answer, and were sent again."""
+    torn: int = 0
+    """Answers of which only a part came."""
     wall: float = 0.0
     """Seconds from the first task to the last receipt."""
 
@@ -151,12 +153,13 @@ class _Person:
             start = time.perf_counter()
             try:
                 status, answer = await asyncio.wait_for(self._once(what, content), 60)
-            except (OSError, asyncio.IncompleteReadError, ValueError, TimeoutError):
+            except (OSError, asyncio.IncompleteReadError, ValueError, TimeoutError) as error:
+                self._observed.torn += bool(getattr(error, "partial", b""))
                 status, answer = 0, b""
             if status in (200, 201):
                 self._observed.seconds.setdefault(what, []).append(time.perf_counter() - start)
                 return json.loads(answer)
-            if status not in (0, 500, 503):
+            if status not in (0, 500, 503) or (status and "error" not in json.loads(answer)):
                 raise RuntimeError(f"{what} {body}: {status} {answer[:300]!r}")
             self._observed.failures += 1
             self.close()
@@ -230,11 +233,12 @@ class Serving:
             time.sleep(0.02)
         raise RuntimeError(f"the server does not listen: {self.stop()}")
 
-    def kill(self) -> None:
+    def kill(self) -> str:
         """End it as a power failure of the process: without a word."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.communicate()
+        return ""
 
     def stop(self) -> str:
         """End it in good order; gives its errors."""
@@ -273,11 +277,17 @@ def load_store(where: str, load: Load, servers: int = 1) -> Observed:
 
 
 def load_under_kills(
-    where: str, load: Load, kills: int, disturb: Callable[[int], None] = lambda number: None
+    where: str,
+    load: Load,
+    kills: int,
+    disturb: Callable[[int], None] = lambda number: None,
+    *,
+    gently: bool = False,
 ) -> Observed:
     """The same while the server is killed so many times, spread over the work; then all is counted.
 
-    ``disturb`` is called before each kill with its number: it may restart the database.
+    ``disturb`` is called before each kill with its number: it may restart the database. ``gently`` it is told
+    to end, and must have nothing to complain of.
     """
     store = open_store(where, create=True)
     server = Serving(where)
@@ -295,7 +305,9 @@ def load_under_kills(
             if people.poll() is not None:
                 break
             disturb(number)
-            server.kill()
+            faults = server.stop() if gently else server.kill()
+            if faults:
+                raise RuntimeError(faults)
             server.start()
         output, _ = people.communicate(timeout=load.most_seconds)
         if people.returncode:

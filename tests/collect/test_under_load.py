@@ -33,9 +33,12 @@ def test_a_short_load_loses_nothing_and_is_told_in_figures(tmp_path: Path) -> No
     assert {"next p95, ms", "submit p99, ms", "submissions a second"} <= {*row}
 
 
-def test_a_killed_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    observed = load_under_kills(str(tmp_path / "labels.db"), SHORT, 4)
+@pytest.mark.parametrize("gently", [False, True])
+def test_a_server_that_ends_loses_and_doubles_nothing(tmp_path: Path, gently: bool) -> None:
+    observed = load_under_kills(str(tmp_path / "labels.db"), SHORT, 4, gently=gently)
     assert len(observed.receipts) == SHORT.labels
+    # Told to end it answers whoever it took on, and hangs up on nobody half-way.
+    assert not gently or observed.torn == 0
     # The kills were felt: somebody got no answer, and sent again.
     assert observed.failures > 0
 

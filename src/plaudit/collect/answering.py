@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, exists, func, insert, literal_column, select, update
 
+from plaudit.collect import log, views
 from plaudit.collect.adding import Added, add_tasks, content_key, ids_by_content, task_id
 from plaudit.collect.answers import check_label, whole_label
-from plaudit.collect.desk import key_of, own_assignment, person_row, prolong, task_of
+from plaudit.collect.desk import SENT, key_of, labels_of, own_assignment, person_row, prolong, task_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry
 from plaudit.collect.own import conclude_qualification
@@ -25,7 +26,7 @@ from plaudit.collect.refusals import (
     checked_text,
 )
 from plaudit.collect.store import Receipt, Transaction, later, parsed, receipt_of, request_digest
-from plaudit.collect.tables import assignment, draft, label, task
+from plaudit.collect.tables import annotator, assignment, draft, label, task
 from plaudit.collect.tasks import check_task, plain_object, shown_task
 from plaudit.data.fields import Node
 
@@ -39,11 +40,29 @@ _OTHERS_OPEN = select(func.count()).where(
     assignment.c.purpose == "work",
     assignment.c.id != bindparam("a"),
 )
-_GIVEN = (
-    select(assignment.c.id)
-    .where(assignment.c.project == bindparam("p"), assignment.c.task == bindparam("t"))
-    .where(assignment.c.annotator == bindparam("n"))
-    .limit(1)
+# All that an answer of a file asks of its task and its person; as an assignment that is not there yet.
+_TO_TAKE_IN = (
+    select(
+        task.c.project,
+        task.c.id.label("task"),
+        literal_column("''").label("id"),
+        task.c.prompt,
+        task.c.purpose,
+        task.c.body,
+        task.c.state.label("task_state"),
+        task.c.wanted,
+        labels_of(task.c.project, task.c.id),
+        annotator.c.standing,
+        annotator.c.answered,
+        exists()
+        .where(assignment.c.project == task.c.project, assignment.c.task == task.c.id)
+        .where(assignment.c.annotator == annotator.c.name)
+        .label("given"),
+        log.log.c.seq.label("sent"),
+    )
+    .join(annotator, (annotator.c.project == task.c.project) & (annotator.c.name == bindparam("n")))
+    .outerjoin(log.log, SENT)
+    .where(task.c.project == bindparam("p"), task.c.id == bindparam("t"))
 )
 _LABEL = select(label).where(label.c.assignment == bindparam("a"))
 _HISTORY = (
@@ -199,10 +218,10 @@ def _put_on_known_tasks(
     A file and a loop may ask the same in other words around it, and with the answers in another order: a
     second task would be shown to people who have answered the first.
     """
-    settings, there = change.settings(name), ids_by_content(change, name)
-    fresh, known = list[Any](), dict[str, tuple[str, list[int]]]()
-    for body in bodies:
-        checked = check_task(body, settings)
+    settings, fresh, known = change.settings(name), list[Any](), dict[str, tuple[str, list[int]]]()
+    all_checked = [check_task(body, settings) for body in bodies]
+    there = ids_by_content(change, name, all_checked)
+    for body, checked in zip(bodies, all_checked, strict=True):
         # A check stays a task of its own, though the same is asked as work.
         found = None if "gold" in checked else there.get(content_key(checked))
         if found is None:
@@ -257,40 +276,43 @@ def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswe
     key, request = key_of(person, f"taken-in/{answer.task}"), {"order": answer.order, "label": answer.label}
     # Its lease is made below: a row that was taken in before is known by key and words alone.
     entry = Entry(project=name, actor=person, kind="answered", subject="", key=key, body={})
+    names = {"p": name, "t": answer.task, "n": person, "k": key}
+    row = change.connection.execute(_TO_TAKE_IN, names).one()
     try:
-        if change.earlier(entry, request) is not None:
+        if row.sent is not None and change.earlier(entry, request) is not None:
             return None
     except KeyConflictError as error:
         raise KeyConflictError(
             f"{answer.origin}: another answer of {person} to the same task was taken in before, and stays; "
             "put the row back as it was, or name another annotator in it"
         ) from error
-    row = task_of(change, name, answer.task)
-    _refuse_given_before(change, row, person, answer)
+    _refuse_given_before(row, person, answer)
     shared = {"guidelines": "", "taken_in": {"from": answer.origin, "group": answer.group}}
-    lease = {"task": row.id, "prompt": row.prompt, "purpose": row.purpose, "order": [*answer.order]}
+    lease = {"task": row.task, "prompt": row.prompt, "purpose": row.purpose, "order": [*answer.order]}
     leased = replace(
         entry, kind="leased", subject="w{seq}", key=None, body={**lease, **shared, "until": change.now}
     )
-    held = own_assignment(change, name, person, change.record(leased).subject)
     answered = check_label(answer.label, json.loads(row.body), change.settings(name))
     # Whoever holds the last place in the app goes on holding it.
-    surplus = _is_surplus(change, held, holds=False)
-    body = {"label": answered, "surplus": surplus, **shared}
-    change.record_once(replace(entry, subject=held.id, body=body), request)
+    surplus = _is_surplus(change, row, holds=False)
+    body = {"label": answered, "surplus": surplus, **shared, "request": request_digest(request)}
+    lease_name = f"w{log.last(change.connection)[0] + 1}"
+    # Past `record`, which would fold the lease as if it were held for a while.
+    entries = [leased, replace(entry, subject=lease_name, body=body)]
+    views.add_answered(
+        change.connection, *log.append(change.connection, change.now, entries), row.answered + 1
+    )
     return surplus
 
 
-def _refuse_given_before(change: Transaction, row: Any, person: str, answer: GivenAnswer) -> None:
-    standing = person_row(change, row.project, person).standing
+def _refuse_given_before(row: Any, person: str, answer: GivenAnswer) -> None:
     # Nobody erased is among them: who has no name any more cannot be named by a file.
-    if standing in ("suspended", "failed"):
+    if row.standing in ("suspended", "failed"):
         raise NotYoursError(
-            f"{answer.origin}: {person} is {standing} in project {row.project}, so no answer is taken in; "
-            "leave the rows out, or set the standing to active first"
+            f"{answer.origin}: {person} is {row.standing} in project {row.project}, so no answer is taken "
+            "in; leave the rows out, or set the standing to active first"
         )
-    names = {"p": row.project, "t": row.id, "n": person}
-    if change.connection.execute(_GIVEN, names).first() is not None:
+    if row.given:
         raise NotYoursError(
             f"{answer.origin}: {person} was given this task in the app, where the answer counts; leave the "
             "row out, or name another annotator in it"

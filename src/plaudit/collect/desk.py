@@ -110,13 +110,20 @@ _OTHERS_UNTIL = select(func.min(assignment.c.until)).where(
         _mine.c.state != "ended",
     ),
 )
-_COUNTED = select(func.count()).where(
-    label.c.project == assignment.c.project,
-    label.c.task == assignment.c.task,
-    label.c.surplus == 0,
-    label.c.purpose == "work",
-)
-_BEFORE = (log.log.c.project == bindparam("p")) & (log.log.c.key == bindparam("k"))
+
+
+def labels_of(project_name: Any, task_name: Any) -> Any:
+    """How many labels of a task count."""
+    counted = select(func.count()).where(
+        label.c.project == project_name,
+        label.c.task == task_name,
+        label.c.surplus == 0,
+        label.c.purpose == "work",
+    )
+    return counted.scalar_subquery().label("counted")
+
+
+SENT = (log.log.c.project == bindparam("p")) & (log.log.c.key == bindparam("k"))
 # All that an answer, a page or a draft asks of an assignment, in one way to the server and back.
 _ASSIGNMENT = (
     select(
@@ -124,7 +131,7 @@ _ASSIGNMENT = (
         task.c.body,
         task.c.state.label("task_state"),
         task.c.wanted,
-        _COUNTED.scalar_subquery().label("counted"),
+        labels_of(assignment.c.project, assignment.c.task),
         project.c.settings,
         annotator.c.standing,
         annotator.c.answered,
@@ -140,7 +147,7 @@ _ASSIGNMENT = (
         (annotator.c.project == assignment.c.project) & (annotator.c.name == assignment.c.annotator),
     )
     .outerjoin(draft, draft.c.assignment == assignment.c.id)
-    .outerjoin(log.log, _BEFORE)
+    .outerjoin(log.log, SENT)
     .where(assignment.c.id == bindparam("a"))
 )
 _TASK = select(task).where(task.c.project == bindparam("p"), task.c.id == bindparam("t"))
@@ -154,7 +161,7 @@ _COMING = (
         log.log.c.seq.label("sent"),
     )
     .join(project, project.c.name == annotator.c.project)
-    .outerjoin(log.log, _BEFORE)
+    .outerjoin(log.log, SENT)
     .where(annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n"))
 )
 _LAST_ORDER = (

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
@@ -20,7 +21,7 @@ from plaudit.collect.answers import side
 from plaudit.collect.log import Event, canonical
 from plaudit.collect.project import Project, guidelines_version, project_from_dict
 
-VIEWS_VERSION = 3
+VIEWS_VERSION = 4
 """Raised whenever a fold changes: stores of an older number are replayed when they are opened."""
 
 _project, _task, _assignment = tables.project, tables.task, tables.assignment
@@ -185,7 +186,7 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
         "id": event.subject,
         "seq": event.seq,
         "purpose": purpose,
-        "prompt": log.digest(body["prompt"])[:16],
+        "prompt": prompt_key(body),
         "authors": canonical(_authors(body, event.project)),
         "category": body.get("category"),
         "language": body.get("language"),
@@ -200,6 +201,11 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
         "lacking": wanted,
         "body": canonical(body),
     }
+
+
+def prompt_key(body: Mapping[str, Any]) -> str:
+    """By what tasks of one prompt are found."""
+    return log.digest(body["prompt"])[:16]
 
 
 def _authors(body: Mapping[str, Any], project: str) -> list[str]:
@@ -227,8 +233,25 @@ def _task_closed(connection: Connection, event: Event) -> None:
 
 
 def _leased(connection: Connection, event: Event) -> None:
+    row = _lease_row(event, "open")
+    connection.execute(_ASSIGNMENT_IN, row)
+    connection.execute(_COUNT["assigned"], {"p": event.project, "n": event.actor})
+    settle(connection, event.project, row["task"])
+
+
+def add_answered(connection: Connection, leased: Event, answered: Event, number: int) -> None:
+    """A lease that was answered at once: as `apply` of both, with its task settled once."""
+    row = _lease_row(leased, "answered")
+    connection.execute(_ASSIGNMENT_IN, row)
+    for count in ("assigned", "answered"):
+        connection.execute(_COUNT[count], {"p": leased.project, "n": leased.actor})
+    _put_label(connection, answered, SimpleNamespace(**row), number)
+    settle(connection, leased.project, row["task"])
+
+
+def _lease_row(event: Event, state: str) -> dict[str, Any]:
     body = _body(event)
-    row = {
+    return {
         "id": event.subject,
         "seq": event.seq,
         "project": event.project,
@@ -239,11 +262,8 @@ def _leased(connection: Connection, event: Event) -> None:
         "shown": canonical(body["order"]),
         "guidelines": body["guidelines"],
         "until": body["until"],
-        "state": "open",
+        "state": state,
     }
-    connection.execute(_ASSIGNMENT_IN, row)
-    connection.execute(_COUNT["assigned"], {"p": event.project, "n": event.actor})
-    settle(connection, event.project, body["task"])
 
 
 def _released(connection: Connection, event: Event) -> None:
