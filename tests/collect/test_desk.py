@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
 
 from plaudit.collect.adding import add_tasks, adjudicate, set_project
 from plaudit.collect.answering import (
@@ -22,7 +21,7 @@ from plaudit.collect.desk import Lease, Nothing, next_task
 from plaudit.collect.people import set_preferences, set_standing
 from plaudit.collect.progress import project_people, project_status, review_queue, store_faults
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
-from tests.collect.desks import MakeDesk, pair_body
+from tests.collect.desks import MakeDesk, pair_body, statements_of
 
 
 def test_a_task_goes_to_as_many_as_are_wanted_and_no_more(where: str | Path, make_desk: MakeDesk) -> None:
@@ -359,9 +358,7 @@ def test_a_label_takes_few_statements(where: str | Path, make_desk: MakeDesk) ->
     desk = make_desk(where, tasks=9, overlap=3)
     one, two = desk.people(2)
     desk.answer(two)
-    said = list[str]()
-    engine = desk.store.database.engine
-    event.listen(engine, "before_cursor_execute", lambda *given: said.append(given[2]))
+    said, engine = statements_of(desk.store), desk.store.database.engine
     lease = desk.lease(one)
     asked = len(said)
     desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})

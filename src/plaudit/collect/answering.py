@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, delete, exists, func, insert, literal_column, 
 from plaudit.collect import log, views
 from plaudit.collect.adding import Added, add_tasks, content_key, ids_by_content, task_id
 from plaudit.collect.answers import check_label, whole_label
-from plaudit.collect.desk import SENT, key_of, labels_of, own_assignment, person_row, prolong, task_of
+from plaudit.collect.desk import HOLDS, JUDGED_BY, SENT, key_of, own_assignment, person_row, prolong, task_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry
 from plaudit.collect.own import conclude_qualification
@@ -48,17 +48,11 @@ _TO_TAKE_IN = (
         literal_column("''").label("id"),
         task.c.prompt,
         task.c.purpose,
-        task.c.body,
-        task.c.state.label("task_state"),
-        task.c.wanted,
-        labels_of(task.c.project, task.c.id),
-        annotator.c.standing,
-        annotator.c.answered,
+        *JUDGED_BY,
         exists()
         .where(assignment.c.project == task.c.project, assignment.c.task == task.c.id)
         .where(assignment.c.annotator == annotator.c.name)
         .label("given"),
-        log.log.c.seq.label("sent"),
     )
     .join(annotator, (annotator.c.project == task.c.project) & (annotator.c.name == bindparam("n")))
     .outerjoin(log.log, SENT)
@@ -78,11 +72,7 @@ _HISTORY = (
     .order_by(label.c.seq.desc())
     .limit(bindparam("most"))
 )
-_HOLDING = select(func.count()).where(
-    assignment.c.project == bindparam("p"),
-    assignment.c.annotator == bindparam("n"),
-    assignment.c.state == "open",
-)
+_HOLDING = select(func.count()).where(*HOLDS)
 _DRAFT_OUT = delete(draft).where(draft.c.assignment == bindparam("a"))
 _DRAFT_IN = insert(draft)
 _DRAFT_SET = {
@@ -107,7 +97,7 @@ def submit_answer(
     request = {"assignment": wanted, "label": label}
     # Before anything else: the first receipt stands, whatever became of the task or its project since.
     if row.sent is not None:
-        return _sent_before(change, entry, request)
+        return change.record_once(entry, request)
     # Skipped and ended ones are taken: late work is work, and counts while a place is free.
     if row.state == "answered":
         raise NotYoursError("this task is answered already; revise the answer, or undo it")
@@ -136,12 +126,6 @@ def _sent(
     own_key = key_of(person, key)
     entry = Entry(project=name, actor=person, kind=kind, subject=wanted, key=own_key, body={})
     return own_assignment(change, name, person, wanted, own_key), entry
-
-
-def _sent_before(change: Transaction, entry: Entry, request: dict[str, Any]) -> Receipt:
-    event = change.earlier(entry, request)
-    assert event is not None
-    return receipt_of(event)
 
 
 def _with_conversation(row: Any, settings: Project, label: Any) -> Any:
@@ -374,7 +358,7 @@ def _revise(
     row, entry = _sent(change, name, person, wanted, kind="revised", key=key)
     # As of a first answer: what was taken once is acknowledged again, whatever the project asks since.
     if row.sent is not None:
-        return _sent_before(change, entry, request)
+        return change.record_once(entry, request)
     current = change.connection.execute(_LABEL, {"a": wanted}).first()
     if current is None:
         raise NotYoursError("there is no answer of yours to this task that could be changed")

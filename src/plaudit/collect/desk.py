@@ -74,12 +74,12 @@ class Nothing:
 _OWN = select(assignment).where(
     assignment.c.project == bindparam("p"), assignment.c.annotator == bindparam("n")
 )
-_HOLDS = (
+HOLDS = (
     assignment.c.project == bindparam("p"),
     assignment.c.annotator == bindparam("n"),
     assignment.c.state == "open",
 )
-_OWN_OPEN = select(assignment.c.id).where(*_HOLDS).order_by(assignment.c.seq)
+_OWN_OPEN = select(assignment.c.id).where(*HOLDS).order_by(assignment.c.seq)
 _OWN_ENDED = (
     _OWN.where(assignment.c.state == "ended", assignment.c.purpose == "work")
     .join(task, (task.c.project == assignment.c.project) & (task.c.id == assignment.c.task))
@@ -110,36 +110,27 @@ _OTHERS_UNTIL = select(func.min(assignment.c.until)).where(
         _mine.c.state != "ended",
     ),
 )
-
-
-def labels_of(project_name: Any, task_name: Any) -> Any:
-    """How many labels of a task count."""
-    counted = select(func.count()).where(
-        label.c.project == project_name,
-        label.c.task == task_name,
-        label.c.surplus == 0,
-        label.c.purpose == "work",
-    )
-    return counted.scalar_subquery().label("counted")
-
-
+_COUNTED = (
+    select(func.count())
+    .where(label.c.project == task.c.project, label.c.task == task.c.id)
+    .where(label.c.surplus == 0, label.c.purpose == "work")
+    .scalar_subquery()
+)
 SENT = (log.log.c.project == bindparam("p")) & (log.log.c.key == bindparam("k"))
+JUDGED_BY = (
+    task.c.body,
+    task.c.state.label("task_state"),
+    task.c.wanted,
+    _COUNTED.label("counted"),
+    annotator.c.standing,
+    annotator.c.answered,
+    log.log.c.seq.label("sent"),
+)
+"""What an answer is judged by: its task, its person, and the event of its key."""
+_DRAFTED = (draft.c.assignment.label("drafted"), draft.c.label.label("draft"), draft.c.conversation)
 # All that an answer, a page or a draft asks of an assignment, in one way to the server and back.
 _ASSIGNMENT = (
-    select(
-        assignment,
-        task.c.body,
-        task.c.state.label("task_state"),
-        task.c.wanted,
-        labels_of(assignment.c.project, assignment.c.task),
-        project.c.settings,
-        annotator.c.standing,
-        annotator.c.answered,
-        draft.c.assignment.label("drafted"),
-        draft.c.label.label("draft"),
-        draft.c.conversation,
-        log.log.c.seq.label("sent"),
-    )
+    select(assignment, project.c.settings, *JUDGED_BY, *_DRAFTED)
     .join(task, (task.c.project == assignment.c.project) & (task.c.id == assignment.c.task))
     .join(project, project.c.name == assignment.c.project)
     .join(
@@ -157,7 +148,7 @@ _COMING = (
         annotator,
         project.c.settings,
         exists().where(*_OVER).label("ended"),
-        exists().where(*_HOLDS).label("holds"),
+        exists().where(*HOLDS).label("holds"),
         log.log.c.seq.label("sent"),
     )
     .join(project, project.c.name == annotator.c.project)

@@ -315,7 +315,7 @@ def _put_label(connection: Connection, event: Event, held: Any, number: int) -> 
         "guidelines": held.guidelines,
         "seconds": body.get("seconds"),
         "pasted": body.get("pasted"),
-        "surplus": int(body["surplus"]),
+        "surplus": int(body.get("surplus", False)),
         "number": number,
     }
     connection.execute(_LABEL_IN, row)
@@ -351,26 +351,16 @@ def _adjudicated(connection: Connection, event: Event) -> None:
 
 
 def _put_unassigned(connection: Connection, event: Event, purpose: str, *, guidelines: str) -> None:
-    body = _body(event)
-    row = {
-        "seq": event.seq,
-        "at": event.at,
-        "project": event.project,
-        "task": event.subject,
-        # Nobody was given a lease, and a label needs a name by which it is told from others.
-        "assignment": f"{_UNASSIGNED[purpose]}{event.seq}",
-        "annotator": event.actor,
-        "author": event.actor,
-        "purpose": purpose,
-        "shown": canonical(body["order"]),
-        "label": canonical(body["label"]),
-        "guidelines": guidelines,
-        "seconds": None,
-        "pasted": None,
-        "surplus": 0,
-        "number": 0,
-    }
-    connection.execute(_LABEL_IN, row)
+    # Nobody was given a lease, and a label needs a name by which it is told from others.
+    held = SimpleNamespace(
+        id=f"{_UNASSIGNED[purpose]}{event.seq}",
+        task=event.subject,
+        annotator=event.actor,
+        purpose=purpose,
+        shown=canonical(_body(event)["order"]),
+        guidelines=guidelines,
+    )
+    _put_label(connection, event, held, 0)
 
 
 def _joined(connection: Connection, event: Event) -> None:
