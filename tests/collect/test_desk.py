@@ -141,14 +141,6 @@ def test_divided_people_are_joined_by_more_up_to_the_limit_and_then_a_reviewer(
     assert desk.store.read(store_faults) == []
 
 
-def test_agreement_ends_a_task_at_the_overlap(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1, overlap=2, most=4)
-    for person in desk.people(2):
-        lease = desk.lease(person)
-        desk.store.write(submit_answer, "p", person, lease.assignment, "k", {"strength": desk.better(lease)})
-    assert desk.store.read(project_status, "p").tasks == {"done": 1}
-
-
 def test_undo_opens_the_lease_again_and_revise_replaces(tmp_path: Path, make_desk: MakeDesk) -> None:
     desk = make_desk(tmp_path / "labels.db", tasks=1)
     one, other = desk.people(2)

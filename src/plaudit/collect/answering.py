@@ -122,7 +122,6 @@ def submit_answer(
 def _sent(
     change: Transaction, name: str, person: str, wanted: str, *, kind: str, key: str
 ) -> tuple[Any, Entry]:
-    """The person's own assignment, and the event that is to be written of it."""
     own_key = key_of(person, key)
     entry = Entry(project=name, actor=person, kind=kind, subject=wanted, key=own_key, body={})
     return own_assignment(change, name, person, wanted, own_key), entry

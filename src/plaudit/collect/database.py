@@ -29,9 +29,8 @@ BUSY_SECONDS = 15
 """How long a writer of SQLite waits for another program's lock."""
 LOCK_NUMBER = 7_521_404
 """The advisory lock of PostgreSQL that stands for "the writer of this store"."""
-MOST_KEPT, MOST_BOUND = 200, 32
-"""How many statements a connection to a server keeps, and how many values such a one has."""
-_KEPT = "kept"
+MOST_PREPARED, MOST_BOUND = 200, 32
+_PREPARED = "prepared"
 CONNECTIONS = 8
 """Connections that stay open for reading and writing."""
 
@@ -230,29 +229,24 @@ def _server_engine(address: str) -> Engine:
 
 
 class _Statements:
-    """The statements of a connection to a server, each read by the driver and planned by the server once.
-
-    By itself pg8000 does both at every use, on three ways to the server and back where one is enough.
-    """
-
+    # By itself pg8000 reads and plans at every use, on three ways to the server and back where one is enough.
     def __init__(self, connection: Any) -> None:
         self._connection, self._anew = connection, connection.execute_unnamed
         self._prepared = dict[str, tuple[Any, ...]]()
         self._wanted = ""
 
     def keeps(self, statement: str, values: Sequence[Any]) -> bool:
-        """Whether a statement is used from here, and if so make it the one that `_KEPT` stands for."""
+        # What `_PREPARED` stands for from now on.
         self._wanted = statement
         # A list has a text of its own for each length: those would leave no room for any other.
         return 0 < len(values) <= MOST_BOUND and (
-            statement in self._prepared or len(self._prepared) < MOST_KEPT
+            statement in self._prepared or len(self._prepared) < MOST_PREPARED
         )
 
     def __call__(self, statement: str, vals: Any = (), oids: Any = (), stream: Any = None) -> Any:
-        # Here: who has a file needs no driver of a server.
         from pg8000.legacy import convert_paramstyle, make_params
 
-        if statement != _KEPT:
+        if statement != _PREPARED:
             return self._anew(statement, vals=vals, oids=oids, stream=stream)
         if self._wanted not in self._prepared:
             plain, _ = convert_paramstyle("format", self._wanted, ())
@@ -267,12 +261,12 @@ def _connected(connection: Any, _: object) -> None:
 
 
 def _execute(cursor: Any, statement: str, values: Any, context: Any) -> bool:
-    """Run a kept statement; False leaves it to the driver."""
+    # What is false is left to the driver.
     statements = context.root_connection.connection.dbapi_connection.execute_unnamed
     is_many = context.execute_style is ExecuteStyle.EXECUTEMANY
     if not statements.keeps(statement, values[0] if is_many else values):
         return False
-    (cursor.executemany if is_many else cursor.execute)(_KEPT, values)
+    (cursor.executemany if is_many else cursor.execute)(_PREPARED, values)
     return True
 
 

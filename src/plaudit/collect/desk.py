@@ -385,7 +385,6 @@ def _is_id(word: str) -> bool:
 
 
 def lease_of(change: Transaction, row: Any) -> Lease:
-    """The lease of an `own_assignment`."""
     return Lease(
         assignment=row.id,
         task=row.task,

@@ -32,17 +32,11 @@ _PROJECT_IN = insert(_project)
 _PROJECT = select(_project.c.settings).where(_project.c.name == bindparam("p"))
 _TASK_IN = insert(_task)
 _WORK = select(_task.c.id).where(_task.c.project == bindparam("p"), _task.c.purpose == "work")
+_COUNTS = ("state", "wanted", "taken", "done", "started", "lacking")
 _TASK_SET = (
     update(_task)
     .where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
-    .values(
-        state=bindparam("new_state"),
-        wanted=bindparam("new_wanted"),
-        taken=bindparam("new_taken"),
-        done=bindparam("new_done"),
-        started=bindparam("new_started"),
-        lacking=bindparam("new_lacking"),
-    )
+    .values({name: bindparam(f"new_{name}") for name in _COUNTS})
 )
 _TASK_CLOSE = (
     update(_task)
@@ -195,9 +189,7 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
         "scramble": log.digest([event.project, event.subject])[:16],
         "state": "open" if purpose == "work" else "item",
         "wanted": wanted,
-        "taken": 0,
-        "done": 0,
-        "started": 0,
+        **dict.fromkeys(("taken", "done", "started"), 0),
         "lacking": wanted,
         "body": canonical(body),
     }
@@ -255,13 +247,9 @@ def _lease_row(event: Event, state: str) -> dict[str, Any]:
         "id": event.subject,
         "seq": event.seq,
         "project": event.project,
-        "task": body["task"],
         "annotator": event.actor,
-        "prompt": body["prompt"],
-        "purpose": body["purpose"],
         "shown": canonical(body["order"]),
-        "guidelines": body["guidelines"],
-        "until": body["until"],
+        **{name: body[name] for name in ("task", "prompt", "purpose", "guidelines", "until")},
         "state": state,
     }
 
@@ -372,10 +360,7 @@ def _joined(connection: Connection, event: Event) -> None:
             "name": event.subject,
             "role": body["role"],
             "standing": body["standing"],
-            "excluded": 0,
-            "assigned": 0,
-            "answered": 0,
-            "skipped": 0,
+            **dict.fromkeys(("excluded", "assigned", "answered", "skipped"), 0),
             "preferences": "{}",
             "guidelines": "",
             "seq": event.seq,
@@ -491,15 +476,10 @@ def standing_of(sides: Sequence[str | None], overlap: int, limit: int) -> tuple[
     if len(sides) < overlap:
         return overlap, "open"
     # Where a kind knows no majority, or nobody could compare, more people would settle nothing.
-    if all(word is None for word in sides) or _has_majority(sides):
+    # What nobody could compare is a voice for nothing, but a voice.
+    if all(word is None for word in sides) or 2 * max(Counter(sides).values()) > len(sides):
         return len(sides), "done"
     return (len(sides) + 1, "open") if len(sides) < limit else (len(sides), "review")
-
-
-def _has_majority(sides: Sequence[str | None]) -> bool:
-    # What nobody could compare is a voice for nothing, but a voice.
-    _, votes = Counter(sides).most_common(1)[0]
-    return 2 * votes > len(sides)
 
 
 def body_of(row: Any) -> dict[str, Any]:
