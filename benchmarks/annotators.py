@@ -2,6 +2,7 @@
 
 python -m benchmarks.annotators                    200 people without think time, 20,000 labels, SQLite
 python -m benchmarks.annotators --postgres         the same on a PostgreSQL of its own
+python -m benchmarks.annotators --servers 2        two servers on one store, and half of the people at each
 python -m benchmarks.annotators --think 5          each person thinks for five seconds a task
 python -m benchmarks.annotators --kills 50         the server is killed again and again meanwhile
 python -m benchmarks.annotators --save             and keeps the table in RESULTS.md
@@ -23,8 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,8 @@ class Observed:
     """Answers that were sent twice, and got the same receipt."""
     failures: int = 0
     """Sends that got no answer, and were sent again."""
+    torn: int = 0
+    """Answers of which only a part came."""
     wall: float = 0.0
     """Seconds from the first task to the last receipt."""
 
@@ -150,12 +153,13 @@ class _Person:
             start = time.perf_counter()
             try:
                 status, answer = await asyncio.wait_for(self._once(what, content), 60)
-            except (OSError, asyncio.IncompleteReadError, ValueError, TimeoutError):
+            except (OSError, asyncio.IncompleteReadError, ValueError, TimeoutError) as error:
+                self._observed.torn += bool(getattr(error, "partial", b""))
                 status, answer = 0, b""
             if status in (200, 201):
                 self._observed.seconds.setdefault(what, []).append(time.perf_counter() - start)
                 return json.loads(answer)
-            if status not in (0, 500, 503):
+            if status not in (0, 500, 503) or (status and "error" not in json.loads(answer)):
                 raise RuntimeError(f"{what} {body}: {status} {answer[:300]!r}")
             self._observed.failures += 1
             self.close()
@@ -184,9 +188,11 @@ class _Person:
         self._reader = self._writer = None
 
 
-async def _label(port: int, invite: str, load: Load, observed: Observed) -> None:
+async def _label(ports: Sequence[int], invite: str, load: Load, observed: Observed) -> None:
     deadline = time.monotonic() + load.most_seconds
-    people = [_Person(number, port, observed, deadline) for number in range(load.people)]
+    people = [
+        _Person(number, ports[number % len(ports)], observed, deadline) for number in range(load.people)
+    ]
     try:
         # Some at a time: a queue of two hundred at the door is another question than the work itself.
         for start in range(0, len(people), 20):
@@ -199,10 +205,10 @@ async def _label(port: int, invite: str, load: Load, observed: Observed) -> None
             person.close()
 
 
-def label(port: int, invite: str, load: Load) -> Observed:
-    """Let everybody label until there is no work, or no time, left."""
+def label(ports: Sequence[int], invite: str, load: Load) -> Observed:
+    """Let everybody label until there is no work, or no time, left; people go to the servers in turn."""
     observed = Observed()
-    asyncio.run(_label(port, invite, load, observed))
+    asyncio.run(_label(ports, invite, load, observed))
     return observed
 
 
@@ -227,11 +233,12 @@ class Serving:
             time.sleep(0.02)
         raise RuntimeError(f"the server does not listen: {self.stop()}")
 
-    def kill(self) -> None:
+    def kill(self) -> str:
         """End it as a power failure of the process: without a word."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.communicate()
+        return ""
 
     def stop(self) -> str:
         """End it in good order; gives its errors."""
@@ -255,13 +262,14 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def load_store(where: str, load: Load) -> Observed:
+def load_store(where: str, load: Load, servers: int = 1) -> Observed:
     """Label everything in a new store, and look whether all of it is there."""
     store = open_store(where, create=True)
     try:
         invite = add_work(store, load)
-        with Serving(where).running() as server:
-            observed = label(server.port, invite, load)
+        with ExitStack() as stack:
+            running = [stack.enter_context(Serving(where).running()) for _ in range(servers)]
+            observed = label([server.port for server in running], invite, load)
         refuse_losses(store, observed)
         return observed
     finally:
@@ -269,11 +277,17 @@ def load_store(where: str, load: Load) -> Observed:
 
 
 def load_under_kills(
-    where: str, load: Load, kills: int, disturb: Callable[[int], None] = lambda number: None
+    where: str,
+    load: Load,
+    kills: int,
+    disturb: Callable[[int], None] = lambda number: None,
+    *,
+    gently: bool = False,
 ) -> Observed:
     """The same while the server is killed so many times, spread over the work; then all is counted.
 
-    ``disturb`` is called before each kill with its number: it may restart the database.
+    ``disturb`` is called before each kill with its number: it may restart the database. ``gently`` it is told
+    to end, and must have nothing to complain of.
     """
     store = open_store(where, create=True)
     server = Serving(where)
@@ -291,7 +305,9 @@ def load_under_kills(
             if people.poll() is not None:
                 break
             disturb(number)
-            server.kill()
+            faults = server.stop() if gently else server.kill()
+            if faults:
+                raise RuntimeError(faults)
             server.start()
         output, _ = people.communicate(timeout=load.most_seconds)
         if people.returncode:
@@ -392,7 +408,7 @@ def _measured(args: argparse.Namespace, load: Load) -> Observed:
     ):
         if args.kills:
             return load_under_kills(where, load, args.kills, _restarting(own))
-        return load_store(where, load)
+        return load_store(where, load, args.servers)
 
 
 def main() -> None:
@@ -402,6 +418,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=20_000)
     parser.add_argument("--overlap", type=int, default=3)
     parser.add_argument("--think", type=float, default=0.0, help="seconds between a task and its answer")
+    parser.add_argument("--servers", type=int, default=1, help="on one store; with --kills one")
     parser.add_argument("--kills", type=int, default=0, help="how often the server is killed meanwhile")
     parser.add_argument("--postgres", action="store_true", help="a PostgreSQL of its own in place of a file")
     parser.add_argument("--most-seconds", type=float, default=_LONGEST)
@@ -417,7 +434,7 @@ def main() -> None:
         most_seconds=args.most_seconds,
     )
     if args.people_of:
-        observed = label(args.port, args.people_of, load)
+        observed = label([args.port], args.people_of, load)
         print(json.dumps({name: getattr(observed, name) for name in observed.__slots__}))
         return
     row = figures(_measured(args, load))
@@ -425,6 +442,7 @@ def main() -> None:
 
     name = f"{'PostgreSQL' if args.postgres else 'SQLite'}, {load.people} people"
     more = f"{', think ' + format(load.think, 'g') + ' s' if load.think else ''}"
+    more += f"{f', {args.servers} servers' if args.servers > 1 else ''}"
     more += f"{f', {args.kills} kills' if args.kills else ''}"
     table = markdown(["what", *row], [[name + more, *row.values()]])
     print(table)

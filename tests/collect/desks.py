@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import event
+
 from plaudit.collect.adding import add_tasks, set_project
 from plaudit.collect.answering import submit_answer
 from plaudit.collect.desk import Lease, next_task
@@ -79,6 +81,13 @@ class Desk:
     def better(self, lease: Lease) -> int:
         """The strength that prefers the right answer, wherever it is shown."""
         return 2 if "I think" in lease.shown["answers"][0] else -2
+
+
+def statements_of(store: LabelStore) -> list[str]:
+    """What is said to a store's database from now on."""
+    said = list[str]()
+    event.listen(store.database.engine, "before_cursor_execute", lambda *given: said.append(given[2]))
+    return said
 
 
 MakeDesk = Callable[..., Desk]

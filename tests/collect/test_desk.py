@@ -21,7 +21,7 @@ from plaudit.collect.desk import Lease, Nothing, next_task
 from plaudit.collect.people import set_preferences, set_standing
 from plaudit.collect.progress import project_people, project_status, review_queue, store_faults
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
-from tests.collect.desks import MakeDesk, pair_body
+from tests.collect.desks import MakeDesk, pair_body, statements_of
 
 
 def test_a_task_goes_to_as_many_as_are_wanted_and_no_more(where: str | Path, make_desk: MakeDesk) -> None:
@@ -139,14 +139,6 @@ def test_divided_people_are_joined_by_more_up_to_the_limit_and_then_a_reviewer(
     desk.store.write(adjudicate, "p", waiting["id"], {"strength": -1}, reason="taste", actor="r1", key="k")
     assert desk.store.read(project_status, "p").tasks == {"adjudicated": 1}
     assert desk.store.read(store_faults) == []
-
-
-def test_agreement_ends_a_task_at_the_overlap(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1, overlap=2, most=4)
-    for person in desk.people(2):
-        lease = desk.lease(person)
-        desk.store.write(submit_answer, "p", person, lease.assignment, "k", {"strength": desk.better(lease)})
-    assert desk.store.read(project_status, "p").tasks == {"done": 1}
 
 
 def test_undo_opens_the_lease_again_and_revise_replaces(tmp_path: Path, make_desk: MakeDesk) -> None:
@@ -352,3 +344,20 @@ def test_a_changed_overlap_asks_for_more(tmp_path: Path, make_desk: MakeDesk) ->
     desk.store.write(set_project, replace(settings, overlap=2), actor="o1")
     assert desk.store.read(project_status, "p").missing == 3
     assert desk.store.read(store_faults) == []
+
+
+def test_a_label_takes_few_statements(where: str | Path, make_desk: MakeDesk) -> None:
+    desk = make_desk(where, tasks=9, overlap=3)
+    one, two = desk.people(2)
+    desk.answer(two)
+    said, engine = statements_of(desk.store), desk.store.database.engine
+    lease = desk.lease(one)
+    asked = len(said)
+    desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
+    # Each is a way to a server and back while nobody else can write; and each is planned there once.
+    assert (asked, len(said) - asked) <= (11, 10), "\n".join(said)
+    if engine.dialect.name == "postgresql":
+        with engine.connect() as connection:
+            desk.answer(one)
+            kept = connection.exec_driver_sql("SELECT statement FROM pg_prepared_statements").scalars().all()
+        assert len(kept) == len({*kept}) > 12

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plaudit.collect import adding
 from plaudit.collect.answering import submit_answer, take_in
 from plaudit.collect.asking import People, task_body
 from plaudit.collect.export import export
@@ -22,7 +23,7 @@ from plaudit.collect.store import LabelStore
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
-from tests.collect.desks import Desk, MakeDesk
+from tests.collect.desks import Desk, MakeDesk, statements_of
 
 SERVER = "http://127.0.0.1:1/v1#model"
 TALK = [{"role": "user", "content": "Hi"}]
@@ -517,3 +518,19 @@ def test_a_file_of_an_earlier_round_answers_what_was_asked_already(
     found = people.verdicts(tasks, 0)
     assert [None if one is None else one.probability for one in found] == [1.0, None, 0.0]
     assert desk.store.read(store_faults) == []
+
+
+def test_an_intake_reads_its_own_tasks_and_says_little(
+    tmp_path: Path, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(tmp_path / "labels.db", tasks=40)
+    read, content_key = list[Any](), adding.content_key
+    monkeypatch.setattr(adding, "content_key", lambda body: read.append(body) or content_key(body))
+    counts = list[int]()
+    for first, last in ((10, 11), (20, 22)):
+        rows = [people_row(number, "first", annotator="Ada") for number in range(first, last)]
+        said = statements_of(desk.store)
+        assert take_file_in(desk.store, written(tmp_path, rows))[1] == last - first
+        counts.append(len(said))
+    assert read == []
+    assert counts[1] - counts[0] <= 9, counts

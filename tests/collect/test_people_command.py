@@ -79,7 +79,6 @@ def test_everybody_is_listed_with_what_they_did(run: Run) -> None:
     assert len(lines) == 4
     found = json.loads(run("people", "--json"))
     assert [row["person"] for row in found["people"][:2]] == ["Ada", "Bob"]
-    assert found["groups"] == []
 
 
 def test_a_person_is_shown_by_name_and_by_pseudonym(run: Run) -> None:

@@ -7,7 +7,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
+from plaudit.collect import tables
 from plaudit.collect.adding import add_tasks
 from plaudit.collect.answering import add_note, own_history, report_task, save_draft, skip_task, submit_answer
 from plaudit.collect.people import (
@@ -18,7 +20,7 @@ from plaudit.collect.people import (
     set_preferences,
     set_standing,
 )
-from plaudit.collect.privacy import erase_person, export_person, group_sums, set_group
+from plaudit.collect.privacy import erase_person, export_person
 from plaudit.collect.progress import pay_csv, pay_rows, rebuild_tables, store_faults
 from plaudit.collect.refusals import StoreUnavailableError
 from plaudit.collect.sessions import open_session
@@ -40,7 +42,9 @@ def _somebody(desk: Desk) -> str:
     desk.store.write(add_note, "p", person, lease.assignment, "k2", WROTE)
     desk.store.write(report_task, "p", person, lease.assignment, "k3", "other", WROTE)
     desk.store.write(set_preferences, "p", person, declined=[WROTE])
-    desk.store.write(set_group, "p", person, GROUP)
+    with desk.store.changing() as change:
+        row = {"project": "p", "pseudonym": person, "value": GROUP}
+        change.connection.execute(insert(tables.group), row)
     desk.store.write(save_draft, "p", person, desk.lease(person).assignment, {"why": WROTE})
     return person
 
@@ -118,24 +122,6 @@ def test_where_somebody_reads_on_it_is_reported_that_words_are_still_in_a_file(
         erase_person(desk.store, "p", person, actor="o1")
     assert desk.store.read(export_person, "p", person)["standing"] == "erased"
     reader.close()
-
-
-def test_groups_are_shown_from_five_people_on_and_the_rest_in_one_sum(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where, tasks=12)
-    people = desk.people(12)
-    for person in people[:5]:
-        desk.store.write(set_group, "p", person, "nurses")
-    for person in people[5:9]:
-        desk.store.write(set_group, "p", person, "  sailors ")
-    for person in (people[0], people[0], people[6]):
-        desk.answer(person)
-    sums = desk.store.read(group_sums, "p")
-    assert [(entry.group, entry.people, entry.labels) for entry in sums] == [("nurses", 5, 2), (None, 7, 1)]
-    desk.store.write(set_group, "p", people[4], "")
-    assert [entry.group for entry in desk.store.read(group_sums, "p")] == [None]
-    assert "nurses" not in str(list(desk.store.events()))
 
 
 def test_the_pay_sheet_counts_all_work_and_computes_nothing(where: str | Path, make_desk: MakeDesk) -> None:

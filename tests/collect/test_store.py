@@ -19,7 +19,7 @@ from plaudit.collect.desk import next_task
 from plaudit.collect.log import Entry
 from plaudit.collect.people import identity_of, issue_token, join_project, make_invite, record_refusal, revoke
 from plaudit.collect.privacy import erase_person
-from plaudit.collect.progress import clock_notes, project_status, rebuild_tables, store_faults
+from plaudit.collect.progress import clock_notes, project_status, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import (
     FieldError,
@@ -104,14 +104,6 @@ def test_what_was_altered_is_found(
     assert any(words in fault for fault in desk.store.read(store_faults))
 
 
-def test_altered_tables_are_made_anew_from_the_log(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk, _ = worked(make_desk, tmp_path / "labels.db")
-    with desk.store.database.writing() as connection:
-        connection.execute(text("DELETE FROM label"))
-    desk.store.write(rebuild_tables)
-    assert desk.store.read(store_faults) == []
-
-
 def test_a_backup_made_at_work_is_restored_in_either_database(
     make_desk: MakeDesk, where: str | Path, tmp_path: Path, cluster: Cluster
 ) -> None:
@@ -152,13 +144,6 @@ def test_an_erased_person_leaves_clicks_and_no_words(make_desk: MakeDesk, where:
     assert "next to the author" not in str(list(desk.store.events()))
     with pytest.raises(NotYoursError, match="erased before"):
         erase_person(desk.store, "p", people[2], actor="o1")
-
-
-def test_an_erased_file_holds_the_words_no_more(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk, people = worked(make_desk, tmp_path / "labels.db")
-    erase_person(desk.store, "p", people[2], actor="o1")
-    desk.store.close()
-    assert not any(b"cousin" in path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_a_written_answer_goes_with_its_author(make_desk: MakeDesk, tmp_path: Path) -> None:

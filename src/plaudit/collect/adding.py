@@ -25,6 +25,7 @@ _BATCH = 500
 _WORK = (
     select(task.c.id, task.c.body)
     .where(task.c.project == bindparam("p"), task.c.purpose == "work")
+    .where(task.c.prompt.in_(bindparam("prompts", expanding=True)))
     .order_by(task.c.done.desc(), task.c.seq)
 )
 _THERE = select(task.c.id).where(
@@ -145,12 +146,13 @@ def content_key(body: Mapping[str, Any]) -> str:
     return digest([body["prompt"], answers, own])
 
 
-def ids_by_content(change: Transaction, name: str) -> dict[str, str]:
-    """The ids of a project's tasks by what they ask, items with a known answer aside."""
-    ids = dict[str, str]()
-    for row in change.connection.execute(_WORK, {"p": name}):
-        # The same may be there twice, as by rows that were added: what people answered counts.
-        ids.setdefault(content_key(views.body_of(row)), row.id)
+def ids_by_content(change: Transaction, name: str, bodies: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The ids of a project's tasks with the prompts of these by what they ask, known answers aside."""
+    ids, prompts = dict[str, str](), sorted({views.prompt_key(body) for body in bodies})
+    for start in range(0, len(prompts), _BATCH):
+        for row in change.connection.execute(_WORK, {"p": name, "prompts": prompts[start : start + _BATCH]}):
+            # The same may be there twice, as by rows that were added: what people answered counts.
+            ids.setdefault(content_key(views.body_of(row)), row.id)
     return ids
 
 

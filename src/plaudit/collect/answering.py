@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, exists, func, insert, literal_column, select, update
 
+from plaudit.collect import log, views
 from plaudit.collect.adding import Added, add_tasks, content_key, ids_by_content, task_id
 from plaudit.collect.answers import check_label, whole_label
-from plaudit.collect.desk import key_of, own_assignment, person_row, prolong, task_of
+from plaudit.collect.desk import HOLDS, JUDGED_BY, SENT, key_of, own_assignment, person_row, prolong, task_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry
 from plaudit.collect.own import conclude_qualification
@@ -25,19 +26,13 @@ from plaudit.collect.refusals import (
     checked_text,
 )
 from plaudit.collect.store import Receipt, Transaction, later, parsed, receipt_of, request_digest
-from plaudit.collect.tables import assignment, draft, label, task
+from plaudit.collect.tables import annotator, assignment, draft, label, task
 from plaudit.collect.tasks import check_task, plain_object, shown_task
 from plaudit.data.fields import Node
 
 SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")
 FLAG_REASONS = ("harmful", "private", "broken", "other")
 
-_COUNTED = select(func.count()).where(
-    label.c.project == bindparam("p"),
-    label.c.task == bindparam("t"),
-    label.c.surplus == 0,
-    label.c.purpose == "work",
-)
 _OTHERS_OPEN = select(func.count()).where(
     assignment.c.project == bindparam("p"),
     assignment.c.task == bindparam("t"),
@@ -45,11 +40,23 @@ _OTHERS_OPEN = select(func.count()).where(
     assignment.c.purpose == "work",
     assignment.c.id != bindparam("a"),
 )
-_GIVEN = (
-    select(assignment.c.id)
-    .where(assignment.c.project == bindparam("p"), assignment.c.task == bindparam("t"))
-    .where(assignment.c.annotator == bindparam("n"))
-    .limit(1)
+# All that an answer of a file asks of its task and its person; as an assignment that is not there yet.
+_TO_TAKE_IN = (
+    select(
+        task.c.project,
+        task.c.id.label("task"),
+        literal_column("''").label("id"),
+        task.c.prompt,
+        task.c.purpose,
+        *JUDGED_BY,
+        exists()
+        .where(assignment.c.project == task.c.project, assignment.c.task == task.c.id)
+        .where(assignment.c.annotator == annotator.c.name)
+        .label("given"),
+    )
+    .join(annotator, (annotator.c.project == task.c.project) & (annotator.c.name == bindparam("n")))
+    .outerjoin(log.log, SENT)
+    .where(task.c.project == bindparam("p"), task.c.id == bindparam("t"))
 )
 _LABEL = select(label).where(label.c.assignment == bindparam("a"))
 _HISTORY = (
@@ -65,12 +72,7 @@ _HISTORY = (
     .order_by(label.c.seq.desc())
     .limit(bindparam("most"))
 )
-_HOLDING = select(func.count()).where(
-    assignment.c.project == bindparam("p"),
-    assignment.c.annotator == bindparam("n"),
-    assignment.c.state == "open",
-)
-_DRAFT = select(draft).where(draft.c.assignment == bindparam("a"))
+_HOLDING = select(func.count()).where(*HOLDS)
 _DRAFT_OUT = delete(draft).where(draft.c.assignment == bindparam("a"))
 _DRAFT_IN = insert(draft)
 _DRAFT_SET = {
@@ -91,64 +93,64 @@ def submit_answer(
     pasted: object = None,
 ) -> Receipt:
     """Take an answer; the same words under the same key give the first receipt again."""
-    row = own_assignment(change, name, person, wanted)
+    row, entry = _sent(change, name, person, wanted, kind="answered", key=key)
     request = {"assignment": wanted, "label": label}
-    entry = Entry(
-        project=name, actor=person, kind="answered", subject=wanted, key=key_of(person, key), body={}
-    )
     # Before anything else: the first receipt stands, whatever became of the task or its project since.
-    earlier = change.earlier(entry, request)
-    if earlier is not None:
-        return receipt_of(earlier)
+    if row.sent is not None:
+        return change.record_once(entry, request)
     # Skipped and ended ones are taken: late work is work, and counts while a place is free.
     if row.state == "answered":
         raise NotYoursError("this task is answered already; revise the answer, or undo it")
-    _refuse_ended_work(change, name, person)
-    settings, task_row = change.settings(name), task_of(change, name, row.task)
-    whole = _with_conversation(change, row, settings, label)
+    _refuse_ended_work(row)
+    settings = change.settings(name)
     body = {
-        "label": check_label(whole, json.loads(task_row.body), settings),
+        "label": check_label(_with_conversation(row, settings, label), json.loads(row.body), settings),
         "guidelines": row.guidelines,
-        "surplus": _is_surplus(change, row, task_row, holds=row.state == "open"),
+        "surplus": _is_surplus(change, row, holds=row.state == "open"),
         **_checked_timing(seconds=seconds, pasted=pasted),
         "request": request_digest(request),
     }
     receipt = receipt_of(change.record(replace(entry, body=body)))
-    change.connection.execute(_DRAFT_OUT, {"a": wanted})
+    if row.drafted is not None:
+        change.connection.execute(_DRAFT_OUT, {"a": wanted})
     if row.purpose == "qualify":
         # Last, as it counts the answer that was just written too.
         conclude_qualification(change, name, person)
     return receipt
 
 
-def _with_conversation(change: Transaction, row: Any, settings: Project, label: Any) -> Any:
+def _sent(
+    change: Transaction, name: str, person: str, wanted: str, *, kind: str, key: str
+) -> tuple[Any, Entry]:
+    own_key = key_of(person, key)
+    entry = Entry(project=name, actor=person, kind=kind, subject=wanted, key=own_key, body={})
+    return own_assignment(change, name, person, wanted, own_key), entry
+
+
+def _with_conversation(row: Any, settings: Project, label: Any) -> Any:
     """The label with the turns that were kept, where it is of a conversation that the store has held."""
-    if KINDS[settings.ask].conversation is None:
-        return label
-    draft = change.connection.execute(_DRAFT, {"a": row.id}).first()
-    saved = None if draft is None else parsed(draft.conversation)
+    saved = None if KINDS[settings.ask].conversation is None else parsed(row.conversation)
     return label if saved is None else whole_label(settings.ask, label, saved["turns"])
 
 
-def _refuse_ended_work(change: Transaction, name: str, person: str) -> None:
-    if person_row(change, name, person).standing in ("suspended", "failed", "erased"):
+def _refuse_ended_work(row: Any) -> None:
+    if row.standing in ("suspended", "failed", "erased"):
         raise NotYoursError("your work in this project is over; what you answered stays as it is")
 
 
-def _is_surplus(change: Transaction, row: Any, task_row: Any, *, holds: bool) -> bool:
+def _is_surplus(change: Transaction, row: Any, *, holds: bool) -> bool:
     """Whether an answer comes too late to count: its own place is gone, and so are all others."""
     if row.purpose != "work":
         return False
-    names = {"p": row.project, "t": row.task}
-    counted = change.connection.execute(_COUNTED, names).scalar_one()
-    if task_row.state in ("closed", "adjudicated") or counted >= task_row.wanted:
+    if row.task_state in ("closed", "adjudicated") or row.counted >= row.wanted:
         return True
     # An open lease is a place kept for this person, so nobody else can have filled it.
     if holds:
         return False
     # What others hold is as good as filled: who comes late must not push them out.
-    held = change.connection.execute(_OTHERS_OPEN, {**names, "a": row.id}).scalar_one()
-    return counted + held >= task_row.wanted
+    names = {"p": row.project, "t": row.task, "a": row.id}
+    held = change.connection.execute(_OTHERS_OPEN, names).scalar_one()
+    return row.counted + held >= row.wanted
 
 
 def _checked_timing(**timing: object) -> dict[str, Any]:
@@ -199,10 +201,10 @@ def _put_on_known_tasks(
     A file and a loop may ask the same in other words around it, and with the answers in another order: a
     second task would be shown to people who have answered the first.
     """
-    settings, there = change.settings(name), ids_by_content(change, name)
-    fresh, known = list[Any](), dict[str, tuple[str, list[int]]]()
-    for body in bodies:
-        checked = check_task(body, settings)
+    settings, fresh, known = change.settings(name), list[Any](), dict[str, tuple[str, list[int]]]()
+    all_checked = [check_task(body, settings) for body in bodies]
+    there = ids_by_content(change, name, all_checked)
+    for body, checked in zip(bodies, all_checked, strict=True):
         # A check stays a task of its own, though the same is asked as work.
         found = None if "gold" in checked else there.get(content_key(checked))
         if found is None:
@@ -257,40 +259,43 @@ def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswe
     key, request = key_of(person, f"taken-in/{answer.task}"), {"order": answer.order, "label": answer.label}
     # Its lease is made below: a row that was taken in before is known by key and words alone.
     entry = Entry(project=name, actor=person, kind="answered", subject="", key=key, body={})
+    names = {"p": name, "t": answer.task, "n": person, "k": key}
+    row = change.connection.execute(_TO_TAKE_IN, names).one()
     try:
-        if change.earlier(entry, request) is not None:
+        if row.sent is not None and change.earlier(entry, request) is not None:
             return None
     except KeyConflictError as error:
         raise KeyConflictError(
             f"{answer.origin}: another answer of {person} to the same task was taken in before, and stays; "
             "put the row back as it was, or name another annotator in it"
         ) from error
-    row = task_of(change, name, answer.task)
-    _refuse_given_before(change, row, person, answer)
+    _refuse_given_before(row, person, answer)
     shared = {"guidelines": "", "taken_in": {"from": answer.origin, "group": answer.group}}
-    lease = {"task": row.id, "prompt": row.prompt, "purpose": row.purpose, "order": [*answer.order]}
+    lease = {"task": row.task, "prompt": row.prompt, "purpose": row.purpose, "order": [*answer.order]}
     leased = replace(
         entry, kind="leased", subject="w{seq}", key=None, body={**lease, **shared, "until": change.now}
     )
-    held = own_assignment(change, name, person, change.record(leased).subject)
     answered = check_label(answer.label, json.loads(row.body), change.settings(name))
     # Whoever holds the last place in the app goes on holding it.
-    surplus = _is_surplus(change, held, task_of(change, held.project, held.task), holds=False)
-    body = {"label": answered, "surplus": surplus, **shared}
-    change.record_once(replace(entry, subject=held.id, body=body), request)
+    surplus = _is_surplus(change, row, holds=False)
+    body = {"label": answered, "surplus": surplus, **shared, "request": request_digest(request)}
+    lease_name = f"w{log.last(change.connection)[0] + 1}"
+    # Past `record`, which would fold the lease as if it were held for a while.
+    entries = [leased, replace(entry, subject=lease_name, body=body)]
+    views.add_answered(
+        change.connection, *log.append(change.connection, change.now, entries), row.answered + 1
+    )
     return surplus
 
 
-def _refuse_given_before(change: Transaction, row: Any, person: str, answer: GivenAnswer) -> None:
-    standing = person_row(change, row.project, person).standing
+def _refuse_given_before(row: Any, person: str, answer: GivenAnswer) -> None:
     # Nobody erased is among them: who has no name any more cannot be named by a file.
-    if standing in ("suspended", "failed"):
+    if row.standing in ("suspended", "failed"):
         raise NotYoursError(
-            f"{answer.origin}: {person} is {standing} in project {row.project}, so no answer is taken in; "
-            "leave the rows out, or set the standing to active first"
+            f"{answer.origin}: {person} is {row.standing} in project {row.project}, so no answer is taken "
+            "in; leave the rows out, or set the standing to active first"
         )
-    names = {"p": row.project, "t": row.id, "n": person}
-    if change.connection.execute(_GIVEN, names).first() is not None:
+    if row.given:
         raise NotYoursError(
             f"{answer.origin}: {person} was given this task in the app, where the answer counts; leave the "
             "row out, or name another annotator in it"
@@ -301,20 +306,12 @@ def skip_task(change: Transaction, name: str, person: str, wanted: str, key: str
     """Give a task back, and say why; somebody else is given the place."""
     if reason not in SKIP_REASONS:
         raise FieldError(field="reason", found=repr(reason), expected=f"one of {', '.join(SKIP_REASONS)}")
-    row = own_assignment(change, name, person, wanted)
+    row, entry = _sent(change, name, person, wanted, kind="released", key=key)
     request = {"assignment": wanted, "reason": reason}
-    entry = Entry(
-        project=name,
-        actor=person,
-        kind="released",
-        subject=wanted,
-        key=key_of(person, key),
-        body={"reason": reason},
-    )
     # Asked of a new send only: a repeated one finds its task skipped already, by itself.
-    if change.earlier(entry, request) is None and row.state in ("answered", "skipped"):
+    if row.sent is None and row.state in ("answered", "skipped"):
         raise NotYoursError(f"this task is {row.state} already")
-    receipt = change.record_once(entry, request)
+    receipt = change.record_once(replace(entry, body={"reason": reason}), request)
     change.connection.execute(_DRAFT_OUT, {"a": wanted})
     return receipt
 
@@ -338,9 +335,8 @@ def revise_answer(
     """Another answer in place of the first; the first one stays in the log."""
 
     def body(row: Any) -> dict[str, Any]:
-        task_body = json.loads(task_of(change, name, row.task).body)
         return {
-            "label": check_label(label, task_body, change.settings(name)),
+            "label": check_label(label, json.loads(row.body), change.settings(name)),
             **_checked_timing(seconds=seconds),
         }
 
@@ -358,18 +354,14 @@ def _revise(
     body: Callable[[Any], dict[str, Any]],
     request: dict[str, Any],
 ) -> Receipt:
-    row = own_assignment(change, name, person, wanted)
-    entry = Entry(
-        project=name, actor=person, kind="revised", subject=wanted, key=key_of(person, key), body={}
-    )
+    row, entry = _sent(change, name, person, wanted, kind="revised", key=key)
     # As of a first answer: what was taken once is acknowledged again, whatever the project asks since.
-    earlier = change.earlier(entry, request)
-    if earlier is not None:
-        return receipt_of(earlier)
+    if row.sent is not None:
+        return change.record_once(entry, request)
     current = change.connection.execute(_LABEL, {"a": wanted}).first()
     if current is None:
         raise NotYoursError("there is no answer of yours to this task that could be changed")
-    _refuse_ended_work(change, name, person)
+    _refuse_ended_work(row)
     # What came too late to count stays so: a correction gains no place.
     replaced = {"replaces": current.seq, "surplus": bool(current.surplus), "number": current.number}
     return change.record_once(replace(entry, body={**body(row), **replaced}), request)
@@ -388,7 +380,7 @@ def save_draft(change: Transaction, name: str, person: str, wanted: str, answer:
 
 
 def _save(change: Transaction, row: Any, column: str, value: str) -> None:
-    if change.connection.execute(_DRAFT, {"a": row.id}).first() is None:
+    if row.drafted is None:
         blank = {"assignment": row.id, "project": row.project, "annotator": row.annotator}
         change.connection.execute(_DRAFT_IN, {**blank, "label": None, "conversation": None})
     change.connection.execute(_DRAFT_SET[column], {"a": row.id, "value": value})
@@ -400,12 +392,6 @@ def _prolong(change: Transaction, row: Any) -> str:
     if row.state != "open" or row.until >= later(change.now, minutes=minutes / 2):
         return row.until
     return prolong(change, row)
-
-
-def saved_conversation(change: Transaction, name: str, person: str, wanted: str) -> dict[str, Any] | None:
-    own_assignment(change, name, person, wanted)
-    saved = change.connection.execute(_DRAFT, {"a": wanted}).first()
-    return None if saved is None else parsed(saved.conversation)
 
 
 def save_conversation(

@@ -68,12 +68,12 @@ class People:
         """
         keys = [adding.content_key(body) for body in bodies]
         with self.store.changing() as change:
-            there = adding.ids_by_content(change, self.project)
+            there = adding.ids_by_content(change, self.project, bodies)
             # By what is asked: a pair that was drawn twice is one task, and its id is given twice.
             fresh = {key: body for key, body in zip(keys, bodies, strict=True) if key not in there}
             if fresh:
                 adding.add_tasks(change, self.project, fresh.values(), actor=PLAUDIT)
-                there = adding.ids_by_content(change, self.project)
+                there = adding.ids_by_content(change, self.project, bodies)
             ids = tuple(there[key] for key in keys)
             if draw is not None and self._drawn(change, draw) is None:
                 change.record(

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plaudit.collect.answering import save_conversation, saved_conversation
+from plaudit.collect.answering import save_conversation
 from plaudit.collect.assigning import uniform
-from plaudit.collect.desk import own_assignment, task_of
+from plaudit.collect.desk import own_assignment
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import Conversation, check_strength, text_of
 from plaudit.collect.project import Project
@@ -27,7 +27,7 @@ from plaudit.collect.refusals import (
     NotYoursError,
     checked_text,
 )
-from plaudit.collect.store import LabelStore, Transaction
+from plaudit.collect.store import LabelStore, Transaction, parsed
 from plaudit.collect.views import body_of
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
@@ -168,8 +168,7 @@ def _place(change: Transaction, project: str, person: str, assignment: str) -> _
     rules = KINDS[settings.ask].conversation
     if rules is None:
         raise NotYoursError(f"project {project} asks for {settings.ask}: there is nobody to talk to")
-    body = body_of(task_of(change, project, row.task))
-    saved = saved_conversation(change, project, person, assignment)
+    body, saved = body_of(row), parsed(row.conversation)
     opening = "" if body["prompt"] == "" else text_of(body["prompt"])
     return _Place(rules=rules, opening=opening, turns=(saved or {}).get("turns", []), settings=settings)
 

@@ -10,13 +10,14 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Executable, create_engine, event, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.engine.interfaces import ExecuteStyle
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.pool import StaticPool
 
@@ -28,6 +29,8 @@ BUSY_SECONDS = 15
 """How long a writer of SQLite waits for another program's lock."""
 LOCK_NUMBER = 7_521_404
 """The advisory lock of PostgreSQL that stands for "the writer of this store"."""
+MOST_PREPARED, MOST_BOUND = 200, 32
+_PREPARED = "prepared"
 CONNECTIONS = 8
 """Connections that stay open for reading and writing."""
 
@@ -218,7 +221,53 @@ def _server_engine(address: str) -> Engine:
         raise UserError(
             f"{shown_address(address)}: a store is a file or PostgreSQL, not {engine.dialect.name}"
         )
+    # First, as the dialect itself asks the server something on its first connection.
+    event.listen(engine, "connect", _connected, insert=True)
+    for name in ("do_execute", "do_executemany"):
+        event.listen(engine, name, _execute)
     return engine
+
+
+class _Statements:
+    # By itself pg8000 reads and plans at every use, on three ways to the server and back where one is enough.
+    def __init__(self, connection: Any) -> None:
+        self._connection, self._anew = connection, connection.execute_unnamed
+        self._prepared = dict[str, tuple[Any, ...]]()
+        self._wanted = ""
+
+    def keeps(self, statement: str, values: Sequence[Any]) -> bool:
+        # What `_PREPARED` stands for from now on.
+        self._wanted = statement
+        # A list has a text of its own for each length: those would leave no room for any other.
+        return 0 < len(values) <= MOST_BOUND and (
+            statement in self._prepared or len(self._prepared) < MOST_PREPARED
+        )
+
+    def __call__(self, statement: str, vals: Any = (), oids: Any = (), stream: Any = None) -> Any:
+        from pg8000.legacy import convert_paramstyle, make_params
+
+        if statement != _PREPARED:
+            return self._anew(statement, vals=vals, oids=oids, stream=stream)
+        if self._wanted not in self._prepared:
+            plain, _ = convert_paramstyle("format", self._wanted, ())
+            self._prepared[self._wanted] = self._connection.prepare_statement(plain, ())
+        name, columns, readers = self._prepared[self._wanted]
+        values = make_params(self._connection.py_types, vals)
+        return self._connection.execute_named(name, values, columns, readers, self._wanted)
+
+
+def _connected(connection: Any, _: object) -> None:
+    connection.execute_unnamed = _Statements(connection)
+
+
+def _execute(cursor: Any, statement: str, values: Any, context: Any) -> bool:
+    # What is false is left to the driver.
+    statements = context.root_connection.connection.dbapi_connection.execute_unnamed
+    is_many = context.execute_style is ExecuteStyle.EXECUTEMANY
+    if not statements.keeps(statement, values[0] if is_many else values):
+        return False
+    (cursor.executemany if is_many else cursor.execute)(_PREPARED, values)
+    return True
 
 
 def _password(address: str) -> dict[str, str]:

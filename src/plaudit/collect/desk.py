@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, and_, bindparam, case, exists, func, or_, select
 
-from plaudit.collect import log
+from plaudit.collect import log, views
 from plaudit.collect.assigning import (
     MOST_OPEN,
     REPEAT_AFTER,
@@ -22,7 +22,7 @@ from plaudit.collect.assigning import (
     uniform,
 )
 from plaudit.collect.log import Entry
-from plaudit.collect.project import MOST_LEASE_MINUTES, Project
+from plaudit.collect.project import MOST_LEASE_MINUTES, Project, guidelines_version
 from plaudit.collect.refusals import KeyConflictError, NotFoundError, NotYoursError, checked_text
 from plaudit.collect.store import Transaction, ahead, later, parsed
 from plaudit.collect.tables import (
@@ -74,7 +74,12 @@ class Nothing:
 _OWN = select(assignment).where(
     assignment.c.project == bindparam("p"), assignment.c.annotator == bindparam("n")
 )
-_OWN_OPEN = _OWN.where(assignment.c.state == "open").order_by(assignment.c.seq)
+HOLDS = (
+    assignment.c.project == bindparam("p"),
+    assignment.c.annotator == bindparam("n"),
+    assignment.c.state == "open",
+)
+_OWN_OPEN = select(assignment.c.id).where(*HOLDS).order_by(assignment.c.seq)
 _OWN_ENDED = (
     _OWN.where(assignment.c.state == "ended", assignment.c.purpose == "work")
     .join(task, (task.c.project == assignment.c.project) & (task.c.id == assignment.c.task))
@@ -83,17 +88,13 @@ _OWN_ENDED = (
     .order_by(assignment.c.seq)
     .limit(1)
 )
-_ENDED = (
-    select(assignment.c.id)
-    .where(
-        assignment.c.project == bindparam("p"),
-        is_open(assignment),
-        # Longer than any lease: it was given by a clock that was wrong.
-        (assignment.c.until < bindparam("now")) | (assignment.c.until > bindparam("longest")),
-    )
-    .order_by(assignment.c.until, assignment.c.seq)
-    .limit(100)
+_OVER = (
+    assignment.c.project == bindparam("p"),
+    is_open(assignment),
+    # Longer than any lease: it was given by a clock that was wrong.
+    (assignment.c.until < bindparam("now")) | (assignment.c.until > bindparam("longest")),
 )
+_ENDED = select(assignment.c.id).where(*_OVER).order_by(assignment.c.until, assignment.c.seq).limit(100)
 _mine = assignment.alias()
 _OTHERS_UNTIL = select(func.min(assignment.c.until)).where(
     assignment.c.project == bindparam("p"),
@@ -109,11 +110,51 @@ _OTHERS_UNTIL = select(func.min(assignment.c.until)).where(
         _mine.c.state != "ended",
     ),
 )
-_ASSIGNMENT = select(assignment).where(assignment.c.id == bindparam("a"))
+_COUNTED = (
+    select(func.count())
+    .where(label.c.project == task.c.project, label.c.task == task.c.id)
+    .where(label.c.surplus == 0, label.c.purpose == "work")
+    .scalar_subquery()
+)
+SENT = (log.log.c.project == bindparam("p")) & (log.log.c.key == bindparam("k"))
+JUDGED_BY = (
+    task.c.body,
+    task.c.state.label("task_state"),
+    task.c.wanted,
+    _COUNTED.label("counted"),
+    annotator.c.standing,
+    annotator.c.answered,
+    log.log.c.seq.label("sent"),
+)
+"""What an answer is judged by: its task, its person, and the event of its key."""
+_DRAFTED = (draft.c.assignment.label("drafted"), draft.c.label.label("draft"), draft.c.conversation)
+# All that an answer, a page or a draft asks of an assignment, in one way to the server and back.
+_ASSIGNMENT = (
+    select(assignment, project.c.settings, *JUDGED_BY, *_DRAFTED)
+    .join(task, (task.c.project == assignment.c.project) & (task.c.id == assignment.c.task))
+    .join(project, project.c.name == assignment.c.project)
+    .join(
+        annotator,
+        (annotator.c.project == assignment.c.project) & (annotator.c.name == assignment.c.annotator),
+    )
+    .outerjoin(draft, draft.c.assignment == assignment.c.id)
+    .outerjoin(log.log, SENT)
+    .where(assignment.c.id == bindparam("a"))
+)
 _TASK = select(task).where(task.c.project == bindparam("p"), task.c.id == bindparam("t"))
 _PERSON = select(annotator).where(annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n"))
-_GUIDELINES = select(project.c.guidelines).where(project.c.name == bindparam("p"))
-_DRAFT = select(draft).where(draft.c.assignment == bindparam("a"))
+_COMING = (
+    select(
+        annotator,
+        project.c.settings,
+        exists().where(*_OVER).label("ended"),
+        exists().where(*HOLDS).label("holds"),
+        log.log.c.seq.label("sent"),
+    )
+    .join(project, project.c.name == annotator.c.project)
+    .outerjoin(log.log, SENT)
+    .where(annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n"))
+)
 _LAST_ORDER = (
     select(assignment.c.shown)
     .where(
@@ -124,6 +165,7 @@ _LAST_ORDER = (
     .order_by(assignment.c.seq.desc())
     .limit(1)
 )
+_TO_GIVE = _TASK.add_columns(_LAST_ORDER.scalar_subquery().label("before"))
 
 
 def _unseen(rows: Any) -> Any:
@@ -167,8 +209,15 @@ def _suits(rows: Any) -> tuple[Any, ...]:
     )
 
 
-# Without the texts, which the choice does not look at.
+# What is looked for among open tasks, and what is read of those found: each column of 64 rows takes its time.
 _CHOICE = tuple(column for column in task.c if column.name != "body")
+
+
+def _read(rows: Any) -> Any:
+    names = ("id", "started", "lacking", "priority", "category", "language", "authors")
+    return select(*(rows.c[name] for name in names), _visits(rows).label("visits"))
+
+
 _OPEN = (task.c.project == bindparam("p"), has_place(task))
 _BY_URGENCY = (task.c.lacking.desc(), task.c.priority.desc(), task.c.scramble)
 # A person who labelled ten thousand tasks would otherwise pass all of them by on the way to a new one.
@@ -180,21 +229,18 @@ _NEAR = (
     .subquery()
 )
 _STARTED = (
-    select(_NEAR, _visits(_NEAR).label("visits"))
+    _read(_NEAR)
     .where(*_suits(_NEAR))
     .order_by(_NEAR.c.lacking.desc(), _NEAR.c.priority.desc(), _NEAR.c.scramble)
     .limit(_WINDOW)
 )
 _FRESH, _ALL_STARTED = (
-    select(*_CHOICE, _visits(task).label("visits"))
-    .where(*_OPEN, task.c.started == started, *_suits(task))
-    .order_by(*_BY_URGENCY)
-    .limit(_WINDOW)
+    _read(task).where(*_OPEN, task.c.started == started, *_suits(task)).order_by(*_BY_URGENCY).limit(_WINDOW)
     for started in (0, 1)
 )
 _UNSEEN_STARTED = select(task.c.id).where(*_OPEN, task.c.started == 1, _unseen(task)).limit(1)
 _SPECIAL = (
-    select(*_CHOICE, _visits(task).label("visits"))
+    _read(task)
     .where(task.c.project == bindparam("p"), task.c.purpose == bindparam("purpose"), is_item(task))
     # A closed item keeps its purpose, and is given to nobody.
     .where(task.c.state == "item", *_suits(task))
@@ -241,26 +287,30 @@ _REPEATABLE = (
 
 def next_task(change: Transaction, name: str, person: str, key: str | None = None) -> Lease | Nothing:
     """A lease for a person: the same one for the same key, an own open one without a key."""
-    row = person_row(change, name, person)
+    names = {"p": name, "n": person, "k": None if key is None else key_of(person, key), **_moments(change)}
+    row = _somebody(change.connection.execute(_COMING, names).first(), name, person)
+    views.remember_settings(change.connection, name, row.settings)
     if row.standing in ("suspended", "failed", "erased"):
         return Nothing(reason="suspended" if row.standing == "erased" else row.standing)
     # The key before the clock: a reply that was lost is given again, also when its lease has ended since.
-    again = None if key is None else log.by_key(change.connection, name, key_of(person, key))
+    again = None if row.sent is None else log.by_seq(change.connection, row.sent)
     if again is not None:
         if again.kind not in ("leased", "prolonged"):
             raise KeyConflictError("this key was used before for something else; ask with a fresh one")
         return lease_of(change, own_assignment(change, name, person, again.subject))
     # Before own leases are read, or one that has ended would be given as if it held.
-    release_ended(change, name)
-    held = change.connection.execute(_OWN_OPEN, {"p": name, "n": person}).all()
+    if row.ended:
+        release_ended(change, name)
+    held = change.connection.execute(_OWN_OPEN, names).all() if row.holds else []
     # Each fresh key leases anew: without a limit one person could hold every task.
-    if held and (key is None or len(held) >= MOST_OPEN):
-        return lease_of(change, held[0])
-    found = _new_lease(change, name, row, key) or _taken_up_again(change, name, person, key)
+    full = held and (key is None or len(held) >= MOST_OPEN)
+    found = None if full else _new_lease(change, name, row, key) or _taken_up_again(change, name, person, key)
     if found is not None:
         return found
     # Nothing new: whoever lost a reply, or came back, still holds what was given before.
-    return lease_of(change, held[0]) if held else _nothing(change, name, person)
+    if held:
+        return lease_of(change, own_assignment(change, name, person, held[0].id))
+    return _nothing(change, name, person)
 
 
 def left_for(change: Transaction, name: str, person: str) -> tuple[int, bool]:
@@ -301,18 +351,24 @@ def _nothing(change: Transaction, name: str, person: str) -> Nothing:
 
 
 def person_row(change: Transaction, name: str, person: str) -> Any:
-    row = change.connection.execute(_PERSON, {"p": name, "n": person}).first()
+    return _somebody(change.connection.execute(_PERSON, {"p": name, "n": person}).first(), name, person)
+
+
+def _somebody(row: Any, name: str, person: str) -> Any:
     if row is None:
         raise NotFoundError(f"{person} is nobody in project {name}")
     return row
 
 
-def own_assignment(change: Transaction, name: str, person: str, wanted: str) -> Any:
-    """The row of an assignment, which must be the person's own."""
-    row = change.connection.execute(_ASSIGNMENT, {"a": wanted}).first() if _is_id(wanted) else None
+def own_assignment(change: Transaction, name: str, person: str, wanted: str, key: str | None = None) -> Any:
+    """An assignment, which must be the person's own, with its task, draft, and the event of a key."""
+    names = {"a": wanted, "p": name, "k": key}
+    row = change.connection.execute(_ASSIGNMENT, names).first() if _is_id(wanted) else None
     # One refusal for what is not there and for what is another's: neither says which of them it is.
     if row is None or row.project != name or row.annotator != person:
         raise NotYoursError("this task was not given to you", tried_in=name)
+    views.remember_settings(change.connection, name, row.settings)
+    views.remember_held(change.connection, row)
     return row
 
 
@@ -329,15 +385,12 @@ def _is_id(word: str) -> bool:
 
 
 def lease_of(change: Transaction, row: Any) -> Lease:
-    settings = change.settings(row.project)
-    body = json.loads(task_of(change, row.project, row.task).body)
-    saved = change.connection.execute(_DRAFT, {"a": row.id}).first()
     return Lease(
         assignment=row.id,
         task=row.task,
-        shown=shown_task(body, json.loads(row.shown), settings),
+        shown=shown_task(json.loads(row.body), json.loads(row.shown), change.settings(row.project)),
         until=row.until,
-        draft=None if saved is None else parsed(saved.label),
+        draft=parsed(row.draft),
         guidelines=row.guidelines,
     )
 
@@ -345,7 +398,7 @@ def lease_of(change: Transaction, row: Any) -> Lease:
 def release_ended(change: Transaction, name: str) -> None:
     """Take back the places whose time is over: no timer runs, whoever asks for work pays for it."""
     # In parts: after a quiet night there may be thousands, and what is released is not found again.
-    names = {"p": name, "now": change.now, "longest": later(ahead(change.now), minutes=MOST_LEASE_MINUTES)}
+    names = {"p": name, **_moments(change)}
     while True:
         ended = change.connection.execute(_ENDED, names).all()
         for row in ended:
@@ -353,6 +406,10 @@ def release_ended(change: Transaction, name: str) -> None:
             change.record(Entry(project=name, actor="plaudit", kind="released", subject=row.id, body=body))
         if not ended:
             return
+
+
+def _moments(change: Transaction) -> dict[str, str]:
+    return {"now": change.now, "longest": later(ahead(change.now), minutes=MOST_LEASE_MINUTES)}
 
 
 def _new_lease(change: Transaction, name: str, row: Any, key: str | None) -> Lease | None:
@@ -389,7 +446,7 @@ def _lease(
 ) -> Lease:
     settings = change.settings(row.project)
     # Those of now: what the person reads while answering counts, whatever holds when the answer comes.
-    guidelines = change.connection.execute(_GUIDELINES, {"p": row.project}).scalar_one()
+    guidelines = guidelines_version(settings)
     body = {
         "task": row.id,
         "prompt": row.prompt,
@@ -432,7 +489,7 @@ def _find_work(change: Transaction, name: str, person: Annotator, settings: Proj
         rows = {row.id: row for row in change.connection.execute(statement, names)}
         best = select_task([_candidate(row) for row in rows.values()], person, settings)
         if best is not None:
-            return _with_order(change, rows[best.task], person, settings)
+            return _with_order(change, name, best.task, person, settings)
     return None
 
 
@@ -477,7 +534,7 @@ def _find_special(purpose: Purpose) -> Any:
             return None
         # Everybody meets the items in another order, so that answers to them are hard to pass on.
         row = min(rows, key=lambda row: uniform(settings.seed, person.name, row.id))
-        return _with_order(change, row, person, settings)
+        return _with_order(change, name, row.id, person, settings)
 
     return find
 
@@ -498,13 +555,11 @@ _FINDERS: dict[Purpose, Any] = {
 }
 
 
-def _with_order(change: Transaction, row: Any, person: Annotator, settings: Project) -> Found:
-    """The task of a chosen row, with the order in which this person sees its answers."""
-    names = {"p": row.project, "t": row.id, "n": person.name}
-    before = change.connection.execute(_LAST_ORDER, names).scalar_one_or_none()
-    whole = task_of(change, row.project, row.id)
-    count = len(json.loads(whole.body).get("candidates", ()))
-    return whole, draw_order(count, parsed(before), settings.seed, person.name, row.id)
+def _with_order(change: Transaction, name: str, wanted: str, person: Annotator, settings: Project) -> Found:
+    """A chosen task, with the order in which this person sees its answers."""
+    row = change.connection.execute(_TO_GIVE, {"p": name, "t": wanted, "n": person.name}).one()
+    count = len(json.loads(row.body).get("candidates", ()))
+    return row, draw_order(count, parsed(row.before), settings.seed, person.name, wanted)
 
 
 def key_of(person: str, key: str) -> str:

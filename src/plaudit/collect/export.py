@@ -165,11 +165,6 @@ def _settings(store: LabelStore, connection: Connection, project: str, position:
     return settings
 
 
-def _silent(count: int) -> dict[str, int]:
-    """Labels of which no row comes: nothing can be said of the answers."""
-    return {"that say nothing of the answers": count} if count else {}
-
-
 def _counts(left_out: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "there are no labels yet"
 
@@ -177,6 +172,10 @@ def _counts(left_out: Mapping[str, int]) -> str:
 def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
     lists = {name: list(value) for name, value in asdict(snapshot).items() if isinstance(value, tuple)}
     return asdict(snapshot) | lists | {"votes": [list(own) for own in snapshot.votes]}
+
+
+def _silent(count: int) -> dict[str, int]:
+    return {"that say nothing of the answers": count} if count else {}
 
 
 def _also(soft: bool, tasks: Collection[str] | None) -> dict[str, Any]:

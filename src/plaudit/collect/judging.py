@@ -12,22 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
-
 from plaudit.collect import log
 from plaudit.collect.asking import People, task_body
+from plaudit.collect.desk import task_of
 from plaudit.collect.export import Filters, Snapshot, export
 from plaudit.collect.log import Entry
 from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, Transaction
-from plaudit.collect.tables import task as task_table
 from plaudit.data.judging import PASSING, Judging, NoVerdict, Task, Verdict, first_probability
 from plaudit.data.records import text_to_json
 
 _BATCH = 500
-_TASK = select(task_table.c.body).where(
-    task_table.c.project == bindparam("p"), task_table.c.id == bindparam("t")
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +74,7 @@ def _record(change: Transaction, project: str, judging: Judging, task: str, item
     key = f"judged/{judging.actor}/{task}"
     if log.by_key(change.connection, project, key) is not None:
         return False
-    order = _order(change.connection, project, task, item.task)
+    order = _order(change, project, task, item.task)
     entry = Entry(
         project=project,
         actor=judging.actor,
@@ -100,10 +95,9 @@ def export_judgements(
     return export(store, project, out, filters=filters, tasks=tasks, actor=judging.actor)
 
 
-def _order(connection: Connection, project: str, task: str, shown: Task) -> list[int]:
+def _order(change: Transaction, project: str, task: str, shown: Task) -> list[int]:
     """Which candidate of the stored task stands at which place of the task that was judged."""
-    row = connection.execute(_TASK, {"p": project, "t": task}).one()
-    stored = json.loads(row.body)["candidates"][0]["text"]
+    stored = json.loads(task_of(change, project, task).body)["candidates"][0]["text"]
     return [0, 1] if stored == text_to_json(shown.answers[0]) else [1, 0]
 
 

@@ -12,11 +12,11 @@ from sqlalchemy import bindparam, func, select
 
 from plaudit.collect.answers import agrees_with_gold
 from plaudit.collect.assigning import wilson_lower
-from plaudit.collect.desk import Lease, is_through, lease_of, left_for, own_assignment, person_row, task_of
+from plaudit.collect.desk import HOLDS, Lease, is_through, lease_of, left_for, own_assignment, person_row
 from plaudit.collect.log import Entry
 from plaudit.collect.refusals import FieldError, checked_text
 from plaudit.collect.store import Transaction
-from plaudit.collect.tables import assignment as assignment_table, label, panel, participant, task
+from plaudit.collect.tables import label, panel, participant, task
 from plaudit.collect.tasks import shown_task
 
 _RECENT = 100
@@ -29,12 +29,7 @@ _NEWEST = (
     .order_by(label.c.number.desc(), label.c.seq.desc())
     .limit(_RECENT)
 )
-
-_HOLDING = select(func.count()).where(
-    assignment_table.c.project == bindparam("p"),
-    assignment_table.c.annotator == bindparam("n"),
-    assignment_table.c.state == "open",
-)
+_HOLDING = select(func.count()).where(*HOLDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +85,9 @@ def own_answer(look: Transaction, name: str, person: str, assignment: str) -> Ow
     row = look.connection.execute(_LABEL, {"p": name, "n": person, "a": assignment}).first()
     if row is None:
         return None
-    body = json.loads(task_of(look, name, given.task).body)
     return OwnAnswer(
         assignment=assignment,
-        shown=shown_task(body, json.loads(row.shown), look.settings(name)),
+        shown=shown_task(json.loads(given.body), json.loads(row.shown), look.settings(name)),
         label=json.loads(row.label),
         surplus=bool(row.surplus),
         guidelines=row.guidelines,

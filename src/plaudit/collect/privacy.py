@@ -1,24 +1,22 @@
-"""What is stored of a person: all of it handed out or erased on wish, and groups shown in sums alone.
+"""What is stored of a person: all of it handed out or erased on wish.
 
 Erased is what a person wrote; what the person clicked stays, under a pseudonym that has no name any more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, select
+from sqlalchemy import bindparam, select
 
 from plaudit.collect import log
 from plaudit.collect.answers import without_free_text
 from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry
 from plaudit.collect.people import take_out_rows
-from plaudit.collect.refusals import NotYoursError, checked_text
+from plaudit.collect.refusals import NotYoursError
 from plaudit.collect.store import LabelStore, Transaction, columns, parsed
 from plaudit.collect.tables import (
-    annotator,
     draft,
     group,
     label,
@@ -29,19 +27,6 @@ from plaudit.collect.tables import (
     token,
 )
 
-FEWEST_OF_A_GROUP = 5
-"""A group that people say they belong to is shown from so many on: fewer could be recognised."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSum:
-    group: str | None
-    """What they call themselves; None for everybody else, whether asked or not."""
-    people: int
-    """How many they are; never fewer than five."""
-    labels: int
-
-
 _LABELS = select(label).where(label.c.project == bindparam("p"), label.c.author == bindparam("n"))
 _OF_PERSON = {
     table.name: select(table).where(table.c.project == bindparam("p"), table.c.pseudonym == bindparam("n"))
@@ -49,19 +34,6 @@ _OF_PERSON = {
 }
 _DRAFTS = select(draft).where(draft.c.project == bindparam("p"), draft.c.annotator == bindparam("n"))
 _SECRET = ("hash", "project", "pseudonym", "panel", "name_key")
-_GROUP_OUT = delete(group).where(group.c.project == bindparam("p"), group.c.pseudonym == bindparam("n"))
-_GROUP_IN = insert(group)
-_COUNTED = (
-    select(func.count())
-    .where(label.c.project == annotator.c.project, label.c.annotator == annotator.c.name)
-    .where(label.c.purpose == "work", label.c.surplus == 0)
-    .scalar_subquery()
-)
-_BY_GROUP = (
-    select(annotator.c.name, group.c.value, _COUNTED.label("labels"))
-    .outerjoin(group, (group.c.project == annotator.c.project) & (group.c.pseudonym == annotator.c.name))
-    .where(annotator.c.project == bindparam("p"), annotator.c.role == "annotator")
-)
 
 
 def export_person(look: Transaction, project: str, pseudonym: str) -> dict[str, Any]:
@@ -109,31 +81,6 @@ def _own_event(event: log.Event) -> dict[str, Any]:
         body = {name: value for name, value in body.items() if name != "purpose"}
     fields = {name: getattr(event, name) for name in ("seq", "at", "actor", "kind", "subject")}
     return {**fields, "body": body}
-
-
-def set_group(change: Transaction, project: str, pseudonym: str, value: object) -> None:
-    """What group a person wants to be counted in; nothing, to be counted in none. It never enters the log."""
-    names = {"p": project, "n": pseudonym}
-    person_row(change, project, pseudonym)
-    words = " ".join(checked_text("group", value, most=60).split())
-    change.connection.execute(_GROUP_OUT, names)
-    if words:
-        change.connection.execute(_GROUP_IN, {"project": project, "pseudonym": pseudonym, "value": words})
-
-
-def group_sums(look: Transaction, project: str) -> list[GroupSum]:
-    """Groups of five people or more, the largest first, and everybody else in one sum of five or more."""
-    look.settings(project)
-    found = dict[str | None, list[int]]()
-    for row in look.connection.execute(_BY_GROUP, {"p": project}):
-        found.setdefault(row.value, []).append(row.labels)
-    # With those who gave no group, so that the rest names nobody.
-    rest = found.pop(None, [])
-    for value in [value for value, labels in found.items() if len(labels) < FEWEST_OF_A_GROUP]:
-        rest += found.pop(value)
-    sums = sorted(found.items(), key=lambda item: (-len(item[1]), str(item[0])))
-    sums += [(None, rest)] if len(rest) >= FEWEST_OF_A_GROUP else []
-    return [GroupSum(group=value, people=len(labels), labels=sum(labels)) for value, labels in sums]
 
 
 def erase_person(store: LabelStore, project: str, name: str, *, actor: str) -> int:

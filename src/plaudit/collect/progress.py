@@ -150,14 +150,10 @@ def person_entry(connection: Connection, project: str, name: str) -> dict[str, A
 
 
 def _person_entry(row: Any, own: Any) -> dict[str, Any]:
+    names = ("person", "role", "standing", "assigned", "answered", "skipped")
     return {
         "pseudonym": row.name,
-        "person": row.person,
-        "role": row.role,
-        "standing": row.standing,
-        "assigned": row.assigned,
-        "answered": row.answered,
-        "skipped": row.skipped,
+        **{name: getattr(row, name) for name in names},
         "labels": 0 if own is None else own.labels,
         "surplus": 0 if own is None else int(own.surplus),
         "seconds": None if own is None else own.seconds,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -404,30 +404,22 @@ class Gaps:
 
 def gaps(store: LabelStore, name: str) -> list[Gaps]:
     """The reasons of decisions by version of the guidelines, the newest version first."""
-    held = _newest_decisions(trail(store, name, kinds=("adjudicated",), most=_NEWEST))
+    newest = dict[str, Event]()
+    for event in trail(store, name, kinds=("adjudicated",), most=_NEWEST):
+        newest.setdefault(event.subject, event)
+    # One whose words were erased has left no reason.
+    held = [(event, event.body) for event in newest.values() if event.body is not None]
     since = {change.guidelines: change.at for change in settings_history(store, name)}
     versions = {body["guidelines"]: since.get(body["guidelines"], "") for _, body in held}
     found = list[Gaps]()
     for version, at in sorted(versions.items(), key=lambda item: item[1], reverse=True):
         own = [(event, body) for event, body in held if body["guidelines"] == version]
         reasons = Counter(body["reason"] for _, body in own)
-        decisions = [_decision(event, body) for event, body in own]
+        reasoned = ((event, body["reason"], body["label"].get("why", "")) for event, body in own)
+        decisions = [Decision(task=e.subject, at=e.at, reason=why, words=words) for e, why, words in reasoned]
         shown = tuple(item for item in decisions if item.reason == "guideline-gap" or item.words)
         found.append(Gaps(version=version, since=at, reasons=dict(reasons), decisions=shown))
     return found
-
-
-def _newest_decisions(events: Iterable[Event]) -> list[tuple[Event, dict[str, Any]]]:
-    """The decision of each task that holds; one whose words were erased has left no reason."""
-    newest = dict[str, Event]()
-    for event in events:
-        newest.setdefault(event.subject, event)
-    return [(event, event.body) for event in newest.values() if event.body is not None]
-
-
-def _decision(event: Event, body: Mapping[str, Any]) -> Decision:
-    words = body["label"].get("why", "")
-    return Decision(task=event.subject, at=event.at, reason=body["reason"], words=words)
 
 
 def person_named(store: LabelStore, name: str, pseudonym: str) -> dict[str, Any]:
@@ -465,15 +457,9 @@ class InviteEntry:
 
 def invites(store: LabelStore, name: str) -> list[InviteEntry]:
     """The invites of a project that still work, those that end first first."""
+    names = ("role", "uses", "expires", "code", "tasks")
     with store.looking() as look:
         return [
-            InviteEntry(
-                id=row.hash[:INVITE_LETTERS],
-                role=row.role,
-                uses=row.uses,
-                expires=row.expires,
-                code=row.code,
-                tasks=row.tasks,
-            )
+            InviteEntry(id=row.hash[:INVITE_LETTERS], **{name: getattr(row, name) for name in names})
             for row in look.connection.execute(_INVITES, {"p": name, "now": look.now})
         ]

@@ -52,6 +52,7 @@ task = Table(
     # Last, since SQLite reads through a long text on its way to any column behind it.
     Column("body", Text, nullable=False),
     Index("task_seq", "project", "seq"),
+    Index("task_prompt", "project", "prompt"),
     Index("task_state", "project", "state", "wanted", "done", "taken"),
 )
 """What is asked; ``lacking`` is wanted less taken (open leases) less done (labels that count)."""

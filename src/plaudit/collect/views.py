@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
@@ -20,7 +21,7 @@ from plaudit.collect.answers import side
 from plaudit.collect.log import Event, canonical
 from plaudit.collect.project import Project, guidelines_version, project_from_dict
 
-VIEWS_VERSION = 3
+VIEWS_VERSION = 4
 """Raised whenever a fold changes: stores of an older number are replayed when they are opened."""
 
 _project, _task, _assignment = tables.project, tables.task, tables.assignment
@@ -31,17 +32,11 @@ _PROJECT_IN = insert(_project)
 _PROJECT = select(_project.c.settings).where(_project.c.name == bindparam("p"))
 _TASK_IN = insert(_task)
 _WORK = select(_task.c.id).where(_task.c.project == bindparam("p"), _task.c.purpose == "work")
+_COUNTS = ("state", "wanted", "taken", "done", "started", "lacking")
 _TASK_SET = (
     update(_task)
     .where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
-    .values(
-        state=bindparam("new_state"),
-        wanted=bindparam("new_wanted"),
-        taken=bindparam("new_taken"),
-        done=bindparam("new_done"),
-        started=bindparam("new_started"),
-        lacking=bindparam("new_lacking"),
-    )
+    .values({name: bindparam(f"new_{name}") for name in _COUNTS})
 )
 _TASK_CLOSE = (
     update(_task)
@@ -49,7 +44,6 @@ _TASK_CLOSE = (
     .values(state=bindparam("new_state"))
 )
 _ASSIGNMENT_IN = insert(_assignment)
-_ASSIGNMENT = select(_assignment).where(_assignment.c.id == bindparam("a"))
 _ASSIGNMENT_SET = (
     update(_assignment)
     .where(_assignment.c.id == bindparam("a"))
@@ -66,9 +60,6 @@ _OPEN_LEASES = (
     )
     .scalar_subquery()
 )
-_TASK = select(_task.c.state, _OPEN_LEASES.label("leases")).where(
-    _task.c.project == bindparam("p"), _task.c.id == bindparam("t")
-)
 _LABEL_IN = insert(_label)
 _UNASSIGNED = {"judged": "j", "adjudicated": "r"}
 _LABEL_OUT = delete(_label).where(_label.c.assignment == bindparam("a"))
@@ -77,13 +68,15 @@ _DECISIONS_OUT = delete(_label).where(
     _label.c.project == bindparam("p"), _label.c.task == bindparam("t"), _label.c.purpose == "adjudicated"
 )
 _COUNTED = (
-    select(_label.c.label, _label.c.shown)
-    .where(
-        _label.c.project == bindparam("p"),
-        _label.c.task == bindparam("t"),
-        _label.c.surplus == 0,
-        _label.c.purpose == "work",
+    select(_task.c.state, _OPEN_LEASES.label("leases"), _label.c.label, _label.c.shown)
+    .outerjoin(
+        _label,
+        (_label.c.project == _task.c.project)
+        & (_label.c.task == _task.c.id)
+        & (_label.c.surplus == 0)
+        & (_label.c.purpose == "work"),
     )
+    .where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
     .order_by(_label.c.seq)
 )
 _PERSON_IN = insert(_annotator)
@@ -112,6 +105,18 @@ def apply(connection: Connection, event: Event) -> None:
     change = CHANGES.get(event.kind)
     if change is not None:
         change(connection, event)
+    # It may be of before this event.
+    log.cache_of(connection).pop("held", None)
+
+
+def remember_held(connection: Connection, row: Any) -> None:
+    """An assignment with its person's count of answers, which the next event need not read again."""
+    log.cache_of(connection)["held"] = row
+
+
+def _held(connection: Connection, name: str) -> Any:
+    row = log.cache_of(connection).get("held")
+    return row if row is not None and row.id == name else connection.execute(_HELD, {"a": name}).one()
 
 
 def rebuild(connection: Connection, events: Iterable[Event]) -> None:
@@ -155,6 +160,10 @@ def settings_of(connection: Connection, name: str) -> Project | None:
     return cache["settings", name]
 
 
+def remember_settings(connection: Connection, name: str, text: str) -> None:
+    log.cache_of(connection)["settings", name] = _parsed_settings(text)
+
+
 # By the text and not by the project's name: settings that were changed are never found here again.
 @lru_cache(maxsize=256)
 def _parsed_settings(text: str) -> Project:
@@ -171,7 +180,7 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
         "id": event.subject,
         "seq": event.seq,
         "purpose": purpose,
-        "prompt": log.digest(body["prompt"])[:16],
+        "prompt": prompt_key(body),
         "authors": canonical(_authors(body, event.project)),
         "category": body.get("category"),
         "language": body.get("language"),
@@ -180,12 +189,15 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
         "scramble": log.digest([event.project, event.subject])[:16],
         "state": "open" if purpose == "work" else "item",
         "wanted": wanted,
-        "taken": 0,
-        "done": 0,
-        "started": 0,
+        **dict.fromkeys(("taken", "done", "started"), 0),
         "lacking": wanted,
         "body": canonical(body),
     }
+
+
+def prompt_key(body: Mapping[str, Any]) -> str:
+    """By what tasks of one prompt are found."""
+    return log.digest(body["prompt"])[:16]
 
 
 def _authors(body: Mapping[str, Any], project: str) -> list[str]:
@@ -213,23 +225,33 @@ def _task_closed(connection: Connection, event: Event) -> None:
 
 
 def _leased(connection: Connection, event: Event) -> None:
+    row = _lease_row(event, "open")
+    connection.execute(_ASSIGNMENT_IN, row)
+    connection.execute(_COUNT["assigned"], {"p": event.project, "n": event.actor})
+    settle(connection, event.project, row["task"])
+
+
+def add_answered(connection: Connection, leased: Event, answered: Event, number: int) -> None:
+    """A lease that was answered at once: as `apply` of both, with its task settled once."""
+    row = _lease_row(leased, "answered")
+    connection.execute(_ASSIGNMENT_IN, row)
+    for count in ("assigned", "answered"):
+        connection.execute(_COUNT[count], {"p": leased.project, "n": leased.actor})
+    _put_label(connection, answered, SimpleNamespace(**row), number)
+    settle(connection, leased.project, row["task"])
+
+
+def _lease_row(event: Event, state: str) -> dict[str, Any]:
     body = _body(event)
-    row = {
+    return {
         "id": event.subject,
         "seq": event.seq,
         "project": event.project,
-        "task": body["task"],
         "annotator": event.actor,
-        "prompt": body["prompt"],
-        "purpose": body["purpose"],
         "shown": canonical(body["order"]),
-        "guidelines": body["guidelines"],
-        "until": body["until"],
-        "state": "open",
+        **{name: body[name] for name in ("task", "prompt", "purpose", "guidelines", "until")},
+        "state": state,
     }
-    connection.execute(_ASSIGNMENT_IN, row)
-    connection.execute(_COUNT["assigned"], {"p": event.project, "n": event.actor})
-    settle(connection, event.project, body["task"])
 
 
 def _released(connection: Connection, event: Event) -> None:
@@ -237,7 +259,7 @@ def _released(connection: Connection, event: Event) -> None:
     # No reason that a person may give is this word: only the clock ends a lease.
     skipped = body["reason"] != "ended"
     state = "skipped" if skipped else "ended"
-    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
+    held = _held(connection, event.subject)
     connection.execute(_ASSIGNMENT_SET, {"a": event.subject, "new_state": state, "new_until": held.until})
     if skipped:
         connection.execute(_COUNT["skipped"], {"p": event.project, "n": held.annotator})
@@ -246,7 +268,7 @@ def _released(connection: Connection, event: Event) -> None:
 
 def _prolonged(connection: Connection, event: Event) -> None:
     """A lease goes on, or one that had ended is taken up again."""
-    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
+    held = _held(connection, event.subject)
     connection.execute(
         _ASSIGNMENT_SET, {"a": event.subject, "new_state": "open", "new_until": _body(event)["until"]}
     )
@@ -254,7 +276,7 @@ def _prolonged(connection: Connection, event: Event) -> None:
 
 
 def _answered(connection: Connection, event: Event) -> None:
-    held = connection.execute(_HELD, {"a": event.subject}).one()
+    held = _held(connection, event.subject)
     connection.execute(
         _ASSIGNMENT_SET, {"a": event.subject, "new_state": "answered", "new_until": held.until}
     )
@@ -281,7 +303,7 @@ def _put_label(connection: Connection, event: Event, held: Any, number: int) -> 
         "guidelines": held.guidelines,
         "seconds": body.get("seconds"),
         "pasted": body.get("pasted"),
-        "surplus": int(body["surplus"]),
+        "surplus": int(body.get("surplus", False)),
         "number": number,
     }
     connection.execute(_LABEL_IN, row)
@@ -289,7 +311,7 @@ def _put_label(connection: Connection, event: Event, held: Any, number: int) -> 
 
 def _revised(connection: Connection, event: Event) -> None:
     """Another label in place of the old, or none: then the lease is open again."""
-    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
+    held = _held(connection, event.subject)
     connection.execute(_LABEL_OUT, {"a": event.subject})
     if event.body is not None and event.body["label"] is not None:
         # The number of the answer that it replaces: a correction is not one answer more.
@@ -317,26 +339,16 @@ def _adjudicated(connection: Connection, event: Event) -> None:
 
 
 def _put_unassigned(connection: Connection, event: Event, purpose: str, *, guidelines: str) -> None:
-    body = _body(event)
-    row = {
-        "seq": event.seq,
-        "at": event.at,
-        "project": event.project,
-        "task": event.subject,
-        # Nobody was given a lease, and a label needs a name by which it is told from others.
-        "assignment": f"{_UNASSIGNED[purpose]}{event.seq}",
-        "annotator": event.actor,
-        "author": event.actor,
-        "purpose": purpose,
-        "shown": canonical(body["order"]),
-        "label": canonical(body["label"]),
-        "guidelines": guidelines,
-        "seconds": None,
-        "pasted": None,
-        "surplus": 0,
-        "number": 0,
-    }
-    connection.execute(_LABEL_IN, row)
+    # Nobody was given a lease, and a label needs a name by which it is told from others.
+    held = SimpleNamespace(
+        id=f"{_UNASSIGNED[purpose]}{event.seq}",
+        task=event.subject,
+        annotator=event.actor,
+        purpose=purpose,
+        shown=canonical(_body(event)["order"]),
+        guidelines=guidelines,
+    )
+    _put_label(connection, event, held, 0)
 
 
 def _joined(connection: Connection, event: Event) -> None:
@@ -348,10 +360,7 @@ def _joined(connection: Connection, event: Event) -> None:
             "name": event.subject,
             "role": body["role"],
             "standing": body["standing"],
-            "excluded": 0,
-            "assigned": 0,
-            "answered": 0,
-            "skipped": 0,
+            **dict.fromkeys(("excluded", "assigned", "answered", "skipped"), 0),
             "preferences": "{}",
             "guidelines": "",
             "seq": event.seq,
@@ -397,7 +406,7 @@ def _put_back(connection: Connection, rest: Event, number: int) -> None:
         if rest.body is not None:
             _put_unassigned(connection, rest, "adjudicated", guidelines=rest.body["guidelines"])
         return
-    held = connection.execute(_ASSIGNMENT, {"a": rest.subject}).one()
+    held = _held(connection, rest.subject)
     if rest.body is not None:
         _put_label(connection, rest, held, number)
     settle(connection, rest.project, held.task)
@@ -426,13 +435,14 @@ CHANGES: Mapping[str, Callable[[Connection, Event], None]] = {
 def settle(connection: Connection, project: str, name: str) -> None:
     """Count a task's leases and labels anew, and say whether it wants more, is done, or needs a reviewer."""
     names = {"p": project, "t": name}
-    state, taken = connection.execute(_TASK, names).one()
+    rows = connection.execute(_COUNTED, names).all()
+    state, taken = rows[0].state, rows[0].leases
     # Items have no cap and are never done: everybody may be given them.
     if state == "item":
         return
     settings = settings_of(connection, project)
     assert settings is not None
-    counted = connection.execute(_COUNTED, names).all()
+    counted = [row for row in rows if row.label is not None]
     done = len(counted)
     if state in ("closed", "adjudicated"):
         # What it has is all that it wants: totals must not speak of labels that will never come.
@@ -466,15 +476,10 @@ def standing_of(sides: Sequence[str | None], overlap: int, limit: int) -> tuple[
     if len(sides) < overlap:
         return overlap, "open"
     # Where a kind knows no majority, or nobody could compare, more people would settle nothing.
-    if all(word is None for word in sides) or _has_majority(sides):
+    # What nobody could compare is a voice for nothing, but a voice.
+    if all(word is None for word in sides) or 2 * max(Counter(sides).values()) > len(sides):
         return len(sides), "done"
     return (len(sides) + 1, "open") if len(sides) < limit else (len(sides), "review")
-
-
-def _has_majority(sides: Sequence[str | None]) -> bool:
-    # What nobody could compare is a voice for nothing, but a voice.
-    _, votes = Counter(sides).most_common(1)[0]
-    return 2 * votes > len(sides)
 
 
 def body_of(row: Any) -> dict[str, Any]:

@@ -39,6 +39,7 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
 )
 """The parts of the pages, each with its words and who may look at it."""
 _MOST_FAULTS = 20
+_EXAMPLE = {"prompt": "Why is the sky blue?"}
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 _SWITCHES = tuple(item.name for item in fields(Filters) if isinstance(item.default, bool))
 
@@ -221,7 +222,7 @@ def _add_page(
         "manage_add.html",
         status=422 if faults or error else 200,
         ask=project.ask,
-        example=_example(project),
+        example=json.dumps({**_EXAMPLE, **KINDS[project.ask].example}, ensure_ascii=False),
         most=MOST_TASKS,
         lines=lines,
         faults=faults[:_MOST_FAULTS],
@@ -229,11 +230,6 @@ def _add_page(
         done=done,
         error=error,
     )
-
-
-def _example(project: Project) -> str:
-    body = {"prompt": "Why is the sky blue?", **KINDS[project.ask].example}
-    return json.dumps(body, ensure_ascii=False)
 
 
 def _add_tasks(visit: Visit) -> Answer:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.collect.people import Panel, make_invite, revoke, set_standing
-from plaudit.collect.privacy import GroupSum, erase_person, export_person, group_sums
+from plaudit.collect.privacy import erase_person, export_person
 from plaudit.collect.progress import pay_csv, pay_rows, project_people
 from plaudit.collect.sessions import list_sessions, set_password
 from plaudit.collect.store import LabelStore
@@ -58,12 +58,8 @@ def _ways_in(panel: bool) -> Iterator[str]:
 def list_people(args: argparse.Namespace) -> None:
     with opened(args) as store:
         name = project_name(store, args.project)
-        rows, groups = store.read(project_people, name), store.read(group_sums, name)
-    if args.json:
-        sums = [{"group": found.group, "people": found.people, "labels": found.labels} for found in groups]
-        print(json.dumps({"people": rows, "groups": sums}))
-        return
-    for line in (*_table(rows), *_group_lines(groups)):
+        rows = store.read(project_people, name)
+    for line in [json.dumps({"people": rows})] if args.json else _table(rows):
         print(line)
 
 
@@ -82,12 +78,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     name = "–" if row["person"] is None else shorten(row["person"], 40)
     minutes = f"{(row['seconds'] or 0) / 60:.0f}"
     return row["pseudonym"], name, row["role"], row["standing"], *counts, minutes
-
-
-def _group_lines(groups: Sequence[GroupSum]) -> Iterator[str]:
-    for found in groups:
-        name = "all others" if found.group is None else shorten(found.group)
-        yield f"group {name}: {found.people} people, {found.labels} labels"
 
 
 def _pseudonym(store: LabelStore, project: str, word: str) -> str:
