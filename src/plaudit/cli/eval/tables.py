@@ -349,13 +349,8 @@ def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
     ]
     filled = [(name, [cell(policy) for policy in evaluation.policies]) for name, cell in rows]
     # What nobody knows of any of them is no row: the worth of answers that only a judge compares, say.
-<<<<<<< HEAD
     given = [(name, cells) for name, cells in filled if {*cells} != {"–"}]
     print_table("", given, [policy.name for policy in evaluation.policies], console)
-=======
-    informative = [(name, cells) for name, cells in filled if {*cells} != {"–"}]
-    print_table("", informative, [policy.name for policy in evaluation.policies], console)
->>>>>>> h6
 
 
 def _pass_rows(evaluation: PolicyEvaluation) -> list[tuple[str, Callable[[PolicyFigures], str]]]:
