@@ -282,9 +282,8 @@ def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswe
     lease_name = f"w{log.last(change.connection)[0] + 1}"
     # Past `record`, which would fold the lease as if it were held for a while.
     entries = [leased, replace(entry, subject=lease_name, body=body)]
-    views.add_answered(
-        change.connection, *log.append(change.connection, change.now, entries), row.answered + 1
-    )
+    held, taken = log.append(change.connection, change.now, entries)
+    views.add_answered(change.connection, held, taken, row.answered + 1)
     return surplus
 
 
