@@ -62,8 +62,8 @@ _ESCAPED = re.compile(r"\\[nr](?=\\[nrt]|[ A-Z]|$)")
 _LAYOUT_TAG = re.compile(r"<(?:p|br|div|span)\b[^<>]*>", re.IGNORECASE)
 # What other families' templates write and no tokenizer here calls its own.
 _FOREIGN_TOKENS = (
-    "[INST]", "[/INST]", "<<SYS>>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>",
-    "<|start_header_id|>", "<start_of_turn>", "<end_of_turn>",
+    "[INST]", "[/INST]", "<<SYS>>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|endoftext|>",
+    "<|eot_id|>", "<|start_header_id|>", "<start_of_turn>", "<end_of_turn>",
 )  # fmt: skip
 _TAG = re.compile(r"</?[a-z]", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*(\s|$)")

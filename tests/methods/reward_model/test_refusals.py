@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from plaudit.cli.main import main
 from plaudit.errors import UserError
@@ -154,58 +155,8 @@ def test_rows_that_teach_nothing_are_refused(
     assert not (out / "model").exists()
 
 
-SETTINGS: dict[str, tuple[str, tuple[object, ...], str]] = {
-    "a loss of other rows": (
-        "rankings",
-        ("--reward.loss", "bradley-terry"),
-        "reward.loss: bradley-terry does not learn from rankings; they have k-wise, plackett-luce",
-    ),
-    "a loss of one kind only": (
-        "ratings",
-        ("--reward.loss", "binary"),
-        "binary does not learn from ratings; they have regression",
-    ),
-    "noise of a regression": (
-        "ratings",
-        ("--reward.noise", 0.1),
-        "reward.noise is not part of regression: leave it out, or choose among bradley-terry, k-wise",
-    ),
-    "ties in Bradley–Terry": (
-        "comparisons",
-        ("--reward.tie-probability", 0.5),
-        "reward.tie_probability is not part of bradley-terry: leave it out, or choose among davidson, "
-        "rao-kupper",
-    ),
-    "centring of rankings": ("rankings", ("--reward.centring", 0.1), "reward.centring is not part of k-wise"),
-    "weights of pairs": ("comparisons", ("--reward.positive-weight", 2), "not part of bradley-terry"),
-    "margins of rankings": ("rankings", ("--reward.margin", "small"), "reward.margin is not part of k-wise"),
-    "margins of three ways": (
-        "comparisons",
-        ("--reward.margin", "small", "--reward.loss", "davidson"),
-        "reward.margin is not part of davidson: leave it out, or choose among bradley-terry",
-    ),
-    "half of all labels swapped": (
-        "comparisons",
-        ("--reward.smoothing", 0.5),
-        "reward.smoothing must be from 0 to below 0.5, not 0.5",
-    ),
-    "no members": ("comparisons", ("--ensemble.members", 0), "ensemble.members must be at least 1, not 0"),
-    "a member that is none": (
-        "comparisons",
-        ("--ensemble.members", 2, "--ensemble.member", 2),
-        "ensemble.member is from 0 to 1, not 2",
-    ),
-    "a figure that is not measured": (
-        "ratings",
-        ("--keep.best", "held_out/accuracy"),
-        "keep.best: 'held_out/accuracy' is not one of held_out/loss, held_out/mae, held_out/reward_mean",
-    ),
-    "a slip of the pen": (
-        "comparisons",
-        ("--keep.best", "held_out/acuracy"),
-        "did you mean held_out/accuracy?",
-    ),
-}
+SETTINGS = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text("utf-8"))
+"""By what is wrong: which rows, with which options, and what is said."""
 
 
 @pytest.mark.one_in(2)
