@@ -303,7 +303,7 @@ def _scorers(options: _PolicyOptions) -> Scorers:
     plain = {name: str(plain_setting(judge, "judges")) for name, judge in words.items()}
     return Scorers(
         reward=rewards.get(str(options.reward)),
-        right=options.right and load_any_reward(options.right, options.device, options.dtype),
+        right=load_any_reward(options.right, options.device, options.dtype) if options.right else None,
         judges={name: load_judge(word, rewards, settings) for name, word in plain.items()},
     )
 

@@ -152,9 +152,9 @@ def test_a_saved_module_says_the_same_bit_for_bit(tmp_path: Path) -> None:
     facts = json.loads((tmp_path / "group" / "plaudit_group.json").read_text())
     for spoilt in ({**facts, "width": 32}, {"embedding": 6, "colour": 1}, [1]):
         (tmp_path / "group" / "plaudit_group.json").write_text(json.dumps(spoilt))
-        with pytest.raises(UserError, match="no group preference module"):
+        with pytest.raises(UserError, match=r"no group preference module|not an object"):
             load_group_preference(tmp_path / "group")
-    with pytest.raises(UserError, match="no group preference module"):
+    with pytest.raises(UserError, match="the file cannot be read"):
         load_group_preference(tmp_path)
 
 

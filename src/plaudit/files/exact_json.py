@@ -50,7 +50,7 @@ def loads_foreign(text: str | bytes) -> Any:
 
     >>> loads_foreign('{"score": 1, "score": 0}')
     Traceback (most recent call last):
-    ValueError: the key 'score' is there twice
+    plaudit.files.exact_json.RepeatedKeyError: the key 'score' is there twice
     """
     try:
         return json.loads(text, object_pairs_hook=object_of_pairs)

@@ -305,7 +305,7 @@ def figures_by_kind(model: nn.Module) -> Kinds:
 
 
 def _figures(weight: Tensor) -> WeightFigures:
-    norm = float(torch.linalg.vector_norm(weight, dtype=torch.float32))
+    norm = float(torch.linalg.vector_norm(weight, dtype=torch.promote_types(weight.dtype, torch.float32)))
     return WeightFigures(
         mean=float(weight.mean(dtype=torch.float32)),
         rms=norm / math.sqrt(weight.numel()),

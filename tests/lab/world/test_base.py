@@ -10,7 +10,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from plaudit.cli.main import main
-from plaudit.lab.world import SHIPPED_MODEL_FOLDER, shipped
+from plaudit.lab.world import SHIPPED_MODEL_FOLDER
 from tests.engine.toy_command import plaudit
 
 
@@ -65,6 +65,6 @@ def test_an_installation_without_it_says_how_to_make_it(
 ) -> None:
     # Before the name means something else: what modules take at their import stays for tests behind this one.
     import_module("plaudit.lab.verbs.world")
-    monkeypatch.setattr(shipped, "SHIPPED_MODEL_FOLDER", Path("nowhere"))
+    monkeypatch.setattr("plaudit.lab.world.SHIPPED_MODEL_FOLDER", Path("nowhere"))
     assert main(["world", "base"]) == 2
     assert "plaudit world build --out DIR makes it" in capsys.readouterr().err

@@ -201,5 +201,5 @@ def test_a_folder_without_facts_is_told_from_one_with_broken_ones(tmp_path):
     with pytest.raises(UserError, match=r"no such file.*plaudit train text-reward, ranker, critic"):
         read_language_judge_spec(tmp_path)
     (tmp_path / LANGUAGE_JUDGE_FILE).write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="not valid JSON"):
         read_language_judge_spec(tmp_path)

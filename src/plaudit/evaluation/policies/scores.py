@@ -175,7 +175,9 @@ def instruction_figures(
         share(f"prompt-level {way}", ((at, all(item[place] for item in answer)) for at, answer in judged))
         for way, place in ways
     ] + [
-        share(f"instruction-level {way}", ((at, item[place]) for at, answer in judged for item in answer))
+        share(
+            f"instruction-level {way}", ((at, bool(item[place])) for at, answer in judged for item in answer)
+        )
         for way, place in ways
     ]
     mean = replace(four[0].value, value=sum(figure.value.value for figure in four) / 4, low=None, high=None)
