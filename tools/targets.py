@@ -36,7 +36,7 @@ CHAPTER_ROLES = frozenset(
 """Names that every chapter has one file of: a reader who knows one chapter finds the same part of another."""
 SAME_NAME = 3
 """How many files may share a name that is no chapter's role."""
-VAGUE = {"found": 274, "own": 78, "shown": 95, "known": 80, "look": 57}
+VAGUE = {"found": 268, "own": 76, "shown": 95, "known": 80, "look": 56}
 """How often each vague name of the glossary may be bound: variables, parameters, functions and fields."""
 FAMILY = 3
 """From how many files of a folder on a common prefix makes them a family."""
@@ -74,9 +74,9 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     yield Figure(name="files of the core", value=len(core), target=270, bound=280)
     yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=68_780)
     yield Figure(name="files", value=len(house), target=470, bound=519)
-    yield Figure(name="lines", value=line_count(house), target=108_000, bound=119_390)
+    yield Figure(name="lines", value=line_count(house), target=108_000, bound=119_195)
     docstrings = sum(docstring_lines(source.tree) for source in house)
-    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=15_170)
+    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=15_168)
     comments = sum(comment_lines(source.text) for source in house)
     code = sum(code_lines(source.text) for source in house)
     share = round(100 * comments / max(code, 1), 2)
@@ -103,7 +103,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     for name, most in VAGUE.items():
         yield Figure(name=f"times that a name is {name!r}", value=bound[name], target=0, bound=most)
     tests = [source for source in files if source.path.parts[0] == TESTS]
-    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=93_421)
+    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=93_410)
 
 
 def line_count(files: Sequence[Source]) -> int:
@@ -327,11 +327,11 @@ def run_figures(root: Path) -> Iterator[Figure]:
         [modules] = loaded.result()
         yield Figure(name="modules loaded by methods.supervised", value=modules, target=120, bound=141)
         lines, files = methods["dpo"].result()
-        yield Figure(name="files run to DPO's gradient", value=files, target=55, bound=75)
-        yield Figure(name="lines of these files", value=lines, target=15_000, bound=24_003)
+        yield Figure(name="files run to DPO's gradient", value=files, target=55, bound=74)
+        yield Figure(name="lines of these files", value=lines, target=15_000, bound=23_992)
         lines, files = methods["grpo"].result()
-        yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=95)
-        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_650)
+        yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=94)
+        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_585)
 
 
 def main(root: Path) -> int:
