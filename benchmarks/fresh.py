@@ -17,8 +17,8 @@ from benchmarks.intervals import numbers
 from benchmarks.lab import Lab
 from benchmarks.studies import Table, run_studies
 from plaudit.errors import UserError
+from plaudit.lab.world import ANOTHER
 from plaudit.lab.world.base import build_base
-from plaudit.lab.world.valley import ANOTHER
 from plaudit.runs.pipeline.read import DEFAULT_CONFIG
 
 

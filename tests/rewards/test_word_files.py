@@ -136,3 +136,5 @@ def test_in_a_pipeline_such_words_are_whole_and_their_files_count_in_the_key(own
     assert key("jury:jury.yaml") != first
     assert key("call:mine.py:ask,how=points,rubric=aspects.yaml") != called
     assert key("mine.py:short") != key("mine.py:terser")
+    monkeypatch.setenv("PLAUDIT_VALLEY", "fresh")
+    assert key("jury:jury.yaml") != first, "in another valley the same settings ask for other rows"

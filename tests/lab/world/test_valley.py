@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from plaudit.errors import UserError
+from plaudit.lab import world
 from plaudit.lab.world import valley
 from plaudit.lab.world.facts import (
     SUBJECTS,
@@ -89,6 +91,12 @@ print(min(judge_answer(question, question.best).utility for question in question
 print(*sorted(question.messages[0].content for question in questions("test", "fact")), sep="|")
 print(sorted(question.best for question in questions(category="fact")), annotator_pool("crowd")[0].biases)
 """
+
+
+def test_the_base_model_is_refused_where_its_valley_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "ANOTHER", "fresh")
+    with pytest.raises(UserError, match="the base model has read about another valley"):
+        world.base_model_folder()
 
 
 @pytest.mark.slow

@@ -23,11 +23,11 @@ from typing import Literal, get_args
 from plaudit.data.judging import Mark, Verdict, task_seed
 from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
+from plaudit.lab.world import ANOTHER
 from plaudit.lab.world.gold import NONSENSE_FACTOR, Gold, help_by_parts, judge_answer
 from plaudit.lab.world.prompts import question_of_prompt
 from plaudit.lab.world.questions import HarmfulRequest, Question, Several
 from plaudit.lab.world.reading import Reading, read_answer
-from plaudit.lab.world.valley import ANOTHER
 
 Bias = Literal["length", "position", "flattery", "format", "evasion", "assertion"]
 BIASES: tuple[Bias, ...] = get_args(Bias)

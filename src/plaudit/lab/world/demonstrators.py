@@ -16,10 +16,10 @@ from statistics import fmean, stdev
 
 from plaudit.data.records import Demonstration, assistant_turn, plain_text
 from plaudit.errors import UserError
+from plaudit.lab.world import ANOTHER
 from plaudit.lab.world.gold import judge_answer, utility
 from plaudit.lab.world.questions import Question
 from plaudit.lab.world.speaking import STYLE_WEIGHTS, STYLES, Style, answer_in_style
-from plaudit.lab.world.valley import ANOTHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from functools import cache
 from plaudit.data.records import Message, Text, plain_text, user_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.settings import SPLITS, Split
+from plaudit.lab.world import ANOTHER
 from plaudit.lab.world.facts import (
     OPERATIONS,
     PEOPLE_SUBJECTS,
@@ -38,7 +39,7 @@ from plaudit.lab.world.questions import (
     Question,
     Unanswerable,
 )
-from plaudit.lab.world.valley import ANOTHER, HARMS, KINDS, REASONS, SECRETS
+from plaudit.lab.world.valley import HARMS, KINDS, REASONS, SECRETS
 
 NUMBERS = tuple(str(n) for n in range(100))
 COUNTS = {"two": 2, "three": 3, "four": 4}

@@ -6,14 +6,12 @@ prompts test, who writes and who compares are dealt anew, in the same words.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Mapping
 from importlib import resources
 
-ANOTHER = os.environ.get("PLAUDIT_VALLEY", "")
-"""The word of another valley; empty for the one that plaudit's base model has read about."""
+from plaudit.lab.world import ANOTHER
 
 
 def parse_table(text: str) -> list[list[str]]:
