@@ -17,7 +17,8 @@ from plaudit.models.decode import (
 )
 from plaudit.models.kv_cache import KV_CACHE_ATTENTION, ROOM_STEP
 from plaudit.models.policy import Policy
-from tests.models.zoo import EAGER, RECURRENT, SDPA, VOCABULARY, WINDOW, build
+from plaudit.models.verify import choose_layout
+from tests.models.zoo import EAGER, RECURRENT, SDPA, VOCABULARY, WINDOW, build, build_sharp
 
 PROMPTS = ([5, 9, 3], [7, 8, 21, 40, 33, 12, 6, 19, 50], [30, 31, 32, 33])
 ANSWERS = (3, 1, 2)
@@ -124,6 +125,20 @@ def test_a_wrong_prediction_is_found_by_the_trial(monkeypatch: pytest.MonkeyPatc
     chosen, why = fastest_decoder(policy)
     assert chosen is CachedDecoder
     assert str(why).startswith("logits differ by")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_model_that_rounds_far_in_16_bits_is_tried_in_all_digits(
+    monkeypatch: pytest.MonkeyPatch, wrong: bool
+) -> None:
+    policy = Policy(build_sharp(), layout="right")
+    policy.compute_in(torch.bfloat16)
+    honest = SharedDecoder.step
+    if wrong:
+        monkeypatch.setattr(SharedDecoder, "step", lambda self, token_N: honest(self, token_N.roll(1)))
+    assert (fastest_decoder(policy)[0] is SharedDecoder) is not wrong
+    assert policy.backbone.compute_dtype == torch.bfloat16
+    assert choose_layout(policy, "packed") == ("packed", None)
 
 
 @pytest.mark.parametrize("name", sorted(RECURRENT))

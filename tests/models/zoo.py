@@ -44,6 +44,18 @@ def _plain(name: str, **facts: object) -> PreTrainedModel:
     return hf.AutoModelForCausalLM.from_config(config)
 
 
+def build_sharp() -> PreTrainedModel:
+    """A model that looks at hardly more than one token, so that 16 bits move what it says by whole nats."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = _plain("Llama", num_hidden_layers=4)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if weight.ndim == 2 and "embed" not in name:
+                    weight.normal_(0, 1.2 if "q_proj" in name or "k_proj" in name else 0.3)
+    return model
+
+
 def _gemma(name: str, **facts: object) -> PreTrainedModel:
     return _plain(name, head_dim=8, tie_word_embeddings=True, **facts)
 

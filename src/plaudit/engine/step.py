@@ -40,11 +40,13 @@ class StepCheck:
     """The largest that it may be; what is not a number fails as well."""
     error: Callable[[float], UserError]
     """The refusal, from the value that was read."""
+    higher_limit: Callable[[], float] | None = None
+    """What it may be after all, where that takes a pass to find: asked only beyond the limit."""
 
     def refuse(self, value: float) -> None:
         """Raise when the value that was read is too large."""
         # Written as "not ≤" so that NaN, which compares False with everything, is refused too.
-        if not value <= self.limit:
+        if not value <= self.limit and not (self.higher_limit and value <= self.higher_limit()):
             raise self.error(value)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.feedback.attacking import AttackSettings
+from plaudit.feedback.instructing import InstructSettings, write_instructed
 from plaudit.feedback.judges.constitution import OURS
 from plaudit.feedback.judging import JudgeRowsSettings
 from plaudit.feedback.revising import ReviseSettings
@@ -69,6 +70,14 @@ def _attack(settings: AttackSettings, out: Path, stage: Stage, context: Pipeline
     return StageResult(sentences=sentences, command=command)
 
 
+def _instruct(settings: InstructSettings, out: Path, *_: object) -> StageResult:
+    sentences = write_instructed(settings, out / "rows.jsonl")
+    prompts = () if settings.prompts is None else (settings.prompts,)
+    lists = {name: [*getattr(settings, name)] for name in ("without", "only")}
+    options = {**options_of(settings, "prompts"), **lists, "out": out / "rows.jsonl"}
+    return StageResult(sentences=sentences, command=command_line("plaudit instruct", *prompts, **options))
+
+
 def _check_attack(settings: AttackSettings) -> None:
     from plaudit.feedback.attack_run import check_files
 
@@ -98,6 +107,13 @@ REVISE = StageKind(
     },
     run=_revise,
     words=_OURS,
+)
+INSTRUCT = StageKind(
+    name="instruct",
+    produces="rows",
+    settings=InstructSettings,
+    accepts={"prompts": ("rows",)},
+    run=_instruct,
 )
 ATTACK = StageKind(
     name="attack",

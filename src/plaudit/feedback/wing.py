@@ -8,6 +8,10 @@ WING = Wing(
             module="plaudit.feedback.verbs.attack",
             purpose="lead models astray, and say how often that works, beside what they over-refuse",
         ),
+        "instruct": Verb(
+            module="plaudit.feedback.verbs.instruct",
+            purpose="prompts with instructions that a program can check, drawn by rule",
+        ),
         "judge": Verb(
             module="plaudit.feedback.verbs.judge",
             purpose="labels by models: pairs judged, with soft labels; what a judge is worth",
@@ -21,6 +25,7 @@ WING = Wing(
         "judge": "plaudit.feedback.stages:JUDGE",
         "revise": "plaudit.feedback.stages:REVISE",
         "attack": "plaudit.feedback.stages:ATTACK",
+        "instruct": "plaudit.feedback.stages:INSTRUCT",
     },
     page_sections={"attacks": "plaudit.feedback.attack_page:ATTACKS"},
     offers={

@@ -25,7 +25,7 @@ from transformers.modeling_layers import GenericForSequenceClassification
 
 from plaudit.errors import UserError
 from plaudit.models.attention import PACKED_ATTENTION, PackedRow, PackingError, has_soft_caps
-from plaudit.models.precision import Narrowed
+from plaudit.models.precision import Narrowed, compute_in
 from plaudit.tensors.logprobs import LogitRule
 from plaudit.tokens.batch import TokenBatch
 from plaudit.tokens.microbatch import ForwardInputs, Layout, layout_batch
@@ -250,13 +250,21 @@ class Backbone:
 
     @contextmanager
     def in_full(self) -> Iterator[None]:
-        """While this lasts passes compute in all the digits that weights have."""
-        narrowed, self.narrowed = self.narrowed, None
-        try:
-            with nullcontext() if narrowed is None else narrowed.suspended():
+        """While this lasts passes compute in all the digits that weights have, and in float32 at least."""
+        narrowed = self.narrowed
+        dtype = torch.promote_types(self.base.dtype, torch.float32)
+        # Divided weights are gathered in what they are narrowed to, whatever is asked of a pass.
+        is_whole = narrowed is None or not narrowed.is_by_shards
+        layers = self.repeated_layers if is_whole else ()
+        with nullcontext() if narrowed is None else narrowed.suspended():
+            wide = compute_in(self.model, dtype, layers=layers, frozen=False) if is_whole else None
+            self.narrowed = wide
+            try:
                 yield
-        finally:
-            self.narrowed = narrowed
+            finally:
+                self.narrowed = narrowed
+                if wide is not None:
+                    wide.remove()
 
     def release_narrowed(self) -> torch.dtype | None:
         """Leave it to shards to narrow weights: the dtype of passes, None where they have all digits."""

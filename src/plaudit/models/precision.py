@@ -107,6 +107,11 @@ class Narrowed:
         """Where divided weights are gathered in fewer digits already (`shard_module`)."""
         return Narrowed(dtype=dtype, rest=WeightGroup(dtype=dtype, weights=[], owners=[]))
 
+    @property
+    def is_by_shards(self) -> bool:
+        """Whether weights are divided and gathered in fewer digits, so that nothing is copied here."""
+        return not (self.rest.weights or self.hooks)
+
     def layer(self, number: int) -> WeightGroup | None:
         """The weights of one layer; None where they are not copied here."""
         return self.layers[number] if self.layers else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -15,10 +16,14 @@ from plaudit.engine.distributed import Ranks
 from plaudit.errors import UserError
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.batch import ExperienceTensors
+from plaudit.methods.policy.experience import ScoringModels, stale_sampler_check
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
+from plaudit.models.policy import ModelReference, Policy
 from plaudit.tensors.masked import moments
 from plaudit.tensors.needs import needs, needs_of
+from plaudit.tokens.batch import batch_of
 from tests.methods.policy.pieces import SINGLE, Learnt, Scene, learnt, same_gradients, scene, single
+from tests.models.zoo import build_sharp, examples
 
 SOME = ("ppo", "grpo", "dr-grpo", "gspo", "p3o", "remax", "reinforce-pp", "ipo-md", "nash-md")
 """One of each kind of ratio, reduction, divergence and advantage."""
@@ -264,6 +269,23 @@ def test_a_sampler_with_older_weights_stops_the_run(device: torch.device, name: 
         UserError, match=r"not drawn from the policy that is trained.*other \(older\) weights"
     ):
         learnt(one, one.pieces())
+
+
+@pytest.mark.parametrize(("share", "is_fair"), [(1.9, True), (2.1, False)])
+@pytest.mark.filterwarnings("ignore:the sampler's log-probs")
+def test_in_16_bits_a_sampler_may_be_as_far_as_the_model_rounds(share: float, is_fair: bool) -> None:
+    policy = Policy(build_sharp())
+    policy.compute_in(torch.bfloat16)
+    models = ScoringModels(policy=policy, reference=ModelReference(policy), critic=None, temperature=1.0)
+    batch = batch_of(examples())
+    run_NT = policy.score(batch).logp_NT.detach()
+    with policy.backbone.in_full():
+        full_NT = policy.score(batch).logp_NT.detach()
+    sampler_NT = run_NT + share * (full_NT - run_NT)
+    check = stale_sampler_check(models, run_NT, sampler_NT, batch.mask_NT, batch)
+    assert check.value > check.limit
+    with nullcontext() if is_fair else pytest.raises(UserError, match=r"other \(older\) weights"):
+        check.refuse(float(check.value))
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -106,7 +106,7 @@ def policy_objective(
         # A single update has no pass before it: the sampler's log-probs stand for π_old until here.
         if microbatch.is_only_update:
             checks.append(
-                stale_sampler_check(models.policy, scores.logp_NT, experience.old_logp_NT, batch.mask_NT)
+                stale_sampler_check(models, scores.logp_NT, experience.old_logp_NT, batch.mask_NT, batch)
             )
             experience = _with_policy_as_old(row, experience, scores, batch)
         log_ratio_NT = log_ratio(scores.logp_NT, experience.old_logp_NT, batch.mask_NT)
