@@ -51,7 +51,7 @@ from plaudit.rewards.llm.generative import (
     reply_probabilities,
 )
 from plaudit.rewards.llm.pairwise import PairwiseRanker
-from plaudit.rollouts.build import sampler_of_folder
+from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
 
 
@@ -117,7 +117,7 @@ def load_language_judge(
         return GenerativeReward(model)
     if isinstance(spec.settings, PairwiseRankerSettings):
         return PairwiseRanker(model)
-    return CritiqueReward(model, sampler_of_folder(model_folder, device=str(target)))
+    return CritiqueReward(model, LocalSampler(model_folder, device=str(target)))
 
 
 _NOT_REWARD_FILES = {

@@ -54,7 +54,7 @@ from plaudit.methods.supervised.run import sft
 from plaudit.rewards.base import Reward
 from plaudit.rewards.kinds import FEEDBACK
 from plaudit.rewards.registry import resolve_reward
-from plaudit.rollouts.build import sampler_of_folder
+from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 from plaudit.wings import offered
@@ -138,7 +138,7 @@ def _draw(
     assert settings.answers is not None
     for note in (*notes, _generation_note(this_round, settings, len(prompts))):
         ConsoleSink(quiet=True).note(note)
-    sampler = sampler_of_folder(this_round.generator, device=config.device)
+    sampler = LocalSampler(this_round.generator, device=config.device)
     sampling = replace(config.sampling, seed=_round_seed(config, this_round))
     write_answers(
         this_round.answers, list(generate_and_score(prompts, sampler, reward, sampling, settings.answers))
