@@ -28,7 +28,7 @@ from plaudit.files import atomic
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.exam import mean_utilities, score_model_answers
 from plaudit.lab.world.gold import gold_of
-from plaudit.rollouts.build import sampler_of_folder
+from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 
 ROUNDS, PROMPTS, HELD_OUT, PEOPLE, TESTED = 3, 100, 50, 120, 160
@@ -134,9 +134,7 @@ def loop(home: Path, name: str, seed: int, device: str) -> Path:
 @cache
 def worth(model: Path, seed: int, device: str) -> float:
     """The mean true utility of a model's answers to test prompts."""
-    answers = score_model_answers(
-        sampler_of_folder(model, device=device), SamplingSettings(seed=seed), n=TESTED
-    )
+    answers = score_model_answers(LocalSampler(model, device=device), SamplingSettings(seed=seed), n=TESTED)
     return mean_utilities(answers)["all"].mean
 
 

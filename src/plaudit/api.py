@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +23,14 @@ from plaudit.files import hub
 from plaudit.given import Rows, blend_word, model_word, plain_setting, row_list, rows_file
 from plaudit.methods.algorithm import algorithm as from_signature
 from plaudit.methods.preference.algorithms import OWN
-from plaudit.methods.registry import TABLES, config_type, config_types, run_method, with_local_inputs
+from plaudit.methods.registry import (
+    TABLES,
+    config_type,
+    config_types,
+    load_entry_point,
+    run_method,
+    with_local_inputs,
+)
 from plaudit.results import TrainingResult, is_reward, load_any_reward
 
 if TYPE_CHECKING:
@@ -108,10 +114,10 @@ class _RecordEntry:
     function: str
 
     def config_type(self) -> type:
-        return _load(self.config)
+        return load_entry_point(self.config)
 
     def run(self, record: Any, config: Any) -> Any:
-        return _load(self.function)(record, config)
+        return load_entry_point(self.function)(record, config)
 
 
 RECORDS = (
@@ -127,11 +133,6 @@ RECORDS = (
     ),
 )
 """The records that an algorithm can be given as: of which config, and what trains by them."""
-
-
-def _load(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
 
 
 def _record_entry(record: object) -> _RecordEntry:

@@ -122,10 +122,10 @@ class LanguageModel:
     def __init__(self, folder: Path, *, device: str = "auto") -> None:
         """Load a folder, also of a run; ``device`` is auto (a GPU where there is one), cpu or cuda."""
         from plaudit.rewards.load import model_folder
-        from plaudit.rollouts.build import sampler_of_folder
+        from plaudit.rollouts.local import LocalSampler
 
         self.folder = model_folder(Path(folder))
-        self._sampler = sampler_of_folder(self.folder, device=device)
+        self._sampler = LocalSampler(self.folder, device=device)
 
     def __repr__(self) -> str:
         return f"<LanguageModel {self.folder}: .chat(question), .sample(prompts, n=4)>"

@@ -178,7 +178,7 @@ def test_a_run_that_is_stopped_keeps_the_answers_and_a_functions_words(capsys, f
     words = ("attack", "red-team.jsonl", "--model", BASE, "--judge", "mine.py:harmful", "--without-twins")
     words += ("--templates", "ours", "--n", "3")
     assert main(list(words)) == 130
-    monkeypatch.setattr(target, "sampler_of_folder", lambda *_, **__: pytest.fail("it answers again"))
+    monkeypatch.setattr(target, "LocalSampler", lambda *_, **__: pytest.fail("it answers again"))
     run(capsys, *words[1:], "--out", "out")
     attempts = report("out").policies[0].success.attempts
     assert attempts > 17

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.files.jsonl import JsonlFile, JsonlRecord, truncate_after
+from plaudit.files.jsonl import JsonlFile, JsonlRecord
 
 WRITE_AND_DIE = """
 import os, signal, sys
@@ -80,12 +80,14 @@ def test_a_torn_end_is_dropped_and_said(tmp_path: Path, tail: bytes) -> None:
     with path.open("ab") as file:
         file.write(tail)
 
-    notes = truncate_after(path, up_to_two)
+    with JsonlFile(path, keep=up_to_two) as lines:
+        notes = lines.notes
 
     count = "last 2 lines" if b"\n\0" in tail else "last line"
     assert notes == (f"{path}: dropped the {count}, after step 2: torn (the run was killed while writing)",)
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
-    assert truncate_after(path, up_to_two) == ()
+    with JsonlFile(path, keep=up_to_two) as lines:
+        assert lines.notes == ()
 
 
 def test_a_bad_line_among_good_ones_is_named_and_nothing_is_cut(tmp_path: Path) -> None:

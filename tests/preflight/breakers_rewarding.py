@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,27 +123,26 @@ MIXES: dict[str, tuple[Callable[..., Any], frozenset[str], str]] = {
 """Each mix, the checks that must fail, and what one of them says."""
 
 
-class ReadsTheEnd(RewardModel):
-    """A reward model that is read at the last column of a batch, padding or not."""
-
-    def rewards(self, batch: TokenBatch) -> torch.Tensor:
-        """At the token that the longest answer ends with."""
-        return self(batch, lambda inputs: inputs.own_NT[:, -1])
+def reads_the_end(model: RewardModel, batch: TokenBatch) -> torch.Tensor:
+    """At the last column of a batch, padding or not: the token that the longest answer ends with."""
+    return model(batch, lambda inputs: inputs.own_NT[:, -1])
 
 
-class ReadsOneEarly(RewardModel):
-    """A reward model that is read one token before the end."""
-
-    def rewards(self, batch: TokenBatch) -> torch.Tensor:
-        return self(
-            batch, lambda inputs: inputs.own_NT.gather(1, (batch.length_N[:, None] - 2).clamp(min=0))[:, 0]
-        )
+def reads_one_early(model: RewardModel, batch: TokenBatch) -> torch.Tensor:
+    """One token before the end."""
+    return model(
+        batch, lambda inputs: inputs.own_NT.gather(1, (batch.length_N[:, None] - 2).clamp(min=0))[:, 0]
+    )
 
 
-def misread(subject: PreflightSubject, kind: type[RewardModel]) -> PreflightSubject:
+def misread(
+    subject: PreflightSubject, reader: Callable[[RewardModel, TokenBatch], torch.Tensor]
+) -> PreflightSubject:
     scorer = subject.scorer
     assert scorer is not None
-    return replace(subject, scorer=kind(scorer.model, layout=scorer.layout))
+    other = RewardModel(scorer.model, layout=scorer.layout)
+    other.rewards = partial(reader, other)
+    return replace(subject, scorer=other)
 
 
 def pads_with_the_end(subject: PreflightSubject) -> PreflightSubject:

@@ -18,10 +18,10 @@ from tests.preflight.breakers_rewarding import (
     MIXES,
     SHOUTS,
     Mixed,
-    ReadsOneEarly,
-    ReadsTheEnd,
     misread,
     pads_with_the_end,
+    reads_one_early,
+    reads_the_end,
     rename_control,
     scorer_folder,
     write_functions,
@@ -104,12 +104,14 @@ def test_an_endpoint_is_asked_little_and_before_a_run_not_at_all(tmp_path: Path)
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("kind", [ReadsTheEnd, ReadsOneEarly])
+@pytest.mark.parametrize("kind", [reads_the_end, reads_one_early])
 def test_a_reward_model_that_is_read_elsewhere_is_named(tmp_path: Path, kind: Any) -> None:
     with healthy("reward", tmp_path) as subject:
         found = failing(misread(subject, kind))
     assert "at its answer's last token" in found["reward-position"]
-    assert set(found) == {"reward-position"} | ({"reward-batching"} if kind is ReadsTheEnd else set()), found
+    assert set(found) == {"reward-position"} | ({"reward-batching"} if kind is reads_the_end else set()), (
+        found
+    )
 
 
 def test_padding_that_is_the_end_of_a_turn_is_named(tmp_path: Path) -> None:

@@ -7,11 +7,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
 
 from plaudit.tensors.masked import (
     broadcast_to_tokens,
-    combine_moments,
     last_token_mask,
     masked_mean,
     masked_mean_rows,
@@ -68,24 +66,10 @@ def test_nothing_and_one_value_are_numbers():
         assert whiten(draw(5, 1, 4), mask_NT).tolist() == [[0.0] * 4]
         found = moments(draw(5, 1, 4), mask_NT)
         assert (found.count.item(), found.variance.item()) == (count, 0.0)
-        assert combine_moments([found, found]).count.item() == 2 * count
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    rows=st.integers(1, 9),
-    width=st.integers(1, 6),
-    cuts=st.sets(st.integers(1, 8)),
-    seed=st.integers(0, 2**16),
-    share=st.sampled_from([0.1, 0.6, 1.0]),
-)
-def test_parts_of_a_batch_know_the_moments_of_the_whole(rows, width, cuts, seed, share):
-    value_NT, mask_NT = draw(seed, rows, width) + 3, holes(seed, rows, width, share)
-    edges = sorted({0, rows} | {cut for cut in cuts if cut < rows})
-    known = combine_moments([moments(value_NT[a:b], mask_NT[a:b]) for a, b in pairwise(edges)])
-    whole = moments(value_NT, mask_NT)
-    for name in ("count", "mean", "variance"):
-        torch.testing.assert_close(getattr(known, name), getattr(whole, name), rtol=0, atol=1e-12)
-    if whole.variance > 1e-3:
-        parts = [whiten(value_NT[a:b], mask_NT[a:b], batch_moments=known) for a, b in pairwise(edges)]
-        torch.testing.assert_close(torch.cat(parts), whiten(value_NT, mask_NT), rtol=0, atol=1e-11)
+def test_parts_of_a_batch_are_whitened_by_the_moments_of_the_whole():
+    value_NT, mask_NT = draw(6, 5, 4) + 3, holes(6, 5, 4)
+    whole, edges = moments(value_NT, mask_NT), (0, 1, 3, 5)
+    parts = [whiten(value_NT[a:b], mask_NT[a:b], batch_moments=whole) for a, b in pairwise(edges)]
+    torch.testing.assert_close(torch.cat(parts), whiten(value_NT, mask_NT), rtol=0, atol=1e-11)

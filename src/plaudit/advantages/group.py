@@ -29,7 +29,6 @@ def z_score(
     Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, has no ε and does not say which std; that of TRL is
     taken, Σ (r − mean)² / (K − 1) under the root, with its ε.
 
-    >>> import torch
     >>> z_score(torch.tensor([0.0, 1.0, 5.0]), torch.tensor([0, 0, 1]), epsilon=0.0)[:2]
     tensor([-0.7071,  0.7071])
     """
@@ -75,7 +74,6 @@ def centred(reward_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[
 
     Liu et al. 2025, arXiv:2503.20783.
 
-    >>> import torch
     >>> centred(torch.tensor([0.0, 1.0, 5.0]), torch.tensor([0, 0, 1]))
     tensor([-0.5000,  0.5000,  0.0000])
     """
@@ -87,7 +85,6 @@ def leave_one_out(reward_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> 
 
     Of two it is their difference, as P3O has it. Ahmadian et al. 2024, arXiv:2402.14740.
 
-    >>> import torch
     >>> leave_one_out(torch.tensor([0.0, 1.0, 5.0]), torch.tensor([0, 0, 1]))
     tensor([-1.,  1.,  0.])
     """
@@ -99,7 +96,6 @@ def pass_rate(
 ) -> Float[Tensor, " P"]:
     """The share of each prompt's completions whose reward reaches the threshold; 0 without completions.
 
-    >>> import torch
     >>> pass_rate(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0, 0, 1]), groups=2, threshold=1)
     tensor([0.5000, 1.0000])
     """
@@ -113,7 +109,6 @@ def nonzero_std_groups(
 
     Yu et al. 2025 (DAPO, dynamic sampling), arXiv:2503.14476.
 
-    >>> import torch
     >>> nonzero_std_groups(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0, 0, 1]), groups=2).tolist()
     [True, False]
     """

@@ -88,11 +88,10 @@ def load_samplers(args: argparse.Namespace) -> dict[str, LocalSampler]:
     repeated = [name for name, times in names.items() if times > 1]
     if repeated:
         raise UserError(f"--model {repeated[0]} is given {names[repeated[0]]} times; name each model once")
-    from plaudit.rollouts.build import sampler_of_folder
+    from plaudit.rollouts.local import LocalSampler
 
     return {
-        str(model): sampler_of_folder(hub.local_path(model, "model"), device=args.device)
-        for model in args.model
+        str(model): LocalSampler(hub.local_path(model, "model"), device=args.device) for model in args.model
     }
 
 

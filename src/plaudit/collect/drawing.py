@@ -56,9 +56,9 @@ class Draw:
 def draw_tasks(draw: Draw, folder: Path) -> tuple[list[Task], list[str]]:
     """The tasks, with notes; what lies in ``answers.jsonl`` of the folder is not drawn again."""
     from plaudit.methods.iterative.rounds import load_prompts
-    from plaudit.rollouts.build import sampler_of_folder
+    from plaudit.rollouts.local import LocalSampler
 
-    sampler = sampler_of_folder(draw.model, device=draw.device)
+    sampler = LocalSampler(draw.model, device=draw.device)
     room = (sampler.max_positions or 2**31) - draw.sampling.max_tokens
     if room < 1:
         raise UserError(

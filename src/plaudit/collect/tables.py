@@ -20,12 +20,24 @@ from sqlalchemy import (
 
 from plaudit.collect.log import METADATA
 
+
+def _keys(*names: str) -> list[Column[str]]:
+    return [Column(name, Text, primary_key=True) for name in names]
+
+
+def _texts(*names: str) -> list[Column[str]]:
+    return [Column(name, Text, nullable=False) for name in names]
+
+
+def _counts(*names: str) -> list[Column[int]]:
+    return [Column(name, Integer, nullable=False) for name in names]
+
+
 project = Table(
     "project",
     METADATA,
     Column("name", Text, primary_key=True),
-    Column("settings", Text, nullable=False),
-    Column("guidelines", Text, nullable=False),
+    *_texts("settings", "guidelines"),
     Column("seq", BigInteger, nullable=False),
 )
 """The settings that hold now, and the version of the guidelines."""
@@ -33,22 +45,14 @@ project = Table(
 task = Table(
     "task",
     METADATA,
-    Column("project", Text, primary_key=True),
-    Column("id", Text, primary_key=True),
+    *_keys("project", "id"),
     Column("seq", BigInteger, nullable=False),
-    Column("purpose", Text, nullable=False),
-    Column("prompt", Text, nullable=False),
-    Column("authors", Text, nullable=False),
+    *_texts("purpose", "prompt", "authors"),
     Column("category", Text),
     Column("language", Text),
     Column("priority", Float, nullable=False),
-    Column("scramble", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("wanted", Integer, nullable=False),
-    Column("taken", Integer, nullable=False),
-    Column("done", Integer, nullable=False),
-    Column("started", Integer, nullable=False),
-    Column("lacking", Integer, nullable=False),
+    *_texts("scramble", "state"),
+    *_counts("wanted", "taken", "done", "started", "lacking"),
     # Last, since SQLite reads through a long text on its way to any column behind it.
     Column("body", Text, nullable=False),
     Index("task_seq", "project", "seq"),
@@ -103,15 +107,7 @@ assignment = Table(
     METADATA,
     Column("id", Text, primary_key=True),
     Column("seq", BigInteger, nullable=False),
-    Column("project", Text, nullable=False),
-    Column("task", Text, nullable=False),
-    Column("annotator", Text, nullable=False),
-    Column("prompt", Text, nullable=False),
-    Column("purpose", Text, nullable=False),
-    Column("shown", Text, nullable=False),
-    Column("guidelines", Text, nullable=False),
-    Column("until", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    *_texts("project", "task", "annotator", "prompt", "purpose", "shown", "guidelines", "until", "state"),
     Index("assignment_task", "project", "task"),
     Index("assignment_annotator", "project", "annotator", "task"),
     Index("assignment_state", "project", "annotator", "state", "seq"),
@@ -131,20 +127,11 @@ label = Table(
     "label",
     METADATA,
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", Text, nullable=False),
-    Column("project", Text, nullable=False),
-    Column("task", Text, nullable=False),
-    Column("assignment", Text, nullable=False),
-    Column("annotator", Text, nullable=False),
-    Column("author", Text, nullable=False),
-    Column("purpose", Text, nullable=False),
-    Column("shown", Text, nullable=False),
-    Column("label", Text, nullable=False),
-    Column("guidelines", Text, nullable=False),
+    *_texts("at", "project", "task", "assignment", "annotator", "author"),
+    *_texts("purpose", "shown", "label", "guidelines"),
     Column("seconds", Float),
     Column("pasted", Float),
-    Column("surplus", Integer, nullable=False),
-    Column("number", Integer, nullable=False),
+    *_counts("surplus", "number"),
     Index("label_task", "project", "task"),
     Index("label_annotator", "project", "annotator", "number"),
     Index("label_assignment", "assignment"),
@@ -154,16 +141,10 @@ label = Table(
 annotator = Table(
     "annotator",
     METADATA,
-    Column("project", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("role", Text, nullable=False),
-    Column("standing", Text, nullable=False),
-    Column("excluded", Integer, nullable=False),
-    Column("assigned", Integer, nullable=False),
-    Column("answered", Integer, nullable=False),
-    Column("skipped", Integer, nullable=False),
-    Column("preferences", Text, nullable=False),
-    Column("guidelines", Text, nullable=False),
+    *_keys("project", "name"),
+    *_texts("role", "standing"),
+    *_counts("excluded", "assigned", "answered", "skipped"),
+    *_texts("preferences", "guidelines"),
     Column("seq", BigInteger, nullable=False),
 )
 """Everybody by pseudonym: counts, standing, and the version of the guidelines last read. ``excluded``
@@ -175,10 +156,8 @@ FOLDS = (project, task, assignment, label, annotator)
 person = Table(
     "person",
     METADATA,
-    Column("project", Text, primary_key=True),
-    Column("pseudonym", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("at", Text, nullable=False),
+    *_keys("project", "pseudonym"),
+    *_texts("name", "at"),
 )
 """Which name belongs to a pseudonym: never in the log."""
 
@@ -186,8 +165,7 @@ invite = Table(
     "invite",
     METADATA,
     Column("hash", Text, primary_key=True),
-    Column("project", Text, nullable=False),
-    Column("role", Text, nullable=False),
+    *_texts("project", "role"),
     Column("uses", Integer, nullable=False),
     Column("expires", Text, nullable=False),
 )
@@ -197,11 +175,7 @@ token = Table(
     "token",
     METADATA,
     Column("hash", Text, primary_key=True),
-    Column("project", Text, nullable=False),
-    Column("pseudonym", Text, nullable=False),
-    Column("role", Text, nullable=False),
-    Column("scopes", Text, nullable=False),
-    Column("expires", Text, nullable=False),
+    *_texts("project", "pseudonym", "role", "scopes", "expires"),
     Index("token_person", "project", "pseudonym"),
 )
 """Bearer tokens by the hash of their secret."""
@@ -210,8 +184,7 @@ draft = Table(
     "draft",
     METADATA,
     Column("assignment", Text, primary_key=True),
-    Column("project", Text, nullable=False),
-    Column("annotator", Text, nullable=False),
+    *_texts("project", "annotator"),
     Column("label", Text),
     Column("conversation", Text),
     Index("draft_annotator", "project", "annotator"),
@@ -221,10 +194,8 @@ draft = Table(
 password = Table(
     "password",
     METADATA,
-    Column("project", Text, primary_key=True),
-    Column("pseudonym", Text, primary_key=True),
-    Column("name_key", Text, nullable=False),
-    Column("hash", Text, nullable=False),
+    *_keys("project", "pseudonym"),
+    *_texts("name_key", "hash"),
     # By this name one signs in, so that no two people of a project may share it.
     Index("password_name", "project", "name_key", unique=True),
 )
@@ -234,12 +205,7 @@ session = Table(
     "session",
     METADATA,
     Column("hash", Text, primary_key=True),
-    Column("project", Text, nullable=False),
-    Column("pseudonym", Text, nullable=False),
-    Column("started", Text, nullable=False),
-    Column("used", Text, nullable=False),
-    Column("stretch", Text, nullable=False),
-    Column("expires", Text, nullable=False),
+    *_texts("project", "pseudonym", "started", "used", "stretch", "expires"),
     Index("session_person", "project", "pseudonym"),
 )
 """Sessions of browsers by the hash of their secret; ``stretch`` is since when there was no longer pause."""
@@ -248,8 +214,7 @@ panel = Table(
     "panel",
     METADATA,
     Column("hash", Text, primary_key=True),
-    Column("project", Text, nullable=False),
-    Column("code", Text, nullable=False),
+    *_texts("project", "code"),
     Column("tasks", Integer),
 )
 """Of a panel's invite, by its hash: the completion code, and after how many answers it is shown."""
@@ -257,10 +222,8 @@ panel = Table(
 participant = Table(
     "participant",
     METADATA,
-    Column("project", Text, primary_key=True),
-    Column("pseudonym", Text, primary_key=True),
-    Column("panel", Text, nullable=False),
-    Column("participant", Text, nullable=False),
+    *_keys("project", "pseudonym"),
+    *_texts("panel", "participant"),
     Index("participant_panel", "panel", "participant", unique=True),
 )
 """What a panel calls those whom it sent."""
@@ -268,8 +231,7 @@ participant = Table(
 group = Table(
     "group_of_person",
     METADATA,
-    Column("project", Text, primary_key=True),
-    Column("pseudonym", Text, primary_key=True),
+    *_keys("project", "pseudonym"),
     Column("value", Text, nullable=False),
 )
 """The group in which somebody wants to be counted."""

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from plaudit.engine.step_report import Number
+from plaudit.tokens.batch import Example
 
 Scalar = Number | Tensor
 """A figure that has been read, or a tensor of one number that is still on the device."""
@@ -84,6 +85,15 @@ def sum_metric(name: str, total: Scalar) -> Metric:
 def max_metric(name: str, value: Scalar) -> Metric:
     """A figure of which the largest counts: the longest answer."""
     return Metric(name=name, total=value, how="max")
+
+
+def length_metrics(examples: Sequence[Example]) -> tuple[Metric, Metric]:
+    """The mean and the largest number of tokens of a completion; of no example they have no weight."""
+    lengths = [len(completion.ids) for example in examples for completion in example.completions]
+    return (
+        mean_metric("length_mean", float(sum(lengths)), len(lengths)),
+        max_metric("length_max", max(lengths, default=0)),
+    )
 
 
 def read_scalars(scalars: Sequence[Scalar]) -> list[Number]:

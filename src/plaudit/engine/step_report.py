@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import cast
@@ -97,6 +97,12 @@ class StepReport:
             ),
             timing=_with_nan(cast("Mapping[str, object]", line["timing"])),
         )
+
+
+def finite_series(name: str, reports: Sequence[StepReport]) -> list[float]:
+    """The finite values of a figure, report after report."""
+    values = [float(report.values[name]) for report in reports if name in report.values]
+    return [value for value in values if math.isfinite(value)]
 
 
 def finite_or_none(values: Mapping[str, Number]) -> dict[str, Number | None]:

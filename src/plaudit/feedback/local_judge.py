@@ -32,7 +32,6 @@ from plaudit.rewards.llm.generative import (
     refuse_same_replies,
     reply_probabilities,
 )
-from plaudit.rollouts.build import sampler_of_policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import make_encoder
@@ -63,7 +62,7 @@ class _LocalModel:
     @property
     def sampler(self) -> LocalSampler:
         if self._sampler is None:
-            self._sampler = sampler_of_policy(self.policy, self.encoder)
+            self._sampler = LocalSampler.from_policy(self.policy, self.encoder)
         return self._sampler
 
     def scorer(self, words: tuple[str, ...], name: str) -> LanguageJudgeModel:

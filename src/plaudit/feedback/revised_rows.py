@@ -100,9 +100,9 @@ def _drafts(settings: ReviseSettings, records: Sequence[Record]) -> tuple[list[D
     if settings.model is None:
         return drafts_of(records, n=settings.n, seed=settings.seed)
     # Models are slow to import, and rows with answers need none.
-    from plaudit.rollouts.build import sampler_of_folder
+    from plaudit.rollouts.local import LocalSampler
 
-    sampler = sampler_of_folder(model_folder(settings.model), device=settings.device, dtype=settings.dtype)
+    sampler = LocalSampler(model_folder(settings.model), device=settings.device, dtype=settings.dtype)
     return drawn_drafts(sampler, records, settings.sampling, n=settings.n)
 
 

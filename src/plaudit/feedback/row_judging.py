@@ -178,9 +178,9 @@ def _drawn(
     settings: JudgeRowsSettings, judge: Judge, model: Path, records: Sequence[Record]
 ) -> tuple[list[Task], bool, tuple[str, ...]]:
     # Models are slow to import, and rows with answers need none.
-    from plaudit.rollouts.build import sampler_of_folder
+    from plaudit.rollouts.local import LocalSampler
 
-    sampler = sampler_of_folder(model_folder(model), device=settings.device, dtype=settings.dtype)
+    sampler = LocalSampler(model_folder(model), device=settings.device, dtype=settings.dtype)
     tasks, left_out = drawn_tasks(sampler, records, settings.sampling, n=settings.n)
     if not tasks:
         counted = ", ".join(f"{count} are left out, {why}" for why, count in left_out.items())

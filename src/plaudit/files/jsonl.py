@@ -52,7 +52,11 @@ class JsonlFile:
     def __init__(
         self, path: Path, *, keep: Callable[[JsonlRecord], bool] | None = None, marks: str = ""
     ) -> None:
-        """Opens the file to append; ``keep``, ``marks`` and a torn end are treated as in `truncate_after`."""
+        """Opens the file to append, cut before the first line that ``keep`` refuses; torn last lines go too.
+
+        Where its first lines are not those of the ``marks``, it raises and cuts nothing; only an empty file,
+        which somebody put there, may lack them all.
+        """
         self._path = path
         if marks and not path.exists():
             raise UserError(
@@ -116,15 +120,6 @@ class JsonlFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def truncate_after(path: Path, keep: Callable[[JsonlRecord], bool], marks: str = "") -> tuple[str, ...]:
-    """Cuts the file before the first line that ``keep`` refuses; torn last lines go too. Says what went.
-
-    Where its first lines are not those of the ``marks``, it raises and cuts nothing; only an empty file,
-    which somebody put there, may lack them all.
-    """
-    return _cut(path, keep, marks)[1]
 
 
 def _cut(path: Path, keep: Callable[[JsonlRecord], bool], marks: str) -> tuple[_Lines, tuple[str, ...]]:

@@ -233,7 +233,6 @@ def _pair_partner(value_N: Tensor) -> Tensor:
 def ratio_within(ratio_N: Float[Tensor, "*N"], *, low: int | float, high: int | float) -> Bool[Tensor, "*N"]:
     """1 − ε_low ≤ r ≤ 1 + ε_high, whatever the advantage; r may be the trainer's over the sampler's.
 
-    >>> import torch
     >>> ratio_within(torch.tensor([0.5, 1.0, 1.5]), low=0.2, high=0.2).tolist()
     [False, True, False]
     """
@@ -245,7 +244,6 @@ def clipped_low(
 ) -> Bool[Tensor, "N T"]:
     """r < 1 − ε_low and A < 0: a bad token that PPO's clip makes no rarer.
 
-    >>> import torch
     >>> clipped_low(torch.tensor([[0.5, 0.5]]), torch.tensor([[-1.0, 1.0]]), low=0.2).tolist()
     [[True, False]]
     """
@@ -257,7 +255,6 @@ def clipped_high(
 ) -> Bool[Tensor, "N T"]:
     """r > 1 + ε_high and A > 0: a good token that PPO's clip makes no likelier.
 
-    >>> import torch
     >>> clipped_high(torch.tensor([[1.5, 1.5]]), torch.tensor([[-1.0, 1.0]]), high=0.2).tolist()
     [[False, True]]
     """
@@ -269,7 +266,6 @@ def unclipped_tokens(
 ) -> Bool[Tensor, "N T"]:
     """Where PPO's clip leaves a gradient: with this mask the unclipped ratio learns what PPO learns.
 
-    >>> import torch
     >>> unclipped_tokens(torch.tensor([[1.5, 1.5]]), torch.tensor([[-1.0, 1.0]]), low=0.2, high=0.2).tolist()
     [[True, False]]
     """
@@ -281,7 +277,6 @@ def clip_fraction(
 ) -> Float[Tensor, ""]:
     """The share of the batch's tokens that are clipped; parts of a batch add up.
 
-    >>> import torch
     >>> clip_fraction(torch.tensor([[True, True]]), torch.tensor([[True, False]]), tokens=4).item()
     0.25
     """
@@ -291,7 +286,6 @@ def clip_fraction(
 def kl_below(kl_NT: Float[Tensor, "N T"], *, limit: int | float) -> Bool[Tensor, "N T"]:
     """KL < δ at the token: where TR-PPO is not triggered. Wang et al. 2019, arXiv:1903.07940.
 
-    >>> import torch
     >>> kl_below(torch.tensor([[0.01, 0.04]]), limit=0.025).tolist()
     [[True, False]]
     """
@@ -301,7 +295,6 @@ def kl_below(kl_NT: Float[Tensor, "N T"], *, limit: int | float) -> Bool[Tensor,
 def recently_sampled(age_N: Int[Tensor, "*N"], *, limit: int) -> Bool[Tensor, "*N"]:
     """Sampled at most ``limit`` updates of the policy ago.
 
-    >>> import torch
     >>> recently_sampled(torch.tensor([0, 1, 2]), limit=1).tolist()
     [True, True, False]
     """
@@ -319,7 +312,6 @@ def trusted_completions(
 
     DeepSeek-AI 2025 (DeepSeek-V3.2, off-policy sequence masking), arXiv:2512.02556.
 
-    >>> import torch
     >>> seen = torch.tensor([[True], [True]])
     >>> trusted_completions(torch.tensor([[-3.0], [-3.0]]), torch.tensor([1.0, -1.0]), seen, limit=2).tolist()
     [True, False]

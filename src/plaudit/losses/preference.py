@@ -57,7 +57,6 @@ class CompletionLogps:
 def reverse_kl_link(log_ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Δ = log u, for a leash of reverse KL, KL(π ‖ π_ref): what DPO has. u = π / π_ref.
 
-    >>> import torch
     >>> reverse_kl_link(torch.tensor([0.5])).item()
     0.5
     """
@@ -68,7 +67,6 @@ def reverse_kl_link(log_ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
 def forward_kl_link(log_ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Δ = 1 − 1/u, for a leash of KL(π_ref ‖ π). Wang et al. 2023 (f-DPO), arXiv:2309.16240.
 
-    >>> import torch
     >>> forward_kl_link(torch.tensor([math.log(2)]))
     tensor([0.5000])
     """
@@ -80,7 +78,6 @@ def forward_kl_link(log_ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
 def jensen_shannon_link(log_ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Δ = log 2u / (1 + u): at most log 2. Wang et al. 2023 (f-DPO), arXiv:2309.16240.
 
-    >>> import torch
     >>> jensen_shannon_link(torch.tensor([0.0])).item()
     0.0
     """
@@ -94,7 +91,6 @@ def alpha_divergence_link(log_ratio_B: Float[Tensor, " B"], *, alpha: int | floa
 
     Wang et al. 2023 (f-DPO), arXiv:2309.16240.
 
-    >>> import torch
     >>> alpha_divergence_link(torch.tensor([math.log(2)]), alpha=2)
     tensor([0.3750])
     """
@@ -104,7 +100,6 @@ def alpha_divergence_link(log_ratio_B: Float[Tensor, " B"], *, alpha: int | floa
 def no_reference_link(logp_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Δ = log π: there is no reference, and its log-prob is taken for 0.
 
-    >>> import torch
     >>> no_reference_link(torch.tensor([-2.0])).item()
     -2.0
     """
@@ -119,7 +114,6 @@ def completion_logps(
 ) -> CompletionLogps:
     """The log-probs with their Δ = link(log π − log π_ref).
 
-    >>> import torch
     >>> said = completion_logps(torch.tensor([-3.0]), torch.tensor([-4.0]), torch.tensor([2.0]))
     >>> said.delta_B.item()
     1.0
@@ -133,7 +127,6 @@ def sum_logps(
 ) -> Float[Tensor, " B"]:
     """log π(y|x): the sum over the tokens.
 
-    >>> import torch
     >>> sum_logps(torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]]), torch.tensor([1])).item()
     -4.0
     """
@@ -146,7 +139,6 @@ def mean_logps(
 ) -> Float[Tensor, " B"]:
     """The mean over the tokens: a long answer weighs no more than a short one.
 
-    >>> import torch
     >>> mean_logps(torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]]), torch.tensor([1])).item()
     -2.0
     """
@@ -165,7 +157,6 @@ def length_desensitised_logps(
 
     Liu et al. 2024 (LD-DPO), arXiv:2409.06411.
 
-    >>> import torch
     >>> length_desensitised_logps(torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]]),
     ...     torch.tensor([1]), share=0.5)
     tensor([-2.5000])
@@ -180,7 +171,6 @@ def with_length_penalty(logps: CompletionLogps, *, penalty: int | float) -> Comp
 
     Park et al. 2024 (R-DPO), arXiv:2403.19159; their α is β · penalty.
 
-    >>> import torch
     >>> said = completion_logps(torch.tensor([-3.0]), torch.tensor([-4.0]), torch.tensor([2.0]))
     >>> with_length_penalty(said, penalty=0.5).delta_B.item()
     2.0
@@ -194,7 +184,6 @@ def with_dpop_penalty(chosen: CompletionLogps, *, penalty: int | float) -> Compl
 
     Pal et al. 2024 (DPO-Positive, Smaug), arXiv:2402.13228.
 
-    >>> import torch
     >>> said = completion_logps(torch.tensor([-5.0]), torch.tensor([-4.0]), torch.tensor([2.0]))
     >>> with_dpop_penalty(said, penalty=50).delta_B.item()
     -51.0
@@ -213,7 +202,6 @@ def wpo_weight(
     exp of the mean of log π(y_t) − log Σ_v π(v)²: at about 1 for what it samples. ``power_BT`` is that
     second term. Zhou et al. 2024 (WPO, sampled alignment), arXiv:2406.11827.
 
-    >>> import torch
     >>> wpo_weight(torch.tensor([[-2.0]]), torch.tensor([[-2.0]]), torch.tensor([[True]])).item()
     1.0
     """
@@ -231,7 +219,6 @@ def _linear_beyond_expm1(exponent_B: Tensor) -> Tensor:
 def gap(chosen: CompletionLogps, rejected: CompletionLogps) -> Float[Tensor, " B"]:
     """h = Δ_w − Δ_l.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> zero, one = torch.zeros(1), torch.ones(1)
     >>> gap(*(completion_logps(torch.tensor([x]), zero, one) for x in (-1.0, -3.0))).item()
     2.0
@@ -242,7 +229,6 @@ def gap(chosen: CompletionLogps, rejected: CompletionLogps) -> Float[Tensor, " B
 def dpo(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | float) -> Float[Tensor, " B"]:
     """−log σ(βh): the likelihood of the choice, were βΔ the reward. Rafailov et al. 2023, arXiv:2305.18290.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(dpo(same, same, beta=0.1).item(), 4)
     0.6931
@@ -257,7 +243,6 @@ def cdpo(
 
     Mitchell 2023, "A note on DPO with noisy preferences and relationship to IPO".
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(cdpo(same, same, beta=0.1, smoothing=0.2).item(), 4)
     0.6931
@@ -273,7 +258,6 @@ def robust(
 
     Chowdhury et al. 2024, arXiv:2403.00409.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(robust(same, same, beta=0.1, smoothing=0.2).item(), 4)
     0.6931
@@ -287,7 +271,6 @@ def robust(
 def hinge(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | float) -> Float[Tensor, " B"]:
     """max(0, 1 − βh): no push beyond a margin. Zhao et al. 2023 (SLiC-HF), arXiv:2305.10425.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> hinge(same, same, beta=0.1).item()
     1.0
@@ -300,7 +283,6 @@ def ipo(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | float
 
     Azar et al. 2023, arXiv:2310.12036.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> ipo(same, same, beta=0.25).item()
     4.0
@@ -313,7 +295,6 @@ def exo(
 ) -> Float[Tensor, " B"]:
     """Reverse KL from σ(±βh) to (1 − ε, ε), where DPO has forward KL. Ji et al. 2024, arXiv:2402.00856.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> exo(same, same, beta=0.1, smoothing=0.5).abs().item() < 1e-6
     True
@@ -330,7 +311,6 @@ def nca(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | float
 
     Chen et al. 2024, arXiv:2402.05369.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(nca(same, same, beta=0.1).item(), 4)
     1.3863
@@ -347,7 +327,6 @@ def bco_pair(
 
     Jung et al. 2024, arXiv:2404.04656. δ is kept by the caller.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(bco_pair(same, same, beta=0.1, baseline=0.0).item(), 4)
     1.3863
@@ -360,7 +339,6 @@ def sppo(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | floa
 
     Wu et al. 2024, arXiv:2405.00675; their η is 1/β.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> sppo(same, same, beta=0.5).item()
     2.0
@@ -374,7 +352,6 @@ def apo_zero(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | 
 
     D'Oosterlinck et al. 2024, arXiv:2408.06266.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> apo_zero(same, same, beta=0.1).item()
     1.0
@@ -387,7 +364,6 @@ def apo_down(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | 
 
     D'Oosterlinck et al. 2024, arXiv:2408.06266.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> apo_down(same, same, beta=0.1).item()
     1.0
@@ -402,7 +378,6 @@ def discopop(
 
     Lu et al. 2024, arXiv:2406.08414.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(discopop(same, same, beta=0.1, tau=0.05).item(), 4)
     0.8466
@@ -419,7 +394,6 @@ def simpo(
 ) -> Float[Tensor, " B"]:
     """−log σ(βh − γ), h of mean log-probs and no reference. Meng et al. 2024, arXiv:2405.14734.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(simpo(same, same, beta=2.0, margin=0.0).item(), 4)
     0.6931
@@ -434,7 +408,6 @@ def odds_ratio(
 
     Hong et al. 2024, arXiv:2403.07691.
 
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.tensor([-1.0]), torch.zeros(1), torch.ones(1))
     >>> round(odds_ratio(same, same, odds=0.1).item(), 4)
     0.0693
@@ -514,8 +487,6 @@ class SortedPartners:
 def match_sorted(chosen: CompletionLogps, rejected: CompletionLogps) -> SortedPartners:
     """Pairs each completion with the one of the same rank when both sides of the **whole** batch are sorted.
 
-    >>> import torch
-    >>> from plaudit.losses.preference import completion_logps
     >>> good, bad = torch.tensor([-1.0, -2.0]), torch.tensor([-9.0, -8.0])
     >>> sides = [completion_logps(side, torch.zeros(2), torch.ones(2)) for side in (good, bad)]
     >>> match_sorted(*sides).for_chosen_B
@@ -542,8 +513,6 @@ def aot(
 ) -> Float[Tensor, " B"]:
     """cDPO on sorted batches: the policy's gaps against the reference's, smallest with smallest.
 
-    >>> import torch
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(2), torch.zeros(2), torch.ones(2))
     >>> aot(same, same, match_sorted(same, same), beta=0.1)
     tensor([0.6931, 0.6931])
@@ -565,8 +534,6 @@ def aot_unpaired(
     Each answer stands against its partner's figure, held fixed: half of the value from either side, and
     with it the whole gradient.
 
-    >>> import torch
-    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(aot_unpaired(same, same, match_sorted(same, same), beta=0.1).item(), 4)
     0.6931

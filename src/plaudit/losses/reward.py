@@ -231,7 +231,6 @@ def group_choice_nll(score_BK: Float[Tensor, "*B K"], share_BK: Float[Tensor, "*
     For the preferred one of two answers it is Bradley and Terry's −log σ(s_w − s_l). Scores of answers to
     different prompts never meet.
 
-    >>> import torch
     >>> round(group_choice_nll(torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.0])).item(), 4)
     0.1269
     """
@@ -245,7 +244,6 @@ def gaussian_rating_nll(
 
     With σ = 1 for all it is half the squared error and a constant.
 
-    >>> import torch
     >>> round(gaussian_rating_nll(torch.tensor([1.0]), torch.tensor([0.0]), torch.tensor([3.0])).item(), 4)
     2.9189
     """

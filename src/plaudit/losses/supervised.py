@@ -12,7 +12,6 @@ from torch import Tensor
 def negative_log_likelihood(logp_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
     """−log π(y_t | x, y_<t): maximum likelihood of the demonstration.
 
-    >>> import torch
     >>> negative_log_likelihood(torch.tensor([[-2.0]])).item()
     2.0
     """
@@ -26,7 +25,6 @@ def forward_kl(
 
     A token that the teacher never says (log p = −∞) adds nothing. Hinton et al. 2015, arXiv:1503.02531.
 
-    >>> import torch
     >>> same = torch.log_softmax(torch.ones(1, 3), -1)
     >>> forward_kl(same, same).item()
     0.0
@@ -43,7 +41,6 @@ def reverse_kl(
 
     Gu et al. 2023 (MiniLLM), arXiv:2306.08543.
 
-    >>> import torch
     >>> same = torch.log_softmax(torch.ones(1, 3), -1)
     >>> reverse_kl(same, same).item()
     0.0
@@ -58,7 +55,6 @@ def jensen_shannon(
 
     Agarwal et al. 2023 (GKD), arXiv:2306.13649.
 
-    >>> import torch
     >>> apart = torch.tensor([[0.0, -60.0]])
     >>> round(jensen_shannon(apart, apart.flip(-1)).item(), 4)
     0.6931

@@ -271,10 +271,10 @@ def run_method(name: str, config: Any) -> Any:
     config = with_local_inputs(config)
     for table in TABLES:
         if name in table.rows:
-            return _load_entry_point(table.entry_point)(name, config)
-    return _load_entry_point(METHODS[name][0])(config)
+            return load_entry_point(table.entry_point)(name, config)
+    return load_entry_point(METHODS[name][0])(config)
 
 
-def _load_entry_point(path: str) -> Callable[..., Any]:
+def load_entry_point(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)

@@ -460,3 +460,37 @@ def _last_feed_forward(headless: nn.Module) -> nn.Module | None:
         return None
     part = getattr(stacks[0][-1], "mlp", None)
     return part if isinstance(part, nn.Module) else None
+
+
+class LaidOutModel(nn.Module):
+    """A Hugging Face model, or one in PEFT's wrapper, and how batches are laid out for it."""
+
+    def __init__(
+        self, model: nn.Module, *, layout: Layout, share_prompts: bool, attention: str | None
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.backbone = Backbone(model, layout=layout, share_prompts=share_prompts, attention=attention)
+
+    @property
+    def base(self) -> PreTrainedModel:
+        """The Hugging Face model itself, out of its PEFT wrapper."""
+        return self.backbone.base
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.backbone.device
+
+    @property
+    def layout(self) -> Layout:
+        """How batches are laid out."""
+        return self.backbone.layout
+
+    def use_layout(self, layout: Layout) -> None:
+        """Lay batches out like this from now on."""
+        self.backbone.use_layout(layout)
+
+    def as_plain_model(self) -> AbstractContextManager[Any]:
+        """The wrapped model with its ordinary attention, in evaluation mode: for ``generate``."""
+        return self.backbone.attention_context(self.backbone.plain_attention)

@@ -14,9 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
-from plaudit.models.backbone import Backbone, Head, head_of
+from plaudit.models.backbone import Head, LaidOutModel, head_of
 from plaudit.models.precision import compute_in
 from plaudit.tensors.divergences import Readout
 from plaudit.tensors.logprobs import Extra, refuse_unknown_tokens, score_tokens, score_tokens_equally_weighted
@@ -47,7 +46,7 @@ class TokenScores:
     """What each of the caller's state readers made of the same states: a critic's values ``[N, T]``, say."""
 
 
-class Policy(nn.Module):
+class Policy(LaidOutModel):
     """A Hugging Face causal language model, and how batches are laid out for it."""
 
     def __init__(
@@ -62,24 +61,7 @@ class Policy(nn.Module):
 
         ``attention`` is transformers' name of the one that serves padded batches and sampling.
         """
-        super().__init__()
-        self.model = model
-        self.backbone = Backbone(model, layout=layout, share_prompts=share_prompts, attention=attention)
-
-    @property
-    def base(self) -> PreTrainedModel:
-        """The Hugging Face model itself, out of its PEFT wrapper."""
-        return self.backbone.base
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.backbone.device
-
-    @property
-    def layout(self) -> Layout:
-        """How batches are laid out."""
-        return self.backbone.layout
+        super().__init__(model, layout=layout, share_prompts=share_prompts, attention=attention)
 
     @property
     def share_prompts(self) -> bool:
@@ -89,10 +71,6 @@ class Policy(nn.Module):
     @share_prompts.setter
     def share_prompts(self, share: bool) -> None:
         self.backbone.share_prompts = share
-
-    def use_layout(self, layout: Layout) -> None:
-        """Lay batches out like this from now on."""
-        self.backbone.use_layout(layout)
 
     def compute_in(self, dtype: torch.dtype, *, frozen: bool = True) -> None:
         """Compute in these numbers, whatever weights are kept in (`precision.compute_in`)."""
@@ -154,10 +132,6 @@ class Policy(nn.Module):
         with self.backbone.computing():
             hidden_MH = self.backbone.states(batch, lambda inputs: inputs.state_NT[batch.host.mask_NT])
             return read(hidden_MH, head_of(self.base), batch)
-
-    def as_plain_model(self) -> AbstractContextManager[Any]:
-        """The wrapped model with its ordinary attention, in evaluation mode: for ``generate``."""
-        return self.backbone.attention_context(self.backbone.plain_attention)
 
 
 def readout_of(hidden_MH: Tensor, head: Head, temperature: int | float) -> Readout:
@@ -256,7 +230,7 @@ class ModelReference:
     """A reference that is a second, frozen policy in memory."""
 
     def __init__(self, policy: Policy, *, temperature: int | float = 1.0) -> None:
-        """Use a policy that is on its device, frozen and in evaluation mode."""
+        """Use a policy that is on its device, frozen and in evaluation mode, or one that has adapters."""
         self.policy, self._temperature = policy, temperature
 
     def activate(self) -> AbstractContextManager[object]:
@@ -266,37 +240,23 @@ class ModelReference:
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
         """log π_ref of the trained tokens, by one forward pass without gradient."""
         del examples
-        with torch.no_grad():
+        with self.activate(), torch.no_grad():
             return self.policy.score(batch, temperature=self._temperature).logp_NT
 
     def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
         """One pass without gradient."""
-        with torch.no_grad():
+        with self.activate(), torch.no_grad():
             return self.policy.distributions(batch, temperature=self._temperature)
 
 
-class AdapterOffReference:
+class AdapterOffReference(ModelReference):
     """The policy itself without its adapters: no second model in memory."""
-
-    def __init__(self, policy: Policy, *, temperature: int | float = 1.0) -> None:
-        """Use a policy that has adapters; they are switched off only while this looks."""
-        self.policy, self._temperature = policy, temperature
 
     def activate(self) -> AbstractContextManager[object]:
         adapted: Any = self.policy.model
         # A context and not a flag: an exception in the reference's pass
         # must not leave the policy without its adapters.
         return adapted.disable_adapter()
-
-    def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
-        """log π_ref of the trained tokens, by one forward pass without adapters and without gradient."""
-        del examples
-        with self.activate(), torch.no_grad():
-            return self.policy.score(batch, temperature=self._temperature).logp_NT
-
-    def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
-        with self.activate(), torch.no_grad():
-            return self.policy.distributions(batch, temperature=self._temperature)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

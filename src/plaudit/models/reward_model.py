@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -32,7 +31,7 @@ from plaudit.bounds import Finite, FromZero, Positive, check_bounds
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.model_folder import read_json_object
-from plaudit.models.backbone import Backbone, Head, StateSelector, register_classifier, without_head
+from plaudit.models.backbone import Head, LaidOutModel, StateSelector, register_classifier, without_head
 from plaudit.models.first_layers import keep_first_layers
 from plaudit.models.load import (
     REWARD_FILE,
@@ -86,7 +85,7 @@ class Normalisation:
         return (raw - self.offset) / self.scale
 
 
-class RewardModel(nn.Module):
+class RewardModel(LaidOutModel):
     """A Hugging Face sequence classifier with one label, and how batches are laid out for it."""
 
     def __init__(
@@ -100,41 +99,16 @@ class RewardModel(nn.Module):
         attention: str | None = None,
     ):
         """Wrap a classifier whose head is ``score``, or one in PEFT's wrapper, already on its device."""
-        super().__init__()
-        self.model = model
+        super().__init__(model, layout=layout, share_prompts=share_prompts, attention=attention)
         self.pooling: Pooling = pooling
         self.normalisation = normalisation or Normalisation()
-        self.backbone = Backbone(model, layout=layout, share_prompts=share_prompts, attention=attention)
         _refuse_other_head(self.base)
-
-    @property
-    def base(self) -> PreTrainedModel:
-        """The Hugging Face classifier itself, out of its PEFT wrapper."""
-        return self.backbone.base
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.backbone.device
-
-    @property
-    def layout(self) -> Layout:
-        """How batches are laid out."""
-        return self.backbone.layout
-
-    def use_layout(self, layout: Layout) -> None:
-        """Lay batches out like this from now on."""
-        self.backbone.use_layout(layout)
 
     def compute_in(self, dtype: torch.dtype) -> None:
         """Compute in these numbers, all but the head, whatever weights are kept in."""
         self.backbone.narrowed = compute_in(
             self, dtype, layers=self.backbone.repeated_layers, but=[cast("nn.Module", self.base.score)]
         )
-
-    def as_plain_model(self) -> AbstractContextManager[Any]:
-        """The wrapped classifier with its ordinary attention, in evaluation mode."""
-        return self.backbone.attention_context(self.backbone.plain_attention)
 
     def rewards(self, batch: TokenBatch) -> Float[Tensor, " N"]:
         """One reward a completion, each prompt computed once."""

@@ -40,7 +40,7 @@ from plaudit.preflight.samples import (
     special_token_ids,
 )
 from plaudit.rollouts import local
-from plaudit.rollouts.build import sampler_of_policy
+from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
 
 MAX_FORCED_TOKENS = 3
@@ -61,7 +61,7 @@ def check_stops(subject: PreflightSubject) -> Result:
         is_whole = policy is None or not is_sharded(policy)
         return not_applicable(_NOTHING_TO_SAMPLE if is_whole else "weights are divided over ranks")
     try:
-        sampler = subject.sampler or sampler_of_policy(policy, subject.encoder)
+        sampler = subject.sampler or LocalSampler.from_policy(policy, subject.encoder)
     except UserError as error:
         return not_applicable(str(error))
     ordinary, ends = _ordinary_token(subject, rows[0]), _declared_end_tokens(subject)

@@ -12,7 +12,7 @@ Rewards that are to be weighed against each other are brought to one unit on the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast, get_args
@@ -47,28 +47,21 @@ from plaudit.rewards.llm.critic import CritiqueReward
 from plaudit.rewards.llm.generative import (
     LANGUAGE_JUDGE_FILE,
     LanguageJudgeModel,
+    RewardInWords,
     read_language_judge_spec,
     reply_probabilities,
 )
 from plaudit.rewards.llm.pairwise import PairwiseRanker
-from plaudit.rollouts.build import sampler_of_folder
+from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
 
 
-class GenerativeReward:
+class GenerativeReward(RewardInWords):
     def __init__(self, model: LanguageJudgeModel) -> None:
         """Take a language judge that was trained with the settings of a generative reward."""
         settings = model.spec.settings
         assert isinstance(settings, GenerativeRewardSettings)
         self._model, self._settings = model, settings
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(self._model.scorer.refused)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """log P(good) − log P(bad) of every answer; None where the model cannot be shown it whole."""
@@ -117,7 +110,7 @@ def load_language_judge(
         return GenerativeReward(model)
     if isinstance(spec.settings, PairwiseRankerSettings):
         return PairwiseRanker(model)
-    return CritiqueReward(model, sampler_of_folder(model_folder, device=str(target)))
+    return CritiqueReward(model, LocalSampler(model_folder, device=str(target)))
 
 
 _NOT_REWARD_FILES = {

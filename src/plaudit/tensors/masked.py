@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """What whitening has to know of a whole batch; parts of a batch are put together by ``combine_moments``.
+    """What whitening has to know of a whole batch.
 
     Example: ``moments(torch.tensor([1.0, 3.0]), torch.tensor([True, True]))``: 2 values, mean 2, variance 1.
     """
@@ -41,6 +39,7 @@ def masked_mean(value_N: Float[Tensor, "*N"], mask_N: Bool[Tensor, "*N"]) -> Flo
 def masked_mean_rows(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, " N"]:
     """The mean over each row where the mask is True; 0 where it never is.
 
+    >>> import torch
     >>> masked_mean_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[True, True], [True, False]]))
     tensor([1.5000, 3.0000])
     """
@@ -50,6 +49,7 @@ def masked_mean_rows(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"
 def broadcast_to_tokens(value_N: Float[Tensor, " N"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, "N T"]:
     """A completion's number at each of its tokens, 0 where the mask is False.
 
+    >>> import torch
     >>> broadcast_to_tokens(torch.tensor([3.0]), torch.tensor([[True, False]]))
     tensor([[3., 0.]])
     """
@@ -65,6 +65,7 @@ def last_token_mask(mask_NT: Bool[Tensor, "N T"]) -> Bool[Tensor, "N T"]:
 def moments(value_N: Float[Tensor, "*N"], mask_N: Bool[Tensor, "*N"]) -> Moments:
     """Count, mean and variance of the values where the mask is True.
 
+    >>> import torch
     >>> moments(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])).variance.item()
     1.0
     """
@@ -72,25 +73,6 @@ def moments(value_N: Float[Tensor, "*N"], mask_N: Bool[Tensor, "*N"]) -> Moments
     # Two passes: E[x²] − E[x]² would cancel to nothing where the mean is large against the spread.
     variance = masked_mean((value_N - mean).square(), mask_N)
     return Moments(count=mask_N.sum().to(mean.dtype), mean=mean, variance=variance)
-
-
-def combine_moments(parts: Sequence[Moments]) -> Moments:
-    """The moments of the whole from those of its parts (micro-batches, ranks).
-
-    >>> one, all_seen = torch.tensor([1.0]), torch.tensor([True])
-    >>> combine_moments([moments(one, all_seen), moments(3 * one, all_seen)]).variance.item()
-    1.0
-    """
-    count_M = torch.stack([part.count for part in parts])
-    mean_M = torch.stack([part.mean for part in parts])
-    variance_M = torch.stack([part.variance for part in parts])
-    count = count_M.sum()
-    # A part without values has share 0 and its mean of 0 counts for nothing.
-    share_M = count_M / count.clamp(min=1)
-    mean = (share_M * mean_M).sum()
-    # Spread within the parts and between them; exact because neither uses Bessel's correction.
-    variance = (share_M * (variance_M + (mean_M - mean).square())).sum()
-    return Moments(count=count, mean=mean, variance=variance)
 
 
 def whiten(

@@ -125,7 +125,6 @@ def row_labels(row: JudgedRow) -> tuple[float, ...]:
 def row_rankings(row: JudgedRow) -> list[tuple[float, tuple[float, ...]]]:
     """The orders of one row's answers that may be meant: how likely each is, and the ranks.
 
-    >>> from plaudit.tokens.batch import Example
     >>> example = Example(prompt=(1,), completions=())
     >>> row_rankings(JudgedRow(example=example, judgement=PairLabel(probability=0.75, margin=0.0)))
     [(0.75, (1.0, 2.0)), (0.25, (2.0, 1.0))]

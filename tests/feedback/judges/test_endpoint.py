@@ -13,7 +13,7 @@ from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import ReplyCache
 from plaudit.feedback.judges.chat import endpoint_judge
 from plaudit.feedback.judges.replies import CUT, REFUSED, UNREADABLE, parse_verdict
-from plaudit.feedback.judges.wording import ShownPair, judge_question
+from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
 from plaudit.files.posting import RetryPolicy
 from tests.feedback.judges.judges import (
     InOrders,
@@ -181,7 +181,8 @@ def test_conversations_are_shown_turn_by_turn():
         Message(role="assistant", content="Mice."),
         Message(role="user", content="And when?"),
     )
-    text = judge_question(ShownPair(prompt=prompt, first="At night.", second="Never."), "7f")
+    shown = ShownPair(prompt=prompt, first="At night.", second="Never.")
+    text = pair_question(wording_named("verdict"), shown).text("7f")
     assert (
         "User:\n> What does the owl eat?\nAssistant:\n> Mice.\nUser:\n> And when?\nAnswer A:\n> At night."
         in text

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.data.records import plain_text
-from plaudit.feedback.judges.wording import ShownPair, judge_question, pair_question, wording_named
+from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
 from plaudit.lab.world import making
 from tests.peer import ROOT, ask_script
 
@@ -42,7 +42,7 @@ def test_the_official_client_reads_models_log_probs_refusals_errors_and_limits()
     pair = ShownPair(prompt=task.prompt, first=first, second=second)
     asked = {
         "question": pair_question(wording_named("letter"), pair).text(),
-        "verdict": judge_question(pair, "7f"),
+        "verdict": pair_question(wording_named("verdict"), pair).text("7f"),
     }
     with world_server(*MINDS) as url:
         found = ask_script("judges/peer_openai.py", asked | {"url": url}, OPENAI)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from plaudit.cli.main import main
 from plaudit.data.read import read_records
@@ -176,39 +177,7 @@ def test_gold_of_a_second_turn(capsys):
     assert "utility   1.00   (follow_up; " in capsys.readouterr().out
 
 
-WRONG = [
-    (["make", "comparison", "--out", "a.jsonl"], "there is no 'comparison'; did you mean comparisons?"),
-    (["make", "comparisons"], "the following arguments are required: --out"),
-    (["make", "comparisons", "--out", "a.jsonl", "--annotators", "expert"], "did you mean experts?"),
-    (["make", "comparisons", "--out", "a.jsonl", "--annotators", "xyzzy"], "choose from experts, crowd"),
-    (["make", "comparisons", "--out", "a.jsonl", "--n", "0"], "--n: expected 1 or more, got 0"),
-    (["make", "comparisons", "--out", "a.jsonl", "--n", "-3"], "--n: expected 1 or more, got -3"),
-    (["make", "comparisons", "--out", "a.jsonl", "--n", "many"], "expected a whole number, got 'many'"),
-    (["make", "comparisons", "--out", "a.jsonl", "--seed", "1.5"], "expected a whole number, got '1.5'"),
-    (["make", "comparisons", "--out", "a.jsonl", "--split", "trian"], "did you mean train?"),
-    (["make", "comparisons", "--out", "a.jsonl", "--category", "facts"], "did you mean fact?"),
-    (["make", "comparisons", "--out", "no/a.jsonl"], "no such folder as no; make it first"),
-    (["make", "comparisons", "--out", "a.xlsx"], "cannot tell rows by the ending '.xlsx'"),
-    (
-        ["make", "rankings", "--out", "a.jsonl", "--answers", "1"],
-        "1 answers cannot be ranked: ask for 2 to 9",
-    ),
-    (["make", "ratings", "--out", "a.jsonl", "--answers", "3"], "--answers says nothing to ratings"),
-    (["make", "prompts", "--out", "a.jsonl", "--annotators", "crowd"], "it goes with comparisons, rankings"),
-    (["make", "ratings", "--out", "a.jsonl", "--temperature", "0.5"], "it goes with --model"),
-    (
-        ["make", "ratings", "--out", "a.jsonl", "--model", ".", "--temperature", "0"],
-        "temperature 0: expected a number above 0",
-    ),
-    (["make", "plain-text", "--out", "a.jsonl", "--split", "test"], "--split says nothing to plain-text"),
-    (["make", "prompts", "--out", "a.jsonl", "--n", "9999"], "fewer than 9999: ask for fewer"),
-    (["make", "red-team", "--out", "a.jsonl", "--n", "2000"], "red-team prompts, fewer than 2000"),
-    (["annotators", "crowds"], "there is no 'crowds'; did you mean crowd?"),
-    (["annotators", "--n", "0"], "expected 1 or more, got 0"),
-    (["gold", "what does the owl eat", "Mice."], "did you mean 'What does the owl eat?'?"),
-    (["gold", "hello", "Mice."], "plaudit world make prompts writes them to a file"),
-    ([], "the following arguments are required: make|annotators|demonstrators|annotate|server|gold"),
-]
+WRONG = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize(("words", "says"), WRONG)

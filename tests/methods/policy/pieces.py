@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal
@@ -33,7 +33,7 @@ from plaudit.methods.policy.objective import (
     PolicyMicrobatch,
     ValueLoss,
     policy_objective,
-    ptx_objective,
+    ptx_loss,
 )
 from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.policy.run import RolloutSources, make_rounds
@@ -218,7 +218,7 @@ def scene(name: str, **more: Any) -> Scene:
     rounds.experience = replace(rounds.experience, tokens_at_once=how.tokens_at_once)
     rounds.memory.mean_score, rounds.memory.score_count = EARLIER, 5
     improve = policy_objective(found, watchers, ValueLoss(weight=0.1, clip=0.2))
-    remember = ptx_objective(watchers, found.ptx_coef or 1.0)
+    remember = partial(ptx_loss, watchers, found.ptx_coef or 1.0)
     return Scene(
         found=found,
         policy=policy,

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+import yaml
 
 from plaudit.cli.main import main
 from plaudit.methods.policy.diagnostics import diagnostics
@@ -170,31 +171,9 @@ def test_what_has_no_verdict_is_left_out(place: Place) -> None:
 
 
 Case = tuple[str, tuple[object, ...], tuple[str, ...]]
-REFUSED: dict[str, Case] = {
-    "another number of steps": ("ppo", ("fewer",), ("one for each line that holds a word",)),
-    "not a number": ("ppo", ("nan",), ("a list of finite numbers",)),
-    "a number for all": ("ppo", ("number",), ("it gave 1.0; asked for steps it gives a list",)),
-    "no chances": (
-        "ppo",
-        ("large", "--process.pay", "product"),
-        ("has the score 2.0", "chances from 0 to 1"),
-    ),
-    "odds of a function": ("ppo", ("sure", "--process.pay", "odds"), ("no log-odds are known",)),
-    "changes in a group": (
-        "grpo",
-        ("sure", "--process.pay", "min"),
-        ("the fewer steps it has", "--advantage group-mean"),
-    ),
-    "a baseline of changes": (
-        "ppo",
-        ("sure", "--process.pay", "min", "--process.baseline", 0.5),
-        ("min pays changes", "--process.pay score"),
-    ),
-    "not paid": ("ppo", ("sure", "--process.pay", "no", "--process.baseline", 0.5), ("add --process.pay",)),
-    "a weight alone": ("ppo", ("sure", "--process.weight", 2), ("there is none beside them",)),
-    "no weight": ("ppo", ("sure", "--process.weight", 0), ("process.weight must be a number above 0",)),
-    "another way": ("ppo", ("sure", "--process.pay", "sum"), ("process.pay",)),
-}
+REFUSED: dict[str, Case] = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text("utf-8"))[
+    "process rewards"
+]
 
 
 @pytest.mark.one_in(5)

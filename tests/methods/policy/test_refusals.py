@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from plaudit.errors import UserError
 from plaudit.methods.policy.config import PolicyConfig
@@ -16,95 +17,9 @@ from tests.rollouts.talkers import write_talker, write_tokenizer
 SHORT = ("--rounds", 2, "--sample.rows", 0)
 Case = tuple[str, tuple[object, ...], tuple[str, ...]]
 """An algorithm, its settings, and what is said."""
-A_TARGET = "kl_coef_target moves the coefficient of a KL"
-SETTINGS: dict[str, Case] = {
-    "beta below 0": ("ppo", ("--kl-coef", -0.1), ("kl_coef must be a number from 0 on, not -0.1",)),
-    "beta that is none": ("grpo", ("--kl-coef", "nan"), ("--kl-coef",)),
-    "alone in its group": ("grpo", ("--group-size", 1), ("group_size 1", "alone stands above nobody")),
-    "alone for rloo": ("rloo", ("--group-size", 1), ("group_size 1", "give 2 or more")),
-    "pairs of three": ("p3o", ("--group-size", 3), ("group_size 3: p3o learns from pairs; give 2",)),
-    "fresh pairs of three": ("online-dpo", ("--group-size", 3), ("online-dpo learns from pairs; give 2",)),
-    "a penalty that cannot adapt": (
-        "ppo-penalty",
-        ("--update-epochs", 1),
-        ("single move that is 0", "--update-epochs 2"),
-    ),
-    "several moves without a ratio": (
-        "rloo",
-        ("--update-epochs", 2),
-        ("2 moves a round: rloo has no ratio", "--surrogate unclipped"),
-    ),
-    "parts without a ratio": ("nash-md", ("--minibatches", 4), ("4 moves a round: nash-md has no ratio",)),
-    "a log-prob in place of a ratio": (
-        "dapo",
-        ("--surrogate", "log-prob"),
-        ("moves a round: dapo has no ratio",),
-    ),
-    "no chance": ("ppo", ("--draw.temperature", 0), ("draw.temperature 0 gives the same answer", "use 1")),
-    "no such share": ("ppo", ("--draw.top-p", 1.5), ("top_p 1.5",)),
-    "nothing to read": ("rloo", ("--clip-low", 0.1), ("clip_low is read by no cell of rloo",)),
-    "no lambda": ("grpo", ("--lam", 0.9), ("lam is read by no cell of grpo",)),
-    "no beta": ("dapo", ("--kl-coef", 0.1), ("kl_coef is read by no cell of dapo",)),
-    "gamma above 1": ("ppo", ("--gamma", 1.5), ("gamma must be from 0 to 1, not 1.5",)),
-    "no epochs": ("ppo", ("--update-epochs", 0), ("update_epochs must be at least 1, not 0",)),
-    "divided": ("ppo", ("--shard",), ("--shard is not supported here", "Leave it out")),
-    "rounds and steps": ("ppo", ("--steps", 3), ("rounds and steps both say how long the run is",)),
-    "no rounds": ("ppo", ("--rounds", 0), ("rounds must be at least 1, not 0",)),
-    "a target without a KL": ("dapo", ("--kl-coef-target", 1.0), (A_TARGET,)),
-    "a target in the loss": ("grpo", ("--kl-coef-target", 1.0), (A_TARGET,)),
-    "nothing to remember": ("grpo", ("--ptx-coef", 3), ("add --ptx.data FILE",)),
-    "unlike alone": ("ppo", ("--dynamic-sampling",), ("dynamic_sampling", "never unlike itself")),
-    "no reference": ("ppo", ("--reference.kind", "none"), ("holds the policy near its reference",)),
-    "kept before": ("ppo", ("--reference.kind", "precomputed"), ("answers are new at every round",)),
-    "following adapters": (
-        "grpo",
-        ("--reference.kind", "average", "--lora.rank", 2),
-        ("reference.kind average follows all weights", "leave out --lora.rank"),
-    ),
-    "a mixture for grpo": (
-        "grpo",
-        ("--mixture-coef", 0.1),
-        ("mixture_coef: grpo learns from answers of the policy itself", "take ipo-md or nash-md"),
-    ),
-    "a mixture that is none": ("p3o", ("--mixture-coef", 0), ("mixture_coef: p3o learns from answers",)),
-    "more than the reference": ("ipo-md", ("--mixture-coef", 1.5), ("mixture_coef", "not 1.5")),
-    "nobody to mix with": ("ipo-md", ("--reference.kind", "none"), ("reference.kind none: ipo-md draws",)),
-    "nobody to mix a rival with": (
-        "nash-md",
-        ("--reference.kind", "none", "--divergence", "none"),
-        ("reference.kind none: nash-md draws from a mixture", "--mixture-coef 0"),
-    ),
-    "a mixture that was": (
-        "ipo-md",
-        ("--draw.replay", 0.2),
-        ("draw.replay weighs answers", "ipo-md wants those of a mixture"),
-    ),
-    "a mixture that is undone": ("ipo-md", ("--tis-cap", 2), ("tis_cap weighs answers",)),
-    "a rival that is gone": (
-        "nash-md",
-        ("--draw.replay", 0.2),
-        ("nash-md measures answers against a rival's",),
-    ),
-    "a KL over others": (
-        "ipo-md",
-        ("--divergence", "reward"),
-        ("divergence reward: the answers of ipo-md are those of a mixture", "leave it out"),
-    ),
-    "mixed pairs of three": ("ipo-md", ("--group-size", 3), ("ipo-md learns from pairs; give 2",)),
-    "low above high": ("ppo", ("--shape.low", 2, "--shape.high", 1), ("shape.low 2 must be below",)),
-    "a price that pays": ("ppo", ("--shape.per-token", -1), ("shape.per_token",)),
-    "more than all": ("ppo", ("--overlong-buffer", 1.5), ("overlong_buffer must be from 0 to 1",)),
-    "no room": ("ppo", ("--draw.max-tokens", 500), ("draw.max_tokens 500 leaves no room for a prompt",)),
-    "no such reward": ("ppo", ("--reward", "lenght:1-3"), ("length",)),
-    "no such function": ("ppo", ("--reward", "nowhere.py:good"), ("nowhere.py",)),
-    "another figure": ("ppo", ("--keep.best", "held_out/rewards"), ("did you mean held_out/reward?",)),
-    "a judge without prompts": (
-        "ppo",
-        ("--judge.by", "length:1-3", "--held-out", 0),
-        ("needs held-out rows",),
-    ),
-    "a critic that does not learn": ("ppo", ("--value-lr-scale", 0), ("value_lr_scale must be",)),
-}
+SETTINGS: dict[str, Case] = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text("utf-8"))[
+    "settings"
+]
 REWARDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "raises": ("broken", ("it raised ValueError: no idea", "rules.py:broken")),
     "is no number": ("nan", ("it gave nan", "None for no verdict")),

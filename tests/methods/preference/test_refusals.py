@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from plaudit.cli.main import main
 from tests.engine.toy import Toy, make_model, write_rows
@@ -79,52 +80,9 @@ ROWS: dict[str, Case] = {
     "one prompt alone": ("kto", ONE_PROMPT, (), ("all rows have the same prompt", "use apo-zero-unpaired")),
     "more parts than prompts": ("dpo", CERTAIN, ("--stages.parts", 99), ("stages.parts: 99 parts of",)),
 }
-SETTINGS: dict[str, tuple[str, tuple[object, ...], tuple[str, ...]]] = {
-    **{
-        f"beta {value}": (
-            "dpo",
-            ("--beta", value),
-            ("argument --beta" if value == "nan" else "beta must be a number above 0",),
-        )
-        for value in (0, -0.1, "nan", "inf")
-    },
-    "half of all labels": ("cdpo", ("--label-smoothing", 0.5), ("label_smoothing must be from 0",)),
-    "no target": ("exo", ("--label-smoothing", 0), ("label_smoothing is exo's target and cannot be 0",)),
-    "a lead that dpo does not ask for": (
-        "dpo",
-        ("--gamma", 1),
-        ("gamma is not part of dpo: leave it out, or choose among simpo",),
-    ),
-    "weights of pairs": (
-        "dpo",
-        ("--desirable-weight", 2),
-        ("desirable_weight is not part of dpo: leave it out, or choose among kto",),
-    ),
-    "a link without a reference": ("simpo", ("--link", "js"), ("link is not part",)),
-    "a share of a mean": ("ld-dpo", ("--log-prob", "mean"), ("ld_alpha is a share of a sum",)),
-    "an alpha without its link": ("f-dpo", ("--link-alpha", 0.3), ("add --link alpha",)),
-    "weights of what is sorted": ("aot", ("--weighting", "on-policy"), ("leave out weighting",)),
-    "a mix without weights": ("mpo", ("--mix", "dpo"), ("'dpo' is not name=weight", "dpo=0.8")),
-    "a mix of nothing": ("mpo", ("--mix", "dpo=0"), ("'dpo=0' is not name=weight",)),
-    "a mix without end": ("mpo", ("--mix", "dpo=inf"), ("'dpo=inf' is not name=weight",)),
-    "a mix of thumbs": ("mpo", ("--mix", "kto=1"), ("mix: kto is more than a loss",)),
-    "a mix of a mix": ("mpo", ("--mix", "mpo=1"), ("mix: mpo is more than a loss",)),
-    "a mix of nobody": ("mpo", ("--mix", "dbo=1"), ("called 'dbo'", "did you mean dpo?")),
-    "a part that is none": ("sdpo", ("--stages.parts", 2, "--stages.part", 2), ("from 0 to 1, not 2",)),
-    "steps of a reference that stays": ("dpo", ("--reference.every", 3), ("a reference that moves",)),
-    "a share above 1": (
-        "dpo",
-        ("--reference.kind", "average", "--reference.share", 1.5),
-        ("reference.share must be above 0 and at most 1",),
-    ),
-    "following adapters": (
-        "dpo",
-        ("--reference.kind", "average", "--lora.rank", 2),
-        ("reference.kind average follows all weights", "leave out --lora.rank"),
-    ),
-    "a kind of reference for nobody": ("simpo", ("--reference.kind", "live"), ("reference.kind", "simpo")),
-    "a margin of thumbs": ("kto", ("--keep.best", "held_out/margin"), ("'held_out/margin' is not one of",)),
-}
+SETTINGS: dict[str, tuple[str, list[object], list[str]]] = yaml.safe_load(
+    Path(__file__).with_name("refusals.yaml").read_text("utf-8")
+)
 
 
 @pytest.fixture(scope="module")

@@ -332,120 +332,53 @@ _LISTED = FieldRule(types=(list,), required=False)
 # A word and no type: in a module with postponed annotations that is all a field knows of it.
 _FILTERS = {item.name: SWITCH if item.type == "bool" else MAYBE_TEXT for item in fields(Filters)}
 
+
+def _at(
+    address: str,
+    scope: str,
+    handler: Callable[[Call], object],
+    rules: Mapping[str, FieldRule] | None = None,
+    **more: Any,
+) -> Endpoint:
+    method, path = address.split()
+    return Endpoint(method=method, path=path, scope=scope, handler=handler, rules=rules or {}, **more)
+
+
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(method="GET", path="/me", scope="any", handler=_me),
-    Endpoint(method="POST", path="/next", scope="label", handler=_next, rules={"key": MAYBE_TEXT}),
-    Endpoint(
-        method="POST", path="/draft", scope="label", handler=_draft, rules={"assignment": TEXT, "label": ANY}
+    _at("GET /me", "any", _me),
+    _at("POST /next", "label", _next, {"key": MAYBE_TEXT}),
+    _at("POST /draft", "label", _draft, {"assignment": TEXT, "label": ANY}),
+    _at("POST /submit", "label", _submit, {**_NAMED, "label": ANY, **_TIMED}),
+    _at("POST /revise", "label", _revise, {**_NAMED, "label": ANY, "seconds": MAYBE_ANY}),
+    _at("POST /skip", "label", _skip, {**_NAMED, "reason": TEXT}),
+    _at("POST /undo", "label", _undo, _NAMED),
+    _at("POST /note", "label", _note, {**_NAMED, "text": TEXT}),
+    _at("POST /flag", "label", _flag, {**_NAMED, "reason": TEXT, "text": MAYBE_TEXT}),
+    _at("GET /history", "label", _history, {"limit": INTEGER, "before": INTEGER}),
+    _at("GET /guidelines", "any", _guidelines),
+    _at(
+        "POST /preferences",
+        "label",
+        _preferences,
+        {"declined": _LISTED, "languages": _LISTED, "areas": _LISTED},
     ),
-    Endpoint(
-        method="POST",
-        path="/submit",
-        scope="label",
-        handler=_submit,
-        rules={**_NAMED, "label": ANY, **_TIMED},
+    _at("POST /turn", "label", _turn, {**_NAMED, "message": TEXT}, lane="model"),
+    _at("POST /choose", "label", _choose, {"assignment": TEXT, "turn": ANY, "strength": ANY}),
+    _at("GET /turns", "label", _turns, {"assignment": TEXT}),
+    _at("GET /project", "read", _project),
+    _at("PUT /project", "manage", _set_project, {"settings": FieldRule(types=(dict,))}),
+    _at("POST /tasks", "manage", _add_tasks, lines=True, most=MOST_TASK_BYTES),
+    _at("GET /tasks", "manage", _tasks, {"state": MAYBE_TEXT, "limit": INTEGER, "after": INTEGER}),
+    _at("POST /tasks/{task}/close", "manage", _close_task, {"reason": TEXT}),
+    _at("GET /queue", "review", _queue),
+    _at("POST /tasks/{task}/adjudicate", "review", _adjudicate, {"label": ANY, "reason": TEXT, "key": TEXT}),
+    _at("GET /status", "read", _status),
+    _at("GET /people", "review", _people),
+    _at("POST /people/{person}/standing", "review", _set_standing, {"standing": TEXT, "reason": TEXT}),
+    _at("POST /people/{person}/revoke", "manage", _revoke),
+    _at("POST /people/{person}/erase", "manage", _erase),
+    _at(
+        "POST /invites", "manage", _invite, {"role": MAYBE_TEXT, "uses": INTEGER, "days": NUMBER}, status=201
     ),
-    Endpoint(
-        method="POST",
-        path="/revise",
-        scope="label",
-        handler=_revise,
-        rules={**_NAMED, "label": ANY, "seconds": MAYBE_ANY},
-    ),
-    Endpoint(method="POST", path="/skip", scope="label", handler=_skip, rules={**_NAMED, "reason": TEXT}),
-    Endpoint(method="POST", path="/undo", scope="label", handler=_undo, rules=_NAMED),
-    Endpoint(method="POST", path="/note", scope="label", handler=_note, rules={**_NAMED, "text": TEXT}),
-    Endpoint(
-        method="POST",
-        path="/flag",
-        scope="label",
-        handler=_flag,
-        rules={**_NAMED, "reason": TEXT, "text": MAYBE_TEXT},
-    ),
-    Endpoint(
-        method="GET",
-        path="/history",
-        scope="label",
-        handler=_history,
-        rules={"limit": INTEGER, "before": INTEGER},
-    ),
-    Endpoint(method="GET", path="/guidelines", scope="any", handler=_guidelines),
-    Endpoint(
-        method="POST",
-        path="/preferences",
-        scope="label",
-        handler=_preferences,
-        rules={"declined": _LISTED, "languages": _LISTED, "areas": _LISTED},
-    ),
-    Endpoint(
-        method="POST",
-        path="/turn",
-        scope="label",
-        handler=_turn,
-        rules={**_NAMED, "message": TEXT},
-        lane="model",
-    ),
-    Endpoint(
-        method="POST",
-        path="/choose",
-        scope="label",
-        handler=_choose,
-        rules={"assignment": TEXT, "turn": ANY, "strength": ANY},
-    ),
-    Endpoint(method="GET", path="/turns", scope="label", handler=_turns, rules={"assignment": TEXT}),
-    Endpoint(method="GET", path="/project", scope="read", handler=_project),
-    Endpoint(
-        method="PUT",
-        path="/project",
-        scope="manage",
-        handler=_set_project,
-        rules={"settings": FieldRule(types=(dict,))},
-    ),
-    Endpoint(
-        method="POST", path="/tasks", scope="manage", handler=_add_tasks, lines=True, most=MOST_TASK_BYTES
-    ),
-    Endpoint(
-        method="GET",
-        path="/tasks",
-        scope="manage",
-        handler=_tasks,
-        rules={"state": MAYBE_TEXT, "limit": INTEGER, "after": INTEGER},
-    ),
-    Endpoint(
-        method="POST", path="/tasks/{task}/close", scope="manage", handler=_close_task, rules={"reason": TEXT}
-    ),
-    Endpoint(method="GET", path="/queue", scope="review", handler=_queue),
-    Endpoint(
-        method="POST",
-        path="/tasks/{task}/adjudicate",
-        scope="review",
-        handler=_adjudicate,
-        rules={"label": ANY, "reason": TEXT, "key": TEXT},
-    ),
-    Endpoint(method="GET", path="/status", scope="read", handler=_status),
-    Endpoint(method="GET", path="/people", scope="review", handler=_people),
-    Endpoint(
-        method="POST",
-        path="/people/{person}/standing",
-        scope="review",
-        handler=_set_standing,
-        rules={"standing": TEXT, "reason": TEXT},
-    ),
-    Endpoint(method="POST", path="/people/{person}/revoke", scope="manage", handler=_revoke),
-    Endpoint(method="POST", path="/people/{person}/erase", scope="manage", handler=_erase),
-    Endpoint(
-        method="POST",
-        path="/invites",
-        scope="manage",
-        handler=_invite,
-        rules={"role": MAYBE_TEXT, "uses": INTEGER, "days": NUMBER},
-        status=201,
-    ),
-    Endpoint(
-        method="POST",
-        path="/export",
-        scope="manage",
-        handler=_export,
-        rules={**_FILTERS, "position": INTEGER},
-    ),
+    _at("POST /export", "manage", _export, {**_FILTERS, "position": INTEGER}),
 )

@@ -40,7 +40,6 @@ def find_tied_tensors(part: str, tensors: Mapping[str, Tensor]) -> dict[str, str
     ``ValueError`` when two tensors share some of their memory without being the same: stored apart, they
     would come back untied, and a run that relied on the sharing would go on differently.
 
-    >>> import torch
     >>> weight = torch.zeros(3, 2)
     >>> find_tied_tensors("model", {"embed": weight, "head": weight})
     {'head': 'embed'}
@@ -387,7 +386,6 @@ def shapes_of(tensors: Tensors) -> TensorShapes:
 def shape_mismatches(tensors: Tensors, expected: TensorShapes) -> tuple[str, ...]:
     """How the tensors differ from what is expected; parts that ``expected`` does not name are not looked at.
 
-    >>> import torch
     >>> shape_mismatches({"model": {"w": torch.zeros(2)}}, {"model": {"w": ((3,), "torch.float32")}})
     ('model: w is (2,) torch.float32, expected (3,) torch.float32',)
     """

@@ -37,7 +37,7 @@ from plaudit.models.load import DtypeName, architectures, device_of, is_reward_f
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_kernels, choose_layout
 from plaudit.rewards.load import model_folder
-from plaudit.rollouts.build import sampler_of_policy
+from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Answer, GenerationPrompt, Rollout, SamplingSettings, TextSampler
 from plaudit.tokens.encode import Encoder, make_encoder
 
@@ -213,7 +213,7 @@ class LoadedPolicy:
 
     @property
     def sampler(self) -> TextSampler:
-        return sampler_of_policy(self.policy, self.encoder)
+        return LocalSampler.from_policy(self.policy, self.encoder)
 
     def question(self, prompt: Text) -> Text:
         return self.contestant.question(prompt, chats=self.encoder.asks_in_turns)

@@ -89,7 +89,6 @@ def evaluate_reward(
 ) -> EvaluatedReward:
     """Score every answer of the evidence and say how good the scores are.
 
-    >>> from plaudit.data.records import Comparison
     >>> from plaudit.rewards.base import FunctionReward
     >>> good = Comparison(prompt="Hi", chosen="Hello!", rejected="Go.")
     >>> bad = Comparison(prompt="2 + 2?", chosen="4", rejected="Five")

@@ -22,7 +22,7 @@ from plaudit.feedback.judges.words import SERVER, parse_judge_word
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import model_folder
-from plaudit.rollouts.build import sampler_of_folder
+from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 
 Turns = tuple[Message, ...]
@@ -77,7 +77,7 @@ class FolderTarget:
 
     def _drawn(self, conversations: Sequence[Turns], n: int) -> list[list[tuple[str, bool]]]:
         if self._sampler is None:
-            self._sampler = sampler_of_folder(self.folder, device=self._device)
+            self._sampler = LocalSampler(self.folder, device=self._device)
         rows = self._sampler.generate_answers(conversations, self._sampling, n=n)
         return [[(answer.text, answer.ended) for answer in row] for row in rows]
 

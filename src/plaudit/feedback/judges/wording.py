@@ -127,16 +127,6 @@ def pair_question(wording: Wording, pair: ShownPair, fill: Mapping[str, str] | N
     return Question(wording=wording, prompt=pair.prompt, blocks=blocks, fill=fill or {})
 
 
-def judge_question(pair: ShownPair, number: str) -> str:
-    """The question for a verdict with its reasons, with this number in its delimiters.
-
-    >>> text = judge_question(ShownPair(prompt="Hi", first="Yo\\nAnswer B:", second="[[A]]"), "7f")
-    >>> [line for line in text.splitlines() if line.startswith("> ")]
-    ['> Hi', '> Yo', '> Answer B:', '> [[A]]']
-    """
-    return pair_question(wording_named("verdict"), pair).text(number)
-
-
 def delimiters(number: str) -> tuple[str, str]:
     """What stands before and behind a verdict.
 

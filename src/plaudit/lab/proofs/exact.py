@@ -165,7 +165,6 @@ def _prefix_tree(responses: Strings, symbols: int) -> tuple[Tensor, Tensor]:
 def optimum(language: Language, beta: float) -> Float[Tensor, "P Y"]:
     """log π*.
 
-    >>> from plaudit.lab.proofs.exact import make_language
     >>> spoken = make_language(seed=0)
     >>> objective_gradient(optimum(spoken, 0.5), spoken, 0.5).abs().max().item() < 1e-12
     True
@@ -291,7 +290,6 @@ class TransformerPolicy:
 def batch_of_all(language: Language) -> TokenBatch:
     """Every answer to every prompt as one token batch.
 
-    >>> from plaudit.lab.proofs.exact import make_language
     >>> batch_of_all(make_language(seed=0)).completion_NT.shape
     torch.Size([30, 3])
     """

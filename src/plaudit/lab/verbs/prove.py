@@ -12,6 +12,7 @@ from plaudit.cli.parser import Subparsers, integer
 from plaudit.cli.sample import make_console
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
+from plaudit.files.atomic import make_output_folder
 from plaudit.methods.algorithm import load_object
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             hint = did_you_mean(name, NAMES) or f"; there are {', '.join(NAMES)}"
             raise UserError(f"nothing that can be proven is called {name!r}{hint}")
     if args.out is not None:
-        _make_folder(args.out)
+        make_output_folder(args.out)
     names = args.names or (NAMES if user_row is None else ())
     proof_lab = proof_setup(seed=args.seed, beta=0.5 if args.beta is None else args.beta)
     user_proofs = (
@@ -136,13 +137,6 @@ def _write_proofs(
 
     path = write_json(proofs_as_dict(proofs, measured, seed=args.seed, beta=beta), args.out)
     make_console().print(str(path))
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out}: no folder can be made there ({error.strerror})") from error
 
 
 def _positive_number(word: str) -> float:

@@ -146,7 +146,6 @@ def _nearby_numbers(number: str) -> tuple[str, ...]:
 class GoldReward:
     """The true utility as a reward; what was cut off is worth less.
 
-    >>> from plaudit.data.judging import Task
     >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Mice."), ended=(True, False))
     >>> GoldReward().scores([task])
     ((1.0, 0.4),)

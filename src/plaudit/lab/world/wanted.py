@@ -163,11 +163,11 @@ def _make_judged_rows(request: RowRequest) -> Sequence[Record]:
 
     if request.model is not None:
         from plaudit.lab.world.making import model_answer_tasks
-        from plaudit.rollouts.build import sampler_of_folder
+        from plaudit.rollouts.local import LocalSampler
 
         answer_tasks = partial(
             model_answer_tasks,
-            sampler_of_folder(request.model, device=request.device),
+            LocalSampler(request.model, device=request.device),
             temperature=1.0 if request.temperature is None else request.temperature,
         )
     makers: Mapping[str, Callable[..., Sequence[Record]]] = {

@@ -67,7 +67,7 @@ from plaudit.rewards.combine.manifest import COMBINED_FILE
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import load_reward
-from plaudit.rollouts.build import sampler_of_folder
+from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 
@@ -344,7 +344,7 @@ def _generate_answers(
     )
     for note in (*notes, start_note):
         console.note(note)
-    sampler = sampler_of_folder(this_round.generator, device=config.device)
+    sampler = LocalSampler(this_round.generator, device=config.device)
     # Streams of their own below the round's seed: drawing, order of display and comparer never meet.
     settings = config.draw.sampling(random.Random(f"{_round_seed(config, this_round)}/drawn").getrandbits(32))
     # No scores: in this loop pairs are judged, and not answers.

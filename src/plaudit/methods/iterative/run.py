@@ -51,10 +51,11 @@ from plaudit.methods.preference.config import preference_config_type
 from plaudit.methods.preference.run import preference
 from plaudit.methods.run import plain_settings
 from plaudit.methods.supervised.run import sft
+from plaudit.models.load import has_weights
 from plaudit.rewards.base import Reward
 from plaudit.rewards.kinds import FEEDBACK
 from plaudit.rewards.registry import resolve_reward
-from plaudit.rollouts.build import sampler_of_folder
+from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 from plaudit.wings import offered
@@ -138,7 +139,7 @@ def _draw(
     assert settings.answers is not None
     for note in (*notes, _generation_note(this_round, settings, len(prompts))):
         ConsoleSink(quiet=True).note(note)
-    sampler = sampler_of_folder(this_round.generator, device=config.device)
+    sampler = LocalSampler(this_round.generator, device=config.device)
     sampling = replace(config.sampling, seed=_round_seed(config, this_round))
     write_answers(
         this_round.answers, list(generate_and_score(prompts, sampler, reward, sampling, settings.answers))
@@ -185,13 +186,13 @@ def _input_words(config: LoopConfig) -> tuple[str, ...]:
 
 def is_trained(run: Path, ranks: Ranks) -> bool:
     """Whether the training run in this folder is finished; the first rank checks for all."""
-    complete = (run / "summary.json").exists() and _has_weights(run / "model")
+    complete = (run / "summary.json").exists() and has_weights(run / "model")
     return bool(ranks.all_gather([float(complete)])[0][0])
 
 
 def is_loop_finished(config: RunConfig, ranks: Ranks) -> bool:
     """Whether the final model is there, which is then printed; the first rank checks for all."""
-    finished = bool(ranks.all_gather([float(_has_weights(config.out / "model"))])[0][0])
+    finished = bool(ranks.all_gather([float(has_weights(config.out / "model"))])[0][0])
     if finished and ranks.is_first:
         note = "this loop is finished; nothing was done. Another one needs another --out"
         ConsoleSink(quiet=True).note(f"{config.out}: {note}")
@@ -256,10 +257,6 @@ def record_lineage(
         return run_folder.compare_lineages(run_folder.read_lineage(folder.lineage), current)
     run_folder.write_lineage(folder.lineage, current)
     return run_folder.changed_exports(current)
-
-
-def _has_weights(folder: Path) -> bool:
-    return any(folder.glob("*.safetensors"))
 
 
 def _marker_file(folder: RunFolder, number: int) -> Path:

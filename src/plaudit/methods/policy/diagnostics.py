@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean, stdev
 
-from plaudit.engine.step_report import StepReport
+from plaudit.engine.step_report import StepReport, finite_series
 from plaudit.methods.policy.row import PolicyAlgorithm
 
 DOCS_PAGE = "docs/policy.md"
@@ -52,7 +52,7 @@ def diagnostics(
 
 
 def _zero_loss(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Mapping[str, str]:
-    ratios, losses = _series("ratio", reports), _series("loss", reports)
+    ratios, losses = finite_series("ratio", reports), finite_series("loss", reports)
     compares = "group" in row.needs or row.whitens_advantages
     if not compares or row.divergence == "loss" or len(losses) < 2:
         return {}
@@ -67,7 +67,7 @@ def _zero_loss(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Mapping[s
 
 
 def _negative_kl(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    kls = _series("kl", reports)[-WINDOW:]
+    kls = finite_series("kl", reports)[-WINDOW:]
     # Three standard errors below 0: single rounds of few answers fall below by chance.
     if len(kls) < WINDOW or fmean(kls) + 3 * stdev(kls) / math.sqrt(WINDOW) >= -0.01:
         return {}
@@ -80,7 +80,7 @@ def _negative_kl(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 def _entropy_collapse(reports: Sequence[StepReport]) -> Mapping[str, str]:
     before, after = _first_and_last_means("entropy", reports)
-    lengths = _series("length_mean", reports)[-WINDOW:]
+    lengths = finite_series("length_mean", reports)[-WINDOW:]
     # What is drawn is answers: many surprising tokens or a few, what matters is how often the same one comes.
     of_answer = after * (fmean(lengths) if lengths else 1.0)
     # `not a < b`, and not `a >= b`: of too few reports both are NaN, and then nothing is said.
@@ -95,8 +95,8 @@ def _entropy_collapse(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _zero_std_groups(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Mapping[str, str]:
-    shares = _series("frac_zero_std", reports)[-WINDOW:]
-    groups = _series("reward_std", reports)
+    shares = finite_series("frac_zero_std", reports)[-WINDOW:]
+    groups = finite_series("reward_std", reports)
     # A share of exactly 1 is also what single answers give, which are never unlike each other.
     if "group" in row.needs and shares and math.isclose(shares[-1], 1.0):
         return {
@@ -114,7 +114,7 @@ def _zero_std_groups(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Map
 
 
 def _truncated_completions(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    finished_shares = _series("frac_finished", reports)[-WINDOW:]
+    finished_shares = finite_series("frac_finished", reports)[-WINDOW:]
     if not finished_shares or not fmean(finished_shares) < 0.5:
         return {}
     return {
@@ -150,7 +150,7 @@ def _step_padding(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _no_verdict(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    shares = _series("frac_no_verdict", reports)[-WINDOW:]
+    shares = finite_series("frac_no_verdict", reports)[-WINDOW:]
     if not shares or not fmean(shares) > 0.2:
         return {}
     return {
@@ -182,7 +182,10 @@ def _idle_steps(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _clipped_tokens(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    low, high = _series("clip_frac_low", reports)[-WINDOW:], _series("clip_frac_high", reports)[-WINDOW:]
+    low, high = (
+        finite_series("clip_frac_low", reports)[-WINDOW:],
+        finite_series("clip_frac_high", reports)[-WINDOW:],
+    )
     if not low or not high or not fmean(low) + fmean(high) > 0.4:
         return {}
     return {
@@ -192,7 +195,7 @@ def _clipped_tokens(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _useless_critic(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    explained = _series("explained_variance", reports)
+    explained = finite_series("explained_variance", reports)
     if len(explained) < 2 * WINDOW or not fmean(explained[-WINDOW:]) < 0:
         return {}
     return {
@@ -205,7 +208,7 @@ def _useless_critic(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 def _overoptimised_reward(reports: Sequence[StepReport]) -> Mapping[str, str]:
     names = ("held_out/reward", "held_out/judge", "held_out/judge_se")
-    proxy, judge, error = (_series(name, reports) for name in names)
+    proxy, judge, error = (finite_series(name, reports) for name in names)
     if len(judge) < 3 or not len(proxy) == len(judge) == len(error):
         return {}
     best = max(range(len(judge)), key=lambda step: judge[step])
@@ -228,12 +231,7 @@ def _overoptimised_reward(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 def _first_and_last_means(name: str, reports: Sequence[StepReport]) -> tuple[float, float]:
     """The means of the first and the last figures; not numbers while there are too few."""
-    series = _series(name, reports)
+    series = finite_series(name, reports)
     # Half of the series at most, so that the first and the last window share no report.
     count = min(WINDOW, len(series) // 2)
     return (fmean(series[:count]), fmean(series[-count:])) if count else (math.nan, math.nan)
-
-
-def _series(name: str, reports: Sequence[StepReport]) -> list[float]:
-    values = [float(report.values[name]) for report in reports if name in report.values]
-    return [value for value in values if math.isfinite(value)]

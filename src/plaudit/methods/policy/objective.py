@@ -135,21 +135,12 @@ def policy_objective(
     return objective
 
 
-def ptx_objective(
-    models: ScoringModels, weight: int | float
-) -> Callable[[SupervisedMicrobatch], ObjectiveResult]:
+def ptx_loss(models: ScoringModels, weight: int | float, microbatch: SupervisedMicrobatch) -> ObjectiveResult:
     """The PTX loss: weight · −log π per token of pretraining text (Ouyang et al. 2022, PPO-ptx)."""
-    text_objective = likelihood_objective(models.policy)
-
-    def objective(microbatch: SupervisedMicrobatch) -> ObjectiveResult:
-        # A mean over the text's own tokens, so that γ is per token of text, however long rollouts are.
-        result = text_objective(microbatch)
-        metrics = tuple(
-            replace(metric, name="ptx_loss") for metric in result.metrics if metric.name == "loss"
-        )
-        return replace(result, loss=weight * result.loss, loss_N=weight * result.loss_N, metrics=metrics)
-
-    return objective
+    # A mean over the text's own tokens, so that γ is per token of text, however long rollouts are.
+    result = likelihood_objective(models.policy)(microbatch)
+    metrics = tuple(replace(metric, name="ptx_loss") for metric in result.metrics if metric.name == "loss")
+    return replace(result, loss=weight * result.loss, loss_N=weight * result.loss_N, metrics=metrics)
 
 
 def _passes(

@@ -54,7 +54,7 @@ from plaudit.methods.policy.objective import (
     PolicyMicrobatch,
     ValueLoss,
     policy_objective,
-    ptx_objective,
+    ptx_loss,
 )
 from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShape, ScoreShaper, make_reward, process_notes
@@ -68,7 +68,6 @@ from plaudit.models.reward_model import RewardModel, ValueHead
 from plaudit.preflight.check import PreflightSubject
 from plaudit.rewards.base import Reward, compares_answers
 from plaudit.rewards.registry import resolve_function, resolve_reward
-from plaudit.rollouts.build import process_of_policy, sampler_of_policy
 from plaudit.rollouts.episodes import MAX_TURNS, EpisodeSampler
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.process import ProcessSampler
@@ -329,11 +328,17 @@ def _make_sampler(
     """What draws from the policy: it, or a process that is sent its weights; and what counts their moves."""
     weights = WeightsVersion()
     if config.sampler == "local":
-        return sampler_of_policy(models.policy, run.encoder, weights), weights
+        return LocalSampler.from_policy(models.policy, run.encoder, weights), weights
     if config.lora.rank or algorithm.mixture_coef:
         unknown = "adapters" if config.lora.rank else "the mixture of policy and reference"
         raise UserError(f"--sampler process does not know {unknown}: use --sampler local")
-    process = process_of_policy(models.policy, config.model, run.precision, weights)
+    process = ProcessSampler(
+        config.model,
+        device=str(models.policy.device),
+        dtype=run.precision.products,
+        policy=models.policy,
+        weights=weights,
+    )
     # Closed with the run, however it ends, or a model would stay behind in a process of its own.
     return run.resources.enter_context(process), weights
 
@@ -478,10 +483,11 @@ def _make_objective(
     policy_terms = policy_objective(
         prepared.algorithm, prepared.models, value, max_rarity=prepared.algorithm.off_policy_mask
     )
-    ptx_terms = ptx_objective(prepared.models, prepared.algorithm.ptx_coef or 1.0)
 
     def objective(microbatch: AnyMicrobatch) -> ObjectiveResult:
-        return policy_terms(microbatch) if isinstance(microbatch, PolicyMicrobatch) else ptx_terms(microbatch)
+        if isinstance(microbatch, PolicyMicrobatch):
+            return policy_terms(microbatch)
+        return ptx_loss(prepared.models, prepared.algorithm.ptx_coef or 1.0, microbatch)
 
     return objective
 

@@ -18,7 +18,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from plaudit.engine.step_report import StepReport
+from plaudit.engine.step_report import StepReport, finite_series
 from plaudit.errors import UserError
 from plaudit.methods.preference.objective import (
     PreferenceBatcher,
@@ -225,11 +225,11 @@ def _chosen_logp_falling(row: AnyPreferenceAlgorithm, reports: Sequence[StepRepo
 
 
 def _overfitting(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    held_out = _series("held_out/accuracy", reports)
+    held_out = finite_series("held_out/accuracy", reports)
     if not held_out:
         return {}
     # NaN where nothing was reported: it is not above 0.95, so nothing is said.
-    trained = fmean(_series("accuracy", reports)[-10:] or [math.nan])
+    trained = fmean(finite_series("accuracy", reports)[-10:] or [math.nan])
     if not trained > 0.95 or not trained - held_out[-1] > 0.15:
         return {}
     return {
@@ -240,7 +240,7 @@ def _overfitting(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _held_out_loss_rising(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    held_out = _series("held_out/loss", reports)
+    held_out = finite_series("held_out/loss", reports)
     # Both of the last two looks: a single one may be chance.
     if len(held_out) < 3 or not min(held_out[-2:]) > min(held_out) + max(
         MIN_LOSS_RISE, MIN_LOSS_RISE * abs(min(held_out))
@@ -255,8 +255,8 @@ def _held_out_loss_rising(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _far_from_reference(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    kls = _series("held_out/kl", reports) or _series("kl", reports)
-    length = _series("length_mean", reports)
+    kls = finite_series("held_out/kl", reports) or finite_series("kl", reports)
+    length = finite_series("length_mean", reports)
     # More nats than tokens: that is far from the reference at whatever length.
     if not kls or not length or not kls[-1] > length[-1]:
         return {}
@@ -269,7 +269,7 @@ def _far_from_reference(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 def _nothing_learnt(reports: Sequence[StepReport], learning_rate: float) -> Mapping[str, str]:
     run_share = reports[-1].step / reports[-1].steps if reports else 0.0
-    margins = _series("held_out/margin", reports) or _series("margin", reports)[-10:]
+    margins = finite_series("held_out/margin", reports) or finite_series("margin", reports)[-10:]
     if run_share < 0.5 or not margins or not abs(margins[-1]) < 0.005:
         return {}
     return {
@@ -281,13 +281,8 @@ def _nothing_learnt(reports: Sequence[StepReport], learning_rate: float) -> Mapp
 
 def _comparable_series(name: str, reports: Sequence[StepReport]) -> list[float]:
     """Of the same rows at each look; of other rows at each step only where none is held out, and of many."""
-    held_out, trained = _series(f"held_out/{name}", reports), _series(name, reports)
+    held_out, trained = finite_series(f"held_out/{name}", reports), finite_series(name, reports)
     return held_out if held_out else trained if len(trained) >= 4 * WINDOW else []
-
-
-def _series(name: str, reports: Sequence[StepReport]) -> list[float]:
-    values = [float(report.values[name]) for report in reports if name in report.values]
-    return [value for value in values if math.isfinite(value)]
 
 
 def _first_and_last_means(series: Sequence[float]) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from plaudit.engine.checkpoint.state import RunningMean
 from plaudit.engine.distributed import Ranks
-from plaudit.engine.metrics import Metric, mean_metric, sum_metric
+from plaudit.engine.metrics import Metric, length_metrics, mean_metric, sum_metric
 from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.losses.preference import CompletionLogps, SortedPartners, completion_logps, match_sorted
@@ -34,7 +34,6 @@ from plaudit.methods.preference.row import (
     RankingLoss,
     UnpairedAlgorithm,
 )
-from plaudit.methods.supervised.objective import length_metrics
 from plaudit.models.policy import Policy, Reference
 from plaudit.tensors.masked import masked_sum_rows
 from plaudit.tokens.batch import Example, TokenBatch, batch_of, move_columns, move_together

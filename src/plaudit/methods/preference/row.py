@@ -173,7 +173,6 @@ AnyPreferenceAlgorithm = PreferenceAlgorithm | UnpairedAlgorithm
 def pair_loss(loss: Callable[..., Tensor], **settings: float) -> PairLoss:
     """A pair loss with its settings bound; of the batch context it gets what it needs.
 
-    >>> import torch
     >>> from plaudit.losses.preference import hinge
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> pair_loss(hinge, beta=0.1)(same, same, BatchContext()).item()

@@ -58,11 +58,11 @@ from plaudit.models.reward_model import (
     save_reward_model,
 )
 from plaudit.models.verify import choose_layout
+from plaudit.rewards.learned.batching import longest_length
 from plaudit.rewards.llm.generative import (
     LANGUAGE_JUDGE_FILE,
     QUESTION_TOO_LONG,
     LanguageJudgeSpec,
-    longest_length,
     refuse_same_replies,
     unknown_lines,
     unknown_token,

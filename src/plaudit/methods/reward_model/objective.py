@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from plaudit.engine.distributed import Ranks
-from plaudit.engine.metrics import Metric, mean_metric, sum_metric
+from plaudit.engine.metrics import Metric, length_metrics, mean_metric, sum_metric
 from plaudit.engine.step import ObjectiveResult
 from plaudit.methods.reward_model.language import LanguageTerm, preferred_completions, preferred_tokens
-from plaudit.methods.supervised.objective import length_metrics
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import TokenBatch, batch_of, move_columns, move_together
 from plaudit.tokens.microbatch import split_rows

@@ -19,7 +19,7 @@ from plaudit.methods.data import Rows
 from plaudit.methods.run import Run
 from plaudit.models.policy import Policy
 from plaudit.rewards.registry import resolve_reward
-from plaudit.rollouts.build import sampler_of_policy
+from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder
@@ -50,7 +50,7 @@ def judged_evaluator(
     ranks = run.ranks
     reward = resolve_reward(config.judge.by, device=str(ranks.device))
     prompts = _held_out_prompts(config, run.encoder, rows)
-    sampler = sampler_of_policy(policy, run.encoder)
+    sampler = LocalSampler.from_policy(policy, run.encoder)
     settings = SamplingSettings(temperature=0, max_tokens=config.judge.tokens)
     mine = prompts[ranks.rank :: ranks.world_size]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import (
     Metric,
-    max_metric,
+    length_metrics,
     mean_metric,
     merge_metrics,
     perplexity,
@@ -124,13 +124,4 @@ def microbatch_metrics(
         *length_metrics([] if is_muted else examples),
         sum_metric("tokens", 0 if is_muted else microbatch.tokens),
         sum_metric("rows", 0 if is_muted else len(examples)),
-    )
-
-
-def length_metrics(examples: Sequence[Example]) -> tuple[Metric, Metric]:
-    """The mean and the largest number of tokens of a completion; of no example they have no weight."""
-    lengths = [len(completion.ids) for example in examples for completion in example.completions]
-    return (
-        mean_metric("length_mean", float(sum(lengths)), len(lengths)),
-        max_metric("length_max", max(lengths, default=0)),
     )

@@ -151,11 +151,11 @@ class BatchScorer:
     def micro_batches(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
         """The examples in pieces of at most ``tokens_at_once`` tokens, the longest first."""
         # The longest first: memory runs out at once or never, and rows of like length share a batch.
-        ordered = sorted(examples, key=_longest_row, reverse=True)
+        ordered = sorted(examples, key=longest_length, reverse=True)
 
         def weight(first: Example, example: Example) -> int:
             # The first of a piece is its longest and so sets the width of a padded one.
-            return len(example.completions) * _longest_row(first) if self.limits.padded else example.tokens
+            return len(example.completions) * longest_length(first) if self.limits.padded else example.tokens
 
         return _fill_batches(ordered, self.limits.tokens_at_once, weight)
 
@@ -207,10 +207,10 @@ def _vocabulary_size(embedding: nn.Module) -> int:
 def _prompt_groups(singles: Sequence[Example], limits: ModelLimits) -> Iterator[Example]:
     """A prompt with as many of its answers as one pass takes, and again with the next ones."""
     prompt_length = len(singles[0].prompt)
-    ordered = sorted(singles, key=_longest_row, reverse=True)
+    ordered = sorted(singles, key=longest_length, reverse=True)
 
     def weight(first: Example, single: Example) -> int:
-        return _longest_row(first) if limits.padded else _longest_row(single) - prompt_length
+        return longest_length(first) if limits.padded else longest_length(single) - prompt_length
 
     # Packed, a prompt is read once for all its answers; padded, every row repeats it.
     room = limits.tokens_at_once - (0 if limits.padded else prompt_length)
@@ -238,5 +238,6 @@ def _fill_batches(
         yield batch
 
 
-def _longest_row(example: Example) -> int:
+def longest_length(example: Example) -> int:
+    """The tokens of the prompt with its longest completion."""
     return len(example.prompt) + max(len(completion.ids) for completion in example.completions)

@@ -125,7 +125,6 @@ def implicit_reward(
     Rafailov et al. 2023 (DPO), arXiv:2305.18290. Without a reference it is β log π(y|x), as Xu et al. 2024
     (CPO), arXiv:2401.08417, have it: how likely the policy finds the answer.
 
-    >>> import torch
     >>> implicit_reward(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -4.0]]), beta=0.1)
     tensor([0.3000])
     """

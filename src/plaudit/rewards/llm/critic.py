@@ -15,7 +15,7 @@ from plaudit.data.generative_judging import CritiqueSettings, critique_prompt, p
 from plaudit.data.records import Task, Text
 from plaudit.errors import UserError
 from plaudit.rewards.base import TaskScores
-from plaudit.rewards.llm.generative import LanguageJudgeModel, reply_probabilities
+from plaudit.rewards.llm.generative import LanguageJudgeModel, RewardInWords, reply_probabilities
 from plaudit.rollouts.sampler import Answer, SamplingSettings
 
 
@@ -41,7 +41,7 @@ class CritiqueScore:
     """Their mean; None where none is known."""
 
 
-class CritiqueReward:
+class CritiqueReward(RewardInWords):
     def __init__(self, model: LanguageJudgeModel, writer: CritiqueWriter, *, seed: int = 0) -> None:
         """Take a critique model and a sampler of the same model; the seed draws the critiques."""
         settings = model.spec.settings
@@ -50,14 +50,6 @@ class CritiqueReward:
         self._sampling = SamplingSettings(
             temperature=settings.temperature, max_tokens=settings.tokens, seed=seed
         )
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(self._model.scorer.refused)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """The expected points of every answer, on average over its critiques; None where there are none."""

@@ -29,7 +29,7 @@ from plaudit.data.records import Text
 from plaudit.errors import UserError
 from plaudit.files.model_folder import read_json_object
 from plaudit.models.policy import Policy
-from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, BatchScorer, model_limits
+from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, BatchScorer, longest_length, model_limits
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder
 
@@ -203,9 +203,18 @@ class LanguageJudgeModel:
         return example
 
 
-def longest_length(example: Example) -> int:
-    """The tokens of the prompt with its longest completion."""
-    return len(example.prompt) + max(len(completion.ids) for completion in example.completions)
+class RewardInWords:
+    """What a reward by a language judge says of itself: its name, and what the model was not shown."""
+
+    _model: LanguageJudgeModel
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        return dict(self._model.scorer.refused)
 
 
 def reply_probabilities(logps: Sequence[float]) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ et al. 2023, arXiv:2306.02561.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, count
 from statistics import fmean
@@ -19,7 +19,7 @@ from plaudit.data.judging import Mark, Verdict
 from plaudit.data.records import Task, Text
 from plaudit.errors import UserError
 from plaudit.rewards.base import RewardTraits, TaskScores
-from plaudit.rewards.llm.generative import LanguageJudgeModel, reply_probabilities
+from plaudit.rewards.llm.generative import LanguageJudgeModel, RewardInWords, reply_probabilities
 
 AnswerPair = tuple[Text, Text, Text]
 """A prompt and two answers to it."""
@@ -63,7 +63,7 @@ class Tournament:
     """All that were played: one fewer than there are answers."""
 
 
-class PairwiseRanker:
+class PairwiseRanker(RewardInWords):
     """A model that says which of two answers is better: a judge, and by round robin or knock-out a reward."""
 
     traits: ClassVar[RewardTraits] = RewardTraits(compares_answers=True)
@@ -73,14 +73,6 @@ class PairwiseRanker:
         settings = model.spec.settings
         assert isinstance(settings, PairwiseRankerSettings)
         self._model, self._settings = model, settings
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(self._model.scorer.refused)
 
     def win_probability(self, task: Task) -> float | None:
         """That the first of two answers is better; None where the model cannot be shown both whole."""

@@ -62,7 +62,6 @@ class NoValueError(ArithmeticError):
 def evaluate(node: Node, assignment: Mapping[str, Fraction]) -> Value:
     """The value where each symbol has the value given; raises an ``ArithmeticError`` where there is none.
 
-    >>> from plaudit.rewards.verifiable.math_parser import parse
     >>> evaluate(parse("x^2 + 1/2"), {"x": Fraction(3)})
     Fraction(19, 2)
     """
