@@ -3,7 +3,7 @@
     made = write_instructed(InstructSettings(n=2000, without=("startend:quotation",)), Path("train.jsonl"))
 
 What may be asked, and in which words, is in ``instructions.yaml``. Kinds that are left out show later what a
-policy learnt beyond the kinds that it was rewarded for. Each row that is written has a verdict of its checkers.
+policy learnt beyond the kinds that it was rewarded for. Each row that is written has verdicts.
 """
 
 from __future__ import annotations

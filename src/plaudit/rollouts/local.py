@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -225,11 +225,19 @@ class GenerationEngine:
     record: Recorder | None = None
     """How a step of a `PagedDecoder` is recorded; None: steps are made one by one."""
 
-    def generate(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> list[Rollout]:
-        """A rollout for each request, in their order; equal prompts in a row are read once."""
+    def generate(
+        self,
+        requests: Sequence[GenerationRequest],
+        settings: SamplingSettings,
+        on_step: Callable[[int], None] = lambda ended: None,
+    ) -> list[Rollout]:
+        """A rollout for each request, in their order; equal prompts in a row are read once.
+
+        ``on_step`` is told after each token how many have ended.
+        """
         completions = [_PartialCompletion(request, [], [], []) for request in requests]
         for _ in self._decode_steps(completions, settings):
-            pass
+            on_step(sum(completion.is_done for completion in completions))
         return [self._rollout(completion, settings) for completion in completions]
 
     def stream(self, request: GenerationRequest, settings: SamplingSettings) -> Iterator[Rollout]:
@@ -451,7 +459,12 @@ class LocalSampler:
         return encoded_prompt.shown
 
     def generate(
-        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
+        self,
+        prompts: Sequence[GenerationPrompt],
+        settings: SamplingSettings,
+        *,
+        n: int = 1,
+        on_step: Callable[[int], None] = lambda ended: None,
     ) -> list[list[Rollout]]:
         """For every prompt, ``n`` answers as the tokens that were drawn.
 
@@ -459,7 +472,7 @@ class LocalSampler:
         answered before; so neither the other prompts nor ``n`` change it, up to the rounding of batched
         matrix products. A prompt that is given twice gets different answers.
         """
-        rollouts_in_order = self.generate_requests(self.requests_for(prompts, settings, n), settings)
+        rollouts_in_order = self.generate_requests(self.requests_for(prompts, settings, n), settings, on_step)
         return [rollouts_in_order[p * n : (p + 1) * n] for p in range(len(prompts))]
 
     def requests_for(
@@ -469,7 +482,10 @@ class LocalSampler:
         return generation_requests(prompts, settings, n, self.max_positions)
 
     def generate_requests(
-        self, requests: Sequence[GenerationRequest], settings: SamplingSettings
+        self,
+        requests: Sequence[GenerationRequest],
+        settings: SamplingSettings,
+        on_step: Callable[[int], None] = lambda ended: None,
     ) -> list[Rollout]:
         """A rollout for each request, in their order; prompts may be any tokens that the model knows."""
         for request in requests:
@@ -477,7 +493,7 @@ class LocalSampler:
         # Like lengths next to each other save padding, and equal prompts meet.
         keys = [(len(request.prompt), request.prompt, request.prompt_id) for request in requests]
         order = sorted(range(len(requests)), key=lambda place: keys[place])
-        rollouts = self._engine.generate([requests[place] for place in order], settings)
+        rollouts = self._engine.generate([requests[place] for place in order], settings, on_step)
         rollout_by_place = dict(zip(order, rollouts, strict=True))
         return [replace(rollout_by_place[place], version=self.version) for place in range(len(requests))]
 

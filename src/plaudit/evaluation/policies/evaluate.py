@@ -318,7 +318,13 @@ def _all_completions(
         if contestant.folder is not None:
             on_progress(f"{name} answers {len(prompts)} prompts")
             completions[name] = generate_completions(
-                name, contestant, prompts, settings.drawing, settings.closed, encoded=encoded
+                name,
+                contestant,
+                prompts,
+                settings.drawing,
+                settings.closed,
+                encoded=encoded,
+                on_progress=on_progress,
             )
     # After the models: their tokens are counted as those of the first.
     encoder = next(iter(completions.values())).encoder

@@ -6,9 +6,10 @@ were drawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 
 from plaudit.data.read import read_records
 from plaudit.data.records import (
@@ -38,7 +39,7 @@ from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_kernels, choose_layout
 from plaudit.rewards.load import model_folder
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Answer, GenerationPrompt, Rollout, SamplingSettings, TextSampler
+from plaudit.rollouts.sampler import Answer, GenerationPrompt, Rollout, SamplingSettings
 from plaudit.tokens.encode import Encoder, make_encoder
 
 
@@ -212,7 +213,7 @@ class LoadedPolicy:
     contestant: Contestant
 
     @property
-    def sampler(self) -> TextSampler:
+    def sampler(self) -> LocalSampler:
         return LocalSampler.from_policy(self.policy, self.encoder)
 
     def question(self, prompt: Text) -> Text:
@@ -334,10 +335,12 @@ def generate_completions(
     questions: Sequence[ChoiceQuestion] = (),
     *,
     encoded: EncodedChoices | None = None,
+    on_progress: Callable[[str], None] = lambda sentence: None,
 ) -> PolicyCompletions:
     """A policy's scored completions of all prompts, and its choices in multiple-choice questions."""
     loaded = load_policy_folder(folder, settings)
-    rollouts = generate_rollouts(loaded, prompts, settings)
+    rollouts = generate_rollouts(loaded, prompts, settings, on_progress)
+    on_progress(f"{name}: its answers are scored")
     questions = [replace(question, prompt=loaded.question(question.prompt)) for question in questions]
     return PolicyCompletions(
         name=name,
@@ -352,10 +355,31 @@ def generate_completions(
     )
 
 
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """How many answers have ended, told every half a minute."""
+
+    total: int
+    tell: Callable[[str], None]
+    before: int = 0
+    """How many had ended before those that are drawn now."""
+    _told_at: float = field(default_factory=monotonic)
+
+    def __call__(self, ended: int) -> None:
+        if monotonic() - self._told_at > 30:
+            self._told_at = monotonic()
+            self.tell(f"{self.before + ended:,} of {self.total:,} answers")
+
+
 def generate_rollouts(
-    loaded: LoadedPolicy, prompts: Sequence[EvaluationPrompt], settings: GenerationSettings
+    loaded: LoadedPolicy,
+    prompts: Sequence[EvaluationPrompt],
+    settings: GenerationSettings,
+    on_progress: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[tuple[Rollout, ...], ...]:
     sampler = loaded.sampler
+    if sampler.fallback_reason is not None:
+        on_progress(f"sampling is slower here: {sampler.fallback_reason}")
     # All of them before the first is generated: a bad prompt should not cost an hour of sampling.
     encoded: list[GenerationPrompt] = []
     for prompt in prompts:
@@ -363,10 +387,12 @@ def generate_rollouts(
             encoded.append(sampler.encode(loaded.question(prompt.prompt)))
         except UserError as error:
             raise UserError(f"the prompt {plain_text(prompt.prompt)[:40]!r}: {error}") from error
-    by_seed = [
-        sampler.generate(encoded, loaded.sampling(replace(settings.sampling, seed=seed)), n=settings.answers)
-        for seed in settings.seeds
-    ]
+    report = _Progress(total=len(prompts) * settings.completions_per_prompt, tell=on_progress)
+    by_seed: list[list[list[Rollout]]] = []
+    for number, seed in enumerate(settings.seeds):
+        report.before = number * len(prompts) * settings.answers
+        sampling = loaded.sampling(replace(settings.sampling, seed=seed))
+        by_seed.append(sampler.generate(encoded, sampling, n=settings.answers, on_step=report))
     # Seed after seed within a prompt: the i-th answers of two policies are compared with each other.
     return tuple(
         tuple(rollout for group in groups for rollout in group) for groups in zip(*by_seed, strict=True)

@@ -172,8 +172,8 @@ MAX_SAMPLER_GAP = {torch.float64: 1e-4, torch.float32: 1e-4}
 DEFAULT_REPLAY_CAP = 2.0
 """The cap of importance weights of replayed tokens, where none was named."""
 _ROUNDED = (
-    "the sampler's log-probs differ from the policy's by more than 0.03 nats a token: this model's own rounding "
-    "in 16 bits is as large. --tis-cap 2 weighs what was drawn by the difference, --dtype float32 has none"
+    "the sampler's log-probs differ from the policy's by more than 0.03 nats a token: in 16 bits this model "
+    "differs from itself by as much. --tis-cap 2 weighs answers by the difference, --dtype float32 has none"
 )
 MAX_SAMPLER_GAP_HALF = 0.03
 """The largest mean gap in 16 bits. TRL's issue 5312 has 0.2 of stale weights, 0.02 of fresh ones."""
