@@ -16,6 +16,8 @@ from tests.peer import PEER
 if TYPE_CHECKING:
     import torch
 
+    from tests.engine.toy import Toy
+
 # Read by the libraries when they are imported, so set before any test module is.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -61,6 +63,14 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
     with every_digit():
         yield device_of(request.param)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """A model that takes no time, and rows for it."""
+    from tests.engine.toy import make_toy
+
+    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,7 +18,7 @@ from plaudit.models.load import load_model, with_lora
 from plaudit.models.settings import LoraSettings
 from plaudit.runs.planner.machine import parse_bytes
 from plaudit.runs.planner.memory import ALWAYS, LOAD, MemoryLedger, MemoryLine
-from tests.engine.toy import demonstrations, make_model, make_toy, write_rows
+from tests.engine.toy import demonstrations, make_model, write_rows
 
 SEVEN_B: dict[str, Any] = {
     "model_type": "llama",
@@ -33,11 +33,6 @@ SEVEN_B: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 QUIET = ("--device", "cpu", "--no-check")
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 def planned(folder: Path, *words: object, status: int = 0) -> dict[str, Any]:

@@ -30,11 +30,6 @@ MANNERS: dict[str, tuple[object, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture(scope="module")
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     return make_toy(tmp_path_factory.mktemp("gpt2"), family="gpt2")
 

@@ -9,15 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.engine.toy import Toy, demonstrations, make_model, make_toy, write_rows
+from tests.engine.toy import Toy, demonstrations, make_model, write_rows
 from tests.engine.toy_command import Command, Done, outcome, plaudit, sft
 
 SHORT = ("--steps", 3, "--sample.rows", 0)
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture(scope="module")

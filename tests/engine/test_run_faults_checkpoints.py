@@ -13,13 +13,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from tests.engine.toy import Toy, make_toy
+from tests.engine.toy import Toy
 from tests.engine.toy_command import Command, Outcome, outcome, plaudit, sft
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture(scope="module")

@@ -10,17 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.toy import Toy, make_toy
+from tests.engine.toy import Toy
 from tests.engine.toy_command import outcome, plaudit, sft
 
 ROOT = Path(__file__).resolve().parents[2]
 MOUNT = 'mount -t tmpfs -o size=2m tmpfs "$1" && shift && exec "$@"'
 OPTIONS = ("--save-every", 1000, "--evaluate-every", 1000, "--sample.rows", 0)
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 def with_small_disk(folder: Path) -> list[str]:

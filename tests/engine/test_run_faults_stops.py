@@ -16,11 +16,6 @@ ANNOUNCED = ("--optimizer.name", "tests.engine.toy_optimizers:announced")
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     return make_toy(tmp_path_factory.mktemp("large"), rows=160)
 

@@ -13,7 +13,7 @@ import pytest
 
 from plaudit.errors import UserError
 from plaudit.wings import Verb, Wing, everything, load, offered, wings
-from tests.engine.toy import Toy, make_toy, write_rows
+from tests.engine.toy import write_rows
 from tools.changed import imports, module_of
 from tools.targets import WINGS
 from tools.tree import sources
@@ -58,11 +58,6 @@ def run(path: Path, *words: object, program: str | Path = "plaudit") -> str:
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 def test_the_four_wings_are_there_and_named():

@@ -14,7 +14,7 @@ from plaudit.methods.data import Rows, hold_out, load_rows
 from plaudit.methods.supervised import run
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.encode import Encoder, make_encoder
-from tests.engine.toy import Toy, make_toy, write_rows
+from tests.engine.toy import Toy, write_rows
 
 Row = dict[str, Any]
 PROMPTS = 20
@@ -84,11 +84,6 @@ CASES = {
         method="critic", rows=critiques, questions=4, more=("--words.points", "3", "--words.critiques", "1")
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 class Seen:

@@ -30,9 +30,9 @@ from plaudit.files.stored import cache_folder
 
 Kind = Literal["model", "dataset"]
 PREFIX = "hub:"
+"""Before a word it says that the hub is meant, whatever lies here under that name."""
 SLOW_ANSWER = 2.0
 """Seconds after which a user is told who is waited for."""
-"""Before a word it says that the hub is meant, whatever lies here under that name."""
 
 _REPO = r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
 _WORDS = {

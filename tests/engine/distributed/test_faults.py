@@ -66,11 +66,6 @@ def test_ranks_end_when_torchrun_is_killed_without_a_word(toy: Toy, tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture(scope="module")
 def refused(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Said]]:
     """Faults that are the user's to mend, each on two ranks."""
     folder = tmp_path_factory.mktemp("refused")

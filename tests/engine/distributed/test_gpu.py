@@ -11,18 +11,13 @@ import torch
 from tests.engine.distributed.launch import run
 from tests.engine.distributed.runs import run_all
 from tests.engine.distributed.test_same_numbers import WAYS, apart, command, lines
-from tests.engine.toy import Toy, make_toy
+from tests.engine.toy import Toy
 from tests.models.digits import ENVIRONMENT
 
 pytestmark = pytest.mark.gpu
 GPU = ("--device", "cuda")
 ENOUGH = 60.0
 """Seconds for torchrun to end a rank that waits inside a kernel: it is asked first, and killed after 30."""
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 def two_gpus() -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,8 @@ from safetensors.torch import load_file
 
 from plaudit.data.judging import Task
 from plaudit.rewards.load import load_reward
-from tests.engine.distributed.runs import Run, Said, run_all
-from tests.engine.distributed.test_same_numbers import TOLERANCE, apart, lines
+from tests.engine.distributed.runs import Run, run_all
+from tests.engine.distributed.test_same_numbers import TOLERANCE, Trained, apart, in_groups, lines
 from tests.methods.reward_model.rows import make_files
 
 pytestmark = pytest.mark.slow
@@ -45,17 +43,6 @@ PAIRS = [
     for way in WAYS
     if (manner, way) != ("comparisons, adapted", "shard")
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """All runs, and what was said in them."""
-
-    folder: Path
-    """Where the run folders lie."""
-    alone: dict[str, list[Said]]
-    together: dict[str, list[Said]]
-    """What each of two ranks said."""
 
 
 def train(folder: Path, manners: Sequence[str]) -> Trained:
@@ -86,14 +73,7 @@ def train(folder: Path, manners: Sequence[str]) -> Trained:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """The runs of a manner, made when the first of its group is asked for."""
-
-    @cache
-    def group(quick: bool) -> Trained:
-        manners = [manner for manner in MANNERS if (manner in QUICK) == quick]
-        return train(tmp_path_factory.mktemp("ranks"), manners)
-
-    return lambda manner: group(manner in QUICK)
+    return in_groups(train, MANNERS, QUICK, tmp_path_factory)
 
 
 def tolerance(manner: str) -> float:

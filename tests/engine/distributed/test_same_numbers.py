@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -80,16 +80,25 @@ def train(folder: Path, manners: Sequence[str]) -> Trained:
     )
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """The runs of a manner, made when the first of its group is asked for."""
+def in_groups(
+    train: Callable[[Path, Sequence[str]], Trained],
+    manners: Iterable[str],
+    quick: Sequence[str],
+    folders: pytest.TempPathFactory,
+) -> Callable[[str], Trained]:
+    """The runs of a manner, made when the first of its group, of the quick or of the others, is asked for."""
 
     @cache
-    def group(quick: bool) -> Trained:
-        manners = [manner for manner in MANNERS if (manner in QUICK) == quick]
-        return train(tmp_path_factory.mktemp("ranks"), manners)
+    def group(is_quick: bool) -> Trained:
+        chosen = [manner for manner in manners if (manner in quick) == is_quick]
+        return train(folders.mktemp("ranks"), chosen)
 
-    return lambda manner: group(manner in QUICK)
+    return lambda manner: group(manner in quick)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
+    return in_groups(train, MANNERS, QUICK, tmp_path_factory)
 
 
 def untied(toy: Toy, folder: Path) -> Toy:

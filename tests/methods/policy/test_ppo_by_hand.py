@@ -12,29 +12,21 @@ import pytest
 import torch
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Prompt, plain_text
+from plaudit.data.records import Prompt
 from plaudit.errors import UserError
 from plaudit.methods.policy.ppo_by_hand import PpoSettings, ppo_by_hand
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import FreshHead, RewardModel, load_reward_model, new_reward_model
-from plaudit.rewards.base import FunctionReward, TaskScores
+from plaudit.rewards.base import TaskScores
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import Encoder, make_encoder
 from tests.methods.by_hand import WIDER, assert_same_weights
 from tests.methods.policy.commands import make_place, well
+from tests.methods.policy.test_grpo_by_hand import PROMPTS, SHORT, W33
 from tests.rollouts.talkers import write_talker
 
 CPU = torch.device("cpu")
-PROMPTS = [Prompt(prompt=f"w{number}") for number in range(7, 19)]
-SHORT = SamplingSettings(max_tokens=8)
-
-
-def said_w33(prompt: object, answer: object) -> float:
-    return float(plain_text(str(answer)).split().count("w33"))
-
-
-W33 = FunctionReward(name="w33", function=said_w33)
 
 
 class Silent:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import plaudit
 from plaudit.cli.main import main
@@ -26,6 +25,7 @@ from plaudit.methods.policy.algorithms import (
 )
 from plaudit.methods.policy.cells import CELLS, NAMED, cell_name, describe_cells
 from plaudit.methods.policy.config import POLICY, PolicyConfig, policy_config_type
+from tests.methods.printed import printed
 
 FOLDERS = ("--model", "m", "--prompts", "p", "--reward", "exact", "--out", "o")
 PATHS: dict[str, Any] = {"model": Path("m"), "prompts": Path("p"), "reward": "exact", "out": Path("o")}
@@ -50,16 +50,6 @@ def capped(kl_coef: float = 0.02, cap: float = 1.5):
 row = capped()
 number = 3
 '''
-
-
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, Any], str]:
-    """The resolved config of a command, and what it said beside."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main(["train", *words, *FOLDERS, "--print-config"])
-    assert not end.value.code
-    out, err = capsys.readouterr()
-    return yaml.safe_load(out), err
 
 
 @pytest.mark.one_in(4)
@@ -138,7 +128,7 @@ def test_an_algorithm_of_ones_own_has_options_of_its_own(
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(OWN)
     words = ("policy", "--algorithm", "mine.py:capped", "--cap", "1.2", "--group-size", "4")
-    config, _ = printed(capsys, *words)
+    config, _ = printed(capsys, FOLDERS, *words)
     assert (config["algorithm"], config["kl_coef"], config["cap"]) == ("mine.py:capped", 0.02, 1.2)
     made = policy_config_type("policy", "mine.py:capped")
     record = POLICY.configured("policy", made(**PATHS, cap=1.2, group_size=4))  # pyright: ignore[reportCallIssue]

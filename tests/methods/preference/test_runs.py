@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
+from tests.engine.distributed.test_same_numbers import lines
 from tests.engine.toy import Toy, make_toy, write_rows
 from tests.engine.toy_command import Done, plaudit
 from tests.methods.reward_model.rows import judged, make_files
@@ -57,11 +57,6 @@ def make_opinions(folder: Path, rows: int = 60) -> tuple[Toy, dict[str, Path]]:
 def kind_of(name: str) -> str:
     """The rows that an algorithm is given when nothing else is said."""
     return "thumbs" if PREFERENCE_ALGORITHMS[name].data == "thumbs" else "certain"
-
-
-def lines(run: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return [{name: value for name, value in line.items() if name != "timing"} for line in found]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

@@ -21,6 +21,7 @@ from plaudit.methods.preference.config import (
     preference_config_type,
     with_algorithm_settings,
 )
+from tests.methods.printed import printed
 
 FOLDERS = ("--model", "m", "--data", "d", "--out", "o")
 OWN = '''
@@ -44,16 +45,6 @@ number = 3
 '''
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, Any], str]:
-    """The resolved config of a command, and what it said beside."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main(["train", *words, *FOLDERS, "--print-config"])
-    assert not end.value.code
-    out, err = capsys.readouterr()
-    return yaml.safe_load(out), err
-
-
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
 def test_what_config_yaml_says_is_read_back_the_same(name: str, tmp_path: Path) -> None:
@@ -66,7 +57,7 @@ def test_what_config_yaml_says_is_read_back_the_same(name: str, tmp_path: Path) 
 
 
 def test_settings_are_those_of_the_signature(capsys: pytest.CaptureFixture[str]) -> None:
-    config, err = printed(capsys, "simpo", "--beta", "2.5", "--gamma", "0.5")
+    config, err = printed(capsys, FOLDERS, "simpo", "--beta", "2.5", "--gamma", "0.5")
     assert (config["beta"], config["gamma"]) == (2.5, 0.5)
     assert not err
 
@@ -99,10 +90,10 @@ def test_an_algorithm_of_ones_own_has_options_of_its_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(OWN)
-    config, _ = printed(capsys, "preference", "--algorithm", "mine.py:sharp", "--sharpness", "3")
+    config, _ = printed(capsys, FOLDERS, "preference", "--algorithm", "mine.py:sharp", "--sharpness", "3")
     assert (config["algorithm"], config["beta"], config["sharpness"]) == ("mine.py:sharp", 0.1, 3.0)
     Path("config.yaml").write_text(yaml.safe_dump(config))
-    again, _ = printed(capsys, "preference", "--config", "config.yaml")
+    again, _ = printed(capsys, FOLDERS, "preference", "--config", "config.yaml")
     assert again == config
     made = preference_config_type("preference", "mine.py:sharp")
     record = configured_algorithm("preference", made(**{**config_paths(), "sharpness": 3.0}))

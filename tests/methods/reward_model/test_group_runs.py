@@ -20,7 +20,7 @@ from plaudit.lab.world.annotators import annotator_pool
 from tests.engine.distributed.runs import Run, run_all
 from tests.engine.distributed.test_same_numbers import apart, lines
 from tests.engine.test_exact_resume import during_a_save, when_steps_are_done
-from tests.engine.toy import Toy, make_toy, write_rows
+from tests.engine.toy import Toy, write_rows
 from tests.engine.toy_command import Command, outcome, plaudit
 from tests.methods.reward_model.group_rows import TASTES, Row, make_file, named
 from tests.methods.reward_model.rows import judged
@@ -58,11 +58,6 @@ def dogs(groups: Mapping[str, int]) -> list[Row]:
 
 
 FOUR = {"north": 9, "south": 7, "east": 8, "west": 6}
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture(scope="module")

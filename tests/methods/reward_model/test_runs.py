@@ -18,6 +18,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from plaudit.data.judging import Task
 from plaudit.rewards.learned.process import Solution
 from plaudit.rewards.load import load_reward
+from tests.engine.distributed.test_same_numbers import lines
 from tests.engine.test_exact_resume import at_random, during_a_save
 from tests.engine.toy import write_rows
 from tests.engine.toy_command import Command, Done, outcome, plaudit
@@ -52,11 +53,6 @@ class Runs:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(tmp_path_factory.mktemp("runs"))
-
-
-def lines(run: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return [{name: value for name, value in line.items() if name != "timing"} for line in found]
 
 
 def facts(run: Path) -> dict[str, Any]:

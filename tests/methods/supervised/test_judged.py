@@ -14,15 +14,10 @@ from plaudit.methods.config import AnswerJudgeSettings, SftConfig
 from plaudit.methods.registry import run_method
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
-from tests.engine.toy import Toy, demonstrations, make_toy, write_rows
+from tests.engine.toy import Toy, demonstrations, write_rows
 
 GREEDY = SamplingSettings(temperature=0, max_tokens=12)
 STEPS = {"steps": 6, "evaluate_every": 1, "save_every": 1, "learning_rate": 0.02}
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_toy(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture

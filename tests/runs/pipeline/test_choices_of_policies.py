@@ -9,12 +9,7 @@ import pytest
 
 from plaudit.evaluation.policies.result import CHOICES_FILE, read_agreements, read_policy_evaluation
 from tests.engine.toy import write_rows
-from tests.runs.pipeline.places import go, make_place, seal, stages, states, well, write_config
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_place(tmp_path_factory.mktemp("place"))
+from tests.runs.pipeline.places import go, seal, stages, states, well, write_config
 
 
 def asking(place: Path, *rows: dict[str, object]) -> Path:

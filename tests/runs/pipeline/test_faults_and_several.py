@@ -10,14 +10,9 @@ import yaml
 
 from plaudit.files import lock
 from tests.engine.toy import write_rows
-from tests.runs.pipeline.places import go, make_place, seal, stages, states, well, write_config
+from tests.runs.pipeline.places import go, seal, stages, states, well, write_config
 
 NAMES = ["demos", "sft", "pairs", "reward", "policy"]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_place(tmp_path_factory.mktemp("place"))
 
 
 @pytest.mark.slow

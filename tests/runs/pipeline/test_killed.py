@@ -15,12 +15,7 @@ import pytest
 
 from tests.engine.test_exact_resume import Moment, during_a_save
 from tests.engine.toy_command import Command
-from tests.runs.pipeline.places import make_place, results, stages, well, write_config
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_place(tmp_path_factory.mktemp("place"))
+from tests.runs.pipeline.places import results, stages, well, write_config
 
 
 @pytest.fixture(scope="module")

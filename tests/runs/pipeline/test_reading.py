@@ -11,12 +11,7 @@ from plaudit.errors import UserError
 from plaudit.methods.registry import METHODS, TABLES
 from plaudit.runs.pipeline.read import DEFAULT_CONFIG, pipeline_yaml, read_pipeline
 from plaudit.runs.pipeline.stages import stage_kinds
-from tests.runs.pipeline.places import make_place, stages, write_config
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_place(tmp_path_factory.mktemp("place"))
+from tests.runs.pipeline.places import stages, write_config
 
 
 def complaint(place: Path, told: dict[str, Any], *, changes: tuple[str, ...] = (), **head: object) -> str:

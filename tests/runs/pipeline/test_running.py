@@ -10,14 +10,9 @@ import torch
 
 from plaudit.engine.run_folder import hash_path
 from plaudit.runs.pipeline.read import read_pipeline
-from tests.runs.pipeline.places import go, make_place, results, seal, stages, states, well, write_config
+from tests.runs.pipeline.places import go, results, seal, stages, states, well, write_config
 
 NAMES = ["demos", "sft", "pairs", "reward", "policy"]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_place(tmp_path_factory.mktemp("place"))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from tests.runs.pipeline.places import (
     SILENT,
     Went,
     go,
-    make_place,
     results,
     seal,
     stages,
@@ -24,11 +23,6 @@ from tests.runs.pipeline.places import (
     well,
     write_config,
 )
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_place(tmp_path_factory.mktemp("place"))
 
 
 def told(place: Path) -> dict[str, dict[str, Any]]:
