@@ -53,7 +53,7 @@ def evaluate_requested_policies(
 ) -> PolicyEvaluation:
     # A prompted policy is called by its own name alone.
     names = {str(model.folder or WRITTEN): name for name, model in models.items() if not model.has_context}
-    for word in settings.judge:
+    for word in settings.judges:
         check_judge(word, has_gold=settings.true_worth is not None)
     if settings.prompts is None:
         available = len(prompt_set().prompts(None, split=settings.split, seed=settings.seed))
@@ -63,7 +63,7 @@ def evaluate_requested_policies(
     return evaluate_policies(
         models,
         requested_prompts(settings, options),
-        requested_scorers(settings, settings.true_worth, settings.judge),
+        requested_scorers(settings, settings.true_worth, settings.judges),
         requested_settings(settings, against, requested_choices(settings), best_of=settings.best_of or 0),
         on_progress=on_progress,
     )

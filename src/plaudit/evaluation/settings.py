@@ -29,8 +29,9 @@ class EvaluateSettings:
     """Prompted policies: NAME=MODEL,system=TEXT or FILE,shots=FILE of demonstrations."""
     against: tuple[str, ...] = ()
     """Those that all others are compared with; the first is the reference of KL. None: the first policy."""
-    judge: tuple[str, ...] = ("gold",)
-    """Who compares: gold (the world's truth), a reward, module:function, openai:http://host/v1#model."""
+    judge: tuple[str, ...] = ()
+    """Who compares: gold (the world's truth), a reward, module:function, openai:http://host/v1#model;
+    none: gold where the truth is known, and else the reward."""
     token_from: str | None = None
     """Environment variable with the token of an openai: judge."""
     reward: Path | None = None
@@ -90,6 +91,12 @@ class EvaluateSettings:
                 "judge gold: nobody knows the true worth of answers to these prompts; say gold: world, a "
                 "rule or module:function, or name another judge"
             )
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """Who compares; nobody, where neither the truth nor a reward is there."""
+        otherwise = "gold" if self.true_worth is not None else self.reward
+        return self.judge or (() if otherwise is None else (str(otherwise),))
 
     def _refuse_bad_names(self) -> None:
         named = (*self.policies, *(PolicyWord.parse(word).name for word in self.policy))
