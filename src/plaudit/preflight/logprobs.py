@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
@@ -35,6 +35,7 @@ from plaudit.preflight.check import (
     warned,
 )
 from plaudit.preflight.samples import shortest_examples
+from plaudit.preflight.tokenization import end_tokens
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import Layout, layout_batch
 
@@ -193,7 +194,8 @@ NOISE, KNOWLEDGE = 1.0, 0.1
 
 
 def check_base_loss(subject: PreflightSubject) -> Result:
-    """The untouched model reads the answers of up to 32 short rows.
+    """The untouched model reads the words of the answers of up to 32 short rows; not the ends, whose tokens a
+    base model may never have seen.
 
     More than ln V nats a token, which a model has that finds all V tokens alike, is worse than knowing
     nothing. Then it reads each answer behind the prompt of another row: where its own prompt makes it no
@@ -201,7 +203,8 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     """
     policy = subject.policy
     rows = [] if policy is None or not subject.trained else shortest_examples(subject, BASE_ROWS)
-    examples = [row.select([0]) for row in rows if any(row.completions[0].mask)]
+    ends = end_tokens(subject.encoder)
+    examples = [words for row in rows if any((words := _words_of_answer(row, ends)).completions[0].mask)]
     if policy is None or not examples:
         return not_applicable("no given answers are learnt by a language model")
     policy.eval()
@@ -225,6 +228,12 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     if gained > 2 * error:
         return passed(details)
     return warned(f"{details}: an answer's own prompt makes it no likelier")
+
+
+def _words_of_answer(row: Example, ends: Set[int]) -> Example:
+    answer = row.completions[0]
+    mask = tuple(on and token not in ends for token, on in zip(answer.ids, answer.mask, strict=True))
+    return replace(row, completions=(replace(answer, mask=mask),))
 
 
 def _nats_a_token(policy: Policy, examples: Sequence[Example]) -> Tensor:
