@@ -166,9 +166,8 @@ def check_reference_agrees(subject: PreflightSubject) -> Result:
     kl = float((log_ratio_M.expm1() - log_ratio_M).mean())
     far = float(log_ratio_M.abs().max().exp())
     details = (
-        f"{len(examples)} rows: policy and reference differ by up to {difference.largest:.1g} nats a "
-        "token, the "
-        f"ratio is off by {far - 1:.1g}, the KL is {kl:.1g}{_first_row_loss(subject)}"
+        f"{len(examples)} rows: policy and reference differ by up to {difference.largest:.1g} nats a token, "
+        f"the ratio is off by {far - 1:.1g}, the KL is {kl:.1g}{_first_row_loss(subject)}"
     )
     return (
         passed(details)
@@ -413,8 +412,8 @@ def check_bf16(subject: PreflightSubject) -> Result:
     beyond = float(((run_NT - exact_NT).abs() / reach_NT)[batch.mask_NT].max())
     details = (
         f"{_dtype_name(products)} and {_dtype_name(exact_NT.dtype)}: {_score_name(model)} of "
-        f"{len(batch.origin_N)} answers "
-        f"differ by {difference.mean:.2g} on average, by up to {difference.largest:.2g} ({difference.origin})"
+        f"{len(batch.origin_N)} answers differ by {difference.mean:.2g} on average, "
+        f"by up to {difference.largest:.2g} ({difference.origin})"
     )
     mean_reach = float(reach_NT[batch.mask_NT].mean())
     good = (
