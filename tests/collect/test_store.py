@@ -335,6 +335,17 @@ def test_a_password_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch
         closed.remove()
 
 
+def test_a_writer_sees_what_was_written_while_it_waited(make_desk: MakeDesk, cluster: Cluster) -> None:
+    """Also where a database has a stricter level by default, which sees what was there before the wait."""
+    desk = make_desk(where := cluster.database())
+    with desk.store.database.writing() as connection:
+        name = where.rpartition("/")[2]
+        connection.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = serializable"))
+    other = make_desk(where).store.database
+    with other.writing() as connection:
+        assert connection.execute(text("SHOW transaction_isolation")).scalar_one() == "read committed"
+
+
 def test_a_database_of_another_encoding_is_refused(cluster: Cluster) -> None:
     with pytest.raises(UserError, match="encoding is SQL_ASCII"):
         open_store(cluster.database("SQL_ASCII"), create=True)

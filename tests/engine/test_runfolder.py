@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,19 @@ def test_the_name_of_an_atomic_file_is_forced_to_the_disk(
     with atomic.AtomicFile(tmp_path / "scores.jsonl") as file:
         file.stream.write(b"{}")
     assert synced == [(tmp_path, True)]
+
+
+def test_a_new_folder_that_another_writer_takes_for_an_abandoned_one_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, others = os.open, [os.rmdir]
+
+    def late(path: Any, *rest: int) -> int:
+        if others and str(path).endswith(".partial"):
+            others.pop()(path)
+        return honest(path, *rest)
+
+    monkeypatch.setattr(os, "open", late)
+    with atomic.atomic_folder(tmp_path / "model") as partial:
+        (partial / "file").write_text("whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

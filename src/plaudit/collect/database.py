@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Executable, create_engine, event, text
+from sqlalchemy import Connection, Engine, Executable, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import ExecuteStyle
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
@@ -29,6 +29,9 @@ BUSY_SECONDS = 15
 """How long a writer of SQLite waits for another program's lock."""
 LOCK_NUMBER = 7_521_404
 """The advisory lock of PostgreSQL that stands for "the writer of this store"."""
+# The level is named: at a stricter one, which a database may have by default, a writer would see what was
+# there before it waited for the lock.
+_BEGIN_AND_LOCK = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({LOCK_NUMBER})"
 MOST_PREPARED, MOST_BOUND = 200, 32
 _PREPARED = "prepared"
 CONNECTIONS = 8
@@ -68,7 +71,7 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """A transaction of the only writer: on the disk at its end, or as if it had not been."""
         # The lock in the same breath: on a server every statement is a way there and back.
-        begin = "BEGIN IMMEDIATE" if self.is_file else f"BEGIN; SELECT pg_advisory_xact_lock({LOCK_NUMBER})"
+        begin = "BEGIN IMMEDIATE" if self.is_file else _BEGIN_AND_LOCK
         with self._writer, self._explained(), self._transaction(begin) as connection:
             try:
                 yield connection
@@ -170,9 +173,6 @@ def shown_address(where: str | Path) -> str:
         return make_url(str(where)).set(query={}).render_as_string()
     except (ArgumentError, ValueError):
         return "the store's address"
-
-
-_ENCODING = text("SHOW server_encoding")
 
 
 def _file_engine(path: Path) -> Engine:
@@ -281,7 +281,7 @@ def refuse_other_encoding(database: Database, connection: Connection) -> None:
     """A database whose encoding cannot hold every letter is refused before anything is stored."""
     if database.is_file:
         return
-    encoding = connection.execute(_ENCODING).scalar_one()
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
     if encoding != "UTF8":
         raise UserError(
             f"{database.where}: the database's encoding is {encoding}, which cannot hold every letter; make "

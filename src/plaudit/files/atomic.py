@@ -1,6 +1,4 @@
-"""A file that is there as a whole or not at all.
-
-Writes that are whole or absent, whatever ends the process in between.
+"""Writes that are whole or absent, whatever ends the process in between.
 
 The bytes go to a temporary sibling, are forced to the disk (fsync), and only then take the final name in one
 step (rename); the folder that holds the name is forced to the disk last. A fault leaves the previous state as
@@ -41,8 +39,7 @@ class AtomicFile:
     def commit(self) -> None:
         """Give the file its own name, forced to the disk; called when all bytes are in it."""
         self.stream.flush()
-        # Before the rename: after a power cut the name could
-        # otherwise point to bytes that were never written.
+        # Before the rename: after a power cut the name could else point to bytes that were never written.
         if self._sync:
             os.fsync(self.stream.fileno())
         self._temporary.replace(self.path)
@@ -126,10 +123,14 @@ def atomic_folder(target: Path, *, needed: int | None = None) -> Iterator[Path]:
     with disk_errors_explained(target, needed=needed):
         partial, descriptor = _locked_partial(target, folder=True)
         try:
-            with _remove_on_failure(partial):
-                yield partial
-                _sync_tree(partial)
-                _swap_into_place(partial, target)
+            yield partial
+            _sync_tree(partial)
+            _swap_into_place(partial, target)
+        except BaseException:
+            # The fault itself is on its way to the user; what cannot be removed now goes at the next start.
+            with suppress(FileNotFoundError, PermissionError):
+                shutil.rmtree(partial)
+            raise
         finally:
             os.close(descriptor)
 
@@ -143,8 +144,7 @@ def remove_leftovers(parent: Path) -> tuple[str, ...]:
     for path in sorted(parent.iterdir()):
         if _PARTIAL_NAME.fullmatch(path.name):
             notes += remove_path(path) or (f"{path}: left half written by a run that was killed; removed",)
-        # Killed between the two renames of `_swap_into_place`: the old
-        # content is whole and gets its name back.
+        # Killed between the two renames of `_swap_into_place`: the old content is whole and gets its name.
         elif (match := _REPLACED_NAME.fullmatch(path.name)) and not (original := parent / match[1]).exists():
             with disk_errors_explained(original):
                 os.rename(path, original)
@@ -270,7 +270,13 @@ def _locked_partial(path: Path, *, folder: bool = False) -> tuple[Path, int]:
             partial.mkdir()
         # Exclusive: should eight random digits ever repeat, two writers must not share a file.
         flags = os.O_RDONLY if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
-        descriptor = os.open(partial, flags, 0o666)
+        try:
+            descriptor = os.open(partial, flags, 0o666)
+        except FileNotFoundError:
+            # As below: a new folder was taken for an abandoned one.
+            if folder:
+                continue
+            raise
         # Some network file systems have no locks; what is left over there stays.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -294,23 +300,11 @@ def _partial_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
 
 
-@contextmanager
-def _remove_on_failure(partial: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        # The fault itself is on its way to the user; what cannot be removed now goes at the next start.
-        with suppress(FileNotFoundError, PermissionError):
-            shutil.rmtree(partial)
-        raise
-
-
 def _sync_tree(top: Path) -> None:
     # From the bottom up: a folder's list of names is forced out after what it names.
     for parent, _, names in os.walk(top, topdown=False):
         for name in names:
-            # Written by libraries that do not sync; fsync of a descriptor
-            # that only reads flushes the file as well.
+            # Written by libraries that do not sync; fsync of a descriptor that only reads flushes it as well.
             with open(Path(parent, name), "rb") as file:
                 os.fsync(file.fileno())
         sync_folder(Path(parent))

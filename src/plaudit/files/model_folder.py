@@ -35,7 +35,6 @@ _NONE_OF_IT = {"num_experts", "num_local_experts", "n_routed_experts"}
 _TOKEN_NUMBERS = ("eos_token_id", "pad_token_id")
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 
-
 _SLIGHT = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps")
 """What is added to a variance: from 0 to 1."""
 _ABOVE_ZERO = (
@@ -181,7 +180,8 @@ def _refuse_fetched_code(path: Path, config: Mapping[str, Any]) -> None:
     for key, word in config.items():
         if isinstance(word, Mapping):
             _refuse_fetched_code(path, word)
-        named = "_implementation" in key and (not isinstance(word, str) or "/" in word)
+        # Transformers 4 wrote a switch of such a name, which is true in many a folder.
+        named = "_implementation" in key and word is not True and (not isinstance(word, str) or "/" in word)
         if word and (named or key in ("use_kernels", "kernel_config")):
             raise UserError(
                 f"{path}: {key} is {_short(word)}: plaudit never runs code that a model names; delete {key}"

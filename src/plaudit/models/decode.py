@@ -124,8 +124,7 @@ class SharedDecoder:
         )
         with self._kv_cache.reading(lengths, answers):
             states_SH = self._states(ids_S, place_S, extras)
-        # Only each prompt's last state is projected to the vocabulary:
-        # the others predict tokens that are known.
+        # Only each prompt's last state is projected to the vocabulary: the others predict known tokens.
         logits_PV = self._logits(states_SH[last_P])
         self._last_prompt_logits_1V = logits_PV[-1:].clone()
         return _rows_of(logits_PV, group_n)
@@ -218,8 +217,7 @@ class CachedDecoder:
         place_PL = (self._real_NS.cumsum(1) - 1).clamp(min=0)
         self.logits_NV = self._logits(ids_PL.to(policy.device), place_PL, extras)
         group_N = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(answers))
-        # Rows of the cache are repeated after the prompt was read
-        # once: copying is cheaper than reading K times.
+        # Repeated after the prompt was read once: copying is cheaper than reading K times.
         self.select_rows(group_N.to(policy.device))
 
     @staticmethod
@@ -272,7 +270,8 @@ class RereadingDecoder:
         self._model: Any = policy.model
         parameters = inspect.signature(policy.base.forward).parameters
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
-        self._longest = (_last_position(policy) or 0) + 1
+        last = _last_position(policy)
+        self._longest = None if last is None else last + 1
         self._texts = [
             torch.tensor(list(prompt), device=policy.device)
             for prompt, count in zip(prompts, answers, strict=True)

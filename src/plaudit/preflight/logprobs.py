@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
@@ -35,6 +35,7 @@ from plaudit.preflight.check import (
     warned,
 )
 from plaudit.preflight.samples import shortest_examples
+from plaudit.preflight.tokenization import end_tokens
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import Layout, layout_batch
 
@@ -165,9 +166,8 @@ def check_reference_agrees(subject: PreflightSubject) -> Result:
     kl = float((log_ratio_M.expm1() - log_ratio_M).mean())
     far = float(log_ratio_M.abs().max().exp())
     details = (
-        f"{len(examples)} rows: policy and reference differ by up to {difference.largest:.1g} nats a "
-        "token, the "
-        f"ratio is off by {far - 1:.1g}, the KL is {kl:.1g}{_first_row_loss(subject)}"
+        f"{len(examples)} rows: policy and reference differ by up to {difference.largest:.1g} nats a token, "
+        f"the ratio is off by {far - 1:.1g}, the KL is {kl:.1g}{_first_row_loss(subject)}"
     )
     return (
         passed(details)
@@ -193,7 +193,8 @@ NOISE, KNOWLEDGE = 1.0, 0.1
 
 
 def check_base_loss(subject: PreflightSubject) -> Result:
-    """The untouched model reads the answers of up to 32 short rows.
+    """The untouched model reads the words of the answers of up to 32 short rows; not the ends, whose tokens a
+    base model may never have seen.
 
     More than ln V nats a token, which a model has that finds all V tokens alike, is worse than knowing
     nothing. Then it reads each answer behind the prompt of another row: where its own prompt makes it no
@@ -201,7 +202,8 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     """
     policy = subject.policy
     rows = [] if policy is None or not subject.trained else shortest_examples(subject, BASE_ROWS)
-    examples = [row.select([0]) for row in rows if any(row.completions[0].mask)]
+    ends = end_tokens(subject.encoder)
+    examples = [words for row in rows if any((words := _words_of_answer(row, ends)).completions[0].mask)]
     if policy is None or not examples:
         return not_applicable("no given answers are learnt by a language model")
     policy.eval()
@@ -225,6 +227,12 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     if gained > 2 * error:
         return passed(details)
     return warned(f"{details}: an answer's own prompt makes it no likelier")
+
+
+def _words_of_answer(row: Example, ends: Set[int]) -> Example:
+    answer = row.completions[0]
+    mask = tuple(on and token not in ends for token, on in zip(answer.ids, answer.mask, strict=True))
+    return replace(row, completions=(replace(answer, mask=mask),))
 
 
 def _nats_a_token(policy: Policy, examples: Sequence[Example]) -> Tensor:
@@ -404,8 +412,8 @@ def check_bf16(subject: PreflightSubject) -> Result:
     beyond = float(((run_NT - exact_NT).abs() / reach_NT)[batch.mask_NT].max())
     details = (
         f"{_dtype_name(products)} and {_dtype_name(exact_NT.dtype)}: {_score_name(model)} of "
-        f"{len(batch.origin_N)} answers "
-        f"differ by {difference.mean:.2g} on average, by up to {difference.largest:.2g} ({difference.origin})"
+        f"{len(batch.origin_N)} answers differ by {difference.mean:.2g} on average, "
+        f"by up to {difference.largest:.2g} ({difference.origin})"
     )
     mean_reach = float(reach_NT[batch.mask_NT].mean())
     good = (
