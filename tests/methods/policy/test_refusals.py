@@ -61,6 +61,7 @@ SETTINGS: dict[str, Case] = {
         ("--reference.kind", "average", "--lora.rank", 2),
         ("reference.kind average follows all weights", "leave out --lora.rank"),
     ),
+    "drawn masks": ("ppo", ("--lora.rank", 2, "--lora.dropout", 0.1), ("two passes are compared",)),
     "a mixture for grpo": (
         "grpo",
         ("--mixture-coef", 0.1),

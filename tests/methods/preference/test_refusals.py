@@ -122,6 +122,7 @@ SETTINGS: dict[str, tuple[str, tuple[object, ...], tuple[str, ...]]] = {
         ("--reference.kind", "average", "--lora.rank", 2),
         ("reference.kind average follows all weights", "leave out --lora.rank"),
     ),
+    "drawn masks": ("kto", ("--lora.rank", 2, "--lora.dropout", 0.1), ("two passes are compared",)),
     "a kind of reference for nobody": ("simpo", ("--reference.kind", "live"), ("reference.kind", "simpo")),
     "a margin of thumbs": ("kto", ("--keep.best", "held_out/margin"), ("'held_out/margin' is not one of",)),
 }
