@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
@@ -77,28 +78,59 @@ def test_a_loss_of_ones_own_is_trained(given: Any, tmp_path: Path) -> None:
     assert isinstance(model.policy, plaudit.Policy)
 
 
-PAIRED, UNPAIRED = plaudit.PreferenceAlgorithm, plaudit.UnpairedAlgorithm
+def paired(loss: Any) -> plaudit.PreferenceAlgorithm:
+    return plaudit.PreferenceAlgorithm(loss=loss, beta=0.1, name="mine")
 
 
-@pytest.mark.slow
+def ranked(loss: Any) -> plaudit.PreferenceAlgorithm:
+    return plaudit.PreferenceAlgorithm.of_rankings(loss, beta=0.1, name="mine")
+
+
+def thumbs(loss: Any) -> plaudit.UnpairedAlgorithm:
+    return plaudit.UnpairedAlgorithm(loss=loss, beta=0.1, name="mine")
+
+
+def policy(**cell: Any) -> plaudit.PolicyAlgorithm:
+    return replace(plaudit.grpo(group_size=4), **cell, name="mine")
+
+
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
-    ("kind", "loss", "words"),
+    ("own", "words"),
     [
-        (UNPAIRED, lambda answers, label_N, context: label_N.mean(), r"gave \(\) of \d+ answers"),
-        (PAIRED, lambda chosen, rejected: chosen, r"called as f\(chosen, rejected, context\): too many"),
-        (PAIRED, lambda chosen, rejected, context: chosen.delta_B.mean(), r"gave \(\) of \d+ pairs"),
-        (PAIRED, lambda chosen, rejected, context: None, r"gave NoneType of \d+ pairs"),
+        (
+            ranked(lambda delta, rank, mask: delta),
+            r"gave \((\d), 2\) of delta_PK .* tensor \(\1,\), a number",
+        ),
+        (ranked(lambda delta, rank, mask: rank[:, 0]), "of delta_PK .* without a gradient"),
+        (thumbs(lambda answers, label_N, context: label_N.mean()), r"gave \(\) of answers.delta_B \(\d+,\)"),
+        (thumbs(lambda answers, label_N, context: label_N), "of answers.delta_B .* without a gradient"),
+        (paired(lambda chosen, rejected, context: chosen.delta_B.mean()), r"gave \(\) of chosen.delta_B \("),
+        (paired(lambda chosen, rejected, context: None), "gave NoneType of chosen.delta_B"),
+        (
+            paired(lambda chosen, rejected, context: chosen.delta_B.detach()),
+            "without a gradient, .* from chosen",
+        ),
+        (
+            policy(surrogate=lambda inputs: inputs.ratio_NT.mean()),
+            r"gave \(\) of logp_NT \((.*?)\), .* \(\1\)",
+        ),
+        (policy(surrogate=lambda inputs: -inputs.advantage_NT), "of logp_NT .* without a gradient"),
+        (policy(advantage=lambda inputs: inputs.score_N), r"gave \(12,\) of score_N .* tensor \(12, \d+\)"),
+        (policy(reduction=lambda loss, mask, counts: loss.sum(-1)), r"gave \(\d+,\) of loss_NT .* \(\), one"),
     ],
 )
-def test_a_loss_that_gives_no_number_for_each_pair_is_refused(
-    given: Any, tmp_path: Path, kind: Any, loss: Any, words: str
-) -> None:
-    def run() -> None:
-        own = kind(loss=loss, beta=0.1, name="mine")
-        plaudit.train(own, out=tmp_path / "run", **given)
+def test_what_nothing_can_be_learnt_from_is_refused(given: Any, tmp_path: Path, own: Any, words: str) -> None:
+    rewarded = {"reward": "length:1-20"} if isinstance(own, plaudit.PolicyAlgorithm) else {}
+    with pytest.raises(UserError, match=f"mine: its .* {words}"):
+        plaudit.train(own, out=tmp_path / "run", **given, **rewarded)
 
-    with pytest.raises(UserError, match=f"mine: its loss .*{words}"):
-        run()
+
+def test_a_loss_that_takes_something_else_is_refused() -> None:
+    with pytest.raises(
+        UserError, match=r"mine: its loss is called as f\(chosen, rejected, context\): too many"
+    ):
+        paired(lambda chosen, rejected: chosen)
 
 
 def test_functions_are_told_of_steps_and_looks_and_may_end_the_run(given: Any, tmp_path: Path) -> None:

@@ -139,18 +139,8 @@ def test_an_estimate_asks_nothing_and_a_cap_stops_with_what_to_do(capsys, folder
     assert "the cap of 0.05 is reached" in text
     assert server.counts.price <= 0.05
     assert not Path("ai.jsonl").exists()
-    run(
-        capsys,
-        "pairs.jsonl",
-        "--by",
-        by(server),
-        "--out",
-        "ai.jsonl",
-        "--price",
-        "10/30",
-        "--most-money",
-        "1",
-    )
+    money = ("--price", "10/30", "--most-money", "1")
+    run(capsys, "pairs.jsonl", "--by", by(server), "--out", "ai.jsonl", *money)
     assert server.counts.to_json()["replied_twice"] == 0
 
 
@@ -164,15 +154,8 @@ def test_answers_of_a_model_are_judged_and_answers_alone_get_points(capsys, fold
     assert "rows by world@letter-1" in text
     assert comparisons("drawn.jsonl")
     # A judge that is the judged model is told.
-    own = run(
-        capsys,
-        "prompts.jsonl",
-        "--by",
-        f"model:{base_model_folder()},how=points",
-        "--out",
-        "own.jsonl",
-        *model,
-    )
+    judge = f"model:{base_model_folder()},how=points"
+    own = run(capsys, "prompts.jsonl", "--by", judge, "--out", "own.jsonl", *model)
     assert "a judge may prefer its own kind" in own
     rubric = Path("rubric.yaml")
     rubric.write_text("- {name: truth, description: it says what is so.}\n")
@@ -201,18 +184,8 @@ def test_a_card_says_what_a_judge_is_worth_and_scales_its_chances(capsys, folder
     temperature = json.loads(Path("card.json").read_text("utf-8"))["temperature"]
     text = run(capsys, "pairs.jsonl", "--by", by(server), "--out", "scaled.jsonl", "--calibrate", "card.json")
     assert f"world@letter-1+T{temperature:.3g}" in text
-    text = refused(
-        capsys,
-        "pairs.jsonl",
-        "--by",
-        by(server),
-        "--how",
-        "verdict",
-        "--out",
-        "x.jsonl",
-        "--calibrate",
-        "card.json",
-    )
+    another = ("--how", "verdict", "--calibrate", "card.json")
+    text = refused(capsys, "pairs.jsonl", "--by", by(server), "--out", "x.jsonl", *another)
     assert "this card is of world letter-1, and the judge is world verdict-1" in text
     run(capsys, "pairs.jsonl", "--by", by(server), "--out", "ai.jsonl")
     assert "rows of models (group ai)" in refused(capsys, "--by", by(server), "--card", "ai.jsonl")

@@ -280,20 +280,8 @@ def test_a_stated_pace_is_used(tmp_path, toy):
 
 
 def test_weights_that_are_divided_are_loaded_whole_first_and_have_to_fit(tmp_path, toy):
-    words = (
-        "sft",
-        "--model",
-        toy.model,
-        "--data",
-        toy.data,
-        "--on",
-        "cuda",
-        "--ranks",
-        4,
-        "--shard",
-        "--machine-memory",
-        "24GiB",
-    )
+    machine = ("--on", "cuda", "--ranks", 4, "--shard", "--machine-memory", "24GiB")
+    words = ("sft", "--model", toy.model, "--data", toy.data, *machine)
     plan = planned(tmp_path, *words, "--no-measure")
     whole = line(plan, "whole weights")
     assert whole == pytest.approx(4 * line(plan, "weights"), rel=1e-3)

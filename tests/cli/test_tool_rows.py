@@ -138,19 +138,8 @@ def test_rows_are_looked_at_checked_and_written(home: Path, capsys) -> None:
 
 def test_a_model_whose_template_knows_no_tools_is_not_trained_without_them(home: Path, capsys) -> None:
     make_model(home / "plain")
-    command = [
-        "train",
-        "sft",
-        "--model",
-        "plain",
-        "--data",
-        "sft.jsonl",
-        "--out",
-        "refused",
-        "--device",
-        "cpu",
-    ]
-    assert main(command) == 2
+    words = ["--model", "plain", "--data", "sft.jsonl", "--out", "refused", "--device", "cpu"]
+    assert main(["train", "sft", *words]) == 2
     assert "the chat template does not show the tools of a conversation" in capsys.readouterr().err
     sampler = LocalSampler(home / "plain")
     with pytest.raises(UserError, match="does not show the tools"):

@@ -17,7 +17,7 @@ from tests.engine.toy_command import Command, Outcome, cold, outcome, plaudit, s
 
 Moment = Callable[[], bool]
 MANNERS: dict[str, tuple[object, ...]] = {
-    "lora": ("--lora.rank", 2),
+    "lora": ("--lora.rank", 2, "--lora.dropout", 0.2),
     "accumulation": ("--memory.tokens-at-once", 40),
     "padded": ("--memory.layout", "left", "--memory.checkpointing"),
     "judged": ("--judge.by", "length:1-20", "--judge.tokens", 8),

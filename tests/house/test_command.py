@@ -242,6 +242,7 @@ def test_ctrl_c_is_a_word_and_130():
         ("dpo --gradient_accumulation_steps 1", "here it is --batch-size, the rows of a whole step"),
         ("dpo --use-peft", "--use-peft: here it is --lora.rank"),
         ("dpo --lora_r 8", "--lora_r: here it is --lora.rank"),
+        ("sft --lora_dropout 0.05", "--lora_dropout: here it is --lora.dropout"),
         ("dpo --report-to wandb", "--report-to: here it is --sinks"),
         ("dpo --deepspeed x", "--deepspeed: here it is --shard"),
         ("dpo --bf16", "--bf16: here it is --dtype"),

@@ -133,6 +133,7 @@ def test_ppo_compiles_policy_and_critic(tmp_path: Path, programs: list[int]) -> 
         (("--shard",), "--compile is for whole weights"),
         (("--lora.rank", 4, "--lora.base", "4bit"), "--compile is for whole weights"),
         (("--memory.checkpointing", "--memory.keep-products"), "no product is kept within compiled layers"),
+        (("--lora.rank", 4, "--lora.dropout", 0.1), "--lora.dropout draws"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused_in_words(

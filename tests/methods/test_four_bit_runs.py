@@ -170,8 +170,6 @@ def test_an_adapter_as_a_model_is_merged_before_it_is_rounded(files: Files, tmp_
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--lora.base", "4bit"), "add --lora.rank 16"),
-        ((*FOUR, "--lora.keep"), "leave one of them out"),
         ((*FOUR, "--shard"), "--shard with LoRA is not supported"),
         (("--lora.rank", 4, "--lora.base", "8bit"), "lora.base"),
     ],

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import dropout
 from transformers import AutoModelForCausalLM
 
 from plaudit.errors import UserError
-from plaudit.models.load import merge_adapters, save_adapter, save_model, with_lora
+from plaudit.models.load import merge_adapters, save_adapter, save_model, with_adapter, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.settings import LoraSettings
 from plaudit.models.verify import choose_layout
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.microbatch import Layout
-from tests.models.zoo import RECURRENT, SDPA, build, examples, recompute_layers
+from tests.models.zoo import RECURRENT, SDPA, build, examples
 
 pytest.importorskip("peft", reason="needs plaudit[lora]")
 SETTINGS = LoraSettings(rank=4, alpha=8)
+DRAWN = LoraSettings(rank=4, alpha=8, dropout=0.5)
 IDS = torch.tensor([[1, 5, 9, 13, 4, 8, 22, 7, 30]])
 
 
@@ -77,6 +81,35 @@ def test_every_layout_sees_the_adapters(name: str) -> None:
     assert choose_layout(Policy(model), "packed") == ("packed", None)
 
 
+@pytest.mark.parametrize("base", ["auto", "4bit"])
+def test_dropout_is_of_an_adapters_input_and_of_training_alone(base: Any) -> None:
+    drawn = replace(DRAWN, base=base)
+    model: Any = _learnt(with_lora(build("llama"), drawn, torch.device("cpu")))
+    layer = model.base_model.model.model.layers[0].self_attn.q_proj
+    hidden_TH = torch.randn(3, 16, generator=torch.Generator().manual_seed(2))
+
+    def by_hand(input_TH: Tensor) -> Tensor:
+        update = layer.lora_B["default"](layer.lora_A["default"](input_TH))
+        return layer.base_layer(hidden_TH) + 8 / 4 * update
+
+    with torch.no_grad():
+        plain = layer(hidden_TH)
+        torch.testing.assert_close(plain, by_hand(hidden_TH))
+        model.train()
+        torch.manual_seed(3)
+        masked = layer(hidden_TH)
+        torch.manual_seed(3)
+        torch.testing.assert_close(masked, by_hand(dropout(hidden_TH, 0.5)))
+        passes = torch.stack([layer(hidden_TH) for _ in range(2000)])
+    assert bool(((passes.mean(0) - plain).abs() <= 5 * passes.std(0) / 2000**0.5 + 1e-6).all())
+
+
+@pytest.mark.parametrize(("rank", "dropout", "why"), [(2, 1, "below 1, not 1"), (0, 0.1, "add --lora.rank")])
+def test_dropout_that_cannot_be_is_refused(rank: int, dropout: float, why: str) -> None:
+    with pytest.raises(UserError, match=f"lora.dropout .*{why}"):
+        LoraSettings(rank=rank, dropout=dropout)
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma"])
 def test_merged_is_a_plain_model_that_says_the_same(tmp_path: Path, name: str) -> None:
     model = _learnt(with_lora(build(name), SETTINGS))
@@ -101,10 +134,13 @@ def test_merged_is_exact_in_float64() -> None:
 def test_a_saved_adapter_loads_through_peft(tmp_path: Path) -> None:
     from peft import PeftModel
 
-    model = _learnt(with_lora(build("llama"), SETTINGS))
+    model = _learnt(with_lora(build("llama"), DRAWN))
     save_adapter(model, tmp_path)
     assert (tmp_path / "adapter_model.safetensors").is_file()
     assert "plaudit" not in (tmp_path / "adapter_config.json").read_text()
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["lora_dropout"] == 0.5
+    kept = Policy(with_adapter(build("llama"), tmp_path, 0.5))
+    assert choose_layout(kept, "packed") == ("packed", None)
     loaded = PeftModel.from_pretrained(build("llama"), tmp_path)
     with torch.no_grad():
         assert torch.equal(loaded(IDS).logits, model.eval()(IDS).logits)
@@ -135,22 +171,22 @@ def test_an_adapter_on_the_head_is_refused_in_words() -> None:
         Policy(model).score(batch_of(examples()))
 
 
-def test_gradient_checkpointing_gives_adapters_the_same_gradient() -> None:
-    def gradients(checkpointing: bool) -> dict[str, Tensor]:
-        base = build("llama", torch.float64)
-        if checkpointing:
-            recompute_layers(base)
-        model = with_lora(base, SETTINGS)
-        with torch.no_grad():
-            for weight in model.parameters():
-                if weight.requires_grad:
-                    weight.fill_(0.01)
-        policy = Policy(model).train()
-        policy.score(batch_of(examples())).logp_NT.sum().backward()
-        return {key: p.grad for key, p in policy.named_parameters() if p.grad is not None}
-
-    with_it, without = gradients(True), gradients(False)
-    assert set(with_it) == set(without)
-    assert any(bool(grad.any()) for grad in without.values())
-    for key, grad in without.items():
-        torch.testing.assert_close(with_it[key], grad, rtol=0, atol=1e-12)
+@pytest.mark.parametrize("keep_products", [False, True])
+@pytest.mark.parametrize("settings", [SETTINGS, DRAWN])
+def test_layers_that_are_computed_again_give_the_same_gradient(
+    settings: LoraSettings, keep_products: bool
+) -> None:
+    """Where adapters draw, by the same masks."""
+    gradients: list[Tensor] = []
+    for again in (False, True):
+        torch.manual_seed(0)
+        model = _learnt(with_lora(build("llama", torch.float64), settings))
+        policy = Policy(model, layout="right").train()
+        if again:
+            policy.backbone.recompute_layers(keep_products=keep_products)
+        # A policy's score needs fewer masks of a last layer that is not computed again.
+        drawn = model(IDS, use_cache=False).logits if settings.dropout else None
+        (policy.score(batch_of(examples())).logp_NT if drawn is None else drawn).square().sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert bool(gradients[0].any())
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)

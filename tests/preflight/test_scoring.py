@@ -17,6 +17,7 @@ from tests.preflight import breakers_scoring as broken
 from tests.preflight.subjects import healthy, says_only
 
 LEAN = {"dropout", "padding-side", "packing", "shared-prompt"}
+DRAWN = LoraSettings(rank=2, dropout=0.1)
 SPEAKS = LEAN | {"base-loss"}
 GRADIENTS = {"micro-batches", "accumulation", "ranks"}
 """What fails, too, where a row hangs on its neighbours."""
@@ -37,6 +38,8 @@ GRADIENTS = {"micro-batches", "accumulation", "ranks"}
         pytest.param("dpo", {"family": "gpt2"}, SPEAKS | {"initial-kl"}, marks=pytest.mark.slow),
         pytest.param("dpo", {"lora": LoraSettings(rank=2)}, SPEAKS | {"initial-kl"}, marks=pytest.mark.slow),
         pytest.param("grpo", {"lora": LoraSettings(rank=2)}, LEAN | {"initial-kl"}, marks=pytest.mark.slow),
+        ("sft", {"lora": DRAWN}, SPEAKS),
+        pytest.param("reward", {"lora": DRAWN}, LEAN, marks=pytest.mark.slow),
         ("sft", {"memory": MemorySettings(layout="left")}, SPEAKS - {"packing", "shared-prompt"}),
         pytest.param("sft", {"memory": MemorySettings(checkpointing=True)}, SPEAKS, marks=pytest.mark.slow),
     ],
@@ -55,6 +58,13 @@ def test_a_healthy_model_passes(tmp_path: Path, method: Any, settings: Any, pass
         ("sft", broken.with_dropout, "layers.0.mlp.1", {"dropout"}, {}),
         pytest.param(
             "reward", broken.with_dropout, "layers.0.mlp.1", {"dropout"}, {}, marks=pytest.mark.slow
+        ),
+        (
+            "sft",
+            broken.with_dropout,
+            "draw: model.base_model.model.model.layers.0.mlp.1",
+            {"dropout"},
+            {"lora": DRAWN},
         ),
         ("dpo", broken.with_another_reference, "nats a token", {"initial-kl"}, {}),
         pytest.param(

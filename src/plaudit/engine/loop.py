@@ -39,6 +39,7 @@ from plaudit.engine.sinks.files import read_notes, read_reports
 from plaudit.engine.step import InterruptCheck, NonFiniteFault, ObjectiveResult, Stepper, take_step
 from plaudit.engine.step_report import SLOW_STEP, Number, StepPace, StepReport
 from plaudit.errors import UserError
+from plaudit.models.backbone import evaluation_mode
 from plaudit.tokens.microbatch import MicrobatchT
 
 
@@ -102,11 +103,6 @@ Diagnose = Callable[[Sequence[StepReport]], Mapping[str, str]]
 """From all step reports to diagnostics: how each begins, by which it is recognised later, and how it ends."""
 
 
-def no_diagnostics(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    del reports
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutRows:
     """Held-out rows one by one, by which overfitting is told from noise."""
@@ -149,7 +145,7 @@ class TrainingJob(Generic[MicrobatchT]):
     """Writes the result into the run folder; every rank must come."""
     state: Mapping[str, Stateful] = field(default_factory=dict[str, Stateful])
     """State beside the weights, by the name of its part in a checkpoint."""
-    diagnose: Diagnose = no_diagnostics
+    diagnose: Diagnose = lambda reports: {}
     """The diagnostics that the metrics so far call for."""
     updates_per_batch: int = 1
     """Optimiser steps that a batch of rows is learnt from."""
@@ -277,6 +273,8 @@ class TrainingLoop(Generic[MicrobatchT]):
                 raise
             if self._progress.step < self._schedule.steps:
                 self._end_early()
+        # It learns no more: whoever looks at the result finds it without dropout.
+        self._job.module.eval()
         return self._progress
 
     def load_weights_of_step(self, step: int) -> None:
@@ -344,11 +342,12 @@ class TrainingLoop(Generic[MicrobatchT]):
         job, schedule, on_microbatch = self._job, self._schedule, self._stepper.on_microbatch
         evaluation_due = self._is_due(step, schedule.evaluate_every)
         # Long work first, writing last: an interrupt up to here leaves no half-reported step behind.
-        held_out_metrics = job.evaluate(on_microbatch) if job.evaluate is not None and evaluation_due else ()
         sampling_due = step == 1 or self._is_due(step, schedule.sample_every)
         # Where only the first rank samples, asking the others whether to stop would wait for ever.
-        check_interrupt = on_microbatch if self._ranks.world_size == 1 else _no_interrupt_check
-        samples = job.sample(check_interrupt) if job.sample is not None and sampling_due else ()
+        check_interrupt = on_microbatch if self._ranks.world_size == 1 else lambda: None
+        with evaluation_mode(job.module):
+            held_out_metrics = job.evaluate(on_microbatch) if job.evaluate and evaluation_due else ()
+            samples = job.sample(check_interrupt) if job.sample and sampling_due else ()
         improved = self._is_new_best(step, held_out_metrics)
         # Before `_save` below: a checkpoint that still said `learnt`
         # would evaluate and report this step twice.
@@ -477,9 +476,8 @@ class TrainingLoop(Generic[MicrobatchT]):
         """The newest whole checkpoint; the first rank chooses it for all."""
         ranks, notes, step = self._ranks, (), -1
         if ranks.is_first:
-            newest = save.load_latest_checkpoint(
-                self._checkpoints, expected=expected_shapes(self._stepper.module)
-            )
+            shapes = expected_shapes(self._stepper.module)
+            newest = save.load_latest_checkpoint(self._checkpoints, expected=shapes)
             if newest is not None:
                 step, notes = newest.state.step, newest.notes
         # Only the first rank looks at the disk: on a network file
@@ -507,12 +505,8 @@ class TrainingLoop(Generic[MicrobatchT]):
         # saved step can lack its line after a power cut.
         marks = self._sinks.sync()
         progress = {**asdict(self._progress), "left_out": list(self._progress.left_out)}
-        state = snapshot(
-            self._stepper,
-            self._job.state,
-            step=self._progress.step,
-            facts={"progress": progress, "marks": marks},
-        )
+        facts = {"progress": progress, "marks": marks}
+        state = snapshot(self._stepper, self._job.state, step=self._progress.step, facts=facts)
         if self._ranks.is_first:
             keep = self._schedule.keep
             saved = save.save_checkpoint(
@@ -522,7 +516,3 @@ class TrainingLoop(Generic[MicrobatchT]):
                 self._sinks.note(note)
         # No rank runs ahead into a step whose checkpoint the first one may still fail to write.
         self._ranks.barrier()
-
-
-def _no_interrupt_check() -> None:
-    """An interrupt check that never stops."""

@@ -253,9 +253,13 @@ OPTIMIZERS: Mapping[str, Callable[[list[ParamGroup], float, OptimizerSettings], 
 }
 
 
+def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
+
+
 def _parameter_groups(module: nn.Module, weight_decay: float, rates: Mapping[str, float]) -> list[ParamGroup]:
     """Matrices decay; biases and norms do not. A part with a rate of its own has groups of its own."""
-    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    trained = trained_parameters(module)
     groups: list[ParamGroup] = []
     for part in (None, *rates):
         part_parameters = [p for name, p in trained.items() if _part_of(name, rates) == part]

@@ -7,7 +7,7 @@ ranks, so gradients simply add up. Nothing moves unless every number is finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, cast
 
@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, Scalar, merge_metrics, read_metrics
-from plaudit.engine.optimizer import set_learning_rate
+from plaudit.engine.optimizer import set_learning_rate, trained_parameters
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.tokens.microbatch import MicrobatchT
@@ -140,7 +140,7 @@ def take_step(stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT]
         unread.append(_UnreadResult.of(result))
         result.loss.backward()
     # One exchange a step and not one a micro-batch; a sum, since every loss divides by global counts.
-    stepper.ranks.sum_gradients(_trained(stepper.module))
+    stepper.ranks.sum_gradients(trained_parameters(stepper.module).values())
     read = _read_step(stepper, unread)
     metrics = read.metrics
     # All ranks ask, also those whose own rows are fine: a rank that stepped alone would drift from its peers.
@@ -191,7 +191,9 @@ class _StepNumbers:
 
 def _read_step(stepper: Stepper[Any], unread: Sequence[_UnreadResult]) -> _StepNumbers:
     """The one moment of a step at which the host waits for the device; rows are asked for after a fault."""
-    norms = [_gradient_norm(_trained(part)) for part in (stepper.module, *stepper.clip_groups)]
+    norms = [
+        _gradient_norm(trained_parameters(part).values()) for part in (stepper.module, *stepper.clip_groups)
+    ]
     checks = [check for result in unread for check in result.checks]
     # One flag a micro-batch crosses to the host; the row-wise flags stay on the device until one is False.
     finite = [result.finite_N.all() for result in unread]
@@ -216,16 +218,8 @@ def _read_step(stepper: Stepper[Any], unread: Sequence[_UnreadResult]) -> _StepN
     return _StepNumbers(metrics=metrics, norm=norm, part_norms=part_norms, non_finite_rows=rows)
 
 
-def _trained(module: nn.Module) -> list[nn.Parameter]:
-    return [p for p in module.parameters() if p.requires_grad]
-
-
-def gradient_norm(parameters: Sequence[nn.Parameter]) -> float:
+def _gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     """The Euclidean norm of all gradients together, over all ranks when they are sharded."""
-    return float(_gradient_norm(parameters))
-
-
-def _gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     grads = [p.grad for p in parameters if p.grad is not None]
     # Of shards this is a DTensor of partial norms; its full value is the norm over all ranks.
     norm = torch.nn.utils.get_total_norm(grads)
@@ -296,7 +290,7 @@ def _non_finite_gradient_rows(
     """The rows whose own gradient is not finite; none is looked for in sharded weights."""
     # A finite loss can have an infinite gradient (√0, an overflow
     # on the way back): rows are tried one by one.
-    trained = _trained(stepper.module)
+    trained = trained_parameters(stepper.module).values()
     single_rows = cast("list[MicrobatchT]", [row for microbatch in microbatches for row in microbatch.rows()])
     # A backward pass through shards is a collective, and ranks have different numbers of rows: it would hang.
     sharded = any(isinstance(p, DTensor) for p in trained)
@@ -305,7 +299,7 @@ def _non_finite_gradient_rows(
         stepper.optimizer.zero_grad(set_to_none=True)
         result = stepper.objective(row)
         result.loss.backward()
-        if not math.isfinite(gradient_norm(trained)):
+        if not math.isfinite(_gradient_norm(trained)):
             rows += result.origin_N
     return rows
 
@@ -315,10 +309,10 @@ def _clip_gradients(stepper: Stepper[Any], norms: Sequence[float]) -> None:
     for part, norm in zip(stepper.clip_groups or (stepper.module,), norms, strict=True):
         # Each part by its own norm: a critic with large gradients must not shrink the policy's step.
         if 0 < stepper.clip < norm:
-            _scale_gradients(_trained(part), stepper.clip / norm)
+            _scale_gradients(trained_parameters(part).values(), stepper.clip / norm)
 
 
-def _scale_gradients(parameters: Sequence[nn.Parameter], factor: float) -> None:
+def _scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
     for parameter in parameters:
         if parameter.grad is not None:
             parameter.grad.mul_(factor)

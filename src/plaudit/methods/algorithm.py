@@ -187,6 +187,21 @@ def _help_in(hint: Any) -> str:
     return ""
 
 
+def usable(what: str, value: Any, wanted: str, shape: Sequence[int], given: Mapping[str, Any]) -> Any:
+    """What a function gave; raises at another shape, and where only the first given has a gradient."""
+    gave = tuple(value.shape) if hasattr(value, "requires_grad") else type(value).__name__
+    inputs = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in given.items())
+    if gave != tuple(shape):
+        raise UserError(f"{what} gave {gave} of {inputs}; it gives a tensor {tuple(shape)}, {wanted}")
+    source = next(iter(given))
+    if given[source].requires_grad and not value.requires_grad:
+        raise UserError(
+            f"{what} gave {gave} of {inputs} without a gradient, so nothing is learnt from it: compute it "
+            f"from {source} by torch alone (detach, item and no_grad cut a gradient off)"
+        )
+    return value
+
+
 def cell_settings(cell: Callable[..., Any]) -> dict[str, Any]:
     """The settings that a cell has, with the values that are bound to it."""
     # What a partial has bound by name appears in its signature as a default.

@@ -134,10 +134,17 @@ class RunConfig:
     """What the model is asked to say."""
     keeps_best: ClassVar[bool] = False
     """Whether the best look's model is the result where ``keep`` leaves that open."""
+    # Whether log-probs of two passes are compared: of the policy, its reference, or an older policy.
+    _compares_passes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
         check_bounds(self)
+        if self.lora.dropout and self._compares_passes:
+            raise UserError(
+                "lora.dropout is for sft, reward and their relatives: here log-probs of two passes are "
+                "compared, and each would draw for itself; leave it out"
+            )
         if self.shard and self.lora.rank:
             raise UserError("--shard with LoRA is not supported: the adapters are small, leave --shard out")
         self._refuse_to_compile_in_vain()
@@ -147,6 +154,8 @@ class RunConfig:
     def _refuse_to_compile_in_vain(self) -> None:
         if self.compile and (self.shard or self.lora.base == "4bit"):
             raise UserError("--compile is for whole weights: leave it out, or --shard and --lora.base 4bit")
+        if self.compile and self.lora.dropout:
+            raise UserError("--compile is proven by equal passes, and --lora.dropout draws: leave one out")
         if self.compile and self.memory.keep_products:
             raise UserError(
                 "--compile with --memory.keep-products: no product is kept within compiled layers; leave "

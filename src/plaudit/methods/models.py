@@ -99,7 +99,7 @@ def prepare_policy(config: RunConfig, precision: Precision, ranks: Ranks) -> tup
     device = loading_device(config, ranks)
     model = load_model(config.model, dtype=precision.weights, device=device, merge=not config.lora.keep)
     if config.lora.keep:
-        model = with_adapter(model, config.model / ADAPTER_FOLDER)
+        model = with_adapter(model, config.model / ADAPTER_FOLDER, config.lora.dropout)
     elif config.lora.rank:
         model = with_lora(model, config.lora, ranks.device)
     policy = Policy(model, attention=config.memory.attention)

@@ -126,18 +126,11 @@ class Run:
             atomic.write_json(config.out / CHECKS_FILE, as_dict(findings))
         passed = sum(finding.result.holds is True for finding in findings)
         self.note(f"{passed} checks passed before the first step")
-        self.note(
-            *(
-                f"check {finding.check.name} fails and is allowed to"
-                for finding in findings
-                if finding.verdict == "allowed"
-            ),
-            *(
-                f"check {finding.check.name}: {finding.result.details}"
-                for finding in findings
-                if finding.verdict == "warn"
-            ),
-        )
+        for finding in findings:
+            if finding.verdict == "allowed":
+                self.note(f"check {finding.check.name} fails and is allowed to")
+            elif finding.verdict == "warn":
+                self.note(f"check {finding.check.name}: {finding.result.details}")
 
     def check_and_train(
         self, prepare: Callable[[], tuple[TrainingJob[Any], PreflightSubject]]

@@ -31,6 +31,27 @@ from plaudit.tokens.batch import TokenBatch
 from plaudit.tokens.microbatch import ForwardInputs, Layout, layout_batch
 
 
+@contextmanager
+def modes_restored(*modules: nn.Module) -> Iterator[None]:
+    """Afterwards every part trains or evaluates as before, whatever the modules are set to meanwhile."""
+    # Part by part: some may be in evaluation mode on purpose, which train() would undo.
+    modes = {part: part.training for module in modules for part in module.modules()}
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+
+@contextmanager
+def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
+    """While this lasts nothing is drawn in the modules: dropout is off."""
+    with modes_restored(*modules):
+        for module in modules:
+            module.eval()
+        yield
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
     """Where logits come from.
@@ -365,15 +386,12 @@ class Backbone:
     @contextmanager
     def attention_context(self, name: str) -> Iterator[Any]:
         """The wrapped model with the attention of this name, in evaluation mode."""
-        was_training = self.model.training
-        self.model.eval()
-        self._set_attention(name)
-        try:
-            with self.computing(whole=True):
+        with evaluation_mode(self.model), self.computing(whole=True):
+            self._set_attention(name)
+            try:
                 yield self.model
-        finally:
-            self._set_layout_attention()
-            self.model.train(was_training)
+            finally:
+                self._set_layout_attention()
 
     def _set_layout_attention(self) -> None:
         self._set_attention(PACKED_ATTENTION if self.layout == "packed" else self.plain_attention)

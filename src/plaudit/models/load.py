@@ -437,8 +437,7 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.devi
         r=settings.rank,
         # α = 2r keeps the update's scale the same when the rank is changed alone.
         lora_alpha=settings.alpha or 2 * settings.rank,
-        # As with the model's own dropout: log-probs of policy and reference must differ by the weights alone.
-        lora_dropout=0.0,
+        lora_dropout=settings.dropout,
         target_modules="all-linear" if names == ["all-linear"] else names,
         exclude_modules=_read_past_adapters(model) or None,
         task_type="SEQ_CLS" if model.get_output_embeddings() is None else "CAUSAL_LM",
@@ -457,6 +456,8 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.devi
             raise UserError(f"lora: {error}") from error
     # Of the base in its folder, which the adapter is merged into.
     config.fan_in_fan_out = transposed
+    # As a loaded model: new dropout layers come in training mode.
+    adapted.eval()
     return adapted if device is None else adapted.to(device)
 
 
@@ -490,7 +491,7 @@ def _refuse_unknown(names: list[str], model: PreTrainedModel) -> None:
         )
 
 
-def with_adapter(model: PreTrainedModel, folder: Path) -> Any:
+def with_adapter(model: PreTrainedModel, folder: Path, dropout: float = 0.0) -> Any:
     """The model with the adapter of a folder, which learns, and every weight of which has its place."""
     peft = _require_peft()
     with warnings.catch_warnings():
@@ -499,10 +500,10 @@ def with_adapter(model: PreTrainedModel, folder: Path) -> Any:
         warnings.filterwarnings("error", message=".*missing adapter keys")
         try:
             settings = peft.LoraConfig.from_pretrained(str(folder))
-            settings.lora_dropout = 0.0
+            settings.lora_dropout = dropout
             return peft.PeftModel.from_pretrained(
                 model, str(folder), config=settings, is_trainable=True, autocast_adapter_dtype=False
-            )
+            ).eval()
         except KeyError as error:
             raise UserError(f"{folder}: the adapter does not fit this model: {error} is missing") from error
         except (*LOADING_FAULTS, UserWarning, AttributeError) as error:

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from plaudit.errors import UserError
 from plaudit.models import attention
 from plaudit.models.attention import PackingError
-from plaudit.models.backbone import CompiledParts, without_head
+from plaudit.models.backbone import CompiledParts, evaluation_mode, modes_restored, without_head
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
@@ -184,10 +184,10 @@ def _passes_of_a_run(model: VerifiableModel) -> list[Trial]:
     Of many rows and of a single one, of which a compiler makes another program; learning, held out in
     either mode, and without adapters as a reference is computed.
     """
-    many, was_training = _trial_examples(_vocabulary_size(model), copies=16), model.training
+    many = _trial_examples(_vocabulary_size(model), copies=16)
     bare: Any = getattr(model.model, "disable_adapter", nullcontext)
     found: list[Trial] = []
-    try:
+    with modes_restored(model):
         for training in (True, False):
             model.train(training)
             for rows in (many, many[1:2]):
@@ -195,8 +195,6 @@ def _passes_of_a_run(model: VerifiableModel) -> list[Trial]:
                 for adapters in (nullcontext, bare):
                     with torch.no_grad(), adapters():
                         found.append(_trial_pass(model, rows))
-    finally:
-        model.train(was_training)
     return found
 
 
@@ -235,7 +233,8 @@ def _trial_with_gradient(model: VerifiableModel) -> Trial:
     handle = model.base.get_input_embeddings().register_forward_hook(cut)
     batch = batch_of(_trial_examples(_vocabulary_size(model))).to(model.device)
     try:
-        with torch.enable_grad():
+        # Two passes are compared, and dropout would draw for each.
+        with evaluation_mode(model), torch.enable_grad():
             outputs = _fast_outputs(model, batch).float()
             [gradient] = torch.autograd.grad(_uneven_sum(outputs), embedded)
     finally:

@@ -23,6 +23,7 @@ from plaudit.data.records import Prompt, Record, Steps, Text
 from plaudit.engine.loop import TrainingJob
 from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
+from plaudit.models.backbone import modes_restored
 from plaudit.models.policy import Policy, Reference
 from plaudit.models.reward_model import RewardModel
 from plaudit.rewards.base import Reward
@@ -220,16 +221,12 @@ def preserve_state(subject: PreflightSubject) -> Iterator[None]:
     """Restores random state, modes and gradients on exit, so that a checked run is the same run."""
     trained_module = None if subject.job is None else subject.job.module
     modules = [module for module in (subject.policy, subject.scorer, trained_module) if module is not None]
-    # Module by module: some may be in evaluation mode on purpose, which train() would undo.
-    modes = {inner: inner.training for module in modules for inner in module.modules()}
     # Of the GPU that is in use: to ask the others would open each of them.
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=devices), modes_restored(*modules):
         try:
             yield
         finally:
-            for inner, training in modes.items():
-                inner.training = training
             for module in modules:
                 # None and not zeros, which would hold the memory of another copy of the weights.
                 module.zero_grad(set_to_none=True)

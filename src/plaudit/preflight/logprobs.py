@@ -125,17 +125,20 @@ def check_dropout(subject: PreflightSubject) -> Result:
     examples = shortest_examples(subject, 2)
     if model is None or not examples:
         return not_applicable(NO_MODEL)
-    # Dropout acts in training mode only.
+    # Dropout acts in training mode only; that of adapters is wanted (--lora.dropout).
     model.train()
+    for name, module in model.named_modules():
+        if name.endswith("lora_dropout"):
+            module.eval()
     with torch.no_grad():
         first_NT, second_NT = (token_scores(model, _device_batch(model, examples)) for _ in range(2))
     difference = token_difference(first_NT, second_NT, _device_batch(model, examples))
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
     # To the last bit: under any tolerance a small dropout would pass.
     if difference.largest == 0:
-        return passed(f"{len(examples)} rows twice while learning: the same to the last bit")
-    random_layers = [
-        name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p > 0
-    ]
+        note = "" if all(layer.training for layer in layers.values()) else " (without lora.dropout)"
+        return passed(f"{len(examples)} rows twice while learning: the same to the last bit{note}")
+    random_layers = [name for name, layer in layers.items() if layer.training and layer.p > 0]
     who = f"; these draw: {', '.join(random_layers[:3])}" if random_layers else ""
     return failed(
         f"{difference.origin}: {_score_name(model)} of one row differ by {difference.largest:.2g} each "

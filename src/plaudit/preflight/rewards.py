@@ -19,6 +19,7 @@ import torch
 
 from plaudit.data.records import Task, Text, assistant_turn, plain_text, split_tools, words_of
 from plaudit.errors import UserError
+from plaudit.models.backbone import evaluation_mode
 from plaudit.models.reward_model import RewardModel, first_differing_token
 from plaudit.models.verify import tolerance
 from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed, warned
@@ -35,7 +36,6 @@ from plaudit.preflight.samples import (
     why_no_reward,
 )
 from plaudit.rewards.base import TaskScores, compares_answers, leaf_rewards, refusal_counts
-from plaudit.rewards.learned.batching import evaluation_mode
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder

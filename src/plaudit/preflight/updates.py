@@ -22,7 +22,7 @@ from plaudit.engine.checkpoint.state import expected_shapes, load_snapshot, snap
 from plaudit.engine.distributed import is_distributed, single_process
 from plaudit.engine.loop import TrainingJob
 from plaudit.engine.metrics import values_of
-from plaudit.engine.optimizer import make_optimizer
+from plaudit.engine.optimizer import make_optimizer, trained_parameters
 from plaudit.engine.step import StepOutcome, Stepper, take_step
 from plaudit.preflight.check import (
     Check,
@@ -95,7 +95,7 @@ def check_ranks(subject: PreflightSubject) -> Result:
     if result.holds is not True:
         return result
     _differentiate(trial.job, idle[1])
-    added = _gradient_norm([weight.grad for weight in trained_parameters(trial.job)])
+    added = _gradient_norm([weight.grad for weight in trained_parameters(trial.job.module).values()])
     if added != 0:
         return failed(f"a rank without rows adds a gradient of size {added:.2g} where it should add nothing")
     return passed(f"{result.details}; a rank without rows adds nothing")
@@ -106,7 +106,6 @@ def check_accumulation(subject: PreflightSubject) -> Result:
     trial = _summed_trial_or_reason(subject)
     if isinstance(trial, Result):
         return trial
-    trial.job.module.eval()
     whole, item = _recorded_gradients(trial.job, trial.batch)
     parts, outcome_in_parts = _recorded_gradients(trial.job, trial.rows)
     if not _gradient_norm(whole):
@@ -130,7 +129,11 @@ def _summed_trial_or_reason(subject: PreflightSubject) -> TrialStep | Result:
             f"at the temperature {subject.sampling.temperature:g} the drawn tokens are certain, and their "
             "gradient is rounding (see sampler-logps)"
         )
-    return trial_step_or_reason(subject)
+    trial = trial_step_or_reason(subject)
+    if isinstance(trial, TrialStep):
+        # Dropout would disturb the comparison; `preserve_state` ends this mode with the check.
+        trial.job.module.eval()
+    return trial
 
 
 def check_all_weights_learn(subject: PreflightSubject) -> Result:
@@ -142,7 +145,7 @@ def check_all_weights_learn(subject: PreflightSubject) -> Result:
         return trial
     job = trial.job
     _differentiate(job, trial.batch)
-    names = {name for name, weight in job.module.named_parameters() if weight.requires_grad}
+    names = set(trained_parameters(job.module))
     unreached = names - _weights_with_gradient(job.module)
     # Where nothing at all has a gradient, a step would move nothing either.
     if unreached and unreached != names:
@@ -183,12 +186,8 @@ def trial_stepper(job: TrainingJob[Any], optimizer: torch.optim.Optimizer | None
     )
 
 
-def trained_parameters(job: TrainingJob[Any]) -> list[nn.Parameter]:
-    return [weight for weight in job.module.parameters() if weight.requires_grad]
-
-
 def _recorded_gradients(job: TrainingJob[Any], microbatches: Sequence[Any]) -> tuple[Gradients, StepOutcome]:
-    recorder = GradientRecorder(trained_parameters(job))
+    recorder = GradientRecorder(trained_parameters(job.module).values())
     outcome = take_step(trial_stepper(job, recorder), microbatches, 0.0)
     return recorder.gradients, outcome
 
@@ -197,15 +196,13 @@ def _compare_gradients(
     trial: TrialStep, ways: Mapping[str, Sequence[Any]], subject: PreflightSubject
 ) -> Result:
     job, errors = trial.job, dict[str, float]()
-    # Dropout would disturb the comparison; `preserve_state` ends this mode with the check.
-    job.module.eval()
     _differentiate(job, trial.batch)
-    whole = _copied_gradients(trained_parameters(job))
+    whole = _copied_gradients(trained_parameters(job.module).values())
     if not _gradient_norm(whole):
         return not_applicable(NO_GRADIENT)
     for words, microbatches in ways.items():
         _differentiate(job, microbatches)
-        parts = [weight.grad for weight in trained_parameters(job)]
+        parts = [weight.grad for weight in trained_parameters(job.module).values()]
         errors[words] = _difference_norm(whole, parts) / _gradient_norm(whole)
     figures = ", ".join(f"{words} {error:.1g}" for words, error in errors.items())
     details = f"the gradient of {trial.description} against the sum of its parts, relative error: {figures}"
@@ -369,7 +366,7 @@ def check_checkpoint_resume(subject: PreflightSubject) -> Result:
 @contextmanager
 def _freeze_largest_weights(job: TrainingJob[Any]) -> Iterator[str]:
     """While this lasts only so many weights learn that a checkpoint is quickly written; says how many."""
-    learning = sorted(trained_parameters(job), key=lambda weight: weight.numel())
+    learning = sorted(trained_parameters(job.module).values(), key=lambda weight: weight.numel())
     ends = accumulate(weight.nbytes for weight in learning)
     beyond = [weight for weight, end in zip(learning, ends, strict=True) if end > MAX_CHECKPOINT_BYTES]
     # The smallest learns in any case: a checkpoint of nothing would prove nothing.
@@ -390,9 +387,7 @@ def _relative_update(trial: TrialStep, original: Mapping[str, Tensor]) -> float 
         return failed(outcome.fault.message(1))
     if outcome.gradient_norm == 0:
         return not_applicable("the gradient of these rows is 0: there is nothing to learn from them")
-    learning = {
-        name: parameter for name, parameter in job.module.named_parameters() if parameter.requires_grad
-    }
+    learning = trained_parameters(job.module)
     size = _gradient_norm([original[name] for name in learning])
     change = _gradient_norm([item.detach() - original[name] for name, item in learning.items()])
     return change / size if change else failed(f"a step at the rate {job.learning_rate:g} moves no weight")
@@ -439,10 +434,7 @@ def _resumed_digests(trial: TrialStep, folder: Path) -> dict[str, bytes]:
 
 def _state_digests(stepper: Stepper[Any]) -> dict[str, bytes]:
     memory = state.read_optimizer_state(stepper.module, stepper.optimizer)
-    learning = {
-        name: parameter for name, parameter in stepper.module.named_parameters() if parameter.requires_grad
-    }
-    tensors = {**learning, **memory.tensors}
+    tensors = {**trained_parameters(stepper.module), **memory.tensors}
     facts = {name: repr(value).encode() for name, value in memory.facts.items()}
     return {name: _tensor_digest(value) for name, value in tensors.items()} | facts
 

@@ -31,6 +31,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         (("--loop.rounds", 0), "loop.rounds must be at least 1"),
         (("--rounds", 3), "unknown option --rounds; did you mean --loop.rounds?"),
         (("--policy.clip-low", 0.1), "clip_low"),
+        (("--lora.rank", 2, "--lora.dropout", 0.1), "two passes are compared"),
         (("--reward-run.reward.loss", "regression"), "regression does not learn from comparisons"),
         (("--reward-run.reward.rows", "ratings"), "this loop has comparisons"),
         (("--reward-run.held-out", 1), "reward_run.held_out must be from 0"),

@@ -87,18 +87,8 @@ def test_pairs_are_the_mixtures_and_held_out_answers_the_policys(place: Place, a
 @pytest.mark.slow
 def test_a_rivals_chance_has_nothing_to_do_with_that_of_the_answer(place: Place, asked: Asked) -> None:
     """With one chance both would be one answer, and a preference between them always a half."""
-    went = well(
-        place,
-        "nash-md",
-        "apart",
-        *SHORT,
-        "--mixture-coef",
-        0,
-        "--held-out",
-        0,
-        "--reward",
-        place.rule("short"),
-    )
+    words = ("--mixture-coef", 0, "--held-out", 0, "--reward", place.rule("short"))
+    went = well(place, "nash-md", "apart", *SHORT, *words)
     answers, rivals = asked[::2], asked[1::2]
     for (_, how, said), (_, other, beside) in zip(answers, rivals, strict=True):
         assert how.seed != other.seed

@@ -63,24 +63,10 @@ def test_the_checkpoint_with_the_best_answers_becomes_the_model(toy: Toy, tmp_pa
 
 @pytest.mark.slow
 def test_another_figure_may_choose(toy: Toy, tmp_path: Path, judge: str) -> None:
-    assert (
-        main(
-            [
-                *("train", "sft", "--model", str(toy.model), "--data", str(toy.data), "--device", "cpu"),
-                *("--out", str(tmp_path / "run"), "--steps", "2", "--held-out", "0.2"),
-                *(
-                    "--judge.by",
-                    f"{judge}:words",
-                    "--judge.tokens",
-                    "8",
-                    "--keep.best",
-                    "held_out/token_accuracy",
-                ),
-                *("--keep.best-is", "highest"),
-            ]
-        )
-        == 0
-    )
+    words = ["--model", str(toy.model), "--data", str(toy.data), "--device", "cpu", "--steps", "2"]
+    words += ["--out", str(tmp_path / "run"), "--held-out", "0.2", "--judge.by", f"{judge}:words"]
+    best = ["--judge.tokens", "8", "--keep.best", "held_out/token_accuracy", "--keep.best-is", "highest"]
+    assert main(["train", "sft", *words, *best]) == 0
     assert all("held_out/judge" in line for line in _figures(tmp_path / "run"))
     assert "best: held_out/token_accuracy" in (tmp_path / "run" / "config.yaml").read_text("utf-8")
 

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from plaudit.data.records import user_turn
 from plaudit.errors import UserError
 from plaudit.methods.registry import config_type, run_method
+from plaudit.models.settings import LoraSettings
 from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens import parallel
 from plaudit.tokens.encode import make_encoder
@@ -117,3 +118,23 @@ def test_distillation_by_hard_targets_alone_is_sft_and_its_distance_is_still_the
     assert distances[0][1] > distances[1][1], "and it falls where the teacher is followed"
     with pytest.raises(UserError, match="hard_weight must be from 0 to 1, not 2"):
         trained(toy, tmp_path / "run", hard_weight=2.0, **to_teacher)
+
+
+@pytest.mark.parametrize("method", ["sft", "reward"])
+def test_held_out_rows_are_looked_at_without_the_dropout_of_adapters(tmp_path: Path, method: str) -> None:
+    pytest.importorskip("peft", reason="needs plaudit[lora]")
+    toy = make_toy(tmp_path)
+    rows = demonstrations(24)
+    if method == "reward":
+        rows = [{"prompt": row["prompt"], "chosen": row["completion"], "rejected": "No."} for row in rows]
+    write_rows(toy.data, rows)
+    common: dict[str, Any] = {
+        "method": method,
+        "held_out": str(write_rows(tmp_path / "held.jsonl", rows[:6])),
+    }
+    drawn = LoraSettings(rank=4, dropout=0.7)
+    model = trained(toy, tmp_path / "drawn", lora=drawn, learning_rate=0.3, **common)
+    again = trained(Toy(model=model, data=toy.data), tmp_path / "again", learning_rate=1e-12, **common)
+    seen = [json.loads((out.parent / "metrics.jsonl").read_text("utf-8")) for out in (model, again)]
+    assert seen[0]["held_out/loss"] == pytest.approx(seen[1]["held_out/loss"], rel=1e-4)
+    assert seen[0]["held_out/loss"] != pytest.approx(seen[0]["loss"], rel=1e-2), "the adapters have learnt"

@@ -28,20 +28,8 @@ def test_the_page_and_the_trainer_make_the_same_policy(
     policy, encoder = policy_of(toy.model), make_encoder(toy.model)
     settings = SftSettings(epochs=2, batch_size=10, learning_rate=0.01, max_grad_norm=clip, seed=5)
     losses = list(sft_by_hand(policy, encoder, rows, settings))
-    words = (
-        "--epochs",
-        2,
-        "--batch-size",
-        10,
-        "--learning-rate",
-        0.01,
-        "--seed",
-        5,
-        "--optimizer.clip",
-        clip,
-        "--device",
-        device.type,
-    )
+    words = ("--epochs", 2, "--batch-size", 10, "--learning-rate", 0.01, "--seed", 5)
+    words = (*words, "--optimizer.clip", clip, "--device", device.type)
     theirs = train("sft", tmp_path / "out", "--model", toy.model, "--data", toy.data, *words)
     # 24 rows: the third step of an epoch has four.
     assert len(losses) == 6

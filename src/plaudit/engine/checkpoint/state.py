@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from plaudit.engine.checkpoint.save import TensorShapes, TrainState
 from plaudit.engine.distributed import Ranks, copy_into, full_tensor
+from plaudit.engine.optimizer import trained_parameters
 from plaudit.engine.step import Stepper
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
@@ -104,18 +105,8 @@ class EmaReference:
                 copy_into(weight, tensors[name])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RngState:
-    """The states of torch's, numpy's and Python's random generators at one moment."""
-
-    torch_cpu: Tensor
-    torch_gpu: Tensor | None
-    numpy_words: Tensor
-    """The key of numpy's global generator (624 words of the Mersenne Twister)."""
-    numpy_state: tuple[int, int, float]
-    """numpy's position in the key, whether a Gaussian is held back, and that Gaussian."""
-    python: tuple[int, ...]
-    """Python's global generator, without its Gaussian (plaudit draws none)."""
+RngState = Mapping[str, Tensor]
+"""The states of torch's, numpy's and Python's random generators at one moment, as a checkpoint holds them."""
 
 
 def seed_everything(seed: int, rank: int) -> None:
@@ -144,23 +135,26 @@ def deterministic_kernels() -> Iterator[None]:
 
 
 def capture_rng_state() -> RngState:
-    _, words, position, has_gauss, gauss = np.random.get_state()
-    return RngState(
-        torch_cpu=torch.get_rng_state(),
-        torch_gpu=torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
-        numpy_words=torch.from_numpy(np.asarray(words).astype(np.int64)),
-        numpy_state=(int(position), int(has_gauss), float(gauss)),
-        python=random.getstate()[1],
-    )
+    _, words, *position_and_gauss = np.random.get_state()
+    gpu = {"torch_gpu": torch.cuda.get_rng_state()} if torch.cuda.is_initialized() else {}
+    return {
+        "torch_cpu": torch.get_rng_state(),
+        "numpy_words": torch.from_numpy(np.asarray(words).astype(np.int64)),
+        # Without its Gaussian: plaudit draws none.
+        "python": torch.tensor(random.getstate()[1]),
+        "numpy_facts": torch.tensor(position_and_gauss, dtype=torch.float64),
+        **gpu,
+    }
 
 
 def restore_rng_state(state: RngState) -> None:
-    torch.set_rng_state(state.torch_cpu)
-    if state.torch_gpu is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state.torch_gpu)
-    position, has_gauss, gauss = state.numpy_state
-    np.random.set_state(("MT19937", state.numpy_words.numpy().astype(np.uint32), position, has_gauss, gauss))
-    random.setstate((3, state.python, None))
+    torch.set_rng_state(state["torch_cpu"])
+    if "torch_gpu" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["torch_gpu"])
+    position, has_gauss, gauss = state["numpy_facts"].tolist()
+    words = state["numpy_words"].numpy().astype(np.uint32)
+    np.random.set_state(("MT19937", words, int(position), int(has_gauss), gauss))
+    random.setstate((3, tuple(state["python"].tolist()), None))
 
 
 _JSON_TYPES = (type(None), bool, int, float, str)
@@ -266,7 +260,7 @@ def snapshot(
 ) -> TrainState:
     """The whole training state for a checkpoint; every rank must call it, the first one writes it."""
     module, optimizer, ranks = stepper.module, stepper.optimizer, stepper.ranks
-    model = {name: _full_on_cpu(p, ranks) for name, p in module.named_parameters() if p.requires_grad}
+    model = {name: _full_on_cpu(p, ranks) for name, p in trained_parameters(module).items()}
     optimizer_state = read_optimizer_state(module, optimizer)
     moments = {path: _full_on_cpu(value, ranks) for path, value in optimizer_state.tensors.items()}
     return TrainState(
@@ -282,18 +276,14 @@ def snapshot(
 
 
 def expected_shapes(module: nn.Module) -> TensorShapes:
-    return {
-        "model": {
-            name: (tuple(p.shape), str(p.dtype)) for name, p in module.named_parameters() if p.requires_grad
-        }
-    }
+    return {"model": {name: (tuple(p.shape), str(p.dtype)) for name, p in trained_parameters(module).items()}}
 
 
 def load_snapshot(
     state: TrainState, module: nn.Module, optimizer: torch.optim.Optimizer | None, ranks: Ranks
 ) -> None:
     """Restore the weights and, with an optimiser, its state and the random generators."""
-    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    parameters = trained_parameters(module)
     with torch.no_grad():
         for name, values in state.tensors["model"].items():
             copy_into(parameters[name], values)
@@ -311,35 +301,16 @@ def _full_on_cpu(tensor: Tensor, ranks: Ranks) -> Tensor:
 
 
 def gather_rng_states(ranks: Ranks) -> dict[str, Tensor]:
-    rng_state = capture_rng_state()
-    tensors_by_name = {
-        "torch_cpu": rng_state.torch_cpu,
-        "numpy_words": rng_state.numpy_words,
-        "python": torch.tensor(rng_state.python),
-        "numpy_facts": torch.tensor(rng_state.numpy_state, dtype=torch.float64),
+    return {
+        f"rank{rank}/{name}": torch.tensor(row, dtype=torch.float64).to(part.dtype)
+        for name, part in capture_rng_state().items()
+        for rank, row in enumerate(ranks.all_gather(part.tolist()))
     }
-    if rng_state.torch_gpu is not None:
-        tensors_by_name["torch_gpu"] = rng_state.torch_gpu
-    tensors: dict[str, Tensor] = {}
-    for name, part in tensors_by_name.items():
-        for rank, row in enumerate(ranks.all_gather(part.tolist())):
-            tensors[f"rank{rank}/{name}"] = torch.tensor(row, dtype=torch.float64).to(part.dtype)
-    return tensors
 
 
 def _restore_rank_rng_state(state: TrainState, ranks: Ranks) -> None:
     """Restore this rank's generators; a rank that was not in the saved run keeps its own."""
-    saved = state.tensors["chance"]
     prefix = f"rank{ranks.rank}/"
-    if f"{prefix}torch_cpu" not in saved:
-        return
-    position, has_gauss, gauss = saved[f"{prefix}numpy_facts"].tolist()
-    restore_rng_state(
-        RngState(
-            torch_cpu=saved[f"{prefix}torch_cpu"],
-            torch_gpu=saved.get(f"{prefix}torch_gpu"),
-            numpy_words=saved[f"{prefix}numpy_words"],
-            numpy_state=(int(position), int(has_gauss), gauss),
-            python=tuple(saved[f"{prefix}python"].tolist()),
-        )
-    )
+    saved = state.tensors["chance"].items()
+    if of_rank := {name.removeprefix(prefix): part for name, part in saved if name.startswith(prefix)}:
+        restore_rng_state(of_rank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from plaudit.bounds import BelowOne, Finite, FromOne, FromTwo, FromZero, Positive, PositiveShare, check_bounds
 from plaudit.data.labels import STORE_FILE
@@ -139,6 +139,7 @@ class LoopConfig(RunConfig):
     """How answers are drawn."""
     preference: PreferenceSettings = field(default_factory=PreferenceSettings)
     """The settings of the preference algorithm, where one learns."""
+    _compares_passes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
@@ -395,6 +396,7 @@ class RlhfConfig(RunConfig):
         default_factory=lambda: KeepSettings(best="held_out/reward", best_is="highest")
     )
     """Which checkpoints of a policy run stay."""
+    _compares_passes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from plaudit.bounds import BelowOne, Count, Finite, FromOne, FromZero, Positive, check_bounds
 from plaudit.engine.settings import KeepSettings
@@ -220,6 +220,7 @@ class PolicyConfig(RunConfig):
         default_factory=lambda: KeepSettings(best="held_out/reward", best_is="highest")
     )
     """Which checkpoints stay."""
+    _compares_passes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""

@@ -30,6 +30,7 @@ from plaudit.errors import UserError
 from plaudit.losses.divergence import k3
 from plaudit.losses.policy import explained_variance
 from plaudit.losses.ratio import completion_log_ratio, log_ratio, truncated_importance_weight
+from plaudit.methods.algorithm import usable
 from plaudit.methods.policy.batch import (
     ExperienceTensors,
     FirstPass,
@@ -408,7 +409,9 @@ class ExperienceMaker:
         """The round with all its tensors; ``policy_tensors`` are those of policy and reference."""
         old_logp_NT = policy_tensors["old_logp_NT"]
         mask_NT = inputs.mask_NT
-        raw_NT = self.row.advantage(inputs).to(old_logp_NT.dtype)
+        what, given = f"{self.row.name}: its advantage", {"score_N": inputs.score_N, "mask_NT": mask_NT}
+        raw_NT = usable(what, self.row.advantage(inputs), "a number for each token", mask_NT.shape, given)
+        raw_NT = raw_NT.to(old_logp_NT.dtype)
         # A + V is the return; a bandit's V stands for the whole answer, at whichever token it is asked.
         target_NT = (
             broadcast_to_tokens(inputs.reward_N, mask_NT)

@@ -25,6 +25,7 @@ from plaudit.losses.policy import (
 )
 from plaudit.losses.ratio import log_ratio, ratio
 from plaudit.losses.reduce import token_mean
+from plaudit.methods.algorithm import usable
 from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
 from plaudit.methods.policy.experience import ScoringModels, stale_sampler_check
 from plaudit.methods.policy.row import LossCounts, PolicyAlgorithm, SurrogateInputs
@@ -117,12 +118,12 @@ def policy_objective(
         loss_NT = loss_NT.masked_fill(_zero_loss_mask(experience, inputs, max_rarity), 0.0)
         # By the counts of the whole minibatch: however it is divided, its pieces add up to one gradient.
         loss = row.reduction(loss_NT, batch.mask_NT, microbatch.counts)
-        error_NT = None if value_NT is None else _value_loss(critic, value_NT, experience)
-        total_loss = loss
-        if error_NT is not None:
-            total_loss = loss + critic.weight * token_mean(
-                error_NT, batch.mask_NT, tokens=microbatch.counts.tokens
-            )
+        loss = usable(f"{row.name}: its reduction", loss, "one number", (), {"loss_NT": loss_NT})
+        error_NT, total_loss = None, loss
+        if value_NT is not None:
+            error_NT = _value_loss(critic, value_NT, experience)
+            error = token_mean(error_NT, batch.mask_NT, tokens=microbatch.counts.tokens)
+            total_loss = loss + critic.weight * error
         return ObjectiveResult(
             loss=total_loss,
             loss_N=_loss_per_completion(loss_NT, error_NT, batch),
@@ -190,7 +191,10 @@ def _token_losses(
     row: PolicyAlgorithm, inputs: SurrogateInputs, experience: ExperienceTensors, entropy_NT: Tensor | None
 ) -> Tensor:
     # π_old / μ corrects what was sampled; the divergence and the entropy below are π's own, unweighted.
-    loss_NT = row.surrogate(inputs) * experience.weight_NT
+    given = {"logp_NT": inputs.logp_NT, "advantage_NT": inputs.advantage_NT}
+    wanted = "a loss for each token, such as -ratio_NT * advantage_NT, and not their mean"
+    loss_NT = usable(f"{row.name}: its surrogate", row.surrogate(inputs), wanted, inputs.logp_NT.shape, given)
+    loss_NT = loss_NT * experience.weight_NT
     if row.loss_kl is not None:
         loss_NT = loss_NT + row.kl_coef * row.loss_kl(inputs.ref_log_ratio_NT)
     if entropy_NT is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, make_dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from plaudit.bounds import FromOne, check_bounds
 from plaudit.errors import UserError
@@ -57,6 +57,7 @@ class PreferenceConfig(RunConfig):
     """The policy that the new one is compared with."""
     stages: StageSettings = field(default_factory=StageSettings)
     """The data in parts."""
+    _compares_passes: ClassVar[bool] = True
 
 
 OwnPreferenceConfig = own_config_type(PreferenceConfig)

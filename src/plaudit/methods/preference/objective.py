@@ -15,7 +15,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from plaudit.engine.metrics import Metric, length_metrics, mean_metric, sum_metr
 from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.losses.preference import CompletionLogps, SortedPartners, completion_logps, match_sorted
+from plaudit.methods.algorithm import usable
 from plaudit.methods.preference.row import (
     AnyPreferenceAlgorithm,
     BatchContext,
@@ -230,9 +231,11 @@ def unpaired_objective(row: UnpairedAlgorithm, models: ScoringModels) -> Prefere
         label_N, counted_N, good_G, bad_D = move_columns(
             [(labels, numbers), (counts, torch.bool), (good, index), (bad, index)], all_N.device
         )
+        given = {"answers.delta_B": completions.delta_B, "label_N": label_N}
         loss_N = row.loss(completions, label_N, microbatch.context)
-        _refuse_unlike(row.name, loss_N, len(labels), "answer")
-        loss_N = loss_N * counted_N
+        loss_N = counted_N * _for_each(
+            "answer", row.name, loss_N, "-logsigmoid(label_N * answers.delta_B)", given
+        )
         shift_N = completions.delta_B.detach()
         completion_metrics = (
             # A bad answer is judged rightly where its Δ is below 0.
@@ -262,14 +265,9 @@ def _pair_losses(
     return loss_B * pairs.weight_B
 
 
-def _refuse_unlike(name: str, loss_B: object, count: int, noun: str) -> None:
-    shape = tuple(loss_B.shape) if isinstance(loss_B, Tensor) else type(loss_B).__name__
-    if shape != (count,):
-        example = "chosen.delta_B - rejected.delta_B" if noun == "pair" else "label_N * answers.delta_B"
-        raise UserError(
-            f"{name}: its loss gave {shape} of {count} {noun}s; it gives a tensor with a number for each "
-            f"{noun}, such as -logsigmoid({example}), and not their mean"
-        )
+def _for_each(noun: str, name: str, loss_B: Any, example: str, given: Mapping[str, Tensor]) -> Tensor:
+    wanted = f"a number for each {noun}, such as {example}, and not their mean"
+    return usable(f"{name}: its loss", loss_B, wanted, next(iter(given.values())).shape[:1], given)
 
 
 def _ranking_losses(
@@ -297,7 +295,10 @@ def _ranking_losses(
         device,
     )
     rank_PK = rank_PK.to(delta_N.dtype)
-    loss_P = loss(delta_N[place_PK], rank_PK, mask_PK)
+    delta_PK = delta_N[place_PK]
+    loss_P = loss(delta_PK, rank_PK, mask_PK)
+    given = {"delta_PK": delta_PK, "rank_PK": rank_PK, "mask_PK": mask_PK}
+    loss_P = _for_each("ranking", row.name, loss_P, "(rank_PK * delta_PK * mask_PK).sum(-1)", given)
     if row.nll_coef:
         # Of several best answers their mean: the ranking says no more.
         best_PK = (rank_PK == rank_PK.masked_fill(~mask_PK, math.inf).amin(-1, keepdim=True)) & mask_PK
@@ -314,7 +315,8 @@ def _expected_pair_loss(
     context: BatchContext,
 ) -> Tensor:
     loss_B = row.loss(*row.penalised_sides(chosen, rejected), context)
-    _refuse_unlike(row.name, loss_B, len(chosen.delta_B), "pair")
+    given = {"chosen.delta_B": chosen.delta_B, "rejected.delta_B": rejected.delta_B}
+    loss_B = _for_each("pair", row.name, loss_B, "-logsigmoid(chosen.delta_B - rejected.delta_B)", given)
     if pairs.is_certain:
         return loss_B
     # Swapped before penalties, as dpop's belongs to whichever answer is the preferred one.

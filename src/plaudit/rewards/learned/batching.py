@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -173,18 +172,6 @@ class BatchScorer:
             )
         # Flat, as scores of steps are [N, C]; a double holds every narrower float exactly.
         return score_N.double().flatten().tolist()
-
-
-@contextmanager
-def evaluation_mode(*models: nn.Module) -> Iterator[None]:
-    was_training = [model.training for model in models]
-    for model in models:
-        model.eval()
-    try:
-        yield
-    finally:
-        for model, training in zip(models, was_training, strict=True):
-            model.train(training)
 
 
 def model_limits(models: Sequence[RewardModel | Policy], tokens_at_once: int = TOKENS_AT_ONCE) -> ModelLimits:

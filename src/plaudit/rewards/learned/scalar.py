@@ -15,16 +15,11 @@ from torch import Tensor
 
 from plaudit.data.records import Task
 from plaudit.errors import UserError
+from plaudit.models.backbone import evaluation_mode
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.rewards.base import TaskScores
-from plaudit.rewards.learned.batching import (
-    TOKENS_AT_ONCE,
-    BatchScorer,
-    ScoringResult,
-    evaluation_mode,
-    model_limits,
-)
+from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, BatchScorer, ScoringResult, model_limits
 from plaudit.rewards.learned.process import Solution, encode_steps
 from plaudit.tokens.batch import Example, TokenBatch
 from plaudit.tokens.encode import Encoder

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from plaudit.engine.checkpoint.save import safetensors_header
 from plaudit.engine.checkpoint.state import gather_rng_states
 from plaudit.engine.distributed import single_process
+from plaudit.engine.optimizer import trained_parameters
 from plaudit.errors import UserError
 from plaudit.methods.config import RunConfig
 from plaudit.methods.policy.config import PolicyConfig
@@ -247,7 +248,7 @@ def stored_items(config: RunConfig, roles: RunModels, rows: PlannedRows) -> tupl
         items.append(
             StoredItem(
                 name="adapter",
-                bytes=_file_size(_named_parameters(roles.trained_model, trained_only=True)),
+                bytes=_file_size(trained_parameters(roles.trained_model)),
                 count=1,
                 why="LoRA alone",
             )
@@ -265,7 +266,7 @@ def checkpoint_bytes(config: RunConfig, roles: RunModels) -> int:
     weights: dict[str, Tensor] = {}
     for prefix, model in (("policy.", roles.trained_model), ("critic.", roles.critic)):
         if model is not None:
-            weights |= {prefix + name: p for name, p in _named_parameters(model, trained_only=True).items()}
+            weights |= {prefix + name: p for name, p in trained_parameters(model).items()}
     state = optimizer_state(config.optimizer)
     moments = {
         f"{name}/{key}": torch.empty(p.shape if in_shape else (), dtype=dtype, device="meta")
@@ -275,19 +276,11 @@ def checkpoint_bytes(config: RunConfig, roles: RunModels) -> int:
     return sum(map(_file_size, (weights, moments, gather_rng_states(single_process()))))
 
 
-def _named_parameters(model: nn.Module, *, trained_only: bool) -> dict[str, Tensor]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad or not trained_only}
-
-
 def _saved_weights(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
     """The weights of a result: adapters are added into those that they stand beside, none are in 4 bits."""
     layers = four_bit_layers(model)
     held = {id(p) for layer in layers for p in (layer.codes, layer.scale_bits)}
-    saved = {
-        name: p
-        for name, p in _named_parameters(model, trained_only=False).items()
-        if "lora_" not in name and id(p) not in held
-    }
+    saved = {name: p for name, p in model.named_parameters() if "lora_" not in name and id(p) not in held}
     wide = (torch.empty(layer.shape, dtype=dtype, device="meta") for layer in layers)
     return saved | {f"{number}.weight": weight for number, weight in enumerate(wide)}
 
