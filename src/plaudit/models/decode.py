@@ -341,8 +341,8 @@ def _agrees_in_full(policy: Policy, decoder: Decoder) -> bool:
     if not has_half_digits(policy):
         return False
     with policy.backbone.in_full():
-        found, expected = (_trial_logits(policy, each) for each in (decoder, RereadingDecoder))
-        return _largest_difference(found, expected) <= tolerance(policy) * _spread(expected)
+        logits, expected = (_trial_logits(policy, each) for each in (decoder, RereadingDecoder))
+        return _largest_difference(logits, expected) <= tolerance(policy) * _spread(expected)
 
 
 def _trial_logits(policy: Policy, decoder: Decoder) -> list[Tensor]:

@@ -49,7 +49,7 @@ def test_revisions_are_rows_that_a_stage_below_learns_from_and_the_page_tells_wh
     place: Path, tmp_path: Path
 ) -> None:
     told = revising(place)
-    told["sft"] = stages(place)["sft"] | {"data": "$revisions"}
+    told["sft"] = stages(place)["sft"] | {"data": "$revisions", "allow": ["base-loss"]}
     out = tmp_path / "out"
     well(write_config(place, told, "cai"), out)
     folder = out / "stages" / "revisions"

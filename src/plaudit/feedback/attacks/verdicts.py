@@ -23,11 +23,10 @@ from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.judges.cache import ReplyCache, cache_key, default_cache_folder
 from plaudit.feedback.judges.calling import source_of
 from plaudit.feedback.judges.constitution import Constitution
-from plaudit.feedback.judges.jury import NO_MAJORITY, read_jury
+from plaudit.feedback.judges.jury import NO_MAJORITY, mean_of_odds, read_jury
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.modes import MODES
 from plaudit.feedback.judges.money import Estimate, total_estimate
-from plaudit.feedback.judges.pooling import mean_of_odds
 from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.words import JURY, SPREAD, asks_a_model, parse_judge_word
 from plaudit.rewards.base import Reward, checked_scores

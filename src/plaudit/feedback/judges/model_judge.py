@@ -27,6 +27,7 @@ from plaudit.data.judging import (
 from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
 from plaudit.feedback.judges.constitution import Principle
+from plaudit.feedback.judges.jury import pooled_verdict
 from plaudit.feedback.judges.ledger import Asker, ChatRequest
 from plaudit.feedback.judges.modes import (
     MODES,
@@ -40,7 +41,6 @@ from plaudit.feedback.judges.modes import (
     word_request,
 )
 from plaudit.feedback.judges.money import Estimate
-from plaudit.feedback.judges.pooling import pooled_verdict
 from plaudit.feedback.judges.replies import Read, Reader, drawn_forms, plain_forms
 from plaudit.feedback.judges.rubric import read_rubric
 from plaudit.feedback.judges.wording import Question, ShownPair, Wording, pair_question, wording_named
