@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,8 +19,12 @@ def run_studies(about: str | None, studies: Mapping[str, Callable[[Lab], Table]]
     parser.add_argument("--out", type=Path, required=True, help="where runs and tables lie")
     parser.add_argument("--device", default="cpu", help="where models learn and answer (default: cpu)")
     parser.add_argument("--seeds", type=int, help="runs of each kind, where a study is of several")
+    parser.add_argument("--sources", type=Path, help="where names of the hub may lie too (default: here)")
     parser.add_argument("--only", nargs="+", choices=studies, default=list(studies))
     args = parser.parse_args()
+    args.out = args.out.absolute()
+    if args.sources is not None:
+        os.chdir(args.sources)
     lab = Lab(folder=args.out, device=args.device, seeds=args.seeds)
     for name in args.only:
         found = table(studies[name](lab))

@@ -84,6 +84,11 @@ class PolicyFigures:
     instruction_kinds: tuple[CategoryFigure, ...] = ()
     """How often each kind of instruction holds strictly."""
 
+    @property
+    def right(self) -> Estimate | None:
+        """The share of right answers; None where no rule says which are."""
+        return next((share.value for share in self.passes if share.k == 1), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:

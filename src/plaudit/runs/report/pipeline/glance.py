@@ -86,7 +86,11 @@ def opening_sentence(pipeline: PipelineData) -> str:
         return ""
     outcome = evaluation_outcome(pipeline.evaluation)
     unseen = "unseen_" if is_unseen(pipeline) else ""
-    clauses = [*_win_rate_clause(outcome, unseen), *_worth_clause(outcome, unseen)]
+    clauses = [
+        *_win_rate_clause(outcome, unseen),
+        *_worth_clause(outcome, unseen),
+        *_right_clause(outcome, unseen),
+    ]
     sentence = ", and ".join(clauses)
     if not sentence:
         return ""
@@ -166,6 +170,25 @@ def _worth_clause(outcome: Outcome, unseen: str) -> Iterator[str]:
         earlier = _worth_text(start.gold.value)
     worth = _worth_text(after.value)
     yield say(f"opening.{name}", whose=whose, worth=worth, ends=ends, start=start, earlier=earlier)
+
+
+def _right_clause(outcome: Outcome, unseen: str) -> Iterator[str]:
+    after, start = outcome.after.right, outcome.start
+    if after is None:
+        return
+    prompts = say(f"opening.{unseen}prompts", count=after.prompts)
+    whose = say("opening.answers_to", name=outcome.after.name, prompts=prompts)
+    is_told = outcome.win_rate is not None or outcome.after.gold is not None
+    earlier = None if start is None else start.right
+    yield say(
+        "opening.right" if earlier is None else "opening.right_before",
+        whose=say("opening.its_answers") if is_told else whose,
+        rule=outcome.evaluation.right,
+        share=percent(after.value),
+        ends=_interval_text(after),
+        start=start,
+        earlier=earlier and f"{percent(earlier.value)}{_interval_text(earlier)}",
+    )
 
 
 def _overlap(estimate: Estimate, other: Estimate) -> bool:

@@ -229,6 +229,7 @@ def policy_rows(evaluation: PolicyEvaluation) -> Iterator[dict[str, Any]]:
         contest = contests.get((policy.name, evaluation.reference or ""))
         figures = {
             "gold": policy.gold,
+            "right": policy.right,
             "win_rate": contest and contest.raw,
             "win_rate_decided": contest and contest.decided,
             "length_controlled": contest and contest.length_controlled,
@@ -251,19 +252,24 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
     legend = say("pipeline.legend")
     table = ConsoleTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=legend, caption_justify="left")
     table.add_column("policy", no_wrap=True)
-    against = f"win rate\nvs {evaluation.reference}, %"
-    worth = [] if evaluation.gold is None else ["true worth"]
-    for head in (*worth, against, "without\nties, %", "KL", "tokens"):
+    columns = (
+        ("gold", "true worth", ".3f", ".2f", 1),
+        ("right", "right, %", ".1f", ".0f", 100),
+        ("win_rate", f"win rate\nvs {evaluation.reference}, %", ".1f", ".0f", 100),
+        ("win_rate_decided", "without\nties, %", ".1f", ".0f", 100),
+        ("kl", "KL", ".2f", "", 1),
+        ("length", "tokens", ".1f", "", 1),
+    )
+    rows = [*policy_rows(evaluation)]
+    # What nobody knows of any policy has no column.
+    told = [column for column in columns if any(row[column[0]] is not None for row in rows)]
+    for _, head, *_ in told:
         table.add_column(head, justify="right", no_wrap=True)
-    for row in policy_rows(evaluation):
-        table.add_row(
-            row["policy"],
-            *(_format_estimate(row["gold"], ".3f", ".2f") for _ in worth),
-            _format_estimate(row["win_rate"], ".1f", ".0f", scale=100),
-            _format_estimate(row["win_rate_decided"], ".1f", ".0f", scale=100),
-            _format_estimate(row["kl"], ".2f"),
-            _format_estimate(row["length"], ".1f"),
+    for row in rows:
+        figures = (
+            _format_estimate(row[name], form, ends, scale=scale) for name, _, form, ends, scale in told
         )
+        table.add_row(row["policy"], *figures)
     return table
 
 
