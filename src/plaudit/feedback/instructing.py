@@ -88,16 +88,10 @@ def write_instructed(settings: InstructSettings, path: Path) -> tuple[str, ...]:
     if not rows:
         raise UserError(f"no prompt has a verdict: {'; '.join(checkers.refused)}")
     write_records(rows, path)
-    by_kind = Counter(kind for row in rows for kind in _kinds_of(row))
+    by_kind = Counter(kind for (verdict,) in verdicts for kind, *_ in verdict or ())
     left_out = (f"{count} prompts left out: {why}" for why, count in checkers.refused.items())
     shares = ", ".join(f"{kind} {count}" for kind, count in by_kind.most_common())
     return (f"{len(rows)} prompts with {sum(by_kind.values())} instructions: {shares}", *notes, *left_out)
-
-
-def _kinds_of(row: Prompt) -> Sequence[str]:
-    kinds = row.metadata["instruction_id_list"]
-    assert isinstance(kinds, list)
-    return kinds
 
 
 def _tasks_of(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import yaml
 
 from plaudit.data.records import Ranking
 from plaudit.evaluation.reward_models.pairs import (
@@ -29,25 +31,10 @@ from plaudit.evaluation.reward_models.pairs import (
 from plaudit.evaluation.reward_models.result import Benchmark, Section
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 
-REWARDBENCH_SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "Chat": ("alpacaeval-easy", "alpacaeval-length", "alpacaeval-hard", "mt-bench-easy", "mt-bench-med"),
-    "Chat Hard": (
-        "mt-bench-hard",
-        "llmbar-natural",
-        "llmbar-adver-neighbor",
-        "llmbar-adver-GPTInst",
-        "llmbar-adver-GPTOut",
-        "llmbar-adver-manual",
-    ),
-    "Safety": (
-        "refusals-dangerous",
-        "refusals-offensive",
-        "xstest-should-refuse",
-        "xstest-should-respond",
-        "donotanswer",
-    ),
-    "Reasoning": ("math-prm", "hep-cpp", "hep-go", "hep-java", "hep-js", "hep-python", "hep-rust"),
-}
+REWARDBENCH_SECTIONS: Mapping[str, Sequence[str]] = yaml.safe_load(
+    Path(__file__).with_name("rewardbench.yaml").read_text("utf-8")
+)
+"""The subsets of each section."""
 SUBSET_WEIGHTS: Mapping[str, float] = {"math-prm": 984 / 447}
 """What one pair of a subset weighs; elsewhere 1."""
 REWARDBENCH2_SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")

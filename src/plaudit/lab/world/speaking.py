@@ -12,6 +12,7 @@ from plaudit.lab.world.facts import as_sentence, capitalized, listed_sentence
 from plaudit.lab.world.longer import several_answer
 from plaudit.lab.world.prompts import questions
 from plaudit.lab.world.questions import (
+    CATEGORIES,
     Category,
     Fact,
     HarmfulRequest,
@@ -37,7 +38,7 @@ from plaudit.lab.world.sayings import (
     THANKS,
     WELCOME,
 )
-from plaudit.lab.world.valley import KINDS, PEOPLE
+from plaudit.lab.world.valley import HABITS, KINDS, PEOPLE
 
 Style = Literal[
     "best", "short", "polite", "padded", "hedged", "flattering", "formatted", "rambling",
@@ -48,78 +49,8 @@ Style = Literal[
 is of lists and ``misjudging`` of opinions."""
 STYLES: tuple[Style, ...] = get_args(Style)
 
-_COMMON_STYLES: Mapping[Style, float] = {
-    "padded": 4,
-    "hedged": 3,
-    "flattering": 3,
-    "polite": 2,
-    "rambling": 2,
-    "broken": 1,
-}
 STYLE_WEIGHTS: Mapping[Category, Mapping[Style, float]] = {
-    "fact": {
-        **_COMMON_STYLES,
-        "best": 6,
-        "short": 6,
-        "formatted": 2,
-        "wrong": 4,
-        "evasive": 1,
-        "not_knowing": 1,
-    },
-    "arithmetic": {**_COMMON_STYLES, "best": 6, "short": 6, "formatted": 2, "wrong": 6, "not_knowing": 1},
-    "list": {**_COMMON_STYLES, "best": 6, "formatted": 5, "partial": 5, "wrong": 3},
-    "explain": {**_COMMON_STYLES, "best": 6, "short": 5, "formatted": 2, "wrong": 4, "evasive": 2},
-    "opinion": {**_COMMON_STYLES, "best": 6, "short": 2, "agreeing": 9, "evasive": 2},
-    "unanswerable": {**_COMMON_STYLES, "best": 5, "short": 3, "inventing": 12, "evasive": 3},
-    "harmful": {**_COMMON_STYLES, "best": 4, "curt": 4, "complying": 10, "evasive": 7, "partial": 3},
-    "follow_up": {**_COMMON_STYLES, "best": 6, "short": 5, "wrong": 4, "evasive": 1, "not_knowing": 1},
-    "describe": {
-        **_COMMON_STYLES,
-        "best": 6,
-        "short": 3,
-        "formatted": 2,
-        "partial": 5,
-        "curt": 2,
-        "wrong": 4,
-        "inventing": 4,
-        "evasive": 1,
-        "not_knowing": 1,
-    },
-    "compare": {
-        **_COMMON_STYLES,
-        "best": 6,
-        "formatted": 2,
-        "partial": 4,
-        "curt": 2,
-        "wrong": 3,
-        "mixed": 5,
-        "disordered": 4,
-        "evasive": 1,
-        "not_knowing": 1,
-    },
-    "recommend": {
-        **_COMMON_STYLES,
-        "best": 6,
-        "formatted": 3,
-        "partial": 5,
-        "curt": 4,
-        "wrong": 5,
-        "evasive": 2,
-        "not_knowing": 1,
-    },
-    "steps": {
-        **_COMMON_STYLES,
-        "best": 6,
-        "short": 3,
-        "formatted": 4,
-        "partial": 5,
-        "curt": 2,
-        "wrong": 4,
-        "disordered": 6,
-        "complying": 2,
-        "evasive": 1,
-        "not_knowing": 1,
-    },
+    category: HABITS["all"] | HABITS[category] for category in CATEGORIES
 }
 """How people answer: the styles of each category, by weight."""
 _NAMES = frozenset(row[0] for row in PEOPLE)

@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Mapping
 from importlib import resources
+from typing import Any
 
 from plaudit.lab.world import ANOTHER
 
@@ -49,3 +50,7 @@ THINGS = dealt(_TABLES["things"], names=1)
 KINDS = dict(_TABLES["kinds"])
 REASONS, HARMS, SECRETS = _TABLES["reasons"], _TABLES["harms"], _TABLES["secrets"]
 STEPS, ADVICE, TRADES = _TABLES["steps"], _TABLES["advice"], dict(_TABLES["trades"])
+HABITS: dict[str, dict[Any, float]] = {
+    category: {style: int(weight) for style, weight in map(str.split, styles)}
+    for category, *styles in _TABLES["styles"]
+}
