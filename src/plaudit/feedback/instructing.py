@@ -107,7 +107,7 @@ def _tasks_of(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _instructed_prompts(settings: InstructSettings, tasks: Sequence[str]) -> Iterator[Prompt]:
     """Prompts as wanted, no two the same; fewer where chance finds no other any more."""
-    rng, seen = random.Random(f"instructed {settings.seed}"), set[str]()
+    rng, made_before = random.Random(f"instructed {settings.seed}"), set[str]()
     kinds = instruction_table()["kinds"]
     if tasks:
         # It is not known which of them can be answered by yes or no.
@@ -118,11 +118,11 @@ def _instructed_prompts(settings: InstructSettings, tasks: Sequence[str]) -> Ite
     for number in range(settings.n):
         for _ in range(100):
             prompt = _instructed(number, rng, settings, {kind: kinds[kind] for kind in allowed}, tasks)
-            if prompt.prompt not in seen:
+            if prompt.prompt not in made_before:
                 break
         else:
             raise UserError(f"only {number} prompts differ, and {settings.n} are asked for: ask for fewer")
-        seen.add(str(prompt.prompt))
+        made_before.add(str(prompt.prompt))
         yield prompt
 
 

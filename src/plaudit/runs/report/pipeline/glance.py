@@ -178,11 +178,11 @@ def _right_clause(outcome: Outcome, unseen: str) -> Iterator[str]:
         return
     prompts = say(f"opening.{unseen}prompts", count=after.prompts)
     whose = say("opening.answers_to", name=outcome.after.name, prompts=prompts)
-    is_told = outcome.win_rate is not None or outcome.after.gold is not None
+    has_subject = outcome.win_rate is not None or outcome.after.gold is not None
     earlier = None if start is None else start.right
     yield say(
         "opening.right" if earlier is None else "opening.right_before",
-        whose=say("opening.its_answers") if is_told else whose,
+        whose=say("opening.its_answers") if has_subject else whose,
         rule=outcome.evaluation.right,
         share=percent(after.value),
         ends=_interval_text(after),

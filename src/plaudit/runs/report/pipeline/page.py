@@ -262,12 +262,12 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
     )
     rows = [*policy_rows(evaluation)]
     # What nobody knows of any policy has no column.
-    told = [column for column in columns if any(row[column[0]] is not None for row in rows)]
-    for _, head, *_ in told:
+    filled = [column for column in columns if any(row[column[0]] is not None for row in rows)]
+    for _, head, *_ in filled:
         table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         figures = (
-            _format_estimate(row[name], form, ends, scale=scale) for name, _, form, ends, scale in told
+            _format_estimate(row[name], form, ends, scale=scale) for name, _, form, ends, scale in filled
         )
         table.add_row(row["policy"], *figures)
     return table
