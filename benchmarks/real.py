@@ -29,7 +29,7 @@ Held = Callable[[InstructionVerdicts], Sequence[bool]]
 """What is counted of an answer: whether all of its instructions hold, or each of some kinds."""
 
 
-def instructions(lab: Lab) -> Table:
+def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
     """GRPO by checkable instructions: IFEval before and after, and kinds that no prompt of training had."""
     document = yaml.safe_load((CONFIGS / "instructions.yaml").read_text("utf-8"))
     unseen = frozenset(next(iter(document["stages"]))["prompts"]["without"])
@@ -40,7 +40,7 @@ def instructions(lab: Lab) -> Table:
     }
     yield "seed", "IFEval", "before, %", "after, %", "difference, points"
     for seed in range(lab.seeds or 1):
-        folder, _ = lab.piped("instructions", seed, document)
+        folder, _ = lab.piped("instructions", seed, document, changes)
         stages = folder / "stages"
         asked = {plain_text(row.prompt): row for row in _prompts(hub.local_path("google/IFEval", "dataset"))}
         trained = {plain_text(row.prompt) for row in _prompts(stages / "prompts" / "rows.jsonl")}
