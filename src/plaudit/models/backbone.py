@@ -276,9 +276,11 @@ class Backbone:
         dtype = torch.promote_types(self.base.dtype, torch.float32)
         # Divided weights are gathered in what they are narrowed to, whatever is asked of a pass.
         is_whole = narrowed is None or not narrowed.is_by_shards
-        layers = self.repeated_layers if is_whole else ()
+        weights = (weight for weight in self.base.parameters() if weight.is_floating_point())
+        wide = None
         with nullcontext() if narrowed is None else narrowed.suspended():
-            wide = compute_in(self.model, dtype, layers=layers, frozen=False) if is_whole else None
+            if is_whole and any(weight.dtype.itemsize < dtype.itemsize for weight in weights):
+                wide = compute_in(self.model, dtype, layers=self.repeated_layers, frozen=False)
             self.narrowed = wide
             try:
                 yield
