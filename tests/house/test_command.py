@@ -219,6 +219,8 @@ def test_a_reader_that_leaves_ends_the_command_quietly(words, unbuffered, tmp_pa
 def test_ctrl_c_is_a_word_and_130():
     script = (
         "import os, signal, sys\n"
+        # A shell's background jobs ignore it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from plaudit.cli import data\n"
         "from plaudit.cli.main import main\n"
         "sys.settrace(lambda frame, event, _: os.kill(os.getpid(), signal.SIGINT)\n"

@@ -357,17 +357,17 @@ def generate_completions(
 
 @dataclass(slots=True, kw_only=True)
 class _Progress:
-    """How many answers have ended, told every half a minute."""
+    """How many answers have ended, reported every half a minute."""
 
     total: int
     tell: Callable[[str], None]
     before: int = 0
     """How many had ended before those that are drawn now."""
-    _told_at: float = field(default_factory=monotonic)
+    _reported_at: float = field(default_factory=monotonic)
 
     def __call__(self, ended: int) -> None:
-        if monotonic() - self._told_at > 30:
-            self._told_at = monotonic()
+        if monotonic() - self._reported_at > 30:
+            self._reported_at = monotonic()
             self.tell(f"{self.before + ended:,} of {self.total:,} answers")
 
 
