@@ -42,10 +42,12 @@ def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
     for seed in range(lab.seeds or 1):
         folder, _ = lab.piped("instructions", seed, document, changes)
         stages = folder / "stages"
-        asked = {plain_text(row.prompt): row for row in _prompts(hub.local_path("google/IFEval", "dataset"))}
+        queried = {
+            plain_text(row.prompt): row for row in _prompts(hub.local_path("google/IFEval", "dataset"))
+        }
         trained = {plain_text(row.prompt) for row in _prompts(stages / "prompts" / "rows.jsonl")}
-        assert not trained & asked.keys(), "prompts of the test were trained on"
-        before, after = _verdicts(stages / "ifeval" / "answers.jsonl", asked)
+        assert not trained & queried.keys(), "prompts of the test were trained on"
+        before, after = _verdicts(stages / "ifeval" / "answers.jsonl", queried)
         for name, held in counted.items():
             yield str(seed), name, *_compared(before, after, held)
 
@@ -54,11 +56,11 @@ def _prompts(path: Path) -> Iterator[Prompt]:
     return (row for row in read_records(path).records if isinstance(row, Prompt))
 
 
-def _verdicts(path: Path, asked: Mapping[str, Prompt]) -> list[Mapping[str, InstructionVerdicts]]:
+def _verdicts(path: Path, queried: Mapping[str, Prompt]) -> list[Mapping[str, InstructionVerdicts]]:
     """Of each policy, in the order of the file, what holds of its answer to each prompt."""
     tasks: dict[str, list[Task]] = {}
     for row in map(json.loads, path.read_text("utf-8").splitlines()):
-        facts = asked[row["prompt"]].metadata
+        facts = queried[row["prompt"]].metadata
         task = Task(prompt=row["prompt"], answers=(row["text"],), ended=(True,), metadata=facts)
         tasks.setdefault(row["policy"], []).append(task)
     checkers = InstructionReward()
