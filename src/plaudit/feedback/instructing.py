@@ -32,10 +32,7 @@ MOST_INSTRUCTIONS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructSettings:
-    """Which prompts are made.
-
-    Example: ``InstructSettings(n=500, without=("startend:quotation",), seed=1)``
-    """
+    """Which prompts are made."""
 
     prompts: Path | None = None
     """Rows whose prompts are the tasks; none: tasks about everyday things, by rule."""
