@@ -287,6 +287,6 @@ AttentionInterface.register(KV_CACHE_ATTENTION, kv_cache_attention)
 def _dots(query_NkrD: Tensor, key_NkTD: Tensor) -> Tensor:
     """What every query says to every key of its head."""
     if query_NkrD.device.type == "cpu" and query_NkrD.dtype.itemsize < 4:
-        # In 16 bits a CPU is up to five times as fast from the other side, a tall matrix by a narrow one.
+        # In 16 bits a CPU is several times as fast from the other side, a tall matrix by a narrow one.
         return (key_NkTD @ query_NkrD.transpose(-1, -2)).transpose(-1, -2)
     return query_NkrD @ key_NkTD.transpose(-1, -2)

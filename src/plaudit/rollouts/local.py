@@ -102,8 +102,8 @@ class _Batch:
             device=engine.policy.device,
         )
 
-    def is_done(self) -> bool:
-        return not self._queue and all(row.is_done for row in self.rows)
+    def unfinished(self) -> int:
+        return len(self._queue) + sum(not row.is_done for row in self.rows)
 
     def advance(self) -> SampledTokens:
         """The next tokens of every row, ``[steps, rows]``; those for whom there is a place join before."""
@@ -236,8 +236,8 @@ class GenerationEngine:
         ``on_step`` is told after each token how many have ended.
         """
         completions = [_PartialCompletion(request, [], [], []) for request in requests]
-        for _ in self._decode_steps(completions, settings):
-            on_step(sum(completion.is_done for completion in completions))
+        for unfinished in self._decode_steps(completions, settings):
+            on_step(len(completions) - unfinished)
         return [self._rollout(completion, settings) for completion in completions]
 
     def stream(self, request: GenerationRequest, settings: SamplingSettings) -> Iterator[Rollout]:
@@ -247,16 +247,16 @@ class GenerationEngine:
 
     def _decode_steps(
         self, completions: Sequence[_PartialCompletion], settings: SamplingSettings
-    ) -> Iterator[None]:
-        """Draw the next token of those that grow, one yield a step, until all completions have ended."""
+    ) -> Iterator[int]:
+        """Draw the next token of those that grow, and yield how many have not ended, until all have."""
         batch = _Batch(self, completions, settings)
         with self.decoder.attention_context(self.policy):
-            while not batch.is_done():
+            while batch.unfinished():
                 # Not while a caller of ``stream`` runs between two steps.
                 with torch.inference_mode():
                     sampled = batch.advance()
                 self._append_tokens(batch.rows, sampled, settings)
-                yield
+                yield batch.unfinished()
 
     def _append_tokens(
         self, rows: Sequence[_PartialCompletion], sampled: SampledTokens, settings: SamplingSettings

@@ -282,7 +282,7 @@ def test_in_16_bits_a_sampler_may_be_as_far_as_the_model_rounds(share: float, is
     with policy.backbone.in_full():
         full_NT = policy.score(batch).logp_NT.detach()
     sampler_NT = run_NT + share * (full_NT - run_NT)
-    check = stale_sampler_check(models, run_NT, sampler_NT, batch.mask_NT, batch)
+    check = stale_sampler_check(models, run_NT, sampler_NT, batch.mask_NT, examples())
     assert check.value > check.limit
     with nullcontext() if is_fair else pytest.raises(UserError, match=r"other \(older\) weights"):
         check.refuse(float(check.value))

@@ -257,7 +257,7 @@ class ExperienceMaker:
                 expected_logp_NT[new_completions],
                 sampler_logp_NT[new_completions],
                 compared_NT[new_completions],
-                None if self.reference_share else batch_of(examples[:1]),
+                () if self.reference_share else examples[:1],
             )
         with_experience = self._with_experience(
             rollout_round, inputs, policy_tensors, sampler_logp_NT, collected
@@ -319,7 +319,7 @@ class ExperienceMaker:
         return (old_logp_NT, old_logp_NT if ref_NT is None else ref_NT, value_NT), old_distribution
 
     def _checked_sampler_gap(
-        self, expected_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor, first: TokenBatch | None
+        self, expected_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor, first: Sequence[Example]
     ) -> tuple[Metric, ...]:
         """The gap between sampler and trainer log-probs; refused where the sampler is stale."""
         check = stale_sampler_check(self.models, expected_logp_NT, sampler_logp_NT, mask_NT, first)
@@ -530,7 +530,7 @@ def stale_sampler_check(
     expected_logp_NT: Tensor,
     sampler_logp_NT: Tensor,
     mask_NT: Tensor,
-    first: TokenBatch | None = None,
+    first: Sequence[Example] = (),
 ) -> StepCheck:
     """Whether the sampler's log-probs are those of the trained policy; with stale weights they are not.
 
@@ -541,9 +541,9 @@ def stale_sampler_check(
     expected_logp_NT = expected_logp_NT.detach()
 
     def twice_the_rounding() -> float:
-        assert first is not None
         with torch.no_grad(), policy.backbone.in_full():
-            full_nt = policy.score(first.to(policy.device), temperature=models.temperature).logp_NT
+            batch = batch_of(first).to(policy.device)
+            full_nt = policy.score(batch, temperature=models.temperature).logp_NT
         rows, tokens = full_nt.shape
         mask_nt = mask_NT[:rows, :tokens]
         rounding_nt = full_nt.to(mask_nt.device) - expected_logp_NT[:rows, :tokens]
@@ -555,7 +555,7 @@ def stale_sampler_check(
     # A pass through divided weights would wait for ranks that have nothing to find.
     is_rounded = narrowed is not None and not narrowed.is_by_shards and narrowed.dtype.itemsize < 4
     return StepCheck(
-        higher_limit=twice_the_rounding if is_rounded and first is not None else None,
+        higher_limit=twice_the_rounding if is_rounded and first else None,
         # Where log-probs are no numbers it is not the sampler: the loss says so, and names the rows.
         value=mean_gap.nan_to_num(nan=0.0),
         limit=MAX_SAMPLER_GAP.get(policy.backbone.compute_dtype, MAX_SAMPLER_GAP_HALF),

@@ -106,9 +106,9 @@ def policy_objective(
         checks: list[StepCheck] = []
         # A single update has no pass before it: the sampler's log-probs stand for π_old until here.
         if microbatch.is_only_update:
-            checks.append(
-                stale_sampler_check(models, scores.logp_NT, experience.old_logp_NT, batch.mask_NT, batch)
-            )
+            first = [microbatch.round.examples[ref.group] for ref in microbatch.groups[:1]]
+            logps = (scores.logp_NT, experience.old_logp_NT)
+            checks.append(stale_sampler_check(models, *logps, batch.mask_NT, first))
             experience = _with_policy_as_old(row, experience, scores, batch)
         log_ratio_NT = log_ratio(scores.logp_NT, experience.old_logp_NT, batch.mask_NT)
         if microbatch.is_first_update:

@@ -249,9 +249,6 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
     from rich import box
     from rich.table import Table as ConsoleTable
 
-    legend = say("pipeline.legend")
-    table = ConsoleTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=legend, caption_justify="left")
-    table.add_column("policy", no_wrap=True)
     columns = (
         ("gold", "true worth", ".3f", ".2f", 1),
         ("right", "right, %", ".1f", ".0f", 100),
@@ -263,6 +260,10 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
     rows = [*policy_rows(evaluation)]
     # What nobody knows of any policy has no column.
     filled = [column for column in columns if any(row[column[0]] is not None for row in rows)]
+    legend = [say(f"pipeline.legend.{name}") for name, *_ in filled if name in ("win_rate", "kl")]
+    caption = " ".join([*legend, say("pipeline.legend.ends")])
+    table = ConsoleTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
+    table.add_column("policy", no_wrap=True)
     for _, head, *_ in filled:
         table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
