@@ -10,28 +10,35 @@ Begun again, a study goes on. Intervals are 95 %, over prompts.
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 import yaml
 
 from benchmarks.lab import Lab
 from benchmarks.studies import Table, run_studies
+from benchmarks.turns import PEER, ROOT
 from plaudit.data.read import read_records
 from plaudit.data.records import Prompt, Task, plain_text
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files import hub
 from plaudit.rewards.verifiable.instructions import InstructionReward, InstructionVerdicts
 
-CONFIGS = Path(__file__).parents[1] / "examples" / "pipelines" / "smollm2"
+CONFIGS = ROOT / "examples" / "pipelines" / "smollm2"
+PEER_ROUNDS = 20
+"""Of GRPO, on either side."""
 Held = Callable[[InstructionVerdicts], Sequence[bool]]
 """What is counted of an answer: whether all of its instructions hold, or each of some kinds."""
 
 
 def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
     """GRPO by checkable instructions: IFEval before and after, and kinds that no prompt of training had."""
-    document = yaml.safe_load((CONFIGS / "instructions.yaml").read_text("utf-8"))
+    document = document_of("instructions")
     unseen = frozenset(next(iter(document["stages"]))["prompts"]["without"])
     counted: Mapping[str, Held] = {
         "prompt level, strict": lambda held: [all(strict for _, strict, _ in held)],
@@ -50,6 +57,74 @@ def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
         before, after = _verdicts(stages / "ifeval" / "answers.jsonl", queried)
         for name, held in counted.items():
             yield str(seed), name, *_compared(before, after, held)
+
+
+def sums(lab: Lab, changes: Sequence[str] = ()) -> Table:
+    """GRPO by the number, on sums and differences of two-digit numbers: what is right of eight answers."""
+    yield from _answered(lab, "sums", changes)
+
+
+def own_answers(lab: Lab, changes: Sequence[str] = ()) -> Table:
+    """Rejection sampling, pairs and thumbs of the model's own answers, as many as GRPO draws."""
+    yield from _answered(lab, "own-answers", changes)
+
+
+def beside_trl(lab: Lab, changes: Sequence[str] = ()) -> Table:
+    """GRPO on sums beside TRL's, both in float32 with TRL's schedule: time, memory, and what each learnt."""
+    yield "seed", "side", "s / step", "MiB", "reward, steps 1–5", "the last 5", "right, %", "one of 8, %"
+    schedule = {"schedule": "linear", "warmup": 0, "floor": 0}
+    same = [f"grpo.optimizer.{name}={value}" for name, value in schedule.items()]
+    same += ["grpo.dtype=float32", f"grpo.rounds={PEER_ROUNDS}"]
+    document = document_of("sums")
+    for seed in range(lab.seeds or 1):
+        peer = _peer_model(lab, seed)
+        document["stages"][-1]["sums"]["policies"] = ["$model", "$grpo", str(peer)]
+        folder, _ = lab.piped("beside-trl", seed, document, [*same, *changes])
+        stages = folder / "stages"
+        _, *shares = [[row["value"] for row in policy["passes"]] for policy in _policies(folder)]
+        runs = {"plaudit": stages / "grpo" / "run", "TRL 1.16": peer.parent}
+        for (side, run), right in zip(runs.items(), shares, strict=True):
+            steps = [*map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines())]
+            costs = [step.get("timing", step) for step in steps]
+            seconds = median(cost["seconds"] for cost in costs[1:])
+            memory = max(cost["memory_mib"] for cost in costs)
+            first, last = (fmean(step["reward"] for step in part) for part in (steps[:5], steps[-5:]))
+            cells = f"{seconds:.1f}", f"{memory:,.0f}", f"{first:.2f}", f"{last:.2f}"
+            yield str(seed), side, *cells, *(_text(Estimate(**share)) for share in right)
+
+
+def _peer_model(lab: Lab, seed: int) -> Path:
+    """What TRL makes of the same model and problems, in the environment of ``make bench-peer``."""
+    out = lab.folder / "beside-trl" / f"trl-{seed}"
+    if not (out / "model").exists():
+        shutil.rmtree(out, ignore_errors=True)
+        model = hub.local_path("HuggingFaceTB/SmolLM2-135M-Instruct", "model").absolute()
+        words = [model, CONFIGS / "sums-train.jsonl", out, "--steps", str(PEER_ROUNDS), "--seed", str(seed)]
+        subprocess.run([PEER, "-m", "benchmarks.peer_real", *words], cwd=ROOT, check=True)
+    return out / "model"
+
+
+def _policies(folder: Path) -> list[Any]:
+    return json.loads((folder / "stages" / "sums" / "policies.json").read_text("utf-8"))["policies"]
+
+
+def _answered(lab: Lab, name: str, changes: Sequence[str]) -> Table:
+    """How each policy of a pipeline answers what no one was trained on."""
+    yield "seed", "policy", "right, %", "one of 8, %", "ended, %", "tokens", "nats from the start"
+    document = document_of(name)
+    for seed in range(lab.seeds or 1):
+        folder, _ = lab.piped(name, seed, document, changes)
+        for policy in _policies(folder):
+            passed = [Estimate(**row["value"]) for row in policy["passes"]]
+            ended, length, kl = (Estimate(**policy[at]) for at in ("finished", "length", "kl"))
+            shares = map(_text, (*passed, ended))
+            yield str(seed), policy["name"], *shares, f"{length.value:.1f}", f"{kl.value:.1f}"
+
+
+def document_of(name: str) -> Any:
+    """A config that is shipped; its files lie beside it, wherever the hub's may."""
+    text = (CONFIGS / f"{name}.yaml").read_text("utf-8")
+    return yaml.safe_load(text.replace("examples/pipelines/smollm2", str(CONFIGS)))
 
 
 def _prompts(path: Path) -> Iterator[Prompt]:
@@ -97,5 +172,7 @@ def _text(estimate: Estimate, sign: str = "") -> str:
     return f"{value} ({low} to {high})"
 
 
+STUDIES = {"instructions": instructions, "sums": sums, "own-answers": own_answers, "beside-trl": beside_trl}
+
 if __name__ == "__main__":
-    run_studies(__doc__, {"instructions": instructions})
+    run_studies(__doc__, STUDIES)

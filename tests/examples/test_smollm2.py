@@ -5,19 +5,40 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks.lab import Lab
-from benchmarks.real import instructions
+from benchmarks.real import document_of, instructions, sums
 from plaudit.data.read import read_records
 from plaudit.data.records import Prompt
 from plaudit.feedback.instructing import InstructSettings, write_instructed
+from plaudit.runs.pipeline.read import read_pipeline
 from tests.engine.toy import make_model, write_rows
 
-SMALL = (
-    *("prompts.n=40", "prompts.most=1", "grpo.rounds=1", "grpo.batch-size=2", "grpo.group-size=2"),
-    *("grpo.draw.max-tokens=8", "grpo.held-out=0", "grpo.check=false"),
-    *("ifeval.n=30", "ifeval.max-tokens=8", "drift.n=4", "drift.max-tokens=8"),
+ROUND = (
+    "grpo.rounds=1",
+    "grpo.batch-size=2",
+    "grpo.group-size=2",
+    "grpo.draw.max-tokens=8",
+    "grpo.check=false",
 )
+SMALL = (
+    "prompts.n=40",
+    "prompts.most=1",
+    "ifeval.n=30",
+    "ifeval.max-tokens=8",
+    "drift.n=4",
+    "drift.max-tokens=8",
+)
+
+
+def test_sums_are_learnt_and_both_models_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_model(Path("HuggingFaceTB/SmolLM2-135M-Instruct"))
+    _, *rows = sums(Lab(folder=tmp_path / "lab"), (*ROUND, "sums.n=4"))
+    assert [row[1] for row in rows] == ["SmolLM2-135M-Instruct", "grpo"]
+    Path("own.yaml").write_text(yaml.safe_dump(document_of("own-answers")), "utf-8")
+    assert [stage.name for stage in read_pipeline(Path("own.yaml")).stages][-1] == "sums"
 
 
 def test_instructions_are_learnt_and_both_models_compared(
@@ -28,7 +49,7 @@ def test_instructions_are_learnt_and_both_models_compared(
     write_instructed(InstructSettings(n=30, seed=9), Path("made.jsonl"))
     made = [row for row in read_records("made.jsonl").records if isinstance(row, Prompt)]
     write_rows(Path("google/IFEval/train.jsonl"), [{"prompt": row.prompt, **row.metadata} for row in made])
-    head, *rows = instructions(Lab(folder=tmp_path / "lab"), SMALL)
+    head, *rows = instructions(Lab(folder=tmp_path / "lab"), (*ROUND, *SMALL))
     assert head[2:] == ("before, %", "after, %", "difference, points")
     assert [row[1].split(",")[0] for row in rows] == [
         "prompt level",

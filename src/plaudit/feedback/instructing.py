@@ -79,10 +79,8 @@ def write_instructed(settings: InstructSettings, path: Path) -> tuple[str, ...]:
     tasks, notes = ((), ()) if settings.prompts is None else _tasks_of(settings.prompts)
     made = list(_instructed_prompts(settings, tasks))
     # A word is asked, for an answer without one is not put to a checker.
-    queries = [
-        Task(prompt=row.prompt, answers=("Yes.",), ended=(True,), metadata=row.metadata) for row in made
-    ]
-    verdicts = checkers.verdicts(queries)
+    answer: Any = {"answers": ("Yes.",), "ended": (True,)}
+    verdicts = checkers.verdicts([Task(prompt=row.prompt, metadata=row.metadata, **answer) for row in made])
     rows = [row for row, (verdict,) in zip(made, verdicts, strict=True) if verdict is not None]
     if not rows:
         raise UserError(f"no prompt has a verdict: {'; '.join(checkers.refused)}")

@@ -329,8 +329,7 @@ def fastest_decoder(policy: Policy) -> tuple[Decoder, str | None]:
             reasons.append(named + str(error).partition("\n")[0])
             continue
         difference = _largest_difference(found, expected)
-        is_trusted = difference <= tolerance(policy) * (_spread(expected) if has_half_digits(policy) else 1.0)
-        if is_trusted or _agrees_in_full(policy, decoder):
+        if difference <= tolerance(policy) * _spread(expected) or _agrees_in_full(policy, decoder):
             return decoder, reasons[0] if reasons else None
         reasons.append(f"logits differ by {difference:.2g}")
     return RereadingDecoder, f"each token reads all of its text again, since {' and '.join(reasons)}"

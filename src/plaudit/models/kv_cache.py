@@ -120,13 +120,16 @@ class KVCache:
         prompt_length, kv_heads = layer_cache.prompt_key_PkLD.shape[2], layer_cache.prompt_key_PkLD.shape[1]
         query_NkrD = query_NhD.reshape(rows, kv_heads, heads // kv_heads, size)
         # Two products joined before one softmax: prompt and completion compete for the same weight.
-        before = self._by_answer(_dots(self._by_prompt(query_NkrD), layer_cache.prompt_key_PkLD))
-        score = torch.cat((before, _dots(query_NkrD, layer_cache.key_NkTD[:, :, :key_length])), dim=-1)
+        # Whole storage, room and all: a slice of it would be copied, which costs as much as the product.
+        before = self._by_answer(self._by_prompt(query_NkrD) @ layer_cache.prompt_key_PkLD.mT)
+        after = (query_NkrD @ layer_cache.key_NkTD.mT)[..., :key_length]
+        score = torch.cat((before, after), dim=-1)
         visible = self._visible_mask(rule.window, prompt_length)
         weight = rule.attention_weights(score[..., None, :], visible, size)[..., 0, :]
         before, after = weight.split((prompt_length, key_length), dim=-1)
         output = self._by_answer(self._by_prompt(before) @ layer_cache.prompt_value_PkLD)
-        output = output + after @ layer_cache.value_NkTD[:, :, :key_length]
+        room = layer_cache.value_NkTD.shape[2] - key_length
+        output = output + pad(after, (0, room)) @ layer_cache.value_NkTD
         return output.reshape(rows, heads, -1).transpose(0, 1)[None]
 
     def _add_rows(self, group_n: Tensor) -> None:
@@ -282,11 +285,3 @@ def kv_cache_attention(
 
 
 AttentionInterface.register(KV_CACHE_ATTENTION, kv_cache_attention)
-
-
-def _dots(query_NkrD: Tensor, key_NkTD: Tensor) -> Tensor:
-    """What every query says to every key of its head."""
-    if query_NkrD.device.type == "cpu" and query_NkrD.dtype.itemsize < 4:
-        # In 16 bits a CPU is several times as fast from the other side, a tall matrix by a narrow one.
-        return (key_NkTD @ query_NkrD.transpose(-1, -2)).transpose(-1, -2)
-    return query_NkrD @ key_NkTD.transpose(-1, -2)

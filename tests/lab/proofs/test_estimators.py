@@ -14,6 +14,7 @@ from plaudit.lab.proofs.claim import measure_claim, proof_setup
 from plaudit.lab.proofs.claims.estimators import kl_penalised_claim, same_gradient_claim, unbiased_claim
 from plaudit.lab.proofs.claims.optimum import kl_gradient, reward_gradient
 from plaudit.lab.proofs.claims.policy import (
+    POLICY_CLAIMS,
     AscentSchedule,
     ascend,
     fisher,
@@ -63,7 +64,7 @@ def place(seed, beta):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "beta"), PLACES)
-@pytest.mark.parametrize("claim", ESTIMATORS, ids=lambda claim: claim.sentence)
+@pytest.mark.parametrize("claim", [*ESTIMATORS, *POLICY_CLAIMS], ids=lambda claim: claim.sentence)
 def test_claims_hold_of_other_languages_and_leashes(claim, seed, beta):
     found = measure_claim(claim, place(seed, beta))
     assert found.holds, f"expected {claim.expected}, measured {found.value:.2e}"

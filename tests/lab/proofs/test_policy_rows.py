@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
 
 import pytest
 import torch
@@ -46,20 +45,6 @@ from plaudit.tensors.needs import needs, needs_of
 from plaudit.tokens.batch import Completion, Example
 
 SPOKEN = make_language(seed=3)
-PLACES = [(2, 1.0), (1, 0.25), (5, 2.0)]
-
-
-@cache
-def place(seed, beta):
-    return proof_setup(seed=seed, beta=beta)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("seed", "beta"), PLACES)
-@pytest.mark.parametrize("claim", POLICY_CLAIMS, ids=lambda claim: f"{claim.name}: {claim.sentence}")
-def test_claims_hold_of_other_languages_and_leashes(claim, seed, beta):
-    found = measure_claim(claim, place(seed, beta))
-    assert found.holds, f"expected {claim.expected}, measured {found.value:.2e}"
 
 
 def pushed(name, settings, factor):
@@ -116,6 +101,7 @@ LEASHED = REACHING | {
     claim for claim in POLICY_CLAIMS if claim.high == 1e-6 and "no KL" not in claim.sentence
 }
 RESTS = {claim for claim in POLICY_CLAIMS if "Ā" in claim.sentence or "√⅞" in claim.sentence}
+LOUD = {claim for claim in POLICY_CLAIMS if "how large rewards are" in claim.sentence}
 AT_PREFIXES = {claim for claim in POLICY_CLAIMS if "Ā" in claim.sentence}
 
 
@@ -123,7 +109,7 @@ AT_PREFIXES = {claim for claim in POLICY_CLAIMS if "Ā" in claim.sentence}
 @pytest.mark.parametrize(
     ("wrong", "caught"),
     [
-        pytest.param(without_the_std, RESTS, marks=pytest.mark.slow),
+        pytest.param(without_the_std, RESTS | LOUD, marks=pytest.mark.slow),
         pytest.param(with_the_other_std, RESTS, marks=pytest.mark.slow),
         pytest.param(turned, LEASHED, marks=pytest.mark.slow),
         pytest.param(on_twice_the_leash, LEASHED, marks=pytest.mark.slow),
@@ -140,20 +126,11 @@ def test_a_wrong_row_is_caught(wrong, caught):
 
 
 @pytest.mark.slow
-def test_the_std_is_what_makes_rewards_loud_or_not():
-    loud = next(claim for claim in POLICY_CLAIMS if "how large rewards are" in claim.sentence)
-    assert not measure_claim(loud, proof_setup(seed=3, beta=0.5, policies=without_the_std)).holds
-
-
-@pytest.mark.slow
 def test_a_row_without_its_kl_stays_with_the_tilt_of_its_steps():
-    unleashed = proof_setup(
-        seed=3,
-        beta=0.5,
-        policies=lambda name, **settings: replace(
-            policy_algorithm(name, **settings), reward_kl=None, loss_kl=None
-        ),
-    )
+    def without_kl(name, **settings):
+        return replace(policy_algorithm(name, **settings), reward_kl=None, loss_kl=None)
+
+    unleashed = proof_setup(seed=3, beta=0.5, policies=without_kl)
     for claim in POLICY_CLAIMS:
         if claim in LEASHED:
             assert not measure_claim(claim, unleashed).holds, claim.sentence
@@ -163,7 +140,7 @@ def test_a_row_without_its_kl_stays_with_the_tilt_of_its_steps():
 
 @pytest.mark.slow
 def test_ppo_with_its_whitening_reaches_the_optimum_with_ever_shorter_steps():
-    where = place(3, 0.5)
+    where = proof_setup(seed=3, beta=0.5)
     way = AscentSchedule(rate=0.15, rounds=200, steps=4, shrink=0.95)
     assert ascent_distance(where, name="ppo", way=way) < 1e-6
     steady = replace(way, rounds=60, shrink=1.0)

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
+from plaudit.methods.config import SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
+from plaudit.methods.iterative.rounds import round_sampler
+from plaudit.models.decode import CachedDecoder
+from plaudit.rollouts import local
 from tests.engine.toy import Toy, demonstrations, make_toy, write_rows
 from tests.engine.toy_command import Done, plaudit, sft
 
@@ -105,6 +110,15 @@ class Loops:
 @pytest.fixture(scope="module")
 def loops(tmp_path_factory: pytest.TempPathFactory) -> Loops:
     return Loops(tmp_path_factory.mktemp("loops"))
+
+
+def test_answers_are_drawn_in_the_numbers_of_the_run_and_what_is_slow_is_said(
+    loops: Loops, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(local, "fastest_decoder", lambda _: (CachedDecoder, "it is of its own kind"))
+    config = SftConfig(model=loops.toy.model, data=loops.toy.data, out=loops.folder, dtype="bfloat16")
+    assert round_sampler(loops.toy.model, config).policy.backbone.compute_dtype == torch.bfloat16
+    assert "sampling is slower here: it is of its own kind" in "".join(capsys.readouterr())
 
 
 def text(turns: Any) -> str:

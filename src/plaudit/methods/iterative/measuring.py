@@ -29,7 +29,13 @@ from plaudit.evaluation.reward_models.pairs import (
 )
 from plaudit.files import atomic, exact_json
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings
-from plaudit.methods.iterative.rounds import generate_and_score, load_prompts, read_answers, write_answers
+from plaudit.methods.iterative.rounds import (
+    generate_and_score,
+    load_prompts,
+    read_answers,
+    round_sampler,
+    write_answers,
+)
 from plaudit.methods.iterative.stopping import (
     HELD_OUT_JUDGE,
     PEOPLE_LABELS,
@@ -45,7 +51,6 @@ from plaudit.rewards.comparing import compares_pairs, in_both_orders, judge_name
 from plaudit.rewards.kinds import FEEDBACK, JudgeSettings
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.registry import resolve_reward
-from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 from plaudit.wings import offered
@@ -147,7 +152,7 @@ def _held_out_measure(
     prompts = _held_out_prompts(settings, config, folder)
     # One seed for all rounds: what differs between two models is then theirs, and less of it chance.
     seed = random.Random(f"{config.seed}/{config.sampling.seed}/held-out").getrandbits(32)
-    sampler = LocalSampler(this_round.model, device=config.device)
+    sampler = round_sampler(this_round.model, config)
     groups = [*generate_and_score(prompts, sampler, reward, replace(config.sampling, seed=seed), 1)]
     write_answers(this_round.answers, groups)
     values = (

@@ -40,9 +40,11 @@ from plaudit.methods.iterative.comparisons import (
 from plaudit.methods.iterative.config import PEOPLE, RewardRunSettings, RlhfConfig, policy_settings
 from plaudit.methods.iterative.rounds import (
     generate_and_score,
+    generation_note,
     load_prompts,
     prompts_of_round,
     read_answers,
+    round_sampler,
     write_answers,
 )
 from plaudit.methods.iterative.run import (
@@ -67,7 +69,6 @@ from plaudit.rewards.combine.manifest import COMBINED_FILE
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import load_reward
-from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 
@@ -334,17 +335,12 @@ def _generate_answers(
     prompts: Sequence[EncodedPrompt],
     notes: Sequence[str],
 ) -> None:
-    marker, console = _marker_file(folder, this_round, "-drawn"), ConsoleSink(quiet=True)
+    marker = _marker_file(folder, this_round, "-drawn")
     if marker.exists():
         refuse_changed_files((this_round.answers,), marker, this_round.number)
         return
-    start_note = (
-        f"round {this_round.number}: drawing {config.loop.answers} answers to each of {len(prompts)} "
-        f"prompts from {this_round.generator}"
-    )
-    for note in (*notes, start_note):
-        console.note(note)
-    sampler = LocalSampler(this_round.generator, device=config.device)
+    note = generation_note(this_round.number, config.loop.answers, len(prompts), this_round.generator)
+    sampler = round_sampler(this_round.generator, config, (*notes, note))
     # Streams of their own below the round's seed: drawing, order of display and comparer never meet.
     settings = config.draw.sampling(random.Random(f"{_round_seed(config, this_round)}/drawn").getrandbits(32))
     # No scores: in this loop pairs are judged, and not answers.

@@ -16,9 +16,10 @@ from typing import Any, Protocol, runtime_checkable
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Demonstration, Text, assistant_turn, text_to_json, turns_of
+from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
-from plaudit.methods.config import RowSettings
+from plaudit.methods.config import RowSettings, RunConfig
 from plaudit.methods.data import mend_advice
 from plaudit.methods.iterative.algorithms import (
     LoopAlgorithm,
@@ -31,6 +32,7 @@ from plaudit.methods.iterative.algorithms import (
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings
 from plaudit.methods.policy.collect import ScoredGroup, score_groups
 from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Sampler, SamplingSettings
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
@@ -115,6 +117,19 @@ def prompts_of_round(
     random.Random(f"{seed}/prompts").shuffle(order)
     first = (number - 1) * count
     return [prompts[order[(first + k) % len(order)]] for k in range(count)]
+
+
+def round_sampler(model: Path, config: RunConfig, notes: Sequence[str] = ()) -> LocalSampler:
+    """The model that answers, in the numbers in which the run learns; whether that is slow is said."""
+    sampler = LocalSampler(model, device=config.device, dtype=config.dtype)
+    slow = sampler.fallback_reason
+    for note in (*notes, *([] if slow is None else [f"sampling is slower here: {slow}"])):
+        ConsoleSink(quiet=True).note(note)
+    return sampler
+
+
+def generation_note(number: int, answers: int | None, prompts: int, model: Path) -> str:
+    return f"round {number}: drawing {answers} answers to each of {prompts} prompts from {model}"
 
 
 def generate_and_score(

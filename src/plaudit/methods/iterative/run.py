@@ -37,10 +37,12 @@ from plaudit.methods.iterative.rounds import (
     LoopRound,
     figures_as_json,
     generate_and_score,
+    generation_note,
     load_prompts,
     loop_round,
     prompts_of_round,
     read_answers,
+    round_sampler,
     select_rows,
     training_rows,
     write_answers,
@@ -55,7 +57,6 @@ from plaudit.models.load import has_weights
 from plaudit.rewards.base import Reward
 from plaudit.rewards.kinds import FEEDBACK
 from plaudit.rewards.registry import resolve_reward
-from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 from plaudit.wings import offered
@@ -99,7 +100,7 @@ def generate_and_select(
         prompts = prompts_of_round(prompts, settings.prompts, this_round.generated_in, config.seed)
         if this_round.generated_in == this_round.number:
             notes = notes if this_round.number == 1 else []
-            _draw(settings, config, this_round, prompts, reward, notes=notes)
+            _draw(settings, config, this_round, prompts, reward, notes)
     groups = read_answers(this_round.answers)
     with_demonstrations = facts.scored_by == "demonstrations"
     if with_demonstrations:
@@ -133,17 +134,14 @@ def _draw(
     this_round: LoopRound,
     prompts: Sequence[EncodedPrompt],
     reward: Reward | None,
-    *,
     notes: Sequence[str],
 ) -> None:
     assert settings.answers is not None
-    for note in (*notes, _generation_note(this_round, settings, len(prompts))):
-        ConsoleSink(quiet=True).note(note)
-    sampler = LocalSampler(this_round.generator, device=config.device)
+    note = generation_note(this_round.number, settings.answers, len(prompts), this_round.generator)
+    sampler = round_sampler(this_round.generator, config, (*notes, note))
     sampling = replace(config.sampling, seed=_round_seed(config, this_round))
-    write_answers(
-        this_round.answers, list(generate_and_score(prompts, sampler, reward, sampling, settings.answers))
-    )
+    groups = list(generate_and_score(prompts, sampler, reward, sampling, settings.answers))
+    write_answers(this_round.answers, groups)
 
 
 def measure_and_mark(settings: LoopSettings, config: LoopConfig, folder: RunFolder, number: int) -> None:
@@ -265,13 +263,6 @@ def _marker_file(folder: RunFolder, number: int) -> Path:
 
 def _read_marker(path: Path) -> dict[str, dict[str, object]]:
     return exact_json.loads(path.read_bytes())
-
-
-def _generation_note(this_round: LoopRound, settings: LoopSettings, prompts: int) -> str:
-    return (
-        f"round {this_round.number}: drawing {settings.answers} answers to each of {prompts} prompts "
-        f"from {this_round.generator}"
-    )
 
 
 def _round_seed(config: LoopConfig, this_round: LoopRound) -> int:
