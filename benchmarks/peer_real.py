@@ -64,28 +64,30 @@ class Lines(transformers.TrainerCallback):
             file.write(json.dumps(line) + "\n")
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     """From the command line: .peers/trl/bin/python -m benchmarks.peer_real MODEL ROWS OUT --steps 20."""
     parser = argparse.ArgumentParser(description="train with TRL's GRPOTrainer on problems with a number")
-    parser.add_argument("model", type=Path)
-    parser.add_argument("rows", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--answers", type=int, default=8)
-    parser.add_argument("--completion", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=2e-5)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--default-memory", action="store_true")
-    given = parser.parse_args()
+    add = parser.add_argument
+    add("model", type=Path)
+    add("rows", type=Path)
+    add("out", type=Path)
+    add("--steps", type=int, default=20)
+    add("--prompts", type=int, default=8)
+    add("--answers", type=int, default=8)
+    add("--completion", type=int, default=16)
+    add("--rate", type=float, default=2e-5)
+    add("--seed", type=int, default=0)
+    add("--threads", type=int, default=2)
+    add("--default-memory", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train, and save the model."""
+    given = arguments()
     torch.set_num_threads(given.threads)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(given.model)
-    rows = [json.loads(line) for line in given.rows.read_text("utf-8").splitlines()]
-    asked = [
-        {"prompt": [{"role": "user", "content": row["prompt"]}], "answer": row["answer"]} for row in rows
-    ]
     trl: Any = importlib.import_module("trl")  # It is in the peer's environment only.
+    tokenizer = transformers.AutoTokenizer.from_pretrained(given.model)
     given.out.mkdir(parents=True, exist_ok=True)
     settings = trl.GRPOConfig(
         output_dir=str(given.out / "trainer"),
@@ -108,13 +110,21 @@ def main() -> None:
         transformers.AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32),
         reward_funcs=reward_for(tokenizer.eos_token_id),
         args=settings,
-        train_dataset=datasets.Dataset.from_list(asked),
+        train_dataset=problems(given.rows),
         processing_class=tokenizer,
         callbacks=[Lines(given.out / "metrics.jsonl")],
     )
     trainer.train()
     trainer.model.save_pretrained(given.out / "model")
     tokenizer.save_pretrained(given.out / "model")
+
+
+def problems(path: Path) -> datasets.Dataset:
+    """Prompts as a user's turn, with what is right."""
+    rows = map(json.loads, path.read_text("utf-8").splitlines())
+    return datasets.Dataset.from_list(
+        [{"prompt": [{"role": "user", "content": row["prompt"]}], "answer": row["answer"]} for row in rows]
+    )
 
 
 if __name__ == "__main__":

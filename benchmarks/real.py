@@ -69,7 +69,7 @@ def own_answers(lab: Lab, changes: Sequence[str] = ()) -> Table:
     yield from _answered(lab, "own-answers", changes)
 
 
-def beside_trl(lab: Lab, changes: Sequence[str] = ()) -> Table:
+def next_to_trl(lab: Lab, changes: Sequence[str] = ()) -> Table:
     """GRPO on sums beside TRL's, both in float32 with TRL's schedule: time, memory, and what each learnt."""
     yield "seed", "side", "s / step", "MiB", "reward, steps 1–5", "the last 5", "right, %", "one of 8, %"
     schedule = {"schedule": "linear", "warmup": 0, "floor": 0}
@@ -79,7 +79,7 @@ def beside_trl(lab: Lab, changes: Sequence[str] = ()) -> Table:
     for seed in range(lab.seeds or 1):
         peer = _peer_model(lab, seed)
         document["stages"][-1]["sums"]["policies"] = ["$model", "$grpo", str(peer)]
-        folder, _ = lab.piped("beside-trl", seed, document, [*same, *changes])
+        folder, _ = lab.piped("next-to-trl", seed, document, [*same, *changes])
         stages = folder / "stages"
         _, *shares = [[row["value"] for row in policy["passes"]] for policy in _policies(folder)]
         runs = {"plaudit": stages / "grpo" / "run", "TRL 1.16": peer.parent}
@@ -95,7 +95,7 @@ def beside_trl(lab: Lab, changes: Sequence[str] = ()) -> Table:
 
 def _peer_model(lab: Lab, seed: int) -> Path:
     """What TRL makes of the same model and problems, in the environment of ``make bench-peer``."""
-    out = lab.folder / "beside-trl" / f"trl-{seed}"
+    out = lab.folder / "next-to-trl" / f"trl-{seed}"
     if not (out / "model").exists():
         shutil.rmtree(out, ignore_errors=True)
         model = hub.local_path("HuggingFaceTB/SmolLM2-135M-Instruct", "model").absolute()
@@ -172,7 +172,7 @@ def _text(estimate: Estimate, sign: str = "") -> str:
     return f"{value} ({low} to {high})"
 
 
-STUDIES = {"instructions": instructions, "sums": sums, "own-answers": own_answers, "beside-trl": beside_trl}
+STUDIES = {"instructions": instructions, "sums": sums, "own-answers": own_answers, "next-to-trl": next_to_trl}
 
 if __name__ == "__main__":
     run_studies(__doc__, STUDIES)

@@ -77,9 +77,8 @@ def test_the_command_counts_what_the_model_said(capsys, tmp_path):
     assert main(words) == 0
     said = capsys.readouterr().out
     found = read_policy_evaluation(tmp_path / "e")
-    right = [
-        sum(a.text.strip() == row.answer.strip() for a in g) for g, row in zip(groups, rows, strict=True)
-    ]
+    said_right = zip(groups, rows, strict=True)
+    right = [sum(a.text.strip() == row.answer.strip() for a in group) for group, row in said_right]
     assert found.right == "exact"
     assert [one.k for one in found.policies[0].passes] == [1, 2, 4, 8]
     for one in found.policies[0].passes:
@@ -87,6 +86,10 @@ def test_the_command_counts_what_the_model_said(capsys, tmp_path):
         assert one.value.value == pytest.approx(float(wanted), abs=1e-12)
         assert f"pass@{one.k}" in said
     assert "pass@1, avg@8 (exact)" in said
+    briefed = [part for name in "ab" for part in ("--policy", f"{name}={folder},system=w{ord(name)}")]
+    assert main([*words, *briefed]) == 0
+    overview = capsys.readouterr().out.partition("entropy")[0]
+    assert ("right by exact" in overview, "win rate" in overview) == (True, False)
     assert main([*words, "--pass-at", "3", "--pass-at", "5"]) == 0
     assert [one.k for one in read_policy_evaluation(tmp_path / "e").policies[0].passes] == [3, 5]
 
@@ -99,7 +102,7 @@ def test_what_cannot_be_counted_is_refused_or_said(capsys, tmp_path):
         (("--pass-at", "2"), "--pass-at needs a rule"),
         (
             ("--right", "exact", "--pass-at", "2"),
-            "pass@2 needs as many answers to every prompt, and there are 1",
+            "pass@2 needs as many answers to every prompt",
         ),
         (("--right", "exactly"), "there is no reward 'exactly'"),
     ):

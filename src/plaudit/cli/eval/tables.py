@@ -313,23 +313,19 @@ def _print_overview(evaluation: PolicyEvaluation, console: Console) -> None:
         for item in evaluation.contests
         if (item.judge, item.against) == (judge, evaluation.reference)
     }
-    heads = ["true worth", f"win rate vs {evaluation.reference}", "KL", "length"]
-    rows = [
-        (
-            item.name,
-            [
-                format_mean(item.gold),
-                win_rates.get(item.name, "–"),
-                _format_value(item.kl, 2),
-                _format_value(item.length, 1),
-            ],
-        )
-        for item in evaluation.policies
-    ]
+    columns: Mapping[str, Callable[[PolicyFigures], str]] = {
+        "true worth": lambda item: format_mean(item.gold),
+        f"right by {evaluation.right}": lambda item: format_share(item.right),
+        f"win rate vs {evaluation.reference}": lambda item: win_rates.get(item.name, "–"),
+        "KL": lambda item: _format_value(item.kl, 2),
+        "length": lambda item: _format_value(item.length, 1),
+    }
+    cells = {head: [column(item) for item in evaluation.policies] for head, column in columns.items()}
+    filled = {head: column for head, column in cells.items() if {*column} != {"–"}}
+    names = [item.name for item in evaluation.policies]
+    rows = [(name, row) for name, *row in zip(names, *filled.values(), strict=True)]
     judge_note = "" if judge is None else f", win rate by {judge}"
-    if evaluation.gold is None:
-        heads, rows = heads[1:], [(name, cells[1:]) for name, cells in rows]
-    print_table(f"In short{judge_note}", rows, heads, console)
+    print_table(f"In short{judge_note}", rows, [*filled], console)
 
 
 def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
