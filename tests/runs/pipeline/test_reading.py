@@ -31,13 +31,7 @@ def test_every_method_of_train_is_a_kind_of_stage() -> None:
 def test_the_shipped_pipeline_reads() -> None:
     found = read_pipeline(DEFAULT_CONFIG)
     assert found.stage("ppo").needs == ("sft", "prompts", "reward")
-    assert found.with_dependents({"reward"}) == {
-        "reward",
-        "grpo",
-        "ppo",
-        "reward-judged",
-        "evaluation",
-    }
+    assert found.with_dependents({"reward"}) == {"reward", "grpo", "ppo", "reward-judged", "evaluation"}
     assert all(stage.values["seed",] == 0 for stage in found.stages if ("seed",) in stage.values)
 
 
