@@ -14,9 +14,9 @@ compared against are not looked at: they come from the same modules as the polic
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,6 +25,7 @@ from torch import Tensor
 from plaudit.advantages.group import mean_of_others
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, max_metric, mean_metric
+from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.step import StepCheck
 from plaudit.errors import UserError
 from plaudit.losses.divergence import k3
@@ -176,6 +177,7 @@ _ROUNDED = (
     "the sampler's log-probs differ from the policy's by more than 0.03 nats a token: in 16 bits this model "
     "differs from itself by as much. --tis-cap 2 weighs answers by the difference, --dtype float32 has none"
 )
+_note_once = cache(ConsoleSink(quiet=True).note)
 MAX_SAMPLER_GAP_HALF = 0.03
 """The largest mean gap in 16 bits. TRL's issue 5312 has 0.2 of stale weights, 0.02 of fresh ones."""
 
@@ -547,7 +549,7 @@ def stale_sampler_check(
         rows, tokens = full_nt.shape
         mask_nt = mask_NT[:rows, :tokens]
         rounding_nt = full_nt.to(mask_nt.device) - expected_logp_NT[:rows, :tokens]
-        warnings.warn(_ROUNDED, RuntimeWarning, stacklevel=2)
+        _note_once(_ROUNDED)
         return 2 * float(masked_mean(rounding_nt.abs(), mask_nt))
 
     # The mean, not the largest: rounding moves single tokens, and stale weights move all of them.
