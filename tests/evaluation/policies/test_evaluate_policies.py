@@ -156,7 +156,7 @@ def test_truncated_answers_have_no_kl_and_another_tokenizer_has_none(models, tmp
     two = {name: models[name] for name in ("base", "shaken")}
     found = evaluate_policies(two, plain, settings=EvaluationSettings(drawing=cut))
     assert [one.kl for one in found.policies] == [None, None]
-    assert "no KL: answers were drawn with temperature 1, top-p 0.5" in " ".join(found.notes)
+    assert "no KL and no entropy: answers were drawn with temperature 1, top-p 0.5" in " ".join(found.notes)
     whole = replace(cut, sampling=SamplingSettings(max_tokens=8))
     other = {"base": models["base"], "other": policy(tmp_path, 0)}
     found = evaluate_policies(other, plain, settings=EvaluationSettings(drawing=whole))

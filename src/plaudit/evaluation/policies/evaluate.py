@@ -153,9 +153,8 @@ def _pass_notes(data: PolicyEvaluationData) -> Iterator[str]:
 def _kl_notes(data: PolicyEvaluationData, settings: GenerationSettings) -> Iterator[str]:
     if not settings.sampling.is_unrestricted:
         yield (
-            f"no KL: answers were drawn with {settings.description}, and it needs answers from the whole "
-            f"distribution (--temperature 1 and nothing cut); entropy is that of the whole distribution at "
-            f"temperature {settings.temperature:g}, at the places that these answers came to"
+            f"no KL and no entropy: answers were drawn with {settings.description}, and both need answers "
+            "from the whole distribution (--temperature 1 and nothing cut)"
         )
         return
     if settings.temperature != 1:

@@ -233,7 +233,8 @@ class PolicyCompletions:
     rollouts: tuple[tuple[Rollout, ...], ...]
     """Of each question the answers: those of the first seed, then those of the next."""
     scores: CompletionScores = ()
-    """The policy's own log-probs and entropies of them; empty for written answers."""
+    """The policy's own log-probs and entropies of them; empty for written answers, and for those that were
+    not drawn from the whole distribution."""
     encoder: Encoder | None = None
     """Its tokenizer; None for written answers."""
     choice_logprobs: tuple[ChoiceLogprobs, ...] = ()
@@ -340,14 +341,17 @@ def generate_completions(
     """A policy's scored completions of all prompts, and its choices in multiple-choice questions."""
     loaded = load_policy_folder(folder, settings)
     rollouts = generate_rollouts(loaded, prompts, settings, on_progress)
-    on_progress(f"{name}: its answers are scored")
+    scores: CompletionScores = ()
+    if settings.sampling.is_unrestricted:
+        on_progress(f"{name}: its answers are scored")
+        # While it is in memory, and the tokens as drawn: text encoded again may be other tokens.
+        scores = score_rollouts(loaded.policy, rollouts, temperature=settings.temperature)
     questions = [replace(question, prompt=loaded.question(question.prompt)) for question in questions]
     return PolicyCompletions(
         name=name,
         contestant=loaded.contestant,
         rollouts=rollouts,
-        # Scored while it is in memory, and the tokens as drawn: text encoded again may be other tokens.
-        scores=score_rollouts(loaded.policy, rollouts, temperature=settings.temperature),
+        scores=scores,
         encoder=loaded.encoder,
         choice_logprobs=score_choices(
             name, loaded.policy, loaded.encoder, questions, temperature=settings.temperature, encoded=encoded
