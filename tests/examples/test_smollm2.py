@@ -13,15 +13,12 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Prompt
 from plaudit.feedback.instructing import InstructSettings, write_instructed
 from plaudit.runs.pipeline.read import read_pipeline
+from plaudit.runs.report.pipeline.page import write_report
 from tests.engine.toy import make_model, write_rows
+from tests.runs.report.read_page import read_page
 
-ROUND = (
-    "grpo.rounds=1",
-    "grpo.batch-size=2",
-    "grpo.group-size=2",
-    "grpo.draw.max-tokens=8",
-    "grpo.check=false",
-)
+CHANGES = ("rounds=1", "batch-size=2", "group-size=2", "draw.max-tokens=8", "check=false")
+ROUND = tuple(f"grpo.{change}" for change in CHANGES)
 SMALL = (
     "prompts.n=40",
     "prompts.most=1",
@@ -37,6 +34,8 @@ def test_sums_are_learnt_and_both_models_compared(tmp_path: Path, monkeypatch: p
     make_model(Path("HuggingFaceTB/SmolLM2-135M-Instruct"))
     _, *rows = sums(Lab(folder=tmp_path / "lab"), (*ROUND, "sums.n=4"))
     assert [row[1] for row in rows] == ["SmolLM2-135M-Instruct", "grpo"]
+    results = read_page(write_report(tmp_path / "lab" / "sums" / "0")).sections["Results"]
+    assert ("right by number" in results, "win rate" in results) == (True, False)
     Path("own.yaml").write_text(yaml.safe_dump(document_of("own-answers")), "utf-8")
     assert [stage.name for stage in read_pipeline(Path("own.yaml")).stages][-1] == "sums"
 

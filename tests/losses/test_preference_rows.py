@@ -13,10 +13,7 @@ from torch import logsumexp
 from plaudit.errors import UserError
 from plaudit.losses import preference
 from plaudit.losses.preference import CompletionLogps
-from plaudit.methods.preference.algorithms import (
-    PREFERENCE_ALGORITHMS,
-    preference_algorithm,
-)
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.config import all_parameters
 from plaudit.methods.preference.row import (
     BatchContext,

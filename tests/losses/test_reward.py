@@ -52,10 +52,7 @@ def sigma(value):
         ({"label": 0.25}, 0.25 * math.log(1 + math.exp(-2)) + 0.75 * math.log(1 + math.exp(2))),
         ({"smoothing": 0.1}, 0.9 * math.log(1 + math.exp(-2)) + 0.1 * math.log(1 + math.exp(2))),
         ({"noise": 0.1}, -math.log(0.9 * sigma(2) + 0.05)),
-        (
-            EVERYTHING,
-            -0.74 * math.log(0.8 * sigma(1.5) + 0.1) - 0.26 * math.log(0.8 * sigma(-1.5) + 0.1),
-        ),
+        (EVERYTHING, -0.74 * math.log(0.8 * sigma(1.5) + 0.1) - 0.26 * math.log(0.8 * sigma(-1.5) + 0.1)),
     ],
 )
 def test_a_comparison_by_hand(options, by_hand):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,6 +52,11 @@ def history(**series: Series) -> list[StepReport]:
 
 def said(reports: Sequence[StepReport], name: str = "ppo") -> Mapping[str, str]:
     return diagnostics(configured_algorithm(name, config_of(name)), reports)
+
+
+def test_what_a_cut_answer_is_paid_is_what_was_set() -> None:
+    row = replace(configured_algorithm("ppo", config_of("ppo")), missing_eos_penalty=0)
+    assert "score is --missing-eos" in diagnostics(row, history(frac_finished=[0.3] * 4))[CUT]
 
 
 def line(first: float, last: float, length: int = LONG) -> list[float]:

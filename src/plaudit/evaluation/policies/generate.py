@@ -233,8 +233,7 @@ class PolicyCompletions:
     rollouts: tuple[tuple[Rollout, ...], ...]
     """Of each question the answers: those of the first seed, then those of the next."""
     scores: CompletionScores = ()
-    """The policy's own log-probs and entropies of them; empty for written answers, and for those that were
-    not drawn from the whole distribution."""
+    """The policy's own log-probs and entropies; empty where no answer is from its whole distribution."""
     encoder: Encoder | None = None
     """Its tokenizer; None for written answers."""
     choice_logprobs: tuple[ChoiceLogprobs, ...] = ()

@@ -40,7 +40,7 @@ def diagnostics(
         **_entropy_collapse(reports),
         **_zero_std_groups(row, reports),
         **_round_without_verdict(objection),
-        **_truncated_completions(reports),
+        **_truncated_completions(row, reports),
         **_length_growth(reports),
         **(_step_padding(reports) if sums_step_scores else {}),
         **_no_verdict(reports),
@@ -113,15 +113,17 @@ def _zero_std_groups(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Map
     }
 
 
-def _truncated_completions(reports: Sequence[StepReport]) -> Mapping[str, str]:
+def _truncated_completions(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Mapping[str, str]:
     finished_shares = finite_series("frac_finished", reports)[-WINDOW:]
     if not finished_shares or not fmean(finished_shares) < 0.5:
         return {}
-    return {
-        "most answers are cut": f": {1 - fmean(finished_shares):.0%} do not come to an end within the "
-        "longest length, and their scores are those of fragments. Raise --draw.max-tokens, or punish it with "
-        f"--missing-eos-penalty. {DOCS_PAGE}#cut"
-    }
+    advice = "and their score is --missing-eos-penalty. If it stays so, raise --draw.max-tokens"
+    if row.missing_eos_penalty is None:
+        advice = (
+            "and their scores are those of fragments. Raise --draw.max-tokens, or set --missing-eos-penalty"
+        )
+    share = f"{1 - fmean(finished_shares):.0%} do not come to an end within the longest length"
+    return {"most answers are cut": f": {share}, {advice}. {DOCS_PAGE}#cut"}
 
 
 def _length_growth(reports: Sequence[StepReport]) -> Mapping[str, str]:
@@ -136,10 +138,8 @@ def _length_growth(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _step_padding(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    (before, after), (_, score) = (
-        _first_and_last_means("steps_mean", reports),
-        _first_and_last_means("step_score", reports),
-    )
+    before, after = _first_and_last_means("steps_mean", reports)
+    _, score = _first_and_last_means("step_score", reports)
     if not after > 1.5 * before + 1:
         return {}
     return {

@@ -86,11 +86,7 @@ def _lead_chart(evaluation: PolicyEvaluation) -> Markup | None:
         data = IntervalRows(rows=rows, series=("worth",), guide=guide)
         return amount_chart("True worth of an answer", f"by {judge_name(evaluation.gold)}", data)
     contests = {policy.name: contest_against_reference(evaluation, policy.name) for policy in policies}
-    rows = [
-        interval_row(_contest_label(contest), contest.raw)
-        for contest in contests.values()
-        if contest is not None
-    ]
+    rows = [interval_row(_contest_label(contest), contest.raw) for contest in contests.values() if contest]
     data = IntervalRows(rows=rows, series=("raw",), guide=_HALF)
     return share_chart("Win rate", "of prompts, a tie counting half", data) if rows else None
 
@@ -100,27 +96,34 @@ def _reference_guide(value: float, name: str) -> GuideLine:
 
 
 def _headline_table(evaluation: PolicyEvaluation) -> Table:
-    to = short_name(evaluation.reference or "the reference")
-    columns = [
-        *(["true worth"] if any(policy.gold for policy in evaluation.policies) else []),
-        *(f"win rate against {to}", "without ties", "at equal length"),
-        *(f"KL to {to}, nats", "length, tokens", "finished"),
-    ]
-    rows = [(short_name(policy.name), _headline_cells(evaluation, policy)) for policy in evaluation.policies]
+    cells = {policy.name: _headline_cells(evaluation, policy) for policy in evaluation.policies}
+
+    def is_known(head: str) -> bool:
+        return any(row[head].text != NO_VALUE for row in cells.values())
+
+    columns = [*filter(is_known, next(iter(cells.values())))]
+    rows = [(short_name(name), [row[head] for head in columns]) for name, row in cells.items()]
     # Not stacked: policies are compared down a column, also on a phone, where the table scrolls sideways.
     return Table(caption=say("pipeline.intervals"), columns=columns, rows=rows, stacked=False)
 
 
-def _headline_cells(evaluation: PolicyEvaluation, policy: PolicyFigures) -> list[Cell]:
+def _headline_cells(evaluation: PolicyEvaluation, policy: PolicyFigures) -> dict[str, Cell]:
     contest = contest_against_reference(evaluation, policy.name)
-    gold = [estimate_cell(policy.gold)] if any(other.gold for other in evaluation.policies) else []
-    if policy.name == evaluation.reference:
-        wins = [Cell(text=text, kind="quiet") for text in ("the reference", NO_VALUE, NO_VALUE)]
-    else:
-        found = contest and (contest.raw, contest.decided, contest.length_controlled)
-        wins = [estimate_cell(estimate, percent) for estimate in found or (None,) * 3]
-    rest = [estimate_cell(policy.kl), estimate_cell(policy.length), estimate_cell(policy.finished, percent)]
-    return [*gold, *wins, *rest]
+    found = contest and (contest.raw, contest.decided, contest.length_controlled)
+    raw, decided, length_controlled = [estimate_cell(estimate, percent) for estimate in found or (None,) * 3]
+    if evaluation.contests and policy.name == evaluation.reference:
+        raw = Cell(text="the reference", kind="quiet")
+    to = short_name(evaluation.reference or "the reference")
+    return {
+        "true worth": estimate_cell(policy.gold),
+        f"right by {evaluation.right}": estimate_cell(policy.right, percent),
+        f"win rate against {to}": raw,
+        "without ties": decided,
+        "at equal length": length_controlled,
+        f"KL to {to}, nats": estimate_cell(policy.kl),
+        "length, tokens": estimate_cell(policy.length),
+        "finished": estimate_cell(policy.finished, percent),
+    }
 
 
 def _measurement_note(evaluation: PolicyEvaluation) -> str:
@@ -144,13 +147,9 @@ def wins_section(pipeline: PipelineData) -> Iterator[Section]:
 
 def _win_rate_charts(evaluation: PolicyEvaluation) -> list[Markup]:
     judges = list(dict.fromkeys(contest.judge for contest in evaluation.contests))
-    charts = [
-        chart
-        for judge in judges
-        for chart in _charts_by_judge(
-            evaluation, judge, "" if len(judges) == 1 else f", by {judge_name(judge)}"
-        )
-    ]
+    charts: list[Markup] = []
+    for judge in judges:
+        charts += _charts_by_judge(evaluation, judge, "" if len(judges) == 1 else f", by {judge_name(judge)}")
     return [*charts, _ratings_chart(evaluation.ratings)] if evaluation.ratings else charts
 
 
