@@ -10,11 +10,13 @@ Begun again, a study goes on. Intervals are 95 %, over prompts.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Prompt, Task, plain_text
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files import hub
+from plaudit.rewards.registry import resolve_reward
 from plaudit.rewards.verifiable.instructions import InstructionReward, InstructionVerdicts
 
 CONFIGS = ROOT / "examples" / "pipelines" / "smollm2"
@@ -61,7 +64,7 @@ def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
 
 def sums(lab: Lab, changes: Sequence[str] = ()) -> Table:
     """GRPO by the number, on sums and differences of two-digit numbers: what is right of eight answers."""
-    yield from _answered(lab, "sums", changes)
+    yield from _answered(lab, "sums", changes, {"additions": " + ", "differences": " - "})
 
 
 def own_answers(lab: Lab, changes: Sequence[str] = ()) -> Table:
@@ -108,9 +111,12 @@ def _policies(folder: Path) -> list[Any]:
     return json.loads((folder / "stages" / "sums" / "policies.json").read_text("utf-8"))["policies"]
 
 
-def _answered(lab: Lab, name: str, changes: Sequence[str]) -> Table:
-    """How each policy of a pipeline answers what no one was trained on."""
-    yield "seed", "policy", "right, %", "one of 8, %", "ended, %", "tokens", "nats from the start"
+def _answered(
+    lab: Lab, name: str, changes: Sequence[str], parts: Mapping[str, str] = MappingProxyType({})
+) -> Table:
+    """How each policy of a pipeline answers what no one was trained on; ``parts`` are known by a word."""
+    head = ("seed", "policy", "right, %", "one of 8, %", "ended, %", "tokens", "nats from the start")
+    yield *head, *(f"{part}, %" for part in parts), "a number alone, %"
     document = document_of(name)
     for seed in range(lab.seeds or 1):
         folder, _ = lab.piped(name, seed, document, changes)
@@ -118,7 +124,31 @@ def _answered(lab: Lab, name: str, changes: Sequence[str]) -> Table:
             passed = [Estimate(**row["value"]) for row in policy["passes"]]
             ended, length, kl = (Estimate(**policy[at]) for at in ("finished", "length", "kl"))
             shares = map(_text, (*passed, ended))
-            yield str(seed), policy["name"], *shares, f"{length.value:.1f}", f"{kl.value:.1f}"
+            cells = (*shares, f"{length.value:.1f}", f"{kl.value:.1f}")
+            yield str(seed), policy["name"], *cells, *_counted(folder, policy["name"], parts.values())
+
+
+def _counted(folder: Path, policy: str, parts: Iterable[str]) -> Iterator[str]:
+    """Of a policy's answers the share right in each part, and of all the share that is a number alone."""
+    rows = read_records(CONFIGS / "sums-test.jsonl").records
+    truth = {plain_text(row.prompt): row.answer for row in rows if isinstance(row, Prompt)}
+    lines = (folder / "stages" / "sums" / "answers.jsonl").read_text("utf-8").splitlines()
+    answers = [row for row in map(json.loads, lines) if row["policy"] == policy]
+    queries = [
+        Task(
+            prompt=row["prompt"],
+            answers=(row["text"],),
+            ended=(row["ended"],),
+            reference_answer=truth[row["prompt"]],
+        )
+        for row in answers
+    ]
+    scores = [score for (score,) in resolve_reward("number").scores(queries)]
+    for part in parts:
+        found = [score or 0.0 for score, row in zip(scores, answers, strict=True) if part in row["prompt"]]
+        yield f"{100 * fmean(found):.1f}" if found else "–"
+    single = [bool(re.fullmatch(r"-?\d+\.?", row["text"].strip())) for row in answers]
+    yield f"{100 * fmean(single):.1f}"
 
 
 def document_of(name: str) -> Any:

@@ -120,11 +120,13 @@ def prompts_of_round(
 
 
 def round_sampler(model: Path, config: RunConfig, notes: Sequence[str] = ()) -> LocalSampler:
-    """The model that answers, in the numbers in which the run learns; whether that is slow is said."""
+    """The model that answers, in the numbers in which the run learns; notes come before it is loaded."""
+    console = ConsoleSink(quiet=True)
+    for note in notes:
+        console.note(note)
     sampler = LocalSampler(model, device=config.device, dtype=config.dtype)
-    slow = sampler.fallback_reason
-    for note in (*notes, *([] if slow is None else [f"sampling is slower here: {slow}"])):
-        ConsoleSink(quiet=True).note(note)
+    if sampler.fallback_reason is not None:
+        console.note(f"sampling is slower here: {sampler.fallback_reason}")
     return sampler
 
 

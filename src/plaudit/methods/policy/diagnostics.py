@@ -119,9 +119,7 @@ def _truncated_completions(row: PolicyAlgorithm, reports: Sequence[StepReport]) 
         return {}
     advice = "and their score is --missing-eos-penalty. If it stays so, raise --draw.max-tokens"
     if row.missing_eos_penalty is None:
-        advice = (
-            "and their scores are those of fragments. Raise --draw.max-tokens, or set --missing-eos-penalty"
-        )
+        advice = "and scores are those of fragments. Raise --draw.max-tokens, or set --missing-eos-penalty"
     share = f"{1 - fmean(finished_shares):.0%} do not come to an end within the longest length"
     return {"most answers are cut": f": {share}, {advice}. {DOCS_PAGE}#cut"}
 
