@@ -35,12 +35,7 @@ def answers(rng: Random) -> SimpleNamespace:
 def tokens(rng: Random) -> SimpleNamespace:
     """Answers token by token, with holes in the mask, whose numbers must never count."""
     rows, width = 4, 7
-    mask = [
-        [1, 1, 1, 1, 1, 1, 1],
-        [1, 1, 0, 0, 1, 1, 0],
-        [0, 1, 1, 1, 0, 1, 0],
-        [1, 0, 0, 0, 0, 0, 0],
-    ]
+    mask = [[1, 1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 1, 1, 0], [0, 1, 1, 1, 0, 1, 0], [1, 0, 0, 0, 0, 0, 0]]
 
     def table(spread: float, middle: float = 0.0) -> list[list[float]]:
         return [[rng.gauss(middle, spread) for _ in range(width)] for _ in range(rows)]

@@ -51,6 +51,7 @@ def add_model_options(
     )
     _add_sampling_options(parser, max_tokens)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="of models")
 
 
 def _add_sampling_options(parser: argparse.ArgumentParser, max_tokens: int) -> None:
@@ -91,7 +92,8 @@ def load_samplers(args: argparse.Namespace) -> dict[str, LocalSampler]:
     from plaudit.rollouts.local import LocalSampler
 
     return {
-        str(model): LocalSampler(hub.local_path(model, "model"), device=args.device) for model in args.model
+        str(model): LocalSampler(hub.local_path(model, "model"), device=args.device, dtype=args.dtype)
+        for model in args.model
     }
 
 

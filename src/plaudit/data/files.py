@@ -456,7 +456,7 @@ def file_ending(path: Path, endings: Iterable[str] = READERS) -> str:
         return max(matches, key=len)
     suffix = "".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffixes[-1:])
     near = get_close_matches(suffix.lower(), endings, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = f"; did you mean {near[0]}?" if near else "."
     raise UserError(
         f"{path}: cannot tell rows by the ending {suffix!r}{hint} Known endings: {', '.join(endings)}."
     )

@@ -23,6 +23,7 @@ from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.feedback.judges.writing import Writer
 from plaudit.feedback.revising import Give, ReviseSettings
 from plaudit.feedback.rounds import (
+    CUT_ANSWER,
     Draft,
     RevisionPlan,
     Revisions,
@@ -84,7 +85,8 @@ def prepare_revising(
     drafts, left_out = _drafts(settings, found.records)
     if not drafts:
         counted = ", ".join(f"{count} {why}" for why, count in left_out.items())
-        raise UserError(f"{source}: there is no answer to revise ({counted or 'no rows'})")
+        room = "; --max-tokens gives them more room" if CUT_ANSWER in left_out else ""
+        raise UserError(f"{source}: there is no answer to revise ({counted or 'no rows'}){room}")
     note = _own_answers_note(settings, writer)
     return Revising(
         drafts=drafts,

@@ -72,20 +72,20 @@ def check_reward_position(subject: PreflightSubject) -> Result:
 
     Each score is compared with the model's head at the last token of the row alone, in transformers' own
     forward pass. Of a reward model that learns, transformers' own classifier is asked too, padded on both
-    sides: whoever loads what the run saves will read it like that.
+    sides: whoever loads what the run saves will read it like that. In float32: 16 bits blur small scores.
     """
     reward = reward_under_check(subject)
-    parts = (
-        [] if reward is None else [leaf for leaf in leaf_rewards(reward) if isinstance(leaf, LearnedReward)]
-    )
+    leaves = [] if reward is None else leaf_rewards(reward)
+    parts = [leaf for leaf in leaves if isinstance(leaf, LearnedReward)]
     if not parts:
         return not_applicable(why_no_reward(subject) if reward is None else "no reward model is read here")
     details: list[str] = []
     for part in parts:
-        scored_rows = _plainly_scored_rows(part, single_answer_tasks(subject, SCORED_ROWS))
-        if not scored_rows:
-            return not_applicable(f"{part.name} can be shown none of the first rows")
-        fault, furthest = _compare_positions(part, scored_rows, saved=part.model is subject.scorer)
+        with part.model.backbone.in_full():
+            scored_rows = _plainly_scored_rows(part, single_answer_tasks(subject, SCORED_ROWS))
+            if not scored_rows:
+                return not_applicable(f"{part.name} can be shown none of the first rows")
+            fault, furthest = _compare_positions(part, scored_rows, saved=part.model is subject.scorer)
         if fault is not None:
             return failed(f"{part.name}, {fault}")
         details.append(f"{part.name} of {len(scored_rows)} rows: scores differ by up to {furthest:.2g}")

@@ -24,15 +24,7 @@ from plaudit.engine.loop import TrainingJob
 from plaudit.engine.metrics import values_of
 from plaudit.engine.optimizer import make_optimizer, trained_parameters
 from plaudit.engine.step import StepOutcome, Stepper, take_step
-from plaudit.preflight.check import (
-    Check,
-    PreflightSubject,
-    Result,
-    failed,
-    not_applicable,
-    passed,
-    warned,
-)
+from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed, warned
 from plaudit.preflight.samples import LOW_TEMPERATURE, TrialStep, likelihood_step, make_trial_step
 
 Gradients = Sequence[Tensor | None]

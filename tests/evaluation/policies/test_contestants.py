@@ -152,14 +152,16 @@ def test_a_system_turn_of_the_row_and_one_of_the_policy_are_not_mixed():
 def test_a_row_has_the_answer_that_it_holds():
     several = ("w8", "w9 w9", "w7")
     rows = [
-        Demonstration(prompt="a", completion="w8"),
+        Demonstration(prompt="a", completion="w8", answer="8"),
         Comparison(prompt="b", chosen="w8", rejected="w9"),
         Ranking(prompt="c", completions=several, ranks=(2, 1, 3)),
         Prompt(prompt="d", answer="w8"),
         Rating(prompt="e", completion="w8", score=0.0),
         Demonstration(prompt=user_turn("f"), completion=(*assistant_turn("w8"), *user_turn("w9"))),
     ]
-    assert [one.written for one in evaluation_prompts(rows)] == ["w8", "w8", "w9 w9", "w8", None, None]
+    prompts = evaluation_prompts(rows)
+    assert [one.written for one in prompts] == ["w8", "w8", "w9 w9", "w8", None, None]
+    assert [one.reference_answer for one in prompts] == ["8", None, None, "w8", None, None]
 
 
 @pytest.mark.parametrize("template", [False, True])

@@ -259,7 +259,7 @@ def evaluation_prompts(records: Iterable[Record]) -> tuple[EvaluationPrompt, ...
         prompt = EvaluationPrompt(
             prompt=record.prompt,
             category=category if isinstance(category, str) else None,
-            reference_answer=None if as_prompt is None else as_prompt.answer,
+            reference_answer=record.answer if isinstance(record, Prompt | Demonstration) else None,
             metadata=metadata,
             written=_written_answer(record),
         )

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from plaudit.data.records import Message
 from plaudit.engine.run_folder import hash_path
@@ -24,6 +24,9 @@ from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import model_folder
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
+
+if TYPE_CHECKING:
+    from plaudit.models.load import DtypeName
 
 Turns = tuple[Message, ...]
 """A conversation that ends with a user's turn."""
@@ -63,12 +66,14 @@ class FolderTarget:
         self.folder = model_folder(folder)
         self.hash = hash_path(self.folder)
         self._sampling, self._device = sampling, judges.device
+        self._dtype: DtypeName = cast("DtypeName", judges.dtype)
         self._cache = ReplyCache(folder=judges.cache or default_cache_folder())
         self._sampler: TextSampler | None = None
 
     def answers(self, conversations: Sequence[Turns], n: int) -> list[list[TargetAnswer]]:
         """Drawn with random numbers of their own, and kept: the same conversation has the same answers."""
-        who = {"policy": self.hash, "device": self._device, "sampling": repr(self._sampling), "answers": n}
+        who = {"policy": self.hash, "device": self._device, "dtype": self._dtype}
+        who |= {"sampling": repr(self._sampling), "answers": n}
         keys = [cache_key({**who, "turns": hash_of_turns(turns)}) for turns in conversations]
         found = self._cache.cached(
             keys, lambda places: self._drawn([conversations[place] for place in places], n), ANSWERED_AT_ONCE
@@ -77,7 +82,7 @@ class FolderTarget:
 
     def _drawn(self, conversations: Sequence[Turns], n: int) -> list[list[tuple[str, bool]]]:
         if self._sampler is None:
-            self._sampler = LocalSampler(self.folder, device=self._device)
+            self._sampler = LocalSampler(self.folder, device=self._device, dtype=self._dtype)
         rows = self._sampler.generate_answers(conversations, self._sampling, n=n)
         return [[(answer.text, answer.ended) for answer in row] for row in rows]
 

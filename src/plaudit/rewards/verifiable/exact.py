@@ -266,13 +266,7 @@ for item in told["items"]:
 
 
 def check_in_process(
-    name: str,
-    check: str,
-    items: Sequence[object],
-    *,
-    seconds: float,
-    switches: Sequence[str],
-    **also: object,
+    name: str, check: str, items: Sequence[object], *, seconds: float, switches: Sequence[str], **also: object
 ) -> Iterator[Any]:
     """What a program's ``check`` says of each item, in a process of its own; None where it takes too long."""
     remaining = list(items)

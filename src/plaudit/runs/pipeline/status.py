@@ -298,8 +298,8 @@ def _code_note(manifest: Mapping[str, Any]) -> str:
     made, current = manifest["code"], running_code_version()
     if all(made.get(name) == current[name] for name in ("plaudit", "commit")):
         return ""
-    commit = str(made.get("commit"))[:12]
-    return f"made by plaudit {made.get('plaudit')} at {commit}; --fresh makes it anew"
+    commit = f" at {made['commit'][:12]}" if made.get("commit") else ""
+    return f"made by plaudit {made.get('plaudit')}{commit}; --fresh makes it anew"
 
 
 def can_resume(folder: PipelineFolder, stage: Stage, key: str) -> bool:

@@ -138,7 +138,11 @@ def test_a_single_step_is_drawn_as_a_point(tmp_path: Path) -> None:
             "held-out loss went from 2.00 to not finite, with its best, 2.00, at step 1.",
         ),
         ([{"loss": 3.0}, {"loss": 1.0}], "training loss fell from 3.00 to 1.00 (first and last step)."),
-        ([{"loss": 3.0}], "its loss was 3.00."),
+        ([{"loss": 3.0}], "training loss was 3.00."),
+        (
+            [{"loss": 1e-9, "reward": 0.1}, {"loss": -1e-9, "reward": 0.5}],
+            "the reward of drawn answers rose from 0.100 to 0.500 (first and last step).",
+        ),
     ],
 )
 def test_the_sentence_says_which_way_the_loss_went(tmp_path: Path, lines, sentence: str) -> None:

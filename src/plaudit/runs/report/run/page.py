@@ -297,16 +297,19 @@ def _outcome_text(history: MetricHistory) -> str:
         if name in history.columns:
             change = _held_out_text(history.columns[name])
             return say("run.outcome", label=say(f"run.outcomes.{name}"), change=change)
-    column = history.columns.get("loss")
+    # The loss of a policy's own answers is a surrogate, near 0 by design: their reward says how it went.
+    name = "reward" if "reward" in history.columns else "loss"
+    column = history.columns.get(name)
     if column is None:
         return ""
+    label = say(f"run.outcomes.{name}")
     if len(column.values) == 1:
-        return say("run.only_loss", loss=column.last)
+        return say("run.only_step", label=label, value=column.last)
     # Means over some steps at either end: two single steps are too noisy to compare.
     count = max(1, min(50, len(column.values) // 10))
     change = _change_text(_mean(column.values[:count]), _mean(column.values[-count:]))
     ends = say("run.first_and_last") if count == 1 else say("run.means", count=count)
-    return say("run.loss", change=change, ends=ends)
+    return say("run.steps", label=label, change=change, ends=ends)
 
 
 def _held_out_text(column: MetricColumn) -> str:
