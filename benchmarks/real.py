@@ -9,7 +9,9 @@ Begun again, a study goes on. Intervals are 95 %, over prompts.
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -20,13 +22,17 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import torch
 import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.lab import Lab
+from benchmarks.preference import ratio_difference
 from benchmarks.studies import Table, run_studies
-from benchmarks.turns import PEER, ROOT
+from benchmarks.turns import PEER, ROOT, Command, in_turn, ours, theirs
+from benchmarks.work import PAIRS, REFERENCE
 from plaudit.data.read import read_records
-from plaudit.data.records import Prompt, Task, plain_text
+from plaudit.data.records import Demonstration, Prompt, Task, plain_text, turns_of
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files import hub
 from plaudit.rewards.registry import resolve_reward
@@ -35,6 +41,8 @@ from plaudit.rewards.verifiable.instructions import InstructionReward, Instructi
 CONFIGS = ROOT / "examples" / "pipelines" / "smollm2"
 PEER_ROUNDS = 20
 """Of GRPO, on either side."""
+PEER_STEPS, PEER_ROWS, PEER_LENGTH = 5, 4, 512
+"""Of SFT and DPO: steps of a run, rows of a step, tokens of the longest row."""
 Held = Callable[[InstructionVerdicts], Sequence[bool]]
 """What is counted of an answer: whether all of its instructions hold, or each of some kinds."""
 
@@ -72,6 +80,86 @@ def own_answers(lab: Lab, changes: Sequence[str] = ()) -> Table:
     yield from _answered(lab, "own-answers", changes)
 
 
+def gsm8k(lab: Lab, changes: Sequence[str] = ()) -> Table:
+    """GSM8K: fine-tuning on its answers, rejection sampling beside it, and GRPO by the number after it."""
+    yield from _answered(lab, "gsm8k", changes)
+
+
+def comparisons(lab: Lab, changes: Sequence[str] = ()) -> Table:
+    """A reward of people's comparisons on pairs held out, and PPO by it, judged by another reward."""
+    yield "seed", "what", "figure"
+    for seed in range(lab.seeds or 1):
+        folder, _ = lab.piped("comparisons", seed, document_of("comparisons"), changes)
+        [worth] = json.loads((folder / "stages" / "worth" / "summary.json").read_text("utf-8"))["evaluations"]
+        yield str(seed), f"{worth['pairs']} pairs held out: right, %", _text(Estimate(**worth["accuracy"]))
+        path = folder / "stages" / "evaluation" / "policies.json"
+        evaluation = json.loads(path.read_text("utf-8"))
+        for contest in evaluation["contests"]:
+            won = _text(Estimate(**contest["raw"]))
+            yield str(seed), f"{contest['policy']} against {contest['against']}: won by the judge, %", won
+        for policy in evaluation["policies"]:
+            for name in ("reward", "length", "kl"):
+                if policy[name] is not None:
+                    yield str(seed), f"{policy['name']}: {name}", _number(Estimate(**policy[name]))
+
+
+FORGETTING_PROMPTS, FORGETTING_TOKENS, QUESTIONS = 100, 256, 300
+
+
+def forgetting(lab: Lab, changes: Sequence[str] = ()) -> Table:
+    """What each run lost on what it was not trained for: instructions, sums, plain English."""
+    del changes
+    start = hub.local_path("HuggingFaceTB/SmolLM2-135M-Instruct", "model")
+    runs = {
+        f"{stage} ({name})": lab.folder / name / "0" / "stages" / stage / "run" / "model"
+        for name, stages in {
+            "sums": ("grpo",),
+            "instructions": ("grpo",),
+            "gsm8k": ("sft", "grpo"),
+            "comparisons": ("ppo",),
+        }.items()
+        for stage in stages
+    }
+    models = {"the start": start} | {name: path for name, path in runs.items() if path.exists()}
+    yield "trained by", "IFEval, prompt level, strict, %", "sums right, %", "perplexity of questions"
+    common = {
+        "do": "evaluate",
+        "policies": [*map(str, models.values())],
+        "temperature": 0,
+        "dtype": "bfloat16",
+    }
+    ifeval = {"prompts": "google/IFEval", "right": "instructions", "n": FORGETTING_PROMPTS}
+    sums = {"prompts": str(CONFIGS / "sums-test.jsonl"), "right": "number", "n": 300, "max-tokens": 16}
+    document = {
+        "name": "smollm2-forgetting",
+        "stages": [
+            {"ifeval": {**common, **ifeval, "max-tokens": FORGETTING_TOKENS}},
+            {"sums": {**common, **sums}},
+        ],
+    }
+    folder, _ = lab.piped("forgetting", 0, document)
+    shares = [
+        [Estimate(**policy["passes"][0]["value"]) for policy in _policies(folder, stage)]
+        for stage in ("ifeval", "sums")
+    ]
+    for (name, path), *both in zip(models.items(), *shares, strict=True):
+        yield name, *map(_text, both), f"{_perplexity(path):.2f}"
+
+
+def _perplexity(model: Path) -> float:
+    """Of GSM8K's test questions, people's plain English, a token."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    rows = read_records(hub.local_path("openai/gsm8k:main/test", "dataset")).records[:QUESTIONS]
+    total, tokens = 0.0, 0
+    for row in rows:
+        ids = torch.tensor([tokenizer(plain_text(row.prompt))["input_ids"]])
+        with torch.no_grad():
+            loss = policy(input_ids=ids, labels=ids).loss
+        total, tokens = total + float(loss) * (ids.numel() - 1), tokens + ids.numel() - 1
+    return math.exp(total / tokens)
+
+
 def next_to_trl(lab: Lab, changes: Sequence[str] = ()) -> Table:
     """GRPO on sums beside TRL's, both in float32 with TRL's schedule: time, memory, and what each learnt."""
     yield "seed", "side", "s / step", "MiB", "reward, steps 1–5", "the last 5", "right, %", "one of 8, %"
@@ -84,7 +172,7 @@ def next_to_trl(lab: Lab, changes: Sequence[str] = ()) -> Table:
         document["stages"][-1]["sums"]["policies"] = ["$model", "$grpo", str(peer)]
         folder, _ = lab.piped("next-to-trl", seed, document, [*same, *changes])
         stages = folder / "stages"
-        _, *shares = [[row["value"] for row in policy["passes"]] for policy in _policies(folder)]
+        _, *shares = [[row["value"] for row in policy["passes"]] for policy in _policies(folder, "sums")]
         runs = {"plaudit": stages / "grpo" / "run", "TRL 1.16": peer.parent}
         for (side, run), right in zip(runs.items(), shares, strict=True):
             steps = [*map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines())]
@@ -94,6 +182,61 @@ def next_to_trl(lab: Lab, changes: Sequence[str] = ()) -> Table:
             first, last = (fmean(step["reward"] for step in part) for part in (steps[:5], steps[-5:]))
             cells = f"{seconds:.1f}", f"{memory:,.0f}", f"{first:.2f}", f"{last:.2f}"
             yield str(seed), side, *cells, *(_text(Estimate(**share)) for share in right)
+
+
+def steps_next_to_trl(lab: Lab, changes: Sequence[str] = ()) -> Table:
+    """Steps of SFT (GSM8K's answers) and of DPO (people's pairs) beside TRL's, in float32, in turn."""
+    del changes
+    yield "method", "side", "s / step", "slower than ours", "MiB above base", "loss of step 1"
+    work = lab.folder / "steps-next-to-trl"
+    differ = _write_steps(work)
+    given = argparse.Namespace(steps=PEER_STEPS, threads=torch.get_num_threads(), device="cpu", rounds=2)
+    batch = ("--batch", str(PEER_ROWS))
+    for method, own in (("sft", ours("ours")), ("dpo", ours("our_preference", "--method", "dpo"))):
+        peers = {
+            f"TRL 1.16, {name}": (*theirs(method, *batch), "--variant", name) for name in ("default", "plain")
+        }
+        words = {"plaudit": (*own, *batch), **peers}
+        sides = in_turn([Command(name=name, words=text) for name, text in words.items()], work, given)
+        for side in sides:
+            if side.failure is not None:
+                raise SystemExit(f"{method}, {side.name}: {side.failure}")
+            times = f"{side.seconds:.2f}", f"{side.seconds / sides[0].seconds:.2f}"
+            yield method, side.name, *times, f"{side.above_base_mib:,.0f}", f"{side.first_loss:.5f}"
+    difference, count = differ
+    yield "dpo", f"log π − log π_ref of {count} answers", "", "", "", f"differ by at most {difference:.1g}"
+
+
+def _write_steps(work: Path) -> tuple[float, int]:
+    """A folder with the model, a reference a little off, demonstrations and pairs, all written out as text.
+
+    The difference between both sides' log-ratios of the answers, and how many there are.
+    """
+    model = hub.local_path("HuggingFaceTB/SmolLM2-135M-Instruct", "model")
+    shutil.rmtree(work, ignore_errors=True)
+    # Written out with the template, so that neither side renders anything.
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    for name in ("model", REFERENCE):
+        shutil.copytree(model, work / name, ignore=shutil.ignore_patterns("chat_template*"))
+    weights: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    weights.get_decoder().norm.weight.data *= 0.98
+    weights.save_pretrained(work / REFERENCE)
+    for file, word, sides in (
+        ("rows.jsonl", "openai/gsm8k:main/train", ("completion",)),
+        (PAIRS, "Anthropic/hh-rlhf:harmless-base/train", ("chosen", "rejected")),
+    ):
+        lines: list[str] = []
+        for record in read_records(hub.local_path(word, "dataset")).records:
+            turns = [{"role": turn.role, "content": plain_text((turn,))} for turn in turns_of(record.prompt)]
+            prompt = str(tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
+            texts = {side: plain_text(getattr(record, side)) for side in sides}
+            longest = max(len(tokenizer(prompt + text)["input_ids"]) for text in texts.values())
+            if longest <= PEER_LENGTH:
+                lines.append(json.dumps({"prompt": prompt, **texts}))
+            if len(lines) == PEER_STEPS * PEER_ROWS:
+                break
+        (work / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return ratio_difference(work, torch.get_num_threads())
 
 
 def _peer_model(lab: Lab, seed: int) -> Path:
@@ -107,8 +250,8 @@ def _peer_model(lab: Lab, seed: int) -> Path:
     return out / "model"
 
 
-def _policies(folder: Path) -> list[Any]:
-    return json.loads((folder / "stages" / "sums" / "policies.json").read_text("utf-8"))["policies"]
+def _policies(folder: Path, stage: str) -> list[Any]:
+    return json.loads((folder / "stages" / stage / "policies.json").read_text("utf-8"))["policies"]
 
 
 def _answered(
@@ -118,21 +261,24 @@ def _answered(
     head = ("seed", "policy", "right, %", "one of 8, %", "ended, %", "tokens", "nats from the start")
     yield *head, *(f"{part}, %" for part in parts), "a number alone, %"
     document = document_of(name)
+    [(stage, settings)] = document["stages"][-1].items()
     for seed in range(lab.seeds or 1):
         folder, _ = lab.piped(name, seed, document, changes)
-        for policy in _policies(folder):
+        for policy in _policies(folder, stage):
             passed = [Estimate(**row["value"]) for row in policy["passes"]]
             ended, length, kl = (Estimate(**policy[at]) for at in ("finished", "length", "kl"))
             shares = map(_text, (*passed, ended))
             cells = (*shares, f"{length.value:.1f}", f"{kl.value:.1f}")
-            yield str(seed), policy["name"], *cells, *_counted(folder, policy["name"], parts.values())
+            rows = hub.local_path(settings["prompts"], "dataset")
+            counted = _counted(folder / "stages" / stage, policy["name"], rows, parts.values())
+            yield str(seed), policy["name"], *cells, *counted
 
 
-def _counted(folder: Path, policy: str, parts: Iterable[str]) -> Iterator[str]:
+def _counted(folder: Path, policy: str, problems: Path, parts: Iterable[str]) -> Iterator[str]:
     """Of a policy's answers the share right in each part, and of all the share that is a number alone."""
-    rows = read_records(CONFIGS / "sums-test.jsonl").records
-    truth = {plain_text(row.prompt): row.answer for row in rows if isinstance(row, Prompt)}
-    lines = (folder / "stages" / "sums" / "answers.jsonl").read_text("utf-8").splitlines()
+    rows = read_records(problems).records
+    truth = {plain_text(row.prompt): row.answer for row in rows if isinstance(row, Prompt | Demonstration)}
+    lines = (folder / "answers.jsonl").read_text("utf-8").splitlines()
     answers = [row for row in map(json.loads, lines) if row["policy"] == policy]
     queries = [
         Task(
@@ -195,6 +341,10 @@ def _compared(
     return _text(first), _text(second), _text(difference, sign="+")
 
 
+def _number(estimate: Estimate) -> str:
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+
+
 def _text(estimate: Estimate, sign: str = "") -> str:
     assert estimate.low is not None
     assert estimate.high is not None
@@ -202,7 +352,16 @@ def _text(estimate: Estimate, sign: str = "") -> str:
     return f"{value} ({low} to {high})"
 
 
-STUDIES = {"instructions": instructions, "sums": sums, "own-answers": own_answers, "next-to-trl": next_to_trl}
+STUDIES = {
+    "instructions": instructions,
+    "sums": sums,
+    "own-answers": own_answers,
+    "gsm8k": gsm8k,
+    "comparisons": comparisons,
+    "forgetting": forgetting,
+    "next-to-trl": next_to_trl,
+    "steps-next-to-trl": steps_next_to_trl,
+}
 
 if __name__ == "__main__":
     run_studies(__doc__, STUDIES)
