@@ -43,6 +43,13 @@ PEER_ROUNDS = 20
 """Of GRPO, on either side."""
 PEER_STEPS, PEER_ROWS, PEER_LENGTH = 5, 4, 512
 """Of SFT and DPO: steps of a run, rows of a step, tokens of the longest row."""
+QUOTATION = "startend:quotation"
+"""The held-out kind that answers in quotes satisfy without a thought."""
+SHORTCUTS: Mapping[str, Callable[[str], bool]] = {
+    "answers of fewer than 20 words": lambda text: len(text.split()) < 20,
+    "answers in double quotes as a whole": lambda text: text[:1] == '"' == text[-1:],
+}
+"""What earns by saying little."""
 Held = Callable[[InstructionVerdicts], Sequence[bool]]
 """What is counted of an answer: whether all of its instructions hold, or each of some kinds."""
 
@@ -55,6 +62,9 @@ def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
         "prompt level, strict": lambda held: [all(strict for _, strict, _ in held)],
         "kinds that were rewarded": lambda held: [strict for kind, strict, _ in held if kind not in unseen],
         "kinds that were held out": lambda held: [strict for kind, strict, _ in held if kind in unseen],
+        f"of these without {QUOTATION}": lambda held: [
+            strict for kind, strict, _ in held if kind in unseen - {QUOTATION}
+        ],
     }
     yield "seed", "IFEval", "before, %", "after, %", "difference, points"
     for seed in range(lab.seeds or 1):
@@ -68,6 +78,12 @@ def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
         before, after = _verdicts(stages / "ifeval" / "answers.jsonl", queried)
         for name, held in counted.items():
             yield str(seed), name, *_compared(before, after, held)
+        texts: dict[str, list[str]] = {}
+        for row in map(json.loads, (stages / "ifeval" / "answers.jsonl").read_text("utf-8").splitlines()):
+            texts.setdefault(row["policy"], []).append(row["text"].strip())
+        for name, shows in SHORTCUTS.items():
+            shares = [f"{100 * fmean(map(shows, answers)):.1f}" for answers in texts.values()]
+            yield str(seed), name, *shares, ""
 
 
 def sums(lab: Lab, changes: Sequence[str] = ()) -> Table:
