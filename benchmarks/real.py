@@ -78,12 +78,22 @@ def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
         before, after = _verdicts(stages / "ifeval" / "answers.jsonl", queried)
         for name, held in counted.items():
             yield str(seed), name, *_compared(before, after, held)
-        texts: dict[str, list[str]] = {}
+        answers: dict[str, list[Any]] = {}
         for row in map(json.loads, (stages / "ifeval" / "answers.jsonl").read_text("utf-8").splitlines()):
-            texts.setdefault(row["policy"], []).append(row["text"].strip())
+            answers.setdefault(row["policy"], []).append(row)
         for name, shows in SHORTCUTS.items():
-            shares = [f"{100 * fmean(map(shows, answers)):.1f}" for answers in texts.values()]
-            yield str(seed), name, *shares, ""
+            shares = [fmean(shows(row["text"].strip()) for row in rows) for rows in answers.values()]
+            yield str(seed), name, *(f"{100 * share:.1f}" for share in shares), ""
+        for name, ended in {"of answers that end": True, "of answers that are cut": False}.items():
+            shares = [
+                fmean(
+                    all(strict for _, strict, _ in verdicts[row["prompt"]])
+                    for row in rows
+                    if row["ended"] == ended and row["prompt"] in verdicts
+                )
+                for verdicts, rows in zip((before, after), answers.values(), strict=True)
+            ]
+            yield str(seed), f"prompt level, strict, {name}", *(f"{100 * share:.1f}" for share in shares), ""
 
 
 def sums(lab: Lab, changes: Sequence[str] = ()) -> Table:

@@ -178,7 +178,9 @@ def test_a_run_that_is_stopped_keeps_the_answers_and_a_functions_words(capsys, f
     words = ("attack", "red-team.jsonl", "--model", BASE, "--judge", "mine.py:harmful", "--without-twins")
     words += ("--templates", "ours", "--n", "3")
     assert main(list(words)) == 130
-    monkeypatch.setattr(target, "LocalSampler", lambda *_, **__: pytest.fail("it answers again"))
+    monkeypatch.setattr(target, "LocalSampler", lambda *_, dtype, **__: pytest.fail(f"answers in {dtype}"))
+    with pytest.raises(pytest.fail.Exception, match="answers in bfloat16"):
+        main([*words, "--dtype", "bfloat16"])
     run(capsys, *words[1:], "--out", "out")
     attempts = report("out").policies[0].success.attempts
     assert attempts > 17

@@ -13,6 +13,7 @@ from plaudit.engine.settings import MemorySettings
 from plaudit.models.settings import LoraSettings
 from plaudit.preflight.check import PreflightSubject, run_checks
 from plaudit.preflight.logprobs import CHECKS
+from plaudit.preflight.rewards import check_reward_position
 from tests.preflight import breakers_scoring as broken
 from tests.preflight.subjects import healthy, says_only
 
@@ -49,6 +50,11 @@ def test_a_healthy_model_passes(tmp_path: Path, method: Any, settings: Any, pass
         found = {one.check.name: one.result for one in run_checks(subject, CHECKS)}
         assert {name for name, result in found.items() if result.holds} == passes
         assert not {name for name, result in found.items() if result.holds is False}
+
+
+def test_where_a_reward_is_read_is_seen_in_all_digits(tmp_path: Path) -> None:
+    with healthy("reward", tmp_path, dtype="bfloat16") as subject:
+        assert float(check_reward_position(subject).details.rpartition(" ")[2]) < 1e-5
 
 
 @pytest.mark.one_in(6)

@@ -146,10 +146,7 @@ def test_what_goes_wrong_is_told_with_its_row(mine: Path, name: str, said: str) 
     [
         ("strange", "it asks for weather; it is called by name"),
         ("empty", "does not take the answer"),
-        (
-            "as_in_trl",
-            r"it asks for completions; it is called by name with any of prompt, answer, ended, ",
-        ),
+        ("as_in_trl", r"it asks for completions; it is called by name with any of prompt, answer, ended, "),
         ("as_in_trl", r" \(for one answer at a time: `def f\(answer, \*\*rest\)`\)"),
         ("short_of_one", "it asks for weather; it is called by name"),
         ("by_place", "called by name"),

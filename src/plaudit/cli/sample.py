@@ -51,7 +51,7 @@ def add_model_options(
     )
     _add_sampling_options(parser, max_tokens)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="of models")
+    parser.add_argument("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
 
 
 def _add_sampling_options(parser: argparse.ArgumentParser, max_tokens: int) -> None:

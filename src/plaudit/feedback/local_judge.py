@@ -10,7 +10,6 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast, get_args
 from weakref import WeakValueDictionary
 
 from plaudit.data.generative_judging import CritiqueSettings, GenerativeRewardSettings, PairwiseRankerSettings
@@ -23,7 +22,7 @@ from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.modes import LETTERS, YES_NO, HowToAsk
 from plaudit.feedback.judges.money import FREE, Estimate, Purse
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
-from plaudit.models.load import DtypeName, device_of, load_model, precision
+from plaudit.models.load import device_of, load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_kernels, choose_layout
 from plaudit.rewards.llm.generative import (
@@ -46,7 +45,7 @@ QUESTIONS_AT_ONCE = 256
 class _LocalModel:
     """A folder's model in memory: how likely it finds words, and what it writes."""
 
-    def __init__(self, folder: Path, device: str, dtype: DtypeName) -> None:
+    def __init__(self, folder: Path, device: str, dtype: str) -> None:
         """Load it in the layout that it is proven in."""
         self.folder = folder
         self.encoder = make_encoder(folder)
@@ -98,7 +97,7 @@ class LocalChat:
         cache: ReplyCache,
         purse: Purse | None = None,
         device: str = "auto",
-        dtype: DtypeName = "auto",
+        dtype: str = "auto",
     ) -> None:
         """Load the model, or take the one that is loaded already."""
         self.folder = folder / "model" if (folder / "model").is_dir() else folder
@@ -200,11 +199,9 @@ def local_judge(
     purse: Purse | None = None,
 ) -> ModelJudge:
     """The judge of ``model:DIR,how=letter``; what its word does not set is as in ``ask``."""
-    if dtype not in get_args(DtypeName):
-        raise UserError(f"dtype {dtype!r}: use {', '.join(get_args(DtypeName))}")
     parsed = parse_judge_word(word)
     folder = Path(parsed.place.removeprefix(LOCAL))
-    asker = LocalChat(folder, cache=cache, purse=purse, device=device, dtype=cast("DtypeName", dtype))
+    asker = LocalChat(folder, cache=cache, purse=purse, device=device, dtype=dtype)
     return ModelJudge(asker=asker, ask=parsed.how(ask))
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -116,8 +116,10 @@ class Precision:
         return self.weights != self.products
 
 
-def precision(name: DtypeName, device: torch.device) -> Precision:
+def precision(name: str, device: torch.device) -> Precision:
     """The numbers behind a name; auto is float32 on a CPU and bfloat16 on a GPU that has it."""
+    if name not in get_args(DtypeName):
+        raise UserError(f"dtype {name!r}: use {', '.join(get_args(DtypeName))}")
     # A plan asks for a GPU of another machine.
     here = device.type == "cuda" and torch.cuda.is_available()
     half = device.type == "cuda" and (not here or torch.cuda.is_bf16_supported(including_emulation=False))
@@ -125,9 +127,8 @@ def precision(name: DtypeName, device: torch.device) -> Precision:
         name = "bfloat16" if half else "float32"
     if name == "bfloat16" and device.type == "cuda" and not half:
         raise UserError(f"--dtype bfloat16: {device} computes in it by emulation only; use --dtype float32")
-    if name == "float64":
-        return Precision(weights=torch.float64, products=torch.float64)
-    return Precision(weights=torch.float32, products=getattr(torch, name))
+    weights = torch.float64 if name == "float64" else torch.float32
+    return Precision(weights=weights, products=getattr(torch, name))
 
 
 def load_model(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, cast, get_args
+from typing import TypeVar
 
 import torch
 from transformers import AutoConfig
@@ -26,7 +26,7 @@ from plaudit.data.records import Comparison, Task
 from plaudit.errors import UserError
 from plaudit.files.model_folder import explain_unfinished_run
 from plaudit.models.group_preference import CONFIG_FILE, load_group_preference
-from plaudit.models.load import DtypeName, architectures, device_of, is_reward_folder, load_model, precision
+from plaudit.models.load import architectures, device_of, is_reward_folder, load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import Normalisation, RewardModel, load_reward_model, refuse_other_tokenizer
 from plaudit.models.verify import choose_kernels, choose_layout
@@ -88,7 +88,7 @@ class GenerativeReward(RewardInWords):
 
 
 def load_language_judge(
-    folder: Path, device: str | torch.device = "auto", dtype: DtypeName | torch.dtype = "auto"
+    folder: Path, device: str | torch.device = "auto", dtype: str | torch.dtype = "auto"
 ) -> GenerativeReward | PairwiseRanker | CritiqueReward:
     """The reward of a folder that holds worded.json: a model folder, or a run folder with one in it.
 
@@ -134,10 +134,8 @@ def load_reward(path: Path, *, device: str = "auto", dtype: str = "auto") -> Rew
     ``dtype`` is that of the weights and of all products: auto is bfloat16 on a GPU and float32 on a CPU. The
     reward is called what the folder is called; a run's ``model`` folder is called what the run is.
     """
-    if dtype not in get_args(DtypeName):
-        raise UserError(f"dtype {dtype!r}: use {', '.join(get_args(DtypeName))}")
     target = device_of(device)
-    options = _LoadOptions(device=target, dtype=precision(cast("DtypeName", dtype), target).products)
+    options = _LoadOptions(device=target, dtype=precision(dtype, target).products)
     return _load_folder(path, options, ())
 
 

@@ -31,7 +31,7 @@ from plaudit.models.decode import (
     fastest_decoder,
     mixture_decoder,
 )
-from plaudit.models.load import DtypeName, device_of, load_model, precision
+from plaudit.models.load import device_of, load_model, precision
 from plaudit.models.policy import GeneratingReference, Policy
 from plaudit.rollouts.drawing import (
     DrawingState,
@@ -374,7 +374,7 @@ def _uniform_numbers(completions: Sequence[_PartialCompletion], settings: Sampli
 class LocalSampler:
     """A model and its tokenizer, ready to answer."""
 
-    def __init__(self, model: Path, *, device: str = "auto", dtype: DtypeName = "auto") -> None:
+    def __init__(self, model: Path, *, device: str = "auto", dtype: str = "auto") -> None:
         """Load a Hugging Face folder; ``device`` is auto (a GPU where there is one), cpu, cuda or cuda:1."""
         target = device_of(device)
         dtypes = precision(dtype, target)

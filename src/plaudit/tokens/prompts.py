@@ -135,11 +135,16 @@ def _refuse_unanswerable(prompt: Text) -> None:
         )
 
 
+def reference_answer(record: Record) -> str | None:
+    """What a rule holds answers against, where the row has it; of a demonstration its result alone."""
+    return record.answer if isinstance(record, Prompt | Demonstration) else None
+
+
 def _encode_record(record: Record, encoder: Encoder) -> EncodedPrompt:
     prompt_record = record if isinstance(record, Prompt) else None
     return replace(
         encode_prompt(record.prompt, encoder),
-        reference_answer=record.answer if isinstance(record, Prompt | Demonstration) else None,
+        reference_answer=reference_answer(record),
         metadata={} if prompt_record is None else prompt_record.metadata,
         origin=record.origin,
     )

@@ -100,10 +100,7 @@ def test_what_cannot_be_counted_is_refused_or_said(capsys, tmp_path):
     words = ["eval", "policy", str(folder), "--prompts", str(data), "--max-tokens", "2", "--device", "cpu"]
     for more, complaint in (
         (("--pass-at", "2"), "--pass-at needs a rule"),
-        (
-            ("--right", "exact", "--pass-at", "2"),
-            "pass@2 needs as many answers to every prompt",
-        ),
+        (("--right", "exact", "--pass-at", "2"), "pass@2 needs as many answers to every prompt"),
         (("--right", "exactly"), "there is no reward 'exactly'"),
     ):
         assert main([*words, *more]) == 2

@@ -85,10 +85,7 @@ def test_a_model_that_always_says_the_same_is_told(monkeypatch: pytest.MonkeyPat
         model_answer_tasks(sampler, 8, answers=9, categories=("arithmetic",))
 
 
-@pytest.mark.parametrize(
-    ("kind", "record"),
-    [("rankings", Ranking), ("thumbs", Rating)],
-)
+@pytest.mark.parametrize(("kind", "record"), [("rankings", Ranking), ("thumbs", Rating)])
 def test_the_command_has_a_models_answers_judged(kind: str, record: type, tmp_path: Path):
     out = tmp_path / "rows.jsonl"
     words = ["world", "make", kind, "--model", str(base_model_folder()), "--n", "8", "--out", str(out)]

@@ -159,6 +159,7 @@ def test_every_loop_trains_on_what_it_chose(loops: Loops, name: str) -> None:
                 assert scores[text(row["completion"])] >= one["threshold"]
         assert f"note: round {one['round']}: {one['answers']} answers" in loops.said(name).err
         assert (folder / "run" / "summary.json").exists()
+        assert (folder / "run" / "checkpoints").exists() == (one is figures[-1])
     last = out / "rounds" / str(len(figures)) / "run" / "model"
     for path in last.iterdir():
         assert (out / "model" / path.name).read_bytes() == path.read_bytes()

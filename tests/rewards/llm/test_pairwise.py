@@ -125,10 +125,7 @@ def test_round_robin_scores_are_mean_chances_or_the_share_of_the_beaten():
     assert tie == (0.5, 0.5)
     assert sum(row) == pytest.approx(1.5)
     borda = replace(SETTINGS, counting="borda")
-    assert PairwiseRanker(Planted(borda, bonus=2.0)).scores(asked) == (
-        (0, 0.5, 1),
-        (0.5, 0.5),
-    )
+    assert PairwiseRanker(Planted(borda, bonus=2.0)).scores(asked) == ((0, 0.5, 1), (0.5, 0.5))
 
 
 def test_an_answer_that_cannot_be_compared_with_all_others_has_no_score():

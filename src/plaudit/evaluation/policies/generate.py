@@ -34,13 +34,14 @@ from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices, score_choices
 from plaudit.files import hub
 from plaudit.files.model_folder import explain_unfinished_run, refuse_other_folder
-from plaudit.models.load import DtypeName, architectures, device_of, is_reward_folder, load_model, precision
+from plaudit.models.load import architectures, device_of, is_reward_folder, load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_kernels, choose_layout
 from plaudit.rewards.load import model_folder
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Answer, GenerationPrompt, Rollout, SamplingSettings
 from plaudit.tokens.encode import Encoder, make_encoder
+from plaudit.tokens.prompts import reference_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +260,7 @@ def evaluation_prompts(records: Iterable[Record]) -> tuple[EvaluationPrompt, ...
         prompt = EvaluationPrompt(
             prompt=record.prompt,
             category=category if isinstance(category, str) else None,
-            reference_answer=record.answer if isinstance(record, Prompt | Demonstration) else None,
+            reference_answer=reference_answer(record),
             metadata=metadata,
             written=_written_answer(record),
         )
@@ -318,9 +319,8 @@ def load_policy_folder(folder: Path | Contestant, settings: GenerationSettings) 
     contestant = folder if isinstance(folder, Contestant) else Contestant(folder=folder)
     assert contestant.folder is not None
     model_path, device = model_folder(contestant.folder), device_of(settings.device)
-    dtype: DtypeName = settings.dtype  # pyright: ignore[reportAssignmentType]  checked by Drawing
     encoder = make_encoder(model_path)
-    policy = Policy(load_model(model_path, dtype=precision(dtype, device).products, device=device))
+    policy = Policy(load_model(model_path, dtype=precision(settings.dtype, device).products, device=device))
     layout, _ = choose_layout(policy, "packed")
     policy.use_layout(layout)
     choose_kernels(policy)

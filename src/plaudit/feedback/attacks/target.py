@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol
 
 from plaudit.data.records import Message
 from plaudit.engine.run_folder import hash_path
@@ -24,9 +24,6 @@ from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import model_folder
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
-
-if TYPE_CHECKING:
-    from plaudit.models.load import DtypeName
 
 Turns = tuple[Message, ...]
 """A conversation that ends with a user's turn."""
@@ -65,8 +62,7 @@ class FolderTarget:
         self.name = name
         self.folder = model_folder(folder)
         self.hash = hash_path(self.folder)
-        self._sampling, self._device = sampling, judges.device
-        self._dtype: DtypeName = cast("DtypeName", judges.dtype)
+        self._sampling, self._device, self._dtype = sampling, judges.device, judges.dtype
         self._cache = ReplyCache(folder=judges.cache or default_cache_folder())
         self._sampler: TextSampler | None = None
 

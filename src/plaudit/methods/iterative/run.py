@@ -328,7 +328,7 @@ def loop(name: str, config: LoopConfig) -> Path | None:
     for this_round in rounds:
         with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
             if folder is not None:
-                # Of earlier rounds their models are gone on from; checkpoints of all would fill a disk.
+                # A round begins from models of earlier ones; checkpoints of all would fill a disk.
                 for earlier in rounds[: this_round.number - 1]:
                     shutil.rmtree(earlier.run / "checkpoints", ignore_errors=True)
                 generate_and_select(facts, settings, config, this_round, folder)
