@@ -82,18 +82,22 @@ def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
         for row in map(json.loads, (stages / "ifeval" / "answers.jsonl").read_text("utf-8").splitlines()):
             answers.setdefault(row["policy"], []).append(row)
         for name, shows in SHORTCUTS.items():
-            shares = [fmean(shows(row["text"].strip()) for row in rows) for rows in answers.values()]
-            yield str(seed), name, *(f"{100 * share:.1f}" for share in shares), ""
+            yield (
+                str(seed),
+                name,
+                *(_percent(shows(row["text"].strip()) for row in rows) for rows in answers.values()),
+                "",
+            )
         for name, ended in {"of answers that end": True, "of answers that are cut": False}.items():
             shares = [
-                fmean(
+                _percent(
                     all(strict for _, strict, _ in verdicts[row["prompt"]])
                     for row in rows
                     if row["ended"] == ended and row["prompt"] in verdicts
                 )
                 for verdicts, rows in zip((before, after), answers.values(), strict=True)
             ]
-            yield str(seed), f"prompt level, strict, {name}", *(f"{100 * share:.1f}" for share in shares), ""
+            yield str(seed), f"prompt level, strict, {name}", *shares, ""
 
 
 def sums(lab: Lab, changes: Sequence[str] = ()) -> Table:
@@ -318,9 +322,8 @@ def _counted(folder: Path, policy: str, problems: Path, parts: Iterable[str]) ->
     scores = [score for (score,) in resolve_reward("number").scores(queries)]
     for part in parts:
         found = [score or 0.0 for score, row in zip(scores, answers, strict=True) if part in row["prompt"]]
-        yield f"{100 * fmean(found):.1f}" if found else "–"
-    single = [bool(re.fullmatch(r"-?\d+\.?", row["text"].strip())) for row in answers]
-    yield f"{100 * fmean(single):.1f}"
+        yield _percent(found)
+    yield _percent(bool(re.fullmatch(r"-?\d+\.?", row["text"].strip())) for row in answers)
 
 
 def document_of(name: str) -> Any:
@@ -365,6 +368,11 @@ def _compared(
     first, second = (bootstrap_mean(held_B, at_B, resampling) for held_B in (before_B, after_B))
     difference = bootstrap_mean(after_B - before_B, at_B, resampling, share=False)
     return _text(first), _text(second), _text(difference, sign="+")
+
+
+def _percent(shares: Iterable[float]) -> str:
+    counted = [*shares]
+    return f"{100 * fmean(counted):.1f}" if counted else "–"
 
 
 def _number(estimate: Estimate) -> str:
