@@ -78,26 +78,29 @@ def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
         before, after = _verdicts(stages / "ifeval" / "answers.jsonl", queried)
         for name, held in counted.items():
             yield str(seed), name, *_compared(before, after, held)
-        answers: dict[str, list[Any]] = {}
-        for row in map(json.loads, (stages / "ifeval" / "answers.jsonl").read_text("utf-8").splitlines()):
-            answers.setdefault(row["policy"], []).append(row)
-        for name, shows in SHORTCUTS.items():
-            yield (
-                str(seed),
-                name,
-                *(_percent(shows(row["text"].strip()) for row in rows) for rows in answers.values()),
-                "",
+        path = stages / "ifeval" / "answers.jsonl"
+        yield from ((str(seed), *cells, "") for cells in _shortcuts(path, (before, after)))
+
+
+def _shortcuts(
+    path: Path, verdicts: Sequence[Mapping[str, InstructionVerdicts]]
+) -> Iterator[tuple[str, ...]]:
+    """Of each policy's answers the shares that say little, and what is right of ended and cut ones."""
+    answers: dict[str, list[Any]] = {}
+    for row in map(json.loads, path.read_text("utf-8").splitlines()):
+        answers.setdefault(row["policy"], []).append(row)
+    for name, shows in SHORTCUTS.items():
+        yield name, *(_percent(shows(row["text"].strip()) for row in rows) for rows in answers.values())
+    for name, ended in {"of answers that end": True, "of answers that are cut": False}.items():
+        shares = (
+            _percent(
+                all(strict for _, strict, _ in held[row["prompt"]])
+                for row in rows
+                if row["ended"] == ended and row["prompt"] in held
             )
-        for name, ended in {"of answers that end": True, "of answers that are cut": False}.items():
-            shares = [
-                _percent(
-                    all(strict for _, strict, _ in verdicts[row["prompt"]])
-                    for row in rows
-                    if row["ended"] == ended and row["prompt"] in verdicts
-                )
-                for verdicts, rows in zip((before, after), answers.values(), strict=True)
-            ]
-            yield str(seed), f"prompt level, strict, {name}", *shares, ""
+            for held, rows in zip(verdicts, answers.values(), strict=True)
+        )
+        yield f"prompt level, strict, {name}", *shares
 
 
 def sums(lab: Lab, changes: Sequence[str] = ()) -> Table:
