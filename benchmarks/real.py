@@ -75,10 +75,10 @@ def instructions(lab: Lab, changes: Sequence[str] = ()) -> Table:
         }
         trained = {plain_text(row.prompt) for row in _prompts(stages / "prompts" / "rows.jsonl")}
         assert not trained & queried.keys(), "prompts of the test were trained on"
-        before, after = _verdicts(stages / "ifeval" / "answers.jsonl", queried)
+        path = stages / "ifeval" / "answers.jsonl"
+        before, after = _verdicts(path, queried)
         for name, held in counted.items():
             yield str(seed), name, *_compared(before, after, held)
-        path = stages / "ifeval" / "answers.jsonl"
         yield from ((str(seed), *cells, "") for cells in _shortcuts(path, (before, after)))
 
 
@@ -124,16 +124,32 @@ def comparisons(lab: Lab, changes: Sequence[str] = ()) -> Table:
     for seed in range(lab.seeds or 1):
         folder, _ = lab.piped("comparisons", seed, document_of("comparisons"), changes)
         [worth] = json.loads((folder / "stages" / "worth" / "summary.json").read_text("utf-8"))["evaluations"]
-        yield str(seed), f"{worth['pairs']} pairs held out: right, %", _text(Estimate(**worth["accuracy"]))
+        yield from ((str(seed), *cells) for cells in _worth(worth))
         path = folder / "stages" / "evaluation" / "policies.json"
         evaluation = json.loads(path.read_text("utf-8"))
         for contest in evaluation["contests"]:
-            won = _text(Estimate(**contest["raw"]))
-            yield str(seed), f"{contest['policy']} against {contest['against']}: won by the judge, %", won
+            for counted, words in (
+                ("raw", "won by the judge, %"),
+                ("length_controlled", "at equal length, %"),
+            ):
+                name = f"{contest['policy']} against {contest['against']}: {words}"
+                yield str(seed), name, _text(Estimate(**contest[counted]))
         for policy in evaluation["policies"]:
             for name in ("reward", "length", "kl"):
                 if policy[name] is not None:
                     yield str(seed), f"{policy['name']}: {name}", _number(Estimate(**policy[name]))
+
+
+def _worth(worth: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """How good a reward is on pairs held out: how often right, how sure of itself, how drawn to the short."""
+    yield f"{worth['pairs']} pairs held out: right, %", _text(Estimate(**worth["accuracy"]))
+    for name in ("log_loss", "brier", "ece_mass"):
+        yield f"calibration: {name}", f"{worth['calibration'][name]:.3f}"
+    length = next(probe for probe in worth["probes"]["features"] if probe["name"] == "length")
+    for who in ("model", "annotators"):
+        low, value, high = sorted(1 / ratio for ratio in length[who].values())
+        name = f"odds of the shorter answer, of one {length['unit']}: {who}"
+        yield name, f"{value:.1f} ({low:.1f} to {high:.1f})"
 
 
 FORGETTING_PROMPTS, FORGETTING_TOKENS, QUESTIONS = 100, 256, 300

@@ -50,6 +50,8 @@ def test_instructions_are_learnt_and_both_models_compared(
     write_rows(Path("google/IFEval/train.jsonl"), [{"prompt": row.prompt, **row.metadata} for row in made])
     head, *rows = instructions(Lab(folder=tmp_path / "lab"), (*ROUND, *SMALL))
     assert head[2:] == ("before, %", "after, %", "difference, points")
+    # No answer of eight tokens ends, so nothing is said of those that do.
+    assert rows[-2] == ("0", "prompt level, strict, of answers that end", "–", "–", "")
     assert [row[1] for row in rows][:3] == [
         "prompt level, strict",
         "kinds that were rewarded",
