@@ -191,6 +191,9 @@ class Fixed:
         self._policy = policy
         self._encoder = encoder
 
+    def refresh(self) -> None:
+        """Its answers do not move."""
+
     def generate(
         self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:

@@ -288,6 +288,9 @@ def test_weights_that_are_divided_are_loaded_whole_first_and_have_to_fit(tmp_pat
     later = MemoryLine(name="weights", bytes=whole // 4, when=ALWAYS, why="")
     loading = MemoryLine(name="whole weights", bytes=whole, when=LOAD, why="")
     assert MemoryLedger(lines=(later, loading)).peak == whole
+    reward = ("--prompts", prompts(tmp_path), "--reward", "length:1-9")
+    drawn = planned(tmp_path, "grpo", "--model", toy.model, *reward, *machine, "--no-measure")
+    assert line(drawn, "copy that draws") == pytest.approx(whole / 2, rel=1e-3), "in 16 bits"
 
 
 def test_a_gpu_by_name_has_its_memory_and_an_estimate_of_time(tmp_path, toy):

@@ -10,8 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from plaudit.engine.sinks.base import RunStart, Sample, WandbSink, import_required, summarise
+from plaudit.engine.sinks.base import RunStart, Sample, summarise
 from plaudit.engine.sinks.files import sinks_for
+from plaudit.engine.sinks.trackers import WandbSink, import_required
 from plaudit.engine.step_report import StepReport
 from plaudit.errors import UserError
 

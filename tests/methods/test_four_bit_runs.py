@@ -170,7 +170,7 @@ def test_an_adapter_as_a_model_is_merged_before_it_is_rounded(files: Files, tmp_
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ((*FOUR, "--shard"), "--shard with LoRA is not supported"),
+        ((*FOUR, "--shard"), "--shard divides whole weights"),
         (("--lora.rank", 4, "--lora.base", "8bit"), "lora.base"),
     ],
 )

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from plaudit.cli.main import main
 from plaudit.data.records import Comparison, Message, Part, Prompt, Text
 from plaudit.engine.distributed import Ranks
-from plaudit.errors import UserError
 from plaudit.methods import reference
 from plaudit.methods.data import hold_out
 from plaudit.methods.policy.batch import ExperienceTensors, Round
@@ -31,7 +30,6 @@ from plaudit.preflight.check import PreflightSubject
 from plaudit.preflight.data import check_duplicates, check_leaks
 from plaudit.rollouts.drawing import uniform_numbers
 from plaudit.rollouts.local import LocalSampler, example_from_rollouts
-from plaudit.rollouts.process import ProcessSampler
 from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings, generation_requests
 from plaudit.tokens.batch import Completion, Example, Extra, Extras, batch_of
 from plaudit.tokens.encode import Encoder, RefusedRow, make_encoder, truncate_prompt
@@ -274,13 +272,6 @@ def test_answers_to_a_prompt_are_counted_by_what_it_shows() -> None:
         replace(question(1.0), extras={}).id,
     ]
     assert {request.max_new_tokens for request in requests} == {5}
-
-
-def test_a_sampler_in_another_process_refuses_what_it_is_not_sent() -> None:
-    sampler = object.__new__(ProcessSampler)
-    requests = generation_requests([question(1.0).shown], SamplingSettings(), 1, max_positions=None)
-    with pytest.raises(UserError, match="shows pixel_values beside tokens"):
-        sampler.generate_requests(requests, SamplingSettings())
 
 
 # Of three side by side, the answers to the second picture join those to the first.

@@ -41,6 +41,9 @@ class Around:
     def version(self) -> int:
         return self.sampler.version
 
+    def refresh(self) -> None:
+        self.sampler.refresh()
+
     def generate(
         self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:

@@ -233,6 +233,10 @@ class Ranks:
         dist.all_gather(rows, local)
         return [row.tolist() for row in rows]
 
+    def first_says(self, flag: bool) -> bool:
+        """What the first rank says, whatever the others do."""
+        return bool(self.all_gather([float(flag)])[0][0])
+
     def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
         """The strings of all ranks, on all ranks; as JSON, never pickled."""
         if self.world_size == 1:

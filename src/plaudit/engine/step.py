@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from plaudit.engine.distributed import Ranks
+from plaudit.engine.distributed import Ranks, full_tensor
 from plaudit.engine.metrics import Metric, Scalar, merge_metrics, read_metrics
 from plaudit.engine.optimizer import set_learning_rate, trained_parameters
 from plaudit.engine.step_report import Number
@@ -221,9 +221,11 @@ def _read_step(stepper: Stepper[Any], unread: Sequence[_UnreadResult]) -> _StepN
 def _gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     """The Euclidean norm of all gradients together, over all ranks when they are sharded."""
     grads = [p.grad for p in parameters if p.grad is not None]
+    shards = [grad for grad in grads if isinstance(grad, DTensor)]
+    whole = [grad for grad in grads if not isinstance(grad, DTensor)]
     # Of shards this is a DTensor of partial norms; its full value is the norm over all ranks.
-    norm = torch.nn.utils.get_total_norm(grads)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    norms = [full_tensor(torch.nn.utils.get_total_norm(part)) for part in (shards, whole) if part]
+    return norms[0] if len(norms) == 1 else torch.nn.utils.get_total_norm(norms)
 
 
 def merge_over_ranks(metrics: Sequence[Metric], ranks: Ranks) -> tuple[Metric, ...]:

@@ -145,8 +145,8 @@ class RunConfig:
                 "lora.dropout is for sft, reward and their relatives: here log-probs of two passes are "
                 "compared, and each would draw for itself; leave it out"
             )
-        if self.shard and self.lora.rank:
-            raise UserError("--shard with LoRA is not supported: the adapters are small, leave --shard out")
+        if self.shard and self.lora.base == "4bit":
+            raise UserError("--shard divides whole weights: leave it out, or --lora.base 4bit")
         self._refuse_to_compile_in_vain()
         if self.keep.use_best and self.held_out_share == 0.0:
             raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
@@ -270,10 +270,6 @@ class SftConfig(RunConfig):
             return
         if self.held_out_share == 0.0:
             raise UserError("judge.by needs held-out rows: set --held-out to a share or a file")
-        if self.shard:
-            raise UserError(
-                "--judge.by with --shard: answers are drawn with whole weights; leave one of them out"
-            )
         if self.judge.tokens >= self.max_length:
             raise UserError(
                 f"judge.tokens {self.judge.tokens} leave no room for a prompt in max_length {self.max_length}"

@@ -5,8 +5,9 @@ Gradient checkpointing, sharding, narrowing and gathering serve any model of a r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -30,6 +31,8 @@ from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.models.verify import choose_kernels, choose_layout, compile_layers
 from plaudit.tokens.encode import Encoder
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def narrow_as_configured(model: Policy | RewardModel, config: RunConfig, precision: Precision) -> list[str]:
@@ -65,6 +68,8 @@ def recompute_as_configured(model: Policy | RewardModel, config: RunConfig) -> N
 def shard_or_broadcast(model: Policy | RewardModel, config: RunConfig, ranks: Ranks) -> list[str]:
     """Shard the weights over the ranks, or broadcast the first rank's; returns notes for the user."""
     if config.shard and ranks.world_size > 1:
+        # Fresh adapters are drawn by each rank for itself; what stands in the folder is the same everywhere.
+        ranks.broadcast(p.data for p in model.parameters() if config.lora.rank and p.requires_grad)
         exact = [cast("nn.Module", model.base.score)] if isinstance(model, RewardModel) else []
         compute = model.backbone.release_narrowed()
         shard_module(model, model.backbone.repeated_layers, ranks=ranks, compute=compute, exact=exact)
@@ -75,16 +80,30 @@ def shard_or_broadcast(model: Policy | RewardModel, config: RunConfig, ranks: Ra
     return ["shard: one process alone has nobody to divide with; it holds all weights"]
 
 
-def gather_weights(module: nn.Module, ranks: Ranks) -> dict[str, torch.Tensor] | None:
-    """The sharded weights gathered on the first rank; None where they are not sharded.
+def gathered_model(module: ModuleT, fresh: Callable[[], ModuleT], ranks: Ranks) -> ModuleT | None:
+    """The model with all of its weights on the first rank, a ``fresh`` one where they are divided; else None.
 
     Every rank must come.
     """
     if not is_sharded(module):
-        return None
-    # One at a time, and dropped at once elsewhere: all whole weights together may fit no GPU.
+        return module if ranks.is_first else None
     gathered = ((name, full_tensor(p.detach())) for name, p in module.named_parameters())
-    return {name: p.cpu() if ranks.is_first else torch.empty(0) for name, p in gathered}
+    # One tensor at a time, and only the first rank keeps it.
+    weights = {name: p.cpu() if ranks.is_first else torch.empty(0) for name, p in gathered}
+    if not ranks.is_first:
+        return None
+    whole = fresh()
+    for name, parameter in whole.named_parameters():
+        parameter.data.copy_(weights[name])
+    return whole
+
+
+def gather_into(whole: nn.Module, divided: nn.Module) -> None:
+    """Give a whole copy what has been learnt by one that is divided over ranks; every rank must come."""
+    for copy, part in zip(whole.parameters(), divided.parameters(), strict=True):
+        # What is frozen was the same when the copy was loaded; narrowed first, so that less travels.
+        if part.requires_grad:
+            copy.data.copy_(full_tensor(part.detach().to(copy.dtype)))
 
 
 def write_tokenizer(encoder: Encoder, folder: Path) -> None:
@@ -97,17 +116,22 @@ def write_tokenizer(encoder: Encoder, folder: Path) -> None:
 def prepare_policy(config: RunConfig, precision: Precision, ranks: Ranks) -> tuple[Policy, list[str]]:
     """The starting policy: loaded, with LoRA adapters, its layout verified; not sharded yet."""
     device = loading_device(config, ranks)
-    model = load_model(config.model, dtype=precision.weights, device=device, merge=not config.lora.keep)
-    if config.lora.keep:
-        model = with_adapter(model, config.model / ADAPTER_FOLDER, config.lora.dropout)
-    elif config.lora.rank:
-        model = with_lora(model, config.lora, ranks.device)
+    model = _load_with_adapters(config, precision.weights, device, ranks.device)
     policy = Policy(model, attention=config.memory.attention)
     recompute_as_configured(policy, config)
     layout, note = choose_layout(policy, config.memory.layout)
     policy.use_layout(layout)
     notes = [*four_bit_notes(policy), *([] if note is None else [note])]
     return policy.train(), [*notes, *narrow_as_configured(policy, config, precision)]
+
+
+def _load_with_adapters(
+    config: RunConfig, dtype: torch.dtype, device: torch.device, adapter_device: torch.device
+) -> Any:
+    model = load_model(config.model, dtype=dtype, device=device, merge=not config.lora.keep)
+    if config.lora.keep:
+        return with_adapter(model, config.model / ADAPTER_FOLDER, config.lora.dropout)
+    return with_lora(model, config.lora, adapter_device) if config.lora.rank else model
 
 
 def loading_device(config: RunConfig, ranks: Ranks) -> torch.device:
@@ -147,15 +171,11 @@ def load_frozen_policy(folder: Path, like: Policy, *, moving: bool = False) -> P
 
 def write_model(policy: Policy, config: RunConfig, encoder: Encoder, ranks: Ranks) -> None:
     """``model/`` (and ``adapter/`` for LoRA) in the run folder; every rank must come."""
-    weights = gather_weights(policy, ranks)
-    if not ranks.is_first:
+    cpu, dtype = torch.device("cpu"), policy.logp_dtype
+    whole = gathered_model(policy, lambda: Policy(_load_with_adapters(config, dtype, cpu, cpu)), ranks)
+    if whole is None:
         return
-    if weights is not None:
-        # A whole model from the folder again: what the policy holds here are shards.
-        dtype = next(iter(weights.values())).dtype
-        policy = Policy(load_model(config.model, dtype=dtype, device=torch.device("cpu")))
-        for name, parameter in policy.named_parameters():
-            parameter.data.copy_(weights[name])
+    policy = whole
     if config.lora.rank:
         with atomic.atomic_folder(config.out / "adapter") as partial:
             save_adapter(policy.model, partial)

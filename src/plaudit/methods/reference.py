@@ -333,9 +333,12 @@ def _ema_reference(
 
 
 def prepare_policy_reference(
-    config: PolicyConfig, policy: Policy, run: Run, *, needed: bool
+    config: PolicyConfig, policy: Policy, run: Run, *, needed: bool, draws: bool = False
 ) -> PreparedReference:
-    """The reference of a loaded policy, not sharded yet; ``needed`` by the loss or the reward."""
+    """The reference of a loaded policy, not sharded yet; ``needed`` by the loss or the reward.
+
+    One that ``draws`` answers, with the policy in a mixture, is whole on every rank.
+    """
     settings = config.reference
     if settings.kind == "precomputed":
         raise UserError("reference.kind precomputed: answers are new at every round; use live, or average")
@@ -357,7 +360,9 @@ def prepare_policy_reference(
     loaded = load_frozen_policy(folder, policy, moving=settings.kind == "average")
     frozen = ModelReference(loaded, temperature=temperature)
     if settings.kind == "average":
+        if draws and config.shard:
+            raise UserError("--shard: a reference.kind average that draws answers is not divided; take live")
         return _ema_reference(config, policy, run, frozen, is_starting_model=is_starting_model)
-    shard_or_broadcast(frozen.policy, config, run.ranks)
+    shard_or_broadcast(frozen.policy, replace(config, shard=config.shard and not draws), run.ranks)
     note = f"reference: {folder}, beside the policy in memory"
     return PreparedReference(reference=frozen, is_starting_model=is_starting_model, notes=(note,), live=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from plaudit.methods.algorithm import load_object
 from plaudit.methods.best_look import settle_on_look
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
-from plaudit.methods.models import uncompiled_notes
+from plaudit.methods.models import gather_into, prepare_policy, uncompiled_notes
 from plaudit.models.load import Precision, precision, stored_dtype
 from plaudit.models.policy import Policy
 from plaudit.preflight.check import (
@@ -46,6 +47,8 @@ from plaudit.preflight.check import (
 from plaudit.preflight.checks import CHECKS
 from plaudit.preflight.report import as_dict
 from plaudit.releases import untried_releases, untried_releases_named
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import WeightsVersion
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder, read_template
 from plaudit.tokens.microbatch import layout_batch
@@ -84,6 +87,17 @@ class Run:
     """What was decided so far, for the user."""
     resources: ExitStack = field(default_factory=ExitStack)
     """What is closed when the run ends, however it ends."""
+
+    def local_sampler(self, policy: Policy, weights: WeightsVersion) -> LocalSampler:
+        """What draws from the policy; where that is divided over ranks, a whole copy in 16 bits does."""
+        if not is_sharded(policy):
+            return LocalSampler.from_policy(policy, self.encoder, weights)
+        narrow = replace(self.precision, weights=self.precision.products)
+        whole = prepare_policy(self.config, narrow, self.ranks)[0].requires_grad_(requires_grad=False).eval()
+        size = sum(weight.nbytes for weight in whole.parameters()) / 2**20
+        kind = f"in {str(narrow.weights).removeprefix('torch.')}, {size:,.0f} MiB more on each rank"
+        self.note(f"answers are drawn with a whole copy of the weights {kind}")
+        return LocalSampler.from_policy(whole, self.encoder, weights, partial(gather_into, whole, policy))
 
     def note(self, *sentences: str) -> None:
         """Tell the user; it is said once the run's sinks are open, and kept in its summary."""

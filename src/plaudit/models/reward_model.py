@@ -276,7 +276,7 @@ class ValueHead(nn.Module):
         del head, batch
         wide_dtype = torch.promote_types(hidden_MH.dtype, torch.float32)
         with torch.autocast(hidden_MH.device.type, enabled=False):
-            return (nn.functional.linear(hidden_MH.to(wide_dtype), self.score.weight.to(wide_dtype))[:, 0],)
+            return (torch.mv(hidden_MH.to(wide_dtype), self.score.weight[0].to(wide_dtype)),)
 
 
 def first_differing_token(first: TokenizerInfo, second: TokenizerInfo) -> str | None:

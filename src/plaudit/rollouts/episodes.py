@@ -103,6 +103,9 @@ class EpisodeSampler:
                 "environment could answer; use a model that has one"
             )
 
+    def refresh(self) -> None:
+        self.sampler.refresh()
+
     def play(
         self, prompts: Sequence[EncodedPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:

@@ -385,15 +385,26 @@ class LocalSampler:
 
     @classmethod
     def from_policy(
-        cls, policy: Policy, encoder: Encoder, weights: WeightsVersion | None = None
+        cls,
+        policy: Policy,
+        encoder: Encoder,
+        weights: WeightsVersion | None = None,
+        gather: Callable[[], None] | None = None,
     ) -> LocalSampler:
         """A sampler of a policy in memory: it generates with the weights of the moment.
 
-        ``weights`` is counted on by whoever moves them; without it the version stays 0.
+        ``weights`` is counted on by whoever moves them; without it the version stays 0. Where the policy is
+        a copy of one that is divided over ranks, ``gather`` gives it the weights, on every rank at once.
         """
         sampler = cls.__new__(cls)
         sampler._set_up(policy, encoder, weights or WeightsVersion())
+        sampler._gather, sampler._gathered = gather, WeightsVersion(number=-1)
+        sampler.refresh()
         return sampler
+
+    _gather: Callable[[], None] | None = None
+    _gathered: WeightsVersion
+    """Which weights a copy has; shared, like the copy, by all samplers of it."""
 
     def _set_up(self, policy: Policy, encoder: Encoder, weights: WeightsVersion) -> None:
         decoder, self.fallback_reason = fastest_decoder(policy)
@@ -481,6 +492,12 @@ class LocalSampler:
         """The requests that `generate` serves: ``n`` for each prompt, with the room that the model has."""
         return generation_requests(prompts, settings, n, self.max_positions)
 
+    def refresh(self) -> None:
+        """Give a copy the divided weights, where they have moved since; every rank must come."""
+        if self._gather is not None and self._gathered.number != self.version:
+            self._gather()
+            self._gathered.number = self.version
+
     def generate_requests(
         self,
         requests: Sequence[GenerationRequest],
@@ -488,6 +505,8 @@ class LocalSampler:
         on_step: Callable[[int], None] = lambda ended: None,
     ) -> list[Rollout]:
         """A rollout for each request, in their order; prompts may be any tokens that the model knows."""
+        if self._gather is not None and self._gathered.number != self.version:
+            raise RuntimeError("the weights have moved since they were gathered: call refresh on every rank")
         for request in requests:
             self._refuse_unreadable(request.prompt)
         # Like lengths next to each other save padding, and equal prompts meet.

@@ -174,6 +174,10 @@ class Sampler(Protocol):
         """For every prompt, ``n`` answers as the tokens that were drawn, each with the weights' version."""
         ...
 
+    def refresh(self) -> None:
+        """Bring the weights that it samples from up to date; all ranks come, before any of them draws."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:

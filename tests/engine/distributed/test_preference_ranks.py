@@ -52,6 +52,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("dpo, rankings", "data"),
         ("dpo, rankings", "shard"),
         ("wpo, adapted", "data"),
+        ("wpo, adapted", "shard"),
         ("ipo, float32", "data"),
     ),
 }

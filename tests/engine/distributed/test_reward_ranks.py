@@ -41,7 +41,6 @@ PAIRS = [
     pytest.param(manner, way, marks=[] if manner in QUICK else [pytest.mark.slow])
     for manner in MANNERS
     for way in WAYS
-    if (manner, way) != ("comparisons, adapted", "shard")
 ]
 
 
@@ -61,11 +60,7 @@ def train(folder: Path, manners: Sequence[str]) -> Trained:
 
     alone = {manner: command(manner, manner) for manner in manners}
     together = {f"{manner} data": command(f"{manner} data", manner) for manner in manners}
-    together |= {
-        f"{manner} shard": command(f"{manner} shard", manner, "--shard")
-        for manner in manners
-        if not manner.endswith("adapted")
-    }
+    together |= {f"{manner} shard": command(f"{manner} shard", manner, "--shard") for manner in manners}
     return Trained(
         folder=folder, alone=run_all(alone, folder, ranks=1), together=run_all(together, folder, ranks=2)
     )

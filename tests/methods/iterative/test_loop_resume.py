@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.methods.iterative.rounds import read_answers, write_answers
+from plaudit.methods.iterative.rounds import answers_line, read_answers
 from plaudit.methods.policy.collect import ScoredGroup
 from plaudit.rollouts.sampler import Answer, Rollout
 from plaudit.tokens.prompts import EncodedPrompt
@@ -135,16 +135,15 @@ def test_answers_come_back_as_they_were_said_whatever_is_in_them(tmp_path: Path)
     )
     question = EncodedPrompt(text="what?", prompt=(1,))
     group = ScoredGroup(prompt=question, rollouts=rollouts, scores=(0.1, None, 1 / 3, -2.0))
-    write_answers(tmp_path / "answers.jsonl", [group, group])
+    (tmp_path / "answers.jsonl").write_text(f"{answers_line(group)}\n" * 2, "utf-8")
     first, second = read_answers(tmp_path / "answers.jsonl")
     assert first == second
     assert tuple((one.text, one.score) for one in first) == tuple(zip(texts, group.scores, strict=True))
 
 
-def test_two_processes_draw_once_and_draw_the_same(
+def test_two_processes_draw_their_shares_and_the_same_answers(
     toy: Toy, undisturbed: dict[str, Path], tmp_path: Path
 ) -> None:
-    """The first one draws and scores, the other waits; both train."""
     words = command("iterated", toy, tmp_path / "loop", "--loop.rounds", 1)
     run = Run(arguments=tuple(map(str, words)), environment={})
     ranks = run_all({"loop": run}, tmp_path, ranks=2)["loop"]

@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 
+from plaudit.engine.distributed import single_process
 from plaudit.methods.config import SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.rounds import round_sampler
@@ -117,7 +118,8 @@ def test_answers_are_drawn_in_the_numbers_of_the_run_and_what_is_slow_is_said(
 ) -> None:
     monkeypatch.setattr(local, "fastest_decoder", lambda _: (CachedDecoder, "it is of its own kind"))
     config = SftConfig(model=loops.toy.model, data=loops.toy.data, out=loops.folder, dtype="bfloat16")
-    assert round_sampler(loops.toy.model, config).policy.backbone.compute_dtype == torch.bfloat16
+    ranks = single_process("cpu")
+    assert round_sampler(loops.toy.model, config, ranks).policy.backbone.compute_dtype == torch.bfloat16
     assert "sampling is slower here: it is of its own kind" in "".join(capsys.readouterr())
 
 

@@ -19,9 +19,10 @@ from plaudit.methods.policy.config import DrawSettings
 from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
+from tests.engine.distributed.runs import Run, run_all
 from tests.engine.toy import Toy, write_rows
 from tests.feedback.judges.judges import completion, delimiters, question, quoted
-from tests.methods.iterative.rlhf_runs import Went, go, make_place, said_of, well
+from tests.methods.iterative.rlhf_runs import Went, command, go, make_place, said_of, well
 from tests.methods.iterative.test_loop_runs import lines, text
 from tests.rewards.server import serving
 
@@ -214,8 +215,7 @@ def labels(toy: Toy, out: Path, noise: float, seed: int) -> list[tuple[str, str,
     )
     one = rlhf_round(config, 1)
     with process_group("cpu") as ranks, open_loop_folder(config, ranks) as folder:
-        assert folder is not None
-        generate_and_compare(config, one, folder)
+        generate_and_compare(config, one, folder, ranks)
     return [said_of(row) for row in lines(one.comparisons)]
 
 
@@ -281,3 +281,17 @@ def test_a_judge_that_is_down_ends_the_loop_in_words(
         went = go(toy, tmp_path / "run", "--comparisons", word)
     assert went.code == 2
     assert "403" in went.words
+
+
+@pytest.mark.slow
+def test_two_divided_ranks_compare_what_one_process_compares(toy: Toy, tmp_path: Path) -> None:
+    words = ("--loop.rounds", 2, "--dtype", "float64")
+    one = well(toy, tmp_path / "one", *words)
+    more = tuple(map(str, command(toy, tmp_path / "two", *words, "--shard")))
+    ranks = run_all({"run": Run(arguments=more, environment={})}, tmp_path, ranks=2)["run"]
+    assert [rank.code for rank in ranks] == [0, 0], ranks[0].err
+    for name in ("answers.jsonl", "comparisons.jsonl", "train.jsonl", "held-out.jsonl"):
+        for n in (1, 2):
+            assert (tmp_path / "two" / "rounds" / str(n) / name).read_bytes() == one.part(
+                n, name
+            ).read_bytes()

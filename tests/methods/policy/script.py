@@ -73,6 +73,9 @@ class Teller:
 
     version: int = 0
 
+    def refresh(self) -> None:
+        """Its script does not move."""
+
     def generate(
         self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:

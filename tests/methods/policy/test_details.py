@@ -196,6 +196,9 @@ class Listener:
     sampler: Sampler
     lengths: list[int]
 
+    def refresh(self) -> None:
+        self.sampler.refresh()
+
     def generate(
         self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:

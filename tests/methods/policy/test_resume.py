@@ -138,38 +138,90 @@ RANKS: dict[str, tuple[str, tuple[object, ...]]] = {
     "ptx": ("ppo-ptx", ("--update-epochs", 2, "--ptx.rows", 3)),
     "ipo-md": ("ipo-md", ("--update-epochs", 2, "--mixture-coef", 0.4)),
     "nash-md": ("nash-md", (*RATIO, "--update-epochs", 2, "--group-size", 2)),
+    "shared": ("ppo", ("--critic.shared", "--update-epochs", 2)),
+    "adapters": ("grpo", ("--lora.rank", 2, "--update-epochs", 2)),
+    "adapters, a mixture": ("nash-md", (*RATIO, "--lora.rank", 2)),
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "manners",
+    ("manners", "ranks", "more"),
     [
-        ("ppo", "grpo"),
-        pytest.param(("dapo", "trpo", "tr-ppo", "ptx"), marks=pytest.mark.slow),
-        pytest.param(("one held out", "ipo-md", "nash-md"), marks=pytest.mark.slow),
+        (("ppo",), 2, ("--shard",)),
+        *(
+            pytest.param(names, ranks, more, marks=pytest.mark.slow)
+            for names, ranks, more in (
+                (("ppo", "grpo"), 2, ()),
+                (("dapo", "trpo", "tr-ppo", "ptx"), 2, ()),
+                (("one held out", "ipo-md", "nash-md"), 2, ()),
+                (("grpo", "trpo", "shared", "ptx", "nash-md"), 2, ("--shard",)),
+                (("adapters", "adapters, a mixture"), 2, ("--shard",)),
+                (("ppo", "adapters"), 4, ("--shard",)),
+            )
+        ),
     ],
 )
-def test_two_ranks_learn_what_one_process_learns(place: Place, manners: tuple[str, ...]) -> None:
-    def run(manner: str, out: str) -> Run:
+def test_ranks_learn_what_one_process_learns(
+    place: Place, tmp_path: Path, manners: tuple[str, ...], ranks: int, more: tuple[str, ...]
+) -> None:
+    def run(manner: str, out: str, *more: str) -> Run:
         name, own = RANKS[manner]
+        words = ("--rounds", 2, "--batch-size", 5, "--dtype", "float64", "--evaluate-every", 1)
         reward = ("--reward", place.rule("even" if name == "dapo" else "short"))
-        more = ("--rounds", 2, "--batch-size", 5, "--dtype", "float64", "--evaluate-every", 1, *reward, *own)
-        return Run(arguments=tuple(command(place, name, f"{out} {manner}", *more)), environment={})
+        folder = tmp_path / f"{out} {manner}"
+        return Run(
+            arguments=tuple(command(place, name, folder, *words, *reward, *own, *more)), environment={}
+        )
 
-    alone = run_all({name: run(name, "alone") for name in manners}, place.folder, ranks=1)
-    both = run_all({name: run(name, "both") for name in manners}, place.folder, ranks=2)
+    alone = run_all({name: run(name, "alone") for name in manners}, tmp_path, ranks=1)
+    together = run_all({name: run(name, "together", *more) for name in manners}, tmp_path, ranks=ranks)
     for manner in manners:
-        (one,), (first, second) = alone[manner], both[manner]
-        assert (one.code, first.code, second.code) == (0, 0, 0), (one.err, first.err, second.err)
-        assert (second.out, second.err) == ("", "")
-        folders = [place.folder / f"{out} {manner}" for out in ("alone", "both")]
+        (one,), (first, *others) = alone[manner], together[manner]
+        assert (one.code, first.code) == (0, 0), (one.err, first.err, others[0].err)
+        assert [(said.code, said.out, said.err) for said in others] == [(0, "", "")] * (ranks - 1)
+        assert first.err.count("a whole copy of the weights in float64") == bool(more)
+        folders = [tmp_path / f"{out} {manner}" for out in ("alone", "together")]
         wanted, found = (Went(code=0, said="", run=folder).lines for folder in folders)
         for expected, line in zip(wanted, found, strict=True):
             assert line.keys() == expected.keys()
             # Sampler and trainer are apart by rounding alone, which is another one in other pieces.
             for name in expected.keys() - {"timing", "sampling_logp_diff_mean", "sampling_logp_diff_max"}:
                 assert apart(line[name], expected[name]) < 1e-7, (manner, expected["step"], name)
-        ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in folders)
-        for key, weight in ours.items():
-            torch.testing.assert_close(theirs[key], weight, rtol=1e-6, atol=1e-7, msg=key)
+        for path in folders[0].glob("*/*.safetensors"):
+            theirs = load_file(folders[1] / path.relative_to(folders[0]))
+            for key, weight in load_file(path).items():
+                torch.testing.assert_close(theirs[key], weight, rtol=1e-6, atol=1e-7, msg=key)
+
+
+@pytest.mark.slow
+def test_divided_ranks_that_were_stopped_go_on_to_the_bit(place: Place, tmp_path: Path) -> None:
+    stops = ("--optimizer.name", "tests.engine.distributed.user_optimizers:terminated", "--shard")
+
+    def run(manner: str, out: str, **environment: str) -> Run:
+        name, own = RANKS[manner]
+        words = command(place, name, tmp_path / f"{out} {manner}", *SPARSE, *own, *stops)
+        return Run(arguments=tuple(words), environment=environment)
+
+    manners = ("ppo", "adapters")
+    whole = run_all({name: run(name, "whole") for name in manners}, tmp_path, ranks=2)
+    # The last rank is told to stop in its third step, in the middle of a round.
+    stopped = run_all({name: run(name, "stopped", TOY_STOP="1:3") for name in manners}, tmp_path, ranks=2)
+    went = run_all({name: run(name, "stopped") for name in manners}, tmp_path, ranks=2)
+    for name in manners:
+        assert [said.code for said in (*whole[name], *went[name])] == [0] * 4, went[name][0].err
+        assert [said.code for said in stopped[name]] == [143, 143]
+        same(tmp_path / f"stopped {name}", tmp_path / f"whole {name}")
+
+
+@pytest.mark.slow
+def test_divided_experts_learn_what_one_process_learns(tmp_path: Path) -> None:
+    place = make_place(tmp_path, name="mixtral")
+    out = ("one", "two")
+    more = ("--rounds", 2, "--batch-size", 5, "--dtype", "float32", "--learning-rate", 0.001)
+    for ranks, folder in enumerate(out, 1):
+        words = command(place, "grpo", folder, *more, *["--shard"][: ranks - 1])
+        said = run_all({"run": Run(arguments=tuple(words), environment={})}, tmp_path, ranks=ranks)["run"]
+        assert [one.code for one in said] == [0] * ranks, said[0].err
+    wanted, found = (load_file(tmp_path / name / "model" / "model.safetensors") for name in out)
+    for key, weight in wanted.items():
+        torch.testing.assert_close(found[key], weight, rtol=1e-5, atol=1e-5, msg=key)

@@ -1,48 +1,15 @@
-"""Rounds are pulled: from the policy itself, a process that has its weights, or whoever hands them on."""
+"""Rounds are pulled: from the policy itself, or whoever hands them on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
 
-import pytest
-
 from plaudit.engine.loop import BatchRows
 from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.iterations import RolloutRounds, RolloutSource, policy_updates
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
-from tests.engine.toy_command import outcome
-from tests.methods.policy.commands import Place, go, make_place, well
 from tests.methods.policy.pieces import scene
-
-SHORT = ("--rounds", 3, "--evaluate-every", 2, "--group-size", 4, "--update-epochs", 2)
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return make_place(tmp_path_factory.mktemp("sources"))
-
-
-@pytest.mark.slow
-def test_a_run_whose_answers_come_from_another_process_has_the_same_weights(place: Place) -> None:
-    local, process = (
-        well(place, "grpo", f"from-{sampler}", *SHORT, "--sampler", sampler)
-        for sampler in ("local", "process")
-    )
-    one, other = outcome(local.run), outcome(process.run)
-    assert one.weights == other.weights
-    assert one.metrics == other.metrics
-    assert one.samples == other.samples
-
-
-def test_what_a_process_does_not_know_is_refused(place: Place) -> None:
-    for name, more, said in [
-        ("grpo", ("--lora.rank", 2), "does not know adapters"),
-        ("nash-md", (), "does not know the mixture of policy and reference"),
-    ]:
-        went = go(place, name, f"refused-{name}", *SHORT[:2], "--sampler", "process", *more)
-        assert went.code == 2
-        assert said in went.said
 
 
 class Handed:

@@ -91,7 +91,5 @@ def test_what_cannot_choose_is_refused(toy: Toy, tmp_path: Path, judge: str) -> 
         _trained(toy, tmp_path / "none", f"{judge}:nothing")
     with pytest.raises(UserError, match=r"judge\.by needs held-out rows"):
         _trained(toy, tmp_path / "all", f"{judge}:words", held_out="0")
-    with pytest.raises(UserError, match="answers are drawn with whole weights"):
-        _trained(toy, tmp_path / "shards", f"{judge}:words", shard=True)
     with pytest.raises(UserError, match="leave no room for a prompt"):
         _trained(toy, tmp_path / "long", f"{judge}:words", max_length=12)

@@ -13,16 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from plaudit.engine.sinks.base import (
-    MlflowSink,
-    RunStart,
-    Sample,
-    Sink,
-    Summary,
-    TrackioSink,
-    WandbSink,
-    import_required,
-)
+from plaudit.engine.sinks.base import RunStart, Sample, Sink, Summary
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.step_report import StepReport
 from plaudit.errors import UserError
@@ -127,6 +118,8 @@ class TensorboardSink:
     faults: tuple[type[Exception], ...] = (OSError,)
 
     def __init__(self, folder: Path) -> None:
+        from plaudit.engine.sinks.trackers import import_required
+
         import_required("tensorboard")
         self._folder = folder / "tensorboard"
         self._writer: Any = None
@@ -187,6 +180,9 @@ def sinks_for(names: Iterable[str], folder: Path, *, quiet: bool = False) -> tup
 
 
 def _make_sink(name: str, folder: Path, quiet: bool) -> Sink:
+    # Most runs have none of them.
+    from plaudit.engine.sinks.trackers import MlflowSink, TrackioSink, WandbSink
+
     makers: dict[str, Callable[[], Sink]] = {
         "jsonl": lambda: JsonlSink(folder),
         "console": lambda: ConsoleSink(quiet=quiet),

@@ -17,6 +17,7 @@ import numpy as np
 from plaudit.data.judging import Judge, Verdict, first_probability, outcomes
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
+from plaudit.engine.distributed import Ranks
 from plaudit.engine.run_folder import RunFolder
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
@@ -30,11 +31,10 @@ from plaudit.evaluation.reward_models.pairs import (
 from plaudit.files import atomic, exact_json
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings
 from plaudit.methods.iterative.rounds import (
-    generate_and_score,
+    draw_answers,
     load_prompts,
     read_answers,
     round_sampler,
-    write_answers,
 )
 from plaudit.methods.iterative.stopping import (
     HELD_OUT_JUDGE,
@@ -88,15 +88,19 @@ def measured_marker(folder: RunFolder, number: int) -> Path:
 
 
 def measure_round(
-    settings: LoopSettings, config: LoopConfig, folder: RunFolder, number: int
-) -> tuple[list[Path], Mapping[str, Any]]:
-    """Measure a round's model; returns the files that must stay as they are, and the figures."""
+    settings: LoopSettings, config: LoopConfig, folder: RunFolder | None, number: int, ranks: Ranks
+) -> tuple[list[Path], Mapping[str, Any]] | None:
+    """Measure a round's model; returns the files that must stay as they are, and the figures.
+
+    Every rank must come, and draws its share of answers; the first one alone judges them.
+    """
     this_round = measured_round(config, number)
     atomic.make_folder(this_round.folder)
-    measures = [
-        *([_held_out_measure(settings, config, this_round, folder)] if settings.held_out_judge else []),
-        *([_people_measure(settings, config, this_round)] if settings.people else []),
-    ]
+    by_judge = _held_out_measure(settings, config, this_round, folder, ranks)
+    if not ranks.is_first:
+        return None
+    by_people = [_people_measure(settings, config, this_round)] if settings.people else []
+    measures = [*([] if by_judge is None else [by_judge]), *by_people]
     plain = {m.name: {"prompts": [*m.prompts], "values": [*m.values]} for m in measures}
     atomic.write_text(this_round.values, exact_json.dumps(plain) + "\n")
     files = [this_round.values, *([this_round.answers] if settings.held_out_judge else [])]
@@ -145,18 +149,24 @@ def _people_measure(settings: LoopSettings, config: LoopConfig, this_round: Meas
 
 
 def _held_out_measure(
-    settings: LoopSettings, config: LoopConfig, this_round: MeasuredRound, folder: RunFolder
-) -> Measure:
-    assert settings.held_out_judge is not None
-    reward, judge = _held_out_judge(settings.held_out_judge, config)
-    prompts = _held_out_prompts(settings, config, folder)
+    settings: LoopSettings,
+    config: LoopConfig,
+    this_round: MeasuredRound,
+    folder: RunFolder | None,
+    ranks: Ranks,
+) -> Measure | None:
+    if settings.held_out_judge is None:
+        return None
+    reward, judge = _held_out_judge(settings.held_out_judge, str(ranks.device))
+    prompts = _held_out_prompts(settings, config, folder and folder.path)
     # One seed for all rounds: what differs between two models is then theirs, and less of it chance.
     seed = random.Random(f"{config.seed}/{config.sampling.seed}/held-out").getrandbits(32)
-    sampler = round_sampler(this_round.model, config)
-    groups = [*generate_and_score(prompts, sampler, reward, replace(config.sampling, seed=seed), 1)]
-    write_answers(this_round.answers, groups)
+    sampler, sampling = round_sampler(this_round.model, config, ranks), replace(config.sampling, seed=seed)
+    draw_answers(this_round.answers, prompts, sampler, reward, sampling, 1, ranks)
+    if not ranks.is_first:
+        return None
     values = (
-        [group.scores[0] for group in groups]
+        [answer.score for [answer] in read_answers(this_round.answers)]
         if judge is None
         else _win_probabilities(judge, config, this_round, prompts)
     )
@@ -164,13 +174,13 @@ def _held_out_measure(
     return _checked(measure, settings.held_out_judge)
 
 
-def _held_out_judge(word: str, config: LoopConfig) -> tuple[Reward | None, Judge | None]:
+def _held_out_judge(word: str, device: str) -> tuple[Reward | None, Judge | None]:
     """A reward that scores answers, or a judge that compares them with the start's."""
     if not compares_pairs(word):
-        reward = resolve_reward(word, device=config.device)
+        reward = resolve_reward(word, device=device)
         if not isinstance(reward, PairwiseRanker):
             return reward, None
-    settings = JudgeSettings(device=config.device, soft=True)
+    settings = JudgeSettings(device=device, soft=True)
     return None, in_both_orders(judge_named(word, settings))
 
 
@@ -190,7 +200,7 @@ def _win_probabilities(
 
 
 def _held_out_prompts(
-    settings: LoopSettings, config: LoopConfig, folder: RunFolder
+    settings: LoopSettings, config: LoopConfig, quarantine: Path | None
 ) -> tuple[EncodedPrompt, ...]:
     assert settings.held_out_prompts is not None
     encoder = make_encoder(config.model)
@@ -198,8 +208,8 @@ def _held_out_prompts(
     other = replace(
         config, prompts=settings.held_out_prompts, format=None, columns=(), roles=(), leave_out=()
     )
-    prompts, _ = load_prompts(other, encoder, folder.path)
-    trained = {prompt.id for prompt in load_prompts(config, encoder, folder.path)[0]}
+    prompts, _ = load_prompts(other, encoder, quarantine)
+    trained = {prompt.id for prompt in load_prompts(config, encoder, quarantine)[0]}
     shared = [prompt for prompt in prompts if prompt.id in trained]
     if shared:
         raise UserError(

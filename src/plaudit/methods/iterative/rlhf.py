@@ -39,13 +39,12 @@ from plaudit.methods.iterative.comparisons import (
 )
 from plaudit.methods.iterative.config import PEOPLE, RewardRunSettings, RlhfConfig, policy_settings
 from plaudit.methods.iterative.rounds import (
-    generate_and_score,
+    draw_answers,
     generation_note,
     load_prompts,
     prompts_of_round,
     read_answers,
     round_sampler,
-    write_answers,
 )
 from plaudit.methods.iterative.run import (
     FIELDS_OF_FILE,
@@ -78,6 +77,7 @@ _SHARED_SETTINGS = (
     "dtype",
     "compile",
     "device",
+    "shard",
     "seed",
     "sinks",
     "optimizer",
@@ -271,19 +271,26 @@ def _format_number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3f}"
 
 
-def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunFolder) -> None:
-    """Generate answers and have them compared; raises `WaitingError` while people have not answered."""
-    marker, console = _marker_file(folder, this_round, "-compared"), ConsoleSink(quiet=True)
-    if this_round.number == 1:
+def generate_and_compare(
+    config: RlhfConfig, this_round: RlhfRound, folder: RunFolder | None, ranks: Ranks
+) -> None:
+    """Generate answers and have them compared; raises `WaitingError` while people have not answered.
+
+    Every rank must come; all of them draw, and the first one, which has the folder, does the rest.
+    """
+    console = ConsoleSink(quiet=True)
+    if this_round.number == 1 and folder is not None:
         sources = (config.loop.data, None if config.comparisons == PEOPLE else config.comparisons)
         words = [str(source) for source in sources if source]
         for note in (*folder.notes, *record_lineage("rlhf", config, words, folder)):
             console.note(note)
-    if marker.exists():
-        refuse_changed_files(_comparison_files(this_round), marker, this_round.number)
+    marker = None if folder is None else _marker_file(folder, this_round, "-compared")
+    if ranks.first_says(marker is not None and marker.exists()):
+        if marker is not None:
+            refuse_changed_files(_comparison_files(this_round), marker, this_round.number)
         return
     # Before answers are drawn: a judge that cannot be asked must not cost a night.
-    judge = _judge_of(config)
+    judge = None if folder is None else _judge_of(config)
     atomic.make_folder(this_round.folder)
     atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
@@ -291,7 +298,9 @@ def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunF
     prompts, notes = _load_round_prompts(config, encoder, folder)
     prompts = prompts_of_round(prompts, config.loop.prompts, this_round.number, config.seed)
     # Marked by itself: people may take days over the pairs, and must come back to the same answers.
-    _generate_answers(config, this_round, folder, prompts, notes if this_round.number == 1 else [])
+    _generate_answers(config, this_round, folder, prompts, notes if this_round.number == 1 else [], ranks)
+    if marker is None:
+        return
     pairs = make_pairs(prompts, read_answers(this_round.answers), _round_seed(config, this_round))
     new = _compare(config, this_round, pairs, judge)
     figures = _write_comparisons(config, this_round, new, initial)
@@ -331,22 +340,24 @@ def _learning_figures(config: RlhfConfig, this_round: RlhfRound) -> LearningFigu
 def _generate_answers(
     config: RlhfConfig,
     this_round: RlhfRound,
-    folder: RunFolder,
+    folder: RunFolder | None,
     prompts: Sequence[EncodedPrompt],
     notes: Sequence[str],
+    ranks: Ranks,
 ) -> None:
-    marker = _marker_file(folder, this_round, "-drawn")
-    if marker.exists():
-        refuse_changed_files((this_round.answers,), marker, this_round.number)
+    marker = None if folder is None else _marker_file(folder, this_round, "-drawn")
+    if ranks.first_says(marker is not None and marker.exists()):
+        if marker is not None:
+            refuse_changed_files((this_round.answers,), marker, this_round.number)
         return
     note = generation_note(this_round.number, config.loop.answers, len(prompts), this_round.generator)
-    sampler = round_sampler(this_round.generator, config, (*notes, note))
+    sampler = round_sampler(this_round.generator, config, ranks, (*notes, note))
     # Streams of their own below the round's seed: drawing, order of display and comparer never meet.
     settings = config.draw.sampling(random.Random(f"{_round_seed(config, this_round)}/drawn").getrandbits(32))
     # No scores: in this loop pairs are judged, and not answers.
-    groups = list(generate_and_score(prompts, sampler, None, settings, config.loop.answers))
-    write_answers(this_round.answers, groups)
-    write_marker(marker, (this_round.answers,), {})
+    draw_answers(this_round.answers, prompts, sampler, None, settings, config.loop.answers, ranks)
+    if marker is not None:
+        write_marker(marker, (this_round.answers,), {})
 
 
 def _judge_of(config: RlhfConfig) -> Judge | None:
@@ -375,19 +386,20 @@ def _compare(
 
 
 def _load_round_prompts(
-    config: RlhfConfig, encoder: Encoder, folder: RunFolder
+    config: RlhfConfig, encoder: Encoder, folder: RunFolder | None
 ) -> tuple[tuple[EncodedPrompt, ...], list[str]]:
-    loaded, notes = load_prompts(config, encoder, folder.path)
+    quarantine = folder and folder.path
+    loaded, notes = load_prompts(config, encoder, quarantine)
     prompts = _as_chat_prompts(loaded, encoder)
     files = {prompts_file(config): prompts}
     if config.held_out_share is None:
         held_out_prompts, held_out_notes = load_prompts(
-            replace(config, prompts=Path(config.held_out)), encoder, folder.path
+            replace(config, prompts=Path(config.held_out)), encoder, quarantine
         )
         files[held_out_file(config)] = _as_chat_prompts(held_out_prompts, encoder)
         notes += held_out_notes
     # Not once answers are drawn: the lineage of every policy run holds the hash of these files.
-    if not _marker_file(folder, rlhf_round(config, 1), "-drawn").exists():
+    if folder is not None and not _marker_file(folder, rlhf_round(config, 1), "-drawn").exists():
         for path, file_prompts in files.items():
             write_records(map(_as_prompt_record, file_prompts), path)
     return prompts, notes
@@ -501,8 +513,7 @@ def rlhf(config: RlhfConfig) -> Path | None:
     for this_round in rounds:
         # A process group for each part: the runs in between open groups of their own.
         with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
-            if folder is not None:
-                generate_and_compare(config, this_round, folder)
+            generate_and_compare(config, this_round, folder, ranks)
             if is_loop_finished(config, ranks):
                 return None
             reward_trained = is_trained(this_round.reward_run, ranks) or _is_combined(this_round, ranks)
@@ -525,4 +536,4 @@ def rlhf(config: RlhfConfig) -> Path | None:
 
 def _is_combined(this_round: RlhfRound, ranks: Ranks) -> bool:
     """Whether the reward ensemble is complete: the file that says how it is combined is written last."""
-    return bool(ranks.all_gather([float((this_round.reward_run / COMBINED_FILE).exists())])[0][0])
+    return ranks.first_says((this_round.reward_run / COMBINED_FILE).exists())

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Demonstration, Text, assistant_turn, text_to_json, turns_of
+from plaudit.engine.distributed import Ranks
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
@@ -78,14 +79,14 @@ class PromptSource(Protocol):
 
 
 def load_prompts(
-    config: PromptSource, encoder: Encoder, quarantine_folder: Path
+    config: PromptSource, encoder: Encoder, quarantine_folder: Path | None
 ) -> tuple[tuple[EncodedPrompt, ...], list[str]]:
     """The prompts of the file, each once, with notes; raises where too many of them are unusable."""
     reading = read_records(
         config.prompts,
         format=config.format,
         threshold=config.rows.threshold,
-        quarantine=quarantine_folder / "quarantine-prompts.jsonl",
+        quarantine=None if quarantine_folder is None else quarantine_folder / "quarantine-prompts.jsonl",
         options=config.read_options,
     )
     encoded = encode_prompt_records(reading.records, encoder, config.max_prompt_tokens)
@@ -119,13 +120,13 @@ def prompts_of_round(
     return [prompts[order[(first + k) % len(order)]] for k in range(count)]
 
 
-def round_sampler(model: Path, config: RunConfig, notes: Sequence[str] = ()) -> LocalSampler:
+def round_sampler(model: Path, config: RunConfig, ranks: Ranks, notes: Sequence[str] = ()) -> LocalSampler:
     """The model that answers, in the numbers in which the run learns; notes come before it is loaded."""
     console = ConsoleSink(quiet=True)
-    for note in notes:
+    for note in notes if ranks.is_first else ():
         console.note(note)
-    sampler = LocalSampler(model, device=config.device, dtype=config.dtype)
-    if sampler.fallback_reason is not None:
+    sampler = LocalSampler(model, device=str(ranks.device), dtype=config.dtype)
+    if sampler.fallback_reason is not None and ranks.is_first:
         console.note(f"sampling is slower here: {sampler.fallback_reason}")
     return sampler
 
@@ -152,8 +153,23 @@ def generate_and_score(
             yield from score_groups(chunk, rollouts, reward)
 
 
-def write_answers(path: Path, groups: Sequence[ScoredGroup]) -> None:
-    atomic.write_text(path, "".join(exact_json.dumps(_group_as_json(group)) + "\n" for group in groups))
+def draw_answers(
+    path: Path,
+    prompts: Sequence[EncodedPrompt],
+    sampler: Sampler,
+    reward: Reward | None,
+    settings: SamplingSettings,
+    n: int,
+    ranks: Ranks,
+) -> None:
+    """Write ``n`` scored answers to each prompt. Every rank must come, and draws its share."""
+    world = ranks.world_size
+    groups = generate_and_score(prompts[ranks.rank :: world], sampler, reward, settings, n)
+    gathered = ranks.all_gather_strings([answers_line(group) for group in groups])
+    order = [place for rank in range(world) for place in range(rank, len(prompts), world)]
+    if ranks.is_first:
+        lines = [line for _, line in sorted(zip(order, gathered, strict=True))]
+        atomic.write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def read_answers(path: Path) -> list[tuple[ScoredAnswer, ...]]:
@@ -169,7 +185,8 @@ def read_answers(path: Path) -> list[tuple[ScoredAnswer, ...]]:
     ]
 
 
-def _group_as_json(group: ScoredGroup) -> Mapping[str, Any]:
+def answers_line(group: ScoredGroup) -> str:
+    """What `read_answers` reads of one prompt."""
     answers: list[dict[str, object]] = []
     for index, (rollout, score) in enumerate(zip(group.rollouts, group.scores, strict=True)):
         answer = rollout.answer
@@ -182,7 +199,8 @@ def _group_as_json(group: ScoredGroup) -> Mapping[str, Any]:
         }
         answers.append({**fields_of_answer, "parts": parts} if parts else dict(fields_of_answer))
     prompt = group.prompt
-    return {"prompt": text_to_json(prompt.text), "origin": prompt.origin, "answers": answers}
+    line = {"prompt": text_to_json(prompt.text), "origin": prompt.origin, "answers": answers}
+    return exact_json.dumps(line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,8 @@ from plaudit.methods.iterative.config import (
 from plaudit.methods.iterative.measuring import is_measured, measure_round, measured_marker, measured_round
 from plaudit.methods.iterative.rounds import (
     LoopRound,
+    draw_answers,
     figures_as_json,
-    generate_and_score,
     generation_note,
     load_prompts,
     loop_round,
@@ -45,7 +45,6 @@ from plaudit.methods.iterative.rounds import (
     round_sampler,
     select_rows,
     training_rows,
-    write_answers,
 )
 from plaudit.methods.iterative.spin import against_demonstrations, own_figures, read_demonstrations
 from plaudit.methods.preference.algorithms import preference_algorithm
@@ -81,26 +80,37 @@ def open_loop_folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | No
 
 
 def generate_and_select(
-    facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, this_round: LoopRound, folder: RunFolder
+    facts: LoopAlgorithm,
+    settings: LoopSettings,
+    config: LoopConfig,
+    this_round: LoopRound,
+    folder: RunFolder | None,
+    ranks: Ranks,
 ) -> None:
-    """Generate, score, select and write a round's rows, where not done yet; prints its figures."""
-    marker = _marker_file(folder, this_round.number)
+    """Generate, score, select and write a round's rows, where not done yet; prints its figures.
+
+    Every rank must come; all of them draw, and the first one, which has the folder, does the rest.
+    """
     if this_round.number == 1:
-        _begin(facts, settings, config, folder)
+        _begin(facts, settings, config, folder, ranks)
+    marker = None if folder is None else _marker_file(folder, this_round.number)
     # The figures are written again: the loop may have been killed right after the marker.
-    if marker.exists():
-        refuse_changed_files((this_round.answers, this_round.rows), marker, this_round.number)
-        _write_figures(settings, folder)
+    if ranks.first_says(marker is not None and marker.exists()):
+        if folder is not None and marker is not None:
+            refuse_changed_files((this_round.answers, this_round.rows), marker, this_round.number)
+            _write_figures(settings, folder)
         return
     atomic.make_folder(this_round.folder)
     atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
-    with _reward_of_round(facts, config, this_round) as reward:
-        prompts, notes = load_prompts(config, encoder, folder.path)
+    with _reward_of_round(facts, config, this_round, str(ranks.device)) as reward:
+        prompts, notes = load_prompts(config, encoder, folder and folder.path)
         prompts = prompts_of_round(prompts, settings.prompts, this_round.generated_in, config.seed)
         if this_round.generated_in == this_round.number:
             notes = notes if this_round.number == 1 else []
-            _draw(settings, config, this_round, prompts, reward, notes)
+            _draw(settings, config, this_round, prompts, reward, notes, ranks)
+    if folder is None or marker is None:
+        return
     groups = read_answers(this_round.answers)
     with_demonstrations = facts.scored_by == "demonstrations"
     if with_demonstrations:
@@ -113,18 +123,21 @@ def generate_and_select(
     ConsoleSink(quiet=True).note(figures.sentence)
 
 
-def _begin(facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, folder: RunFolder) -> None:
+def _begin(
+    facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, folder: RunFolder | None, ranks: Ranks
+) -> None:
     console = ConsoleSink(quiet=True)
-    for note in (*folder.notes, *record_lineage(facts.name, config, _input_words(config), folder)):
-        console.note(note)
+    if folder is not None:
+        for note in (*folder.notes, *record_lineage(facts.name, config, _input_words(config), folder)):
+            console.note(note)
     if facts.scored_by == "itself":
         offered("refuse_mute_judge", of=FEEDBACK)(config.reward, config.model)
     if facts.scored_by == "demonstrations":
         read_demonstrations(config)
     # The start is measured first: a judge that cannot be asked must not cost a round.
     if is_measured(settings):
-        measure_and_mark(settings, config, folder, 0)
-    elif facts.scored_by == "itself":
+        measure_and_mark(settings, config, folder, 0, ranks)
+    elif facts.scored_by == "itself" and ranks.is_first:
         console.note(UNMEASURED)
 
 
@@ -135,25 +148,30 @@ def _draw(
     prompts: Sequence[EncodedPrompt],
     reward: Reward | None,
     notes: Sequence[str],
+    ranks: Ranks,
 ) -> None:
     assert settings.answers is not None
     note = generation_note(this_round.number, settings.answers, len(prompts), this_round.generator)
-    sampler = round_sampler(this_round.generator, config, (*notes, note))
+    sampler = round_sampler(this_round.generator, config, ranks, (*notes, note))
     sampling = replace(config.sampling, seed=_round_seed(config, this_round))
-    groups = list(generate_and_score(prompts, sampler, reward, sampling, settings.answers))
-    write_answers(this_round.answers, groups)
+    draw_answers(this_round.answers, prompts, sampler, reward, sampling, settings.answers, ranks)
 
 
-def measure_and_mark(settings: LoopSettings, config: LoopConfig, folder: RunFolder, number: int) -> None:
-    """Measure a round's model, where not done yet, and write its figures."""
-    marker = measured_marker(folder, number)
-    if marker.exists():
+def measure_and_mark(
+    settings: LoopSettings, config: LoopConfig, folder: RunFolder | None, number: int, ranks: Ranks
+) -> None:
+    """Measure a round's model, where not done yet, and write its figures; every rank must come."""
+    marker = None if folder is None else measured_marker(folder, number)
+    done = ranks.first_says(marker is not None and marker.exists())
+    measured = None if done else measure_round(settings, config, folder, number, ranks)
+    if folder is None or marker is None:
+        return
+    if measured is None:
         this_round = measured_round(config, number)
         answers = [this_round.answers] if this_round.answers.exists() else []
         refuse_changed_files([this_round.values, *answers], marker, number)
     else:
-        files, figures = measure_round(settings, config, folder, number)
-        write_marker(marker, files, figures)
+        write_marker(marker, *measured)
     _write_figures(settings, folder)
 
 
@@ -164,13 +182,13 @@ def _write_figures(settings: LoopSettings, folder: RunFolder) -> None:
 
 
 def _reward_of_round(
-    facts: LoopAlgorithm, config: LoopConfig, this_round: LoopRound
+    facts: LoopAlgorithm, config: LoopConfig, this_round: LoopRound, device: str
 ) -> AbstractContextManager[Reward | None]:
     if facts.scored_by == "demonstrations":
         return nullcontext(None)
     if facts.scored_by == "itself":
-        return offered("self_judge", of=FEEDBACK)(config.reward, this_round.generator, config.device)
-    return nullcontext(resolve_reward(config.reward, device=config.device))
+        return offered("self_judge", of=FEEDBACK)(config.reward, this_round.generator, device)
+    return nullcontext(resolve_reward(config.reward, device=device))
 
 
 def _input_words(config: LoopConfig) -> tuple[str, ...]:
@@ -185,12 +203,12 @@ def _input_words(config: LoopConfig) -> tuple[str, ...]:
 def is_trained(run: Path, ranks: Ranks) -> bool:
     """Whether the training run in this folder is finished; the first rank checks for all."""
     complete = (run / "summary.json").exists() and has_weights(run / "model")
-    return bool(ranks.all_gather([float(complete)])[0][0])
+    return ranks.first_says(complete)
 
 
 def is_loop_finished(config: RunConfig, ranks: Ranks) -> bool:
     """Whether the final model is there, which is then printed; the first rank checks for all."""
-    finished = bool(ranks.all_gather([float(has_weights(config.out / "model"))])[0][0])
+    finished = ranks.first_says(has_weights(config.out / "model"))
     if finished and ranks.is_first:
         note = "this loop is finished; nothing was done. Another one needs another --out"
         ConsoleSink(quiet=True).note(f"{config.out}: {note}")
@@ -327,11 +345,10 @@ def loop(name: str, config: LoopConfig) -> Path | None:
     rounds = [loop_round(facts, settings, config, number) for number in range(1, settings.rounds + 1)]
     for this_round in rounds:
         with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
-            if folder is not None:
-                # A round begins from models of earlier ones; checkpoints of all would fill a disk.
-                for earlier in rounds[: this_round.number - 1]:
-                    shutil.rmtree(earlier.run / "checkpoints", ignore_errors=True)
-                generate_and_select(facts, settings, config, this_round, folder)
+            # A round begins from models of earlier ones; checkpoints of all would fill a disk.
+            for earlier in rounds[: this_round.number - 1] if ranks.is_first else ():
+                shutil.rmtree(earlier.run / "checkpoints", ignore_errors=True)
+            generate_and_select(facts, settings, config, this_round, folder, ranks)
             if is_loop_finished(config, ranks):
                 return None
             trained = is_trained(this_round.run, ranks)
@@ -347,14 +364,11 @@ def loop(name: str, config: LoopConfig) -> Path | None:
 
 
 def _has_fallen(settings: LoopSettings, config: LoopConfig, number: int) -> bool:
-    """Measure a round's model on the first rank, and let all ranks know whether the loop ends with it."""
+    """Measure a round's model, and let all ranks know whether the loop ends with it."""
     with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
-        fallen = False
-        if folder is not None:
-            measure_and_mark(settings, config, folder, number)
-            fallen = bool(read_figures(measured_marker(folder, number))["fallen"])
-        stops = fallen and settings.on_fall == "stop"
-        return bool(ranks.all_gather([float(stops)])[0][0])
+        measure_and_mark(settings, config, folder, number, ranks)
+        fallen = folder is not None and bool(read_figures(measured_marker(folder, number))["fallen"])
+        return ranks.first_says(fallen and settings.on_fall == "stop")
 
 
 def _final_model(settings: LoopSettings, config: LoopConfig, folder: RunFolder) -> Path:

@@ -351,6 +351,7 @@ class RolloutCollector:
     def _generate_and_score(self, prompts: Sequence[EncodedPrompt], round_number: int) -> list[ScoredGroup]:
         """All groups, each drawn and scored by one rank; every rank gets all of them."""
         world, rank = self.ranks.world_size, self.ranks.rank
+        self.sampler.refresh()
         # Dealt in turn and not in blocks: long prompts that stand together are spread over the ranks.
         indexed_prompts = [(index, prompt) for index, prompt in enumerate(prompts) if index % world == rank]
         settings = replace(self.sampling, seed=self.sampling.seed * ROUND_SEED_STRIDE + round_number)

@@ -202,8 +202,8 @@ class PolicyConfig(RunConfig):
     """The peak learning rate; with LoRA ten times as high where none is given."""
     draw: DrawSettings = field(default_factory=DrawSettings)
     """How answers are drawn."""
-    sampler: Literal["local", "process"] = "local"
-    """Where answers are drawn: by the policy itself, or by a process that is sent its weights."""
+    sampler: Literal["local"] = "local"
+    """Where answers are drawn: by the policy itself, or by a whole copy where its weights are divided."""
     shape: ShapeSettings = field(default_factory=ShapeSettings)
     """What is done to scores before they teach."""
     process: ProcessSettings = field(default_factory=ProcessSettings)
@@ -230,11 +230,6 @@ class PolicyConfig(RunConfig):
         self._refuse_two_judges_or_none()
         if self.rounds is not None and self.steps is not None:
             raise UserError("rounds and steps both say how long the run is: leave one of them out")
-        if self.shard:
-            raise UserError(
-                "--shard is not supported here: answers are drawn with whole weights. Leave it out; several "
-                "processes share the work all the same"
-            )
 
     def _refuse_two_judges_or_none(self) -> None:
         if self.reward is None and self.environment is None:

@@ -8,7 +8,7 @@ import torch
 
 from plaudit.errors import UserError
 from plaudit.files import atomic
-from plaudit.methods.models import narrow_as_configured
+from plaudit.methods.models import gathered_model, narrow_as_configured
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.run import Run
 from plaudit.models.load import is_reward_folder
@@ -45,10 +45,13 @@ def prepare_critic(config: PolicyConfig, run: Run) -> tuple[RewardModel, list[st
     return critic, [note, *(f"critic, {note}" for note in notes)]
 
 
-def write_critic(critic: RewardModel, config: PolicyConfig, encoder: Encoder) -> None:
+def write_critic(critic: RewardModel, config: PolicyConfig, run: Run) -> None:
     """``critic/`` in the run folder: a reward model's folder, with which another run can begin."""
+    whole = gathered_model(critic, lambda: prepare_critic(config, run)[0], run.ranks)
+    if whole is None:
+        return
     with atomic.atomic_folder(config.out / "critic") as partial:
-        save_reward_model(critic, partial, template_of=config.model, encoder=encoder)
+        save_reward_model(whole, partial, template_of=config.model, encoder=run.encoder)
 
 
 def _critic_folder(config: PolicyConfig, encoder: Encoder) -> Path:

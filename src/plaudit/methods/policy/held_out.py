@@ -42,7 +42,7 @@ from plaudit.rewards.base import Reward
 from plaudit.rollouts.local import example_from_rollouts
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 from plaudit.tensors.masked import masked_sum
-from plaudit.tokens.batch import Example, batch_of
+from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.microbatch import micro_batches_in_order
 from plaudit.tokens.prompts import EncodedPrompt
 
@@ -73,6 +73,7 @@ class HeldOutEvaluator:
 
     def evaluate(self, check_interrupt: InterruptCheck) -> Sequence[Metric]:
         """The held-out metrics over all ranks, each of which evaluates its share of the prompts."""
+        self.sampler.refresh()
         rank_prompts = self.prompts[self.ranks.rank :: self.ranks.world_size]
         metrics: list[Metric] = list(self._metrics([], []))
         # A pause asks all ranks: each comes as often as the one with the most prompts.
@@ -88,9 +89,12 @@ class HeldOutEvaluator:
         return merge_metrics([*merged, *root])
 
     def sample(self, prompts: Sequence[EncodedPrompt], check_interrupt: InterruptCheck) -> list[Sample]:
-        """The likeliest answer to each, with its score."""
+        """The likeliest answer to each, with its score, on the first rank; every rank must come."""
         greedy = SamplingSettings(temperature=0, max_tokens=self.sampling.max_tokens, stop=self.sampling.stop)
         check_interrupt()
+        self.sampler.refresh()
+        if not self.ranks.is_first:
+            return []
         groups = generate_completions(prompts, self.sampler, greedy, n=1)
         return [_group_sample(group) for group in score_groups(prompts, groups, self.reward)]
 
@@ -129,9 +133,7 @@ class HeldOutEvaluator:
         examples = [
             example_from_rollouts(prompt, group) for prompt, group in zip(prompts, groups, strict=True)
         ]
-        kl_sums = [
-            self._kl_sums(microbatch) for microbatch in micro_batches_in_order(examples, self.tokens_at_once)
-        ]
+        kl_sums = [self._kl_sums(microbatch) for microbatch in self._pieces(examples, self.tokens_at_once)]
         count = sum(len(group) for group in groups)
         sums = [math.fsum(pair[which] for pair in kl_sums) for which in (0, 1)]
         metrics = [
@@ -145,10 +147,20 @@ class HeldOutEvaluator:
         ):
             exact = math.fsum(
                 self._exact_kl(microbatch)
-                for microbatch in micro_batches_in_order(examples, MAX_DISTRIBUTION_CELLS // vocabulary)
+                for microbatch in self._pieces(examples, MAX_DISTRIBUTION_CELLS // vocabulary)
             )
             metrics.append(mean_metric("held_out/kl_exact", exact, count))
         return metrics
+
+    def _pieces(self, examples: Sequence[Example], tokens_at_once: int) -> list[Sequence[Example]]:
+        """As many on every rank: what is divided computes only where all do, on nothing if need be."""
+        pieces: list[Sequence[Example]] = [*micro_batches_in_order(examples, tokens_at_once)]
+        most = max(int(count) for [count] in self.ranks.all_gather([len(pieces)]))
+        prompt = self.prompts[0].prompt
+        nothing = Example(
+            prompt=prompt, completions=(Completion(ids=prompt[-1:], mask=(False,), finished=False),)
+        )
+        return [*pieces, *[[nothing]] * (most - len(pieces))]
 
     def _exact_kl(self, microbatch: Sequence[Example]) -> float:
         """Σ over tokens of KL(π ‖ π_ref) of the whole next-token distributions."""

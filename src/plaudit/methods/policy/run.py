@@ -24,7 +24,12 @@ from plaudit.engine.step import InterruptCheck, ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.losses.divergence import k2, k3
 from plaudit.methods.data import EncodedData, Rows, load_rows
-from plaudit.methods.models import matrix_sizes, prepare_policy, shard_or_broadcast, write_model
+from plaudit.methods.models import (
+    matrix_sizes,
+    prepare_policy,
+    shard_or_broadcast,
+    write_model,
+)
 from plaudit.methods.policy.algorithms import OWN
 from plaudit.methods.policy.collect import (
     EpisodeReward,
@@ -63,14 +68,13 @@ from plaudit.methods.reference import PreparedReference, prepare_policy_referenc
 from plaudit.methods.run import Run, open_run
 from plaudit.methods.supervised.objective import microbatches_of
 from plaudit.methods.supervised.run import require_demonstrations
-from plaudit.models.policy import GeneratingReference, Policy
+from plaudit.models.policy import AdapterOffReference, GeneratingReference, Policy
 from plaudit.models.reward_model import RewardModel, ValueHead
 from plaudit.preflight.check import PreflightSubject
 from plaudit.rewards.base import Reward, compares_answers
 from plaudit.rewards.registry import resolve_function, resolve_reward
 from plaudit.rollouts.episodes import MAX_TURNS, EpisodeSampler
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.process import ProcessSampler
 from plaudit.rollouts.sampler import TurnSampler, WeightsVersion
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, encode_rows
@@ -292,13 +296,15 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
     judge = None if config.judge.by is None else resolve_reward(config.judge.by, device=device)
     rows = load_rows(config, run.encoder, partial(encode_prompts_with_room, config), run.folder)
     policy, notes = prepare_policy(run.config, run.precision, run.ranks)
-    reference = prepare_policy_reference(config, policy, run, needed="reference" in configured.needs)
+    needed, draws = "reference" in configured.needs, bool(configured.mixture_coef)
+    reference = prepare_policy_reference(config, policy, run, needed=needed, draws=draws)
     critic, critic_notes = _load_critic(configured, config, run, policy)
     notes += shard_or_broadcast(policy, config, run.ranks)
     models = ScoringModels(
         policy=policy, reference=reference.reference, critic=critic, temperature=config.draw.temperature
     )
-    sampler, weights = _make_sampler(configured, config, run, models)
+    weights = WeightsVersion()
+    sampler = run.local_sampler(policy, weights)
     mixture_sampler = _make_mixture_sampler(configured, sampler, models)
     sources = RolloutSources(
         prompts=rows.train,
@@ -322,31 +328,10 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
     )
 
 
-def _make_sampler(
-    algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, models: ScoringModels
-) -> tuple[LocalSampler | ProcessSampler, WeightsVersion]:
-    """What draws from the policy: it, or a process that is sent its weights; and what counts their moves."""
-    weights = WeightsVersion()
-    if config.sampler == "local":
-        return LocalSampler.from_policy(models.policy, run.encoder, weights), weights
-    if config.lora.rank or algorithm.mixture_coef:
-        unknown = "adapters" if config.lora.rank else "the mixture of policy and reference"
-        raise UserError(f"--sampler process does not know {unknown}: use --sampler local")
-    process = ProcessSampler(
-        config.model,
-        device=str(models.policy.device),
-        dtype=run.precision.products,
-        policy=models.policy,
-        weights=weights,
-    )
-    # Closed with the run, however it ends, or a model would stay behind in a process of its own.
-    return run.resources.enter_context(process), weights
-
-
 def _rollout_notes(
     algorithm: PolicyAlgorithm,
     config: PolicyConfig,
-    sampler: LocalSampler | ProcessSampler,
+    sampler: LocalSampler,
     rounds: RolloutRounds,
 ) -> list[str]:
     slow_reason = sampler.fallback_reason
@@ -360,16 +345,17 @@ def _rollout_notes(
 
 
 def _make_mixture_sampler(
-    algorithm: PolicyAlgorithm, sampler: LocalSampler | ProcessSampler, models: ScoringModels
+    algorithm: PolicyAlgorithm, sampler: LocalSampler, models: ScoringModels
 ) -> LocalSampler | None:
     share = algorithm.mixture_coef
     if not share:
         return None
-    assert isinstance(sampler, LocalSampler)
-    assert isinstance(models.reference, GeneratingReference), (
-        "answers of a mixture need a reference that speaks"
-    )
-    return sampler.mixed_with(models.reference, share)
+    reference = models.reference
+    if isinstance(reference, AdapterOffReference):
+        # What draws may be a copy of what learns, and has the adapters that are turned off.
+        reference = AdapterOffReference(sampler.policy, temperature=models.temperature)
+    assert isinstance(reference, GeneratingReference), "answers of a mixture need a reference that speaks"
+    return sampler.mixed_with(reference, share)
 
 
 def _held_out_evaluator(
@@ -513,7 +499,7 @@ def _metric_names(prepared: PreparedRun) -> tuple[str, ...]:
 def _sample_fn(
     prepared: PreparedRun, config: PolicyConfig, run: Run
 ) -> Callable[[InterruptCheck], Sequence[Sample]] | None:
-    if not run.ranks.is_first or not config.sample.rows:
+    if not (run.ranks.is_first or config.shard) or not config.sample.rows:
         return None
     prompts = (prepared.rows.held_out or prepared.rows.train)[: config.sample.rows]
     return partial(prepared.evaluator.sample, prompts)
@@ -522,8 +508,8 @@ def _sample_fn(
 def _write_models(prepared: PreparedRun, config: PolicyConfig, run: Run) -> None:
     write_model(prepared.actor.policy, config, run.encoder, run.ranks)
     # A head on the policy's layers is of no use without them.
-    if isinstance(prepared.actor.critic, RewardModel) and run.ranks.is_first:
-        write_critic(prepared.actor.critic, config, run.encoder)
+    if isinstance(prepared.actor.critic, RewardModel):
+        write_critic(prepared.actor.critic, config, run)
 
 
 def _step_flops(sizes: tuple[int, int], config: PolicyConfig, microbatches: Sequence[AnyMicrobatch]) -> float:

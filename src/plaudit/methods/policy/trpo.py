@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from plaudit.engine.distributed import Ranks
+from plaudit.engine.distributed import Ranks, copy_into, full_tensor
 from plaudit.engine.metrics import Metric, mean_metric, values_of
 from plaudit.engine.step import ObjectiveResult, merge_over_ranks
 from plaudit.methods.policy.experience import ScoringModels
@@ -278,13 +278,14 @@ class TrpoStep:
 
 
 def _flatten(tensors: Sequence[Tensor]) -> Float[Tensor, " D"]:
-    return torch.cat([tensor.flatten() for tensor in tensors])
+    # Of divided weights the whole: the search is for one step, and its sums are over all of them.
+    return torch.cat([full_tensor(tensor).flatten() for tensor in tensors])
 
 
 def _set_parameters(parameters: Sequence[nn.Parameter], values_D: Float[Tensor, " D"]) -> None:
     sizes = [p.numel() for p in parameters]
     for parameter, values in zip(parameters, values_D.split(sizes), strict=True):
-        parameter.data.copy_(values.view_as(parameter))
+        copy_into(parameter.data, values.view(parameter.shape))
 
 
 def _clear_gradients(parameters: Sequence[nn.Parameter]) -> None:

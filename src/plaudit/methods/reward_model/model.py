@@ -35,7 +35,7 @@ from plaudit.methods.data import EncodedData, prompt_families
 from plaudit.methods.models import (
     base_is_rounded,
     four_bit_notes,
-    gather_weights,
+    gathered_model,
     loading_device,
     narrow_as_configured,
     recompute_as_configured,
@@ -79,8 +79,7 @@ def prepare_reward_model(
     """The starting reward model with its head, adapters and verified layout; not sharded yet."""
     device = loading_device(config, ranks)
     model, notes = starting_reward_model(config, encoder, precision.weights, device)
-    if config.lora.rank:
-        model = model.with_adapters(config.lora, ranks.device)
+    model = _with_adapters(model, config, ranks.device)
     recompute_as_configured(model, config)
     layout, note = choose_layout(model, config.memory.layout)
     model.use_layout(layout)
@@ -113,6 +112,10 @@ def starting_reward_model(
     attention = config.memory.attention
     normalisation = model.normalisation
     return RewardModel(model.model, pooling=pooling, normalisation=normalisation, attention=attention), notes
+
+
+def _with_adapters(model: RewardModel, config: RewardConfig, device: torch.device) -> RewardModel:
+    return model.with_adapters(config.lora, device) if config.lora.rank else model
 
 
 def normalisation_for_ratings(rows: Sequence[JudgedRow]) -> Normalisation:
@@ -158,16 +161,16 @@ def mean_reward(model: RewardModel, examples: Sequence[Example], tokens_at_once:
 
 def write_reward_model(model: RewardModel, config: RewardConfig, encoder: Encoder, ranks: Ranks) -> None:
     """``model/`` (and ``adapter/`` for LoRA) in the run folder; every rank must come."""
-    weights = gather_weights(model, ranks)
-    if not ranks.is_first:
+    dtype, cpu = next(model.parameters()).dtype, torch.device("cpu")
+
+    def fresh() -> RewardModel:
+        return _with_adapters(starting_reward_model(config, encoder, dtype, cpu)[0], config, cpu)
+
+    whole = gathered_model(model, fresh, ranks)
+    if whole is None:
         return
-    if weights is not None:
-        # The normalisation is no parameter, so it is not among the weights that were gathered.
-        normalisation, dtype = model.normalisation, next(iter(weights.values())).dtype
-        model, _ = starting_reward_model(config, encoder, dtype, torch.device("cpu"))
-        model.normalisation = normalisation
-        for name, parameter in model.named_parameters():
-            parameter.data.copy_(weights[name])
+    # The normalisation is no parameter, so it is not among the weights that were gathered.
+    whole.normalisation, model = model.normalisation, whole
     # Adapters first: merged into the weights they could not be told from them any more.
     if config.lora.rank:
         with atomic.atomic_folder(config.out / "adapter") as partial:

@@ -19,8 +19,7 @@ from plaudit.methods.data import Rows
 from plaudit.methods.run import Run
 from plaudit.models.policy import Policy
 from plaudit.rewards.registry import resolve_reward
-from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.rollouts.sampler import SamplingSettings, WeightsVersion
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
@@ -50,12 +49,16 @@ def judged_evaluator(
     ranks = run.ranks
     reward = resolve_reward(config.judge.by, device=str(ranks.device))
     prompts = _held_out_prompts(config, run.encoder, rows)
-    sampler = LocalSampler.from_policy(policy, run.encoder)
+    weights = WeightsVersion()
+    sampler = run.local_sampler(policy, weights)
     settings = SamplingSettings(temperature=0, max_tokens=config.judge.tokens)
     mine = prompts[ranks.rank :: ranks.world_size]
 
     def evaluate(check_interrupt: InterruptCheck) -> tuple[Metric, ...]:
         check_interrupt()
+        # Steps lie between two looks.
+        weights.moved()
+        sampler.refresh()
         answers = [group[0].answer for group in sampler.generate([prompt.shown for prompt in mine], settings)]
         tasks = [
             prompt.task([(answer.text, answer.ended)]) for prompt, answer in zip(mine, answers, strict=True)

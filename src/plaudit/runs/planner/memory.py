@@ -121,6 +121,10 @@ def _fixed_lines(
     trained = _trained_bytes(roles)
     divided = f", divided over {share} processes" if share > 1 else ""
     yield from _weight_lines(roles, share, divided)
+    if share > 1 and isinstance(config, PolicyConfig):
+        numbers, kind = model_size(roles.trained_model).total, roles.numbers.products
+        why = f"all weights in {str(kind).removeprefix('torch.')}, gathered before a round is drawn"
+        yield MemoryLine(name="copy that draws", bytes=numbers * kind.itemsize, when=ALWAYS, why=why)
     for scorer in roles.scorers:
         why = f"{scorer.size.total:,} numbers, {scorer.folder}"
         yield MemoryLine(name=scorer.name, bytes=scorer.size.bytes, when=ALWAYS, why=why)

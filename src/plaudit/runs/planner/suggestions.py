@@ -127,9 +127,7 @@ def _precompute_reference(cost: RunCost, config: RunConfig) -> Iterator[SettingC
 
 
 def _shard_weights(cost: RunCost, config: RunConfig) -> Iterator[SettingChange]:
-    if cost.request.machine.ranks > 1 and not (
-        config.shard or config.lora.rank or isinstance(config, PolicyConfig)
-    ):
+    if cost.request.machine.ranks > 1 and not (config.shard or config.lora.base == "4bit"):
         yield SettingChange(
             words="--shard",
             config=replace(config, shard=True),
