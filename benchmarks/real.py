@@ -173,7 +173,7 @@ def forgetting(lab: Lab, changes: Sequence[str] = ()) -> Table:
     yield "trained by", "IFEval, prompt level, strict, %", "sums right, %", "perplexity of questions"
     common = {
         "do": "evaluate",
-        "policies": [*map(str, models.values())],
+        "policy": [f"{name}={path}" for name, path in models.items()],
         "temperature": 0,
         "dtype": "bfloat16",
     }

@@ -56,9 +56,7 @@ def _attack(settings: AttackSettings, out: Path, stage: Stage, context: Pipeline
     from plaudit.feedback.attack_page import attack_sentences
     from plaudit.feedback.attack_run import attack, parties_of, read_attack_rows, write_attack_result
 
-    # A model on a server is called by its name there.
-    words = stage.inputs["targets"]
-    names = [word.rpartition("#")[2] if "://" in word else context.display_name(word) for word in words]
+    names = context.display_names(stage.inputs["targets"])
     rows, parties = read_attack_rows(settings), parties_of(settings, names)
     result = attack(settings, rows, parties, on_progress=print)
     write_attack_result(result, out)

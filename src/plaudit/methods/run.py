@@ -222,7 +222,8 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
     ):
         run = start_run(config, ranks, method, folder=folder, finished=_is_finished(config, ranks))
         if folder is not None:
-            run.note(*untried_releases(), *folder.notes, *_record_lineage(run, inputs, folder))
+            lineage_notes = record_lineage(method, config, inputs, run.encoder.template, folder)
+            run.note(*untried_releases(), *folder.notes, *lineage_notes)
         if not run.finished:
             run.note(*run.encoder.notes)
         elif ranks.is_first:
@@ -281,8 +282,7 @@ def encoder_for(config: RunConfig) -> Encoder:
 def reserve_run_folder(config: RunConfig) -> None:
     """Create the folder of a run that waits for another one, so that bad settings are refused now."""
     with process_group(config.device) as ranks:
-        exists = ranks.all_gather([float((config.out / "config.yaml").exists())])[0][0]
-        if not exists:
+        if not ranks.first_says((config.out / "config.yaml").exists()):
             with _open_folder(config, ranks):
                 ranks.barrier()
 
@@ -374,17 +374,18 @@ def _peak_flops(precision: Precision, ranks: Ranks) -> float:
     return sum(row[0] for row in ranks.all_gather([matmul_rate(str(ranks.device), precision.products)]))
 
 
-def _record_lineage(run: Run, inputs: Sequence[Path], folder: RunFolder) -> tuple[str, ...]:
+def record_lineage(
+    method: str, config: RunConfig, inputs: Sequence[Path], template: str | None, folder: RunFolder
+) -> tuple[str, ...]:
     """Write the hashes of all inputs; on resume, refuse a run whose inputs have changed."""
-    config = run.config
     held_out = [] if config.held_out_share is not None else [Path(config.held_out)]
     current = run_folder.gather_lineage(
-        method=run.method,
+        method=method,
         data=[config.data, *held_out, *inputs],
         seed=config.seed,
         model=config.model,
         tokenizer=config.model,
-        template=run.encoder.template,
+        template=template,
     )
     if folder.resumed and folder.lineage.exists():
         return run_folder.compare_lineages(run_folder.read_lineage(folder.lineage), current)
@@ -398,7 +399,7 @@ def _is_finished(config: RunConfig, ranks: Ranks) -> bool:
     complete = (config.out / "summary.json").exists() and all(
         any((config.out / name).glob("*.safetensors")) for name in folders
     )
-    return bool(ranks.all_gather([float(complete)])[0][0])
+    return ranks.first_says(complete)
 
 
 def _print_already_finished(run: Run) -> None:

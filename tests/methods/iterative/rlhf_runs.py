@@ -60,18 +60,8 @@ def command(toy: Toy, out: Path, *more: object) -> list[str]:
         *("train", "rlhf", "--model", toy.model, "--prompts", toy.data, "--out", out, *by),
         *("--loop.rounds", 2, "--loop.teach", "reinforce", "--steps", 2, "--batch-size", 4),
         *("--reward-run.held-out", 0.3, "--reward-run.batch-size", 8, "--reward-run.learning-rate", 0.003),
-        *(
-            "--draw.max-tokens",
-            24,
-            "--policy.group-size",
-            2,
-            "--learning-rate",
-            0.003,
-            "--save-every",
-            100,
-            "--evaluate-every",
-            100,
-        ),
+        *("--draw.max-tokens", 24, "--policy.group-size", 2, "--learning-rate", 0.003),
+        *("--save-every", 100, "--evaluate-every", 100),
         *("--max-length", 128, "--sample.rows", 0, "--device", "cpu", *more),
     ]
     return [str(word) for word in words]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -56,6 +57,19 @@ def test_a_bad_question_is_named_and_what_is_done_is_kept(place: Path, tmp_path:
     assert went.code != 0
     assert "questions.jsonl:1: field choices: expected 2 answers or more" in went.words
     assert seal(tmp_path / "out", "sft")
+
+
+def test_folders_of_one_name_are_told_apart(place: Path, tmp_path: Path) -> None:
+    runs = [tmp_path / run / "run" / "model" for run in ("one", "two")]
+    for run in runs:
+        copytree(place / "model", run)
+    asked = {"prompts": str(place / "prompts.jsonl"), "max-tokens": 4, "right": "length:1-3"}
+    judged = {"do": "evaluate", "policies": ["$model", *map(str, runs)], **asked}
+    well(write_config(place, {"compared": judged}, "apart"), tmp_path / "out")
+    found = read_policy_evaluation(tmp_path / "out" / "stages" / "compared")
+    assert [one.name for one in found.policies] == ["base", "one/run/model", "two/run/model"]
+    prompted = {**judged, "policy": [f"base={runs[0]}"]}
+    assert "base is there already" in go(write_config(place, {"c": prompted}, "both"), tmp_path / "c").words
 
 
 def prompted(place: Path, system: str, **more: object) -> Path:

@@ -51,9 +51,9 @@ from plaudit.methods.iterative.run import (
     copy_final_model,
     is_loop_finished,
     is_trained,
+    loop_lineage,
     open_loop_folder,
     read_figures,
-    record_lineage,
     refuse_changed_files,
     write_marker,
     write_round_figures,
@@ -282,7 +282,7 @@ def generate_and_compare(
     if this_round.number == 1 and folder is not None:
         sources = (config.loop.data, None if config.comparisons == PEOPLE else config.comparisons)
         words = [str(source) for source in sources if source]
-        for note in (*folder.notes, *record_lineage("rlhf", config, words, folder)):
+        for note in (*folder.notes, *loop_lineage("rlhf", config, words, folder)):
             console.note(note)
     marker = None if folder is None else _marker_file(folder, this_round, "-compared")
     if ranks.first_says(marker is not None and marker.exists()):

@@ -50,7 +50,7 @@ from plaudit.methods.iterative.spin import against_demonstrations, own_figures, 
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import preference_config_type
 from plaudit.methods.preference.run import preference
-from plaudit.methods.run import plain_settings
+from plaudit.methods.run import plain_settings, record_lineage
 from plaudit.methods.supervised.run import sft
 from plaudit.models.load import has_weights
 from plaudit.rewards.base import Reward
@@ -128,7 +128,7 @@ def _begin(
 ) -> None:
     console = ConsoleSink(quiet=True)
     if folder is not None:
-        for note in (*folder.notes, *record_lineage(facts.name, config, _input_words(config), folder)):
+        for note in (*folder.notes, *loop_lineage(facts.name, config, _input_words(config), folder)):
             console.note(note)
     if facts.scored_by == "itself":
         offered("refuse_mute_judge", of=FEEDBACK)(config.reward, config.model)
@@ -251,28 +251,12 @@ def write_round_figures(folder: RunFolder, rounds: Sequence[Sequence[Path]]) -> 
     atomic.write_text(folder.path / "rounds.jsonl", "".join(exact_json.dumps(line) + "\n" for line in merged))
 
 
-def record_lineage(
-    method: str, config: RunConfig, words: Sequence[str], folder: RunFolder
-) -> tuple[str, ...]:
-    """Write the hashes of all inputs; on resume, refuse a run whose inputs have changed.
-
-    Words that name a folder, or a function in a file, count with what lies there.
-    """
-    held_out = [] if config.held_out_share is not None else [Path(config.held_out)]
+def loop_lineage(method: str, config: RunConfig, words: Sequence[str], folder: RunFolder) -> tuple[str, ...]:
+    """`record_lineage`; words that name a folder, or a function in a file, count with what lies there."""
     # file.py:name counts by its file; what is no path, as a rule's name, is passed over below.
     candidates = [Path(name) for word in words for name in (word, word.rpartition(":")[0] or word)]
-    current = run_folder.gather_lineage(
-        method=method,
-        data=[config.data, *held_out, *(path for path in dict.fromkeys(candidates) if path.exists())],
-        seed=config.seed,
-        model=config.model,
-        tokenizer=config.model,
-        template=make_encoder(config.model).template,
-    )
-    if folder.resumed and folder.lineage.exists():
-        return run_folder.compare_lineages(run_folder.read_lineage(folder.lineage), current)
-    run_folder.write_lineage(folder.lineage, current)
-    return run_folder.changed_exports(current)
+    inputs = [path for path in dict.fromkeys(candidates) if path.exists()]
+    return record_lineage(method, config, inputs, make_encoder(config.model).template, folder)
 
 
 def _marker_file(folder: RunFolder, number: int) -> Path:

@@ -185,11 +185,13 @@ def _evaluate(settings: EvaluateSettings, out: Path, stage: Stage, context: Pipe
     from plaudit.evaluation.policies.result import write_policy_evaluation
     from plaudit.evaluation.run import evaluate_requested_policies
 
-    names = map(context.display_name, stage.inputs.get("policies", ()))
+    names = context.display_names(stage.inputs.get("policies", ()))
     folders = (None if word == WRITTEN else Path(word) for word in settings.policies)
-    models = {name: Contestant(folder=folder) for name, folder in zip(names, folders, strict=True)} | dict(
-        map(prompted_policy, settings.policy)
-    )
+    models = {name: Contestant(folder=folder) for name, folder in zip(names, folders, strict=True)}
+    for name, contestant in map(prompted_policy, settings.policy):
+        if name in models:
+            raise UserError(f"policy: {name} is there already; give it another name")
+        models[name] = contestant
     evaluation = evaluate_requested_policies(settings, models, on_progress=print)
     write_policy_evaluation(evaluation, out)
     each = "an answer" if evaluation.answers == 1 else f"{evaluation.answers} answers"
@@ -225,7 +227,7 @@ def _judge_rewards(
     from plaudit.evaluation.run import evaluate_requested_rewards
     from plaudit.runs.report.reward_models.page import write_reward_evaluations
 
-    names = [context.display_name(word) for word in stage.inputs["models"]]
+    names = context.display_names(stage.inputs["models"])
     found = evaluate_requested_rewards(settings, names)
     if found.rewards:
         write_reward_evaluations(found.rewards, out)

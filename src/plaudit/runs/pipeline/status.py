@@ -113,13 +113,25 @@ class PipelineContext:
         return str(replace(policy, folder=folder, shots=shots))
 
     def display_name(self, word: str) -> str:
-        """The name of a model or a reward in tables."""
+        """The name of a model or a reward in tables; a model on a server is called by its name there."""
+        if "://" in word:
+            return word.rpartition("#")[2]
         if (name := stage_in(word)) is not None:
             return name
         path = Path((self.pipeline.model or "") if word[:1] == "$" else word)
         if word[:1] == "$" and word_path(str(path)).name == "model":
             return "base"
         return path.parent.name if path.name == "model" else path.name
+
+    def display_names(self, words: Sequence[str]) -> list[str]:
+        """The names of several, that tell them apart: by more of their paths where two would be one."""
+        names = [self.display_name(word) for word in words]
+        for depth in range(2, 1 + max((len(Path(word).parts) for word in words), default=0)):
+            longer = ["/".join(Path(word).parts[-depth:]) for word in words]
+            names = [
+                more if names.count(name) > 1 else name for name, more in zip(names, longer, strict=True)
+            ]
+        return names
 
     def _input_value(self, word: str, accepted: Sequence[str], setting: str) -> str:
         reference = reference_in(word)
