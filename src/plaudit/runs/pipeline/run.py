@@ -338,6 +338,11 @@ def _catch_signals() -> Iterator[list[int]]:
         if caught:
             raise KeyboardInterrupt
         caught.append(signum)
+        name = signal.Signals(signum).name
+        # Not printed: a handler may run in the middle of a print.
+        os.write(
+            2, f"plaudit: {name}: stopping when what runs now allows it; once more stops at once\n".encode()
+        )
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
