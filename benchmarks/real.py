@@ -417,4 +417,4 @@ STUDIES = {
 }
 
 if __name__ == "__main__":
-    run_studies(__doc__, STUDIES)
+    run_studies(__doc__, STUDIES, changed=True)

@@ -89,7 +89,7 @@ class Run:
     """What is closed when the run ends, however it ends."""
 
     def local_sampler(self, policy: Policy, weights: WeightsVersion) -> LocalSampler:
-        """What draws from the policy; where that is divided over ranks, a whole copy in 16 bits does."""
+        """What draws from the policy; of one that is divided over ranks, a whole copy in narrow numbers."""
         if not is_sharded(policy):
             return LocalSampler.from_policy(policy, self.encoder, weights)
         narrow = replace(self.precision, weights=self.precision.products)
@@ -283,7 +283,7 @@ def reserve_run_folder(config: RunConfig) -> None:
     """Create the folder of a run that waits for another one, so that bad settings are refused now."""
     with process_group(config.device) as ranks:
         if not ranks.first_says((config.out / "config.yaml").exists()):
-            with _open_folder(config, ranks):
+            with open_folder(config, ranks):
                 ranks.barrier()
 
 
@@ -307,19 +307,21 @@ def _open_same_folder(
     if config.dtype == "auto":
         facts["dtype"] = f"auto, which is {precision(config.dtype, ranks.device).products}"
     run_folder.refuse_differing_ranks(ranks, {"method": method, **facts}, files)
-    with _open_folder(config, ranks) as folder:
+    with open_folder(config, ranks) as folder:
         yield folder
 
 
 @contextmanager
-def _open_folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | None]:
+def open_folder(
+    config: RunConfig, ranks: Ranks, *, fixed: frozenset[str] = frozenset()
+) -> Iterator[RunFolder | None]:
     """The run folder, opened by the first rank alone; an interrupted run closes it in good order."""
     if not ranks.is_first:
         yield None
         return
     stop: InterruptedRunError | None = None
     settings = plain_settings(config)
-    may_change = {name for name in MAY_CHANGE_ON_RESUME if name.split(".")[0] in settings}
+    may_change = {name for name in MAY_CHANGE_ON_RESUME if name.split(".")[0] in settings} - fixed
     with open_run_folder(config.out, config=settings, may_change=may_change) as folder:
         # Carried past the folder's exit, where an exception counts as an end in disorder.
         try:

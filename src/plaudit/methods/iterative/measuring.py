@@ -95,7 +95,8 @@ def measure_round(
     Every rank must come, and draws its share of answers; the first one alone judges them.
     """
     this_round = measured_round(config, number)
-    atomic.make_folder(this_round.folder)
+    if folder is not None:
+        atomic.make_folder(this_round.folder)
     by_judge = _held_out_measure(settings, config, this_round, folder, ranks)
     if not ranks.is_first:
         return None

@@ -274,9 +274,9 @@ def _format_number(value: float | None) -> str:
 def generate_and_compare(
     config: RlhfConfig, this_round: RlhfRound, folder: RunFolder | None, ranks: Ranks
 ) -> None:
-    """Generate answers and have them compared; raises `WaitingError` while people have not answered.
+    """Generate answers on all ranks and compare them on the first, which has the folder.
 
-    Every rank must come; all of them draw, and the first one, which has the folder, does the rest.
+    Raises `WaitingError` while people have not answered.
     """
     console = ConsoleSink(quiet=True)
     if this_round.number == 1 and folder is not None:
@@ -290,9 +290,11 @@ def generate_and_compare(
             refuse_changed_files(_comparison_files(this_round), marker, this_round.number)
         return
     # Before answers are drawn: a judge that cannot be asked must not cost a night.
-    judge = None if folder is None else _judge_of(config)
-    atomic.make_folder(this_round.folder)
-    atomic.remove_leftovers(this_round.folder)
+    judge = None
+    if folder is not None:
+        judge = _judge_of(config)
+        atomic.make_folder(this_round.folder)
+        atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
     initial = _initial_comparisons(config, encoder) if config.loop.data is not None else []
     prompts, notes = _load_round_prompts(config, encoder, folder)
@@ -516,7 +518,9 @@ def rlhf(config: RlhfConfig) -> Path | None:
             generate_and_compare(config, this_round, folder, ranks)
             if is_loop_finished(config, ranks):
                 return None
-            reward_trained = is_trained(this_round.reward_run, ranks) or _is_combined(this_round, ranks)
+            # Of an ensemble the file that says how it is combined is written last.
+            combined = ranks.first_says((this_round.reward_run / COMBINED_FILE).exists())
+            reward_trained = combined or is_trained(this_round.reward_run, ranks)
             policy_trained = is_trained(this_round.policy_run, ranks)
         if not reward_trained:
             reward(reward_config(config, this_round))
@@ -532,8 +536,3 @@ def rlhf(config: RlhfConfig) -> Path | None:
             copy_final_model(folder, rounds[-1].policy_run / "model")
         ranks.barrier()
     return config.out / "model" if ranks.is_first else None
-
-
-def _is_combined(this_round: RlhfRound, ranks: Ranks) -> bool:
-    """Whether the reward ensemble is complete: the file that says how it is combined is written last."""
-    return ranks.first_says((this_round.reward_run / COMBINED_FILE).exists())

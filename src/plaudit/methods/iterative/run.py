@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from typing import Any
 from plaudit.data.write import write_records
 from plaudit.engine import run_folder
 from plaudit.engine.distributed import Ranks, process_group
-from plaudit.engine.run_folder import RunFolder, open_run_folder
+from plaudit.engine.run_folder import RunFolder
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
-from plaudit.methods.config import MAY_CHANGE_ON_RESUME, ReferenceSettings, RunConfig, SftConfig
+from plaudit.methods.config import ReferenceSettings, RunConfig, SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.iterative.config import (
     SELF,
@@ -50,7 +50,7 @@ from plaudit.methods.iterative.spin import against_demonstrations, own_figures, 
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import preference_config_type
 from plaudit.methods.preference.run import preference
-from plaudit.methods.run import plain_settings, record_lineage
+from plaudit.methods.run import open_folder, record_lineage
 from plaudit.methods.supervised.run import sft
 from plaudit.models.load import has_weights
 from plaudit.rewards.base import Reward
@@ -66,17 +66,10 @@ UNMEASURED = (
 )
 
 
-@contextmanager
-def open_loop_folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | None]:
+def open_loop_folder(config: RunConfig, ranks: Ranks) -> AbstractContextManager[RunFolder | None]:
     """The folder of an iterative run, opened by the first rank alone; changed settings are refused."""
-    if not ranks.is_first:
-        yield None
-        return
-    settings = plain_settings(config)
     # Not `out`: configs of the rounds name models below it, and could not be resumed elsewhere.
-    may_change = {name for name in MAY_CHANGE_ON_RESUME if name.split(".")[0] in settings and name != "out"}
-    with open_run_folder(config.out, config=settings, may_change=may_change) as folder:
-        yield folder
+    return open_folder(config, ranks, fixed=frozenset({"out"}))
 
 
 def generate_and_select(
@@ -100,8 +93,10 @@ def generate_and_select(
             refuse_changed_files((this_round.answers, this_round.rows), marker, this_round.number)
             _write_figures(settings, folder)
         return
-    atomic.make_folder(this_round.folder)
-    atomic.remove_leftovers(this_round.folder)
+    if folder is not None:
+        # By one rank: a later one would take what the first is writing for left over.
+        atomic.make_folder(this_round.folder)
+        atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
     with _reward_of_round(facts, config, this_round, str(ranks.device)) as reward:
         prompts, notes = load_prompts(config, encoder, folder and folder.path)

@@ -156,10 +156,9 @@ class HeldOutEvaluator:
         """As many on every rank: what is divided computes only where all do, on nothing if need be."""
         pieces: list[Sequence[Example]] = [*micro_batches_in_order(examples, tokens_at_once)]
         most = max(int(count) for [count] in self.ranks.all_gather([len(pieces)]))
-        prompt = self.prompts[0].prompt
-        nothing = Example(
-            prompt=prompt, completions=(Completion(ids=prompt[-1:], mask=(False,), finished=False),)
-        )
+        prompt = self.prompts[0]
+        unlearnt = Completion(ids=prompt.prompt[-1:], mask=(False,), finished=False)
+        nothing = Example(prompt=prompt.prompt, completions=(unlearnt,), extras=prompt.extras)
         return [*pieces, *[[nothing]] * (most - len(pieces))]
 
     def _exact_kl(self, microbatch: Sequence[Example]) -> float:

@@ -127,9 +127,11 @@ class PipelineContext:
         """The names of several, that tell them apart: by more of their paths where two would be one."""
         names = [self.display_name(word) for word in words]
         for depth in range(2, 1 + max((len(Path(word).parts) for word in words), default=0)):
-            longer = ["/".join(Path(word).parts[-depth:]) for word in words]
+            twice = {name for name in names if names.count(name) > 1}
             names = [
-                more if names.count(name) > 1 else name for name, more in zip(names, longer, strict=True)
+                # A stage has a name of its own, which the page leads to.
+                "/".join(Path(word).parts[-depth:]) if name in twice and word[:1] != "$" else name
+                for name, word in zip(names, words, strict=True)
             ]
         return names
 
