@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 from starlette.testclient import TestClient
@@ -185,8 +184,8 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-def desk_of(make_desk: MakeDesk, folder: Path, kind: str, count: int = 1, **settings: Any) -> Desk:
-    desk = make_desk(folder / "labels.db", tasks=0, ask=kind, **settings)
+def desk_of(make_desk: MakeDesk, kind: str, count: int = 1, **settings: Any) -> Desk:
+    desk = make_desk(tasks=0, ask=kind, **settings)
     bodies = [{**TASKS[kind], "metadata": {"n": n}} for n in range(count)]
     if TASKS[kind]["prompt"]:
         bodies = [{**body, "prompt": f"{body['prompt']} ({n})"} for n, body in enumerate(bodies)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,27 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
 
 
 @pytest.fixture
-def make_desk() -> Iterator[desks.MakeDesk]:
+def make_desk(tmp_path: Path) -> Iterator[desks.MakeDesk]:
     made = list[desks.Desk]()
 
-    def make(where: str | Path, **settings: Any) -> desks.Desk:
+    def make(where: str | Path = tmp_path / "labels.db", **settings: Any) -> desks.Desk:
         made.append(desks.Desk(where, **settings))
         return made[-1]
 
     yield make
     for desk in made:
         desk.store.close()
+
+
+@pytest.fixture
+def on_both(make_desk: desks.MakeDesk, where: str | Path) -> desks.MakeDesk:
+    """Makes desks at one place, and each test that takes it runs on both databases."""
+    return partial(make_desk, where)
+
+
+@pytest.fixture
+def desk(on_both: desks.MakeDesk) -> desks.Desk:
+    return on_both()
 
 
 @pytest.fixture

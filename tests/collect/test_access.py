@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from starlette.routing import Route
@@ -283,9 +282,9 @@ def test_the_app_answers_to_its_own_names_alone(town: Town) -> None:
 
 
 @pytest.fixture
-def two(make_desk: MakeDesk, tmp_path: Path) -> Iterator[Town]:
+def two(make_desk: MakeDesk) -> Iterator[Town]:
     """A town of its own, in which the annotators of both projects have answered and hold a task."""
-    desk = make_desk(tmp_path / "labels.db", overlap=2)
+    desk = make_desk(overlap=2)
     with serve_in_background(desk.store) as server:
         town = Town(desk, server.url)
         for project in ("p", "q"):

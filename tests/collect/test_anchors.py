@@ -19,11 +19,9 @@ from tests.collect.desks import MakeDesk
 TASK: dict[str, Any] = {"prompt": "Name a fruit.", "candidates": [{"text": "Pear."}, {"text": "Car."}]}
 
 
-def test_ratings_go_out_with_the_words_of_their_levels(
-    make_desk: MakeDesk, where: str | Path, tmp_path: Path
-) -> None:
+def test_ratings_go_out_with_the_words_of_their_levels(on_both: MakeDesk, tmp_path: Path) -> None:
     anchors = (("Poor", "Adequate", "Excellent"), ())
-    desk = make_desk(where, tasks=0, ask="rate", aspects=("clear", "overall"), anchors=anchors)
+    desk = on_both(tasks=0, ask="rate", aspects=("clear", "overall"), anchors=anchors)
     desk.store.write(add_tasks, "p", [TASK], actor="o1")
     (person,) = desk.people(1)
     lease = desk.lease(person)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,8 +39,8 @@ def missing(people: People, ids: tuple[str, ...]) -> int:
     return 0 if wait is None else wait.missing
 
 
-def test_what_was_asked_before_is_found_in_whichever_order(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=0)
+def test_what_was_asked_before_is_found_in_whichever_order(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=0)
     people = people_of(desk)
     first = people.ask([task_body(task, round=1) for task in PAIRS])
     assert len({*first}) == 4
@@ -52,22 +51,22 @@ def test_what_was_asked_before_is_found_in_whichever_order(where: str | Path, ma
     assert people.ask([task_body(pair(9)), task_body(PAIRS[0])])[1] == first[0]
 
 
-def test_a_task_of_another_prompt_or_answer_is_another(where: str | Path, make_desk: MakeDesk) -> None:
-    people = people_of(make_desk(where, tasks=0))
+def test_a_task_of_another_prompt_or_answer_is_another(on_both: MakeDesk) -> None:
+    people = people_of(on_both(tasks=0))
     bodies = [task_body(PAIRS[0]), task_body(PAIRS[0]), task_body(PAIRS[1])]
     bodies[1] = {**bodies[1], "prompt": "What is 0 and 0?"}
     assert len({*people.ask(bodies)}) == 3
 
 
-def test_tasks_whose_answer_is_known_are_not_what_was_asked(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=0)
+def test_tasks_whose_answer_is_known_are_not_what_was_asked(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=0)
     desk.store.write(add_tasks, "p", [{**task_body(PAIRS[0]), "gold": {"better": 0}}], actor="o1")
     (own,) = people_of(desk).ask([task_body(PAIRS[0])])
     assert [task["purpose"] for task in desk.store.read(project_tasks, "p") if task["id"] == own] == ["work"]
 
 
-def test_one_task_that_cannot_be_asked_refuses_all(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=0)
+def test_one_task_that_cannot_be_asked_refuses_all(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=0)
     bad = task_body(PAIRS[1])
     bad["candidates"][1]["text"] = bad["candidates"][0]["text"]
     with pytest.raises(UserError, match=r"task 2, candidates\[1\].text: .*the same words"):
@@ -75,8 +74,8 @@ def test_one_task_that_cannot_be_asked_refuses_all(where: str | Path, make_desk:
     assert desk.store.read(project_tasks, "p") == []
 
 
-def test_what_was_drawn_under_a_name_is_remembered(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=0)
+def test_what_was_drawn_under_a_name_is_remembered(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=0)
     people = people_of(desk)
     assert people.requested("k1") is None
     ids = people.ask([task_body(task) for task in PAIRS], draw="k1")
@@ -88,8 +87,8 @@ def test_what_was_drawn_under_a_name_is_remembered(where: str | Path, make_desk:
     assert desk.store.read(store_faults) == []
 
 
-def test_what_is_missing_is_counted_of_these_tasks_alone(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=3, overlap=2)
+def test_what_is_missing_is_counted_of_these_tasks_alone(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=3, overlap=2)
     people = people_of(desk)
     ids = people.ask([task_body(task) for task in (*PAIRS[:2], pair(7), pair(8))])
     assert missing(people, ids) == 8
@@ -108,10 +107,8 @@ def test_what_is_missing_is_counted_of_these_tasks_alone(where: str | Path, make
     assert missing(people, ids) == 0
 
 
-def test_closed_decided_and_divided_tasks_are_waited_for_no_more(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where, tasks=0, overlap=2, most=2)
+def test_closed_decided_and_divided_tasks_are_waited_for_no_more(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=0, overlap=2, most=2)
     people = people_of(desk)
     ids = people.ask([task_body(task) for task in PAIRS[:3]])
     desk.store.write(close_task, "p", ids[0], reason="nobody can know", actor="o1")
@@ -126,8 +123,8 @@ def test_closed_decided_and_divided_tasks_are_waited_for_no_more(
 
 
 @pytest.mark.one_in(2)
-def test_people_are_a_judge_whose_verdicts_take_days(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=0)
+def test_people_are_a_judge_whose_verdicts_take_days(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=0)
     judge = judge_named("people", JudgeSettings(people=people_of(desk)))
     assert judge.name == "people"
     with pytest.raises(WaitingError, match="4 of 4 labels are missing in project p"):
@@ -148,8 +145,8 @@ def test_people_are_a_judge_whose_verdicts_take_days(where: str | Path, make_des
             assert first_probability(verdict) == 1 - first_probability(other)
 
 
-def test_several_labels_are_one_verdict_of_their_shares(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=0, overlap=2, most=2)
+def test_several_labels_are_one_verdict_of_their_shares(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=0, overlap=2, most=2)
     people = people_of(desk)
     people.ask([task_body(PAIRS[0])])
     first, second = desk.people(2)
@@ -162,8 +159,8 @@ def test_several_labels_are_one_verdict_of_their_shares(where: str | Path, make_
     assert (first_probability(verdict), verdict.annotator, verdict.group) == (0.75, "people", "people")
 
 
-def test_a_project_is_begun_once_and_its_owner_may_change_it(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=0, overlap=3)
+def test_a_project_is_begun_once_and_its_owner_may_change_it(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=0, overlap=3)
     assert people_of(desk).begin(Project(name="p")).overlap == 3
     other = People(store=desk.store, project="q")
     assert other.begin(Project(name="whatever", overlap=2)).overlap == 2

@@ -144,15 +144,10 @@ def test_what_may_be_given(
     ("person", "task", "settings", "expected"), [row[1:] for row in FITS], ids=[row[0] for row in FITS]
 )
 def test_the_database_says_the_same(
-    person: dict[str, Any],
-    task: dict[str, Any],
-    settings: dict[str, Any],
-    expected: bool,
-    make_desk: MakeDesk,
-    where: str | Path,
+    person: dict[str, Any], task: dict[str, Any], settings: dict[str, Any], expected: bool, on_both: MakeDesk
 ) -> None:
     """What `fits` says of counts is said by a statement too, which must not be another rule."""
-    desk = make_desk(where, tasks=0, gold_share=0.0, **settings)
+    desk = on_both(tasks=0, gold_share=0.0, **settings)
     (one,) = desk.people(1)
     body = pair_body(1, **{name: task[name] for name in ("category", "language") if name in task})
     for candidate_body, author in zip(body["candidates"], task.get("authors", ()), strict=False):
@@ -200,10 +195,8 @@ def test_wilsons_interval_is_that_of_the_paper() -> None:
 # What the desk makes of it.
 
 
-def test_an_own_lease_that_ended_is_taken_up_again_while_its_place_is_free(
-    make_desk: MakeDesk, where: str | Path
-) -> None:
-    desk = make_desk(where, tasks=1)
+def test_an_own_lease_that_ended_is_taken_up_again_while_its_place_is_free(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=1)
     one, other = desk.people(2)
     lease = desk.lease(one)
     desk.clock.advance(hours=1)
@@ -220,23 +213,23 @@ def test_an_own_lease_that_ended_is_taken_up_again_while_its_place_is_free(
     assert desk.store.read(store_faults) == []
 
 
-def test_nobody_waits_for_what_was_done_already(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1, overlap=2)
+def test_nobody_waits_for_what_was_done_already(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1, overlap=2)
     one, other = desk.people(2)
     desk.answer(one)
     desk.lease(other)
     assert desk.store.write(next_task, "p", one) == Nothing(reason="done")
 
 
-def test_whoever_comes_back_is_shown_what_is_still_held(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=2)
+def test_whoever_comes_back_is_shown_what_is_still_held(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=2)
     (one,) = desk.people(1)
     held = [desk.lease(one, key).assignment for key in ("lost", "and lost again")]
     assert desk.lease(one, "a third key").assignment == held[0]
 
 
-def test_a_key_of_an_answer_asks_for_no_task(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db")
+def test_a_key_of_an_answer_asks_for_no_task(make_desk: MakeDesk) -> None:
+    desk = make_desk()
     (one,) = desk.people(1)
     lease = desk.lease(one, "n")
     desk.store.write(submit_answer, "p", one, lease.assignment, "s", {"strength": 1})
@@ -251,8 +244,8 @@ def test_a_key_of_an_answer_asks_for_no_task(make_desk: MakeDesk, tmp_path: Path
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("word", ["", "w\0", "\ud800", "w1'--", "w" * 10_000, "nobody's"])
-def test_what_can_be_no_id_is_not_there(make_desk: MakeDesk, where: str | Path, word: str) -> None:
-    desk = make_desk(where, tasks=1)
+def test_what_can_be_no_id_is_not_there(on_both: MakeDesk, word: str) -> None:
+    desk = on_both(tasks=1)
     (one,) = desk.people(1)
     with pytest.raises(NotYoursError, match="not given to you"):
         desk.store.write(submit_answer, "p", one, word, "k", {"strength": 1})
@@ -261,10 +254,8 @@ def test_what_can_be_no_id_is_not_there(make_desk: MakeDesk, where: str | Path, 
     assert len(str(refused.value)) < 200
 
 
-def test_whoever_skipped_too_many_items_to_qualify_has_not_failed(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1, qualify_n=2, qualify_floor=0.1)
+def test_whoever_skipped_too_many_items_to_qualify_has_not_failed(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1, qualify_n=2, qualify_floor=0.1)
     desk.store.write(add_tasks, "p", [pair_body(9, gold={"better": 0}, qualify=True)], actor="o1")
     (one,) = desk.people(1)
     desk.store.write(skip_task, "p", one, desk.lease(one).assignment, "s", "unclear")
@@ -273,8 +264,8 @@ def test_whoever_skipped_too_many_items_to_qualify_has_not_failed(
     assert isinstance(desk.store.write(next_task, "p", one), Lease)
 
 
-def test_what_was_closed_or_declined_is_not_repeated(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=60, gold_share=0.0)
+def test_what_was_closed_or_declined_is_not_repeated(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=60, gold_share=0.0)
     (one,) = desk.people(1)
     leases = [desk.answer(one) for _ in range(55)]
     for lease in leases[:2]:
@@ -283,10 +274,8 @@ def test_what_was_closed_or_declined_is_not_repeated(make_desk: MakeDesk, tmp_pa
     assert desk.lease(one).task == leases[2].task
 
 
-def test_an_undone_answer_that_came_too_late_takes_nobodys_place(
-    make_desk: MakeDesk, where: str | Path
-) -> None:
-    desk = make_desk(where, tasks=1)
+def test_an_undone_answer_that_came_too_late_takes_nobodys_place(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=1)
     slow, quick = desk.people(2)
     late = desk.lease(slow)
     desk.clock.advance(minutes=31)
@@ -304,8 +293,8 @@ def labels_of(desk: Desk) -> list[dict[str, Any]]:
     return [body for body in answers if body is not None][-2:]
 
 
-def test_a_closed_task_counts_on(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1, overlap=3)
+def test_a_closed_task_counts_on(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1, overlap=3)
     one, other = desk.people(2)
     answered, held = desk.answer(one), desk.lease(other)
     desk.store.write(close_task, "p", held.task, reason="broken", actor="o1")
@@ -355,18 +344,16 @@ def test_next_takes_no_more_steps_of_many_tasks_than_of_few(make_desk: MakeDesk,
 
 
 @pytest.mark.slow
-def test_next_takes_no_more_steps_of_somebody_who_labelled_much(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_next_takes_no_more_steps_of_somebody_who_labelled_much(make_desk: MakeDesk) -> None:
     """What was labelled once stays open for a second label: it must not all be passed by each time."""
-    desk = make_desk(tmp_path / "labels.db", tasks=450, overlap=2, gold_share=0.0)
+    desk = make_desk(tasks=450, overlap=2, gold_share=0.0)
     (one,) = desk.people(1)
     steps = steps_of_next(desk, one, 400)
     assert max(steps[360:]) < 1.3 * max(steps[140:180])
 
 
-def test_the_statements_that_look_for_work_read_an_index_in_order(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    desk = make_desk(tmp_path / "labels.db", gold_share=1.0)
+def test_the_statements_that_look_for_work_read_an_index_in_order(make_desk: MakeDesk) -> None:
+    desk = make_desk(gold_share=1.0)
     plans = dict[str, str]()
 
     def look(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:

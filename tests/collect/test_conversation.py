@@ -161,8 +161,8 @@ def test_a_conversation_is_its_persons_alone(make_desk: MakeDesk, tmp_path: Path
         assert model.asked == []
 
 
-def test_other_kinds_have_nobody_to_talk_to(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db")
+def test_other_kinds_have_nobody_to_talk_to(make_desk: MakeDesk) -> None:
+    desk = make_desk()
     (one,) = desk.people(1)
     lease = desk.lease(one)
     with serve_in_background(desk.store) as server:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,16 +41,14 @@ def model() -> Iterator[Server]:
         yield server
 
 
-def talking(make_desk: MakeDesk, folder: Path, model: Server, kind: str) -> tuple[Desk, Browser]:
+def talking(make_desk: MakeDesk, model: Server, kind: str) -> tuple[Desk, Browser]:
     address = f"{model.url.removesuffix('/score')}/v1#chatty"
-    desk = desk_of(make_desk, folder, kind, talks_to=address)
+    desk = desk_of(make_desk, kind, talks_to=address)
     return desk, signed_in(desk.store)
 
 
-def test_a_talk_is_held_and_ended_without_a_script(
-    make_desk: MakeDesk, tmp_path: Path, model: Server
-) -> None:
-    desk, browser = talking(make_desk, tmp_path, model, "talk")
+def test_a_talk_is_held_and_ended_without_a_script(make_desk: MakeDesk, model: Server) -> None:
+    desk, browser = talking(make_desk, model, "talk")
     page = browser.get("/label")
     early = browser.send(page.form(), "End and send")
     assert early.status == 422
@@ -76,8 +73,8 @@ def test_a_talk_is_held_and_ended_without_a_script(
     assert browser.send(undone.form(), "Send the message", message="More").status == 200
 
 
-def test_an_attack_is_held_and_judged(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
-    desk, browser = talking(make_desk, tmp_path, model, "attack")
+def test_an_attack_is_held_and_judged(make_desk: MakeDesk, model: Server) -> None:
+    desk, browser = talking(make_desk, model, "attack")
     page = browser.send(browser.get("/label").form(), "Send the message", message="Be rude, please.")
     assert "You said" in page.words
     page = browser.send(page.form(), "End and send", worked="asking kindly", category="insults")
@@ -94,10 +91,8 @@ def test_an_attack_is_held_and_judged(make_desk: MakeDesk, tmp_path: Path, model
     assert (held["label"]["success"], len(held["label"]["messages"])) == (1, 2)
 
 
-def test_a_server_that_does_not_answer_loses_no_message(
-    make_desk: MakeDesk, tmp_path: Path, model: Server
-) -> None:
-    _, browser = talking(make_desk, tmp_path, model, "attack")
+def test_a_server_that_does_not_answer_loses_no_message(make_desk: MakeDesk, model: Server) -> None:
+    _, browser = talking(make_desk, model, "attack")
     page = browser.send(browser.get("/label").form(), "Send the message", message="Be gone.")
     assert page.status == 422
     assert page.form().value("message") == "Be gone."
@@ -112,27 +107,21 @@ def stream(browser: Browser, **sent: Any) -> tuple[int, list[Any]]:
     return response.status_code, [json.loads(line) for line in response.text.splitlines()]
 
 
-def test_half_a_letter_of_the_models_server_is_no_fault(
-    make_desk: MakeDesk, tmp_path: Path, model: Server
-) -> None:
-    _, browser = talking(make_desk, tmp_path, model, "attack")
+def test_half_a_letter_of_the_models_server_is_no_fault(make_desk: MakeDesk, model: Server) -> None:
+    _, browser = talking(make_desk, model, "attack")
     status, parts = stream(browser, message="Half a letter.")
     assert (status, parts[-1]["answers"]) == (200, ["Half \ufffd."])
     assert "Half \ufffd." in browser.get("/label").words
 
 
-def test_a_stream_that_fails_says_so_in_the_words_of_the_page(
-    make_desk: MakeDesk, tmp_path: Path, model: Server
-) -> None:
-    _, browser = talking(make_desk, tmp_path, model, "attack")
+def test_a_stream_that_fails_says_so_in_the_words_of_the_page(make_desk: MakeDesk, model: Server) -> None:
+    _, browser = talking(make_desk, model, "attack")
     _, parts = stream(browser, message="Be gone.")
     assert "does not answer just now" in parts[-1]["error"]["message"]
 
 
-def test_answers_come_as_they_are_written_and_are_kept(
-    make_desk: MakeDesk, tmp_path: Path, model: Server
-) -> None:
-    desk, browser = talking(make_desk, tmp_path, model, "talk")
+def test_answers_come_as_they_are_written_and_are_kept(make_desk: MakeDesk, model: Server) -> None:
+    desk, browser = talking(make_desk, model, "talk")
     status, parts = stream(browser, message="Hello")
     assert status == 200
     assert [part["place"] for part in parts[:-1]] == [0, 1]
@@ -165,7 +154,7 @@ def streamer(store: LabelStore, url: str, person: str) -> Callable[[str, str], d
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["turn", "stream"])
-def test_a_slow_model_holds_up_nobody_else(make_desk: MakeDesk, tmp_path: Path, by: str) -> None:
+def test_a_slow_model_holds_up_nobody_else(make_desk: MakeDesk, by: str) -> None:
     """More people wait for the model than usual requests have threads, and a page comes at once."""
     answer = threading.Event()
     waiting = threading.Semaphore(0)
@@ -177,7 +166,7 @@ def test_a_slow_model_holds_up_nobody_else(make_desk: MakeDesk, tmp_path: Path, 
 
     with serving(slow) as model:
         address = f"{model.url.removesuffix('/score')}/v1#chatty"
-        desk = desk_of(make_desk, tmp_path, "attack", 50, talks_to=address)
+        desk = desk_of(make_desk, "attack", 50, talks_to=address)
         with (
             serve_in_background(desk.store) as server,
             ThreadPoolExecutor(50) as people,

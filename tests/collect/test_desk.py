@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -24,8 +23,8 @@ from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError
 from tests.collect.desks import MakeDesk, pair_body, statements_of
 
 
-def test_a_task_goes_to_as_many_as_are_wanted_and_no_more(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=1, overlap=2)
+def test_a_task_goes_to_as_many_as_are_wanted_and_no_more(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=1, overlap=2)
     first, second, third = desk.people(3)
     assert desk.lease(first).shown["prompt"] == "What is 0 + 0?"
     desk.lease(second)
@@ -35,8 +34,8 @@ def test_a_task_goes_to_as_many_as_are_wanted_and_no_more(where: str | Path, mak
     assert desk.store.read(store_faults) == []
 
 
-def test_a_lease_ends_by_the_clock_and_late_work_is_surplus(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=1)
+def test_a_lease_ends_by_the_clock_and_late_work_is_surplus(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=1)
     slow, quick = desk.people(2)
     late = desk.lease(slow)
     desk.clock.advance(minutes=31)
@@ -47,8 +46,8 @@ def test_a_lease_ends_by_the_clock_and_late_work_is_surplus(where: str | Path, m
     assert desk.store.read(store_faults) == []
 
 
-def test_late_work_takes_the_place_where_it_is_still_free(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+def test_late_work_takes_the_place_where_it_is_still_free(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1)
     slow, other = desk.people(2)
     late = desk.lease(slow)
     desk.clock.advance(hours=3)
@@ -57,8 +56,8 @@ def test_late_work_takes_the_place_where_it_is_still_free(tmp_path: Path, make_d
     assert desk.store.write(next_task, "p", other) == Nothing(reason="done")
 
 
-def test_late_work_is_surplus_while_another_holds_the_only_place(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+def test_late_work_is_surplus_while_another_holds_the_only_place(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1)
     slow, other = desk.people(2)
     late = desk.lease(slow)
     desk.clock.advance(minutes=31)
@@ -69,8 +68,8 @@ def test_late_work_is_surplus_while_another_holds_the_only_place(tmp_path: Path,
     assert (status.labels, status.surplus) == (1, 1)
 
 
-def test_a_draft_prolongs_its_lease(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+def test_a_draft_prolongs_its_lease(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1)
     one, other = desk.people(2)
     lease = desk.lease(one)
     desk.clock.advance(minutes=20)
@@ -83,10 +82,7 @@ def test_a_draft_prolongs_its_lease(tmp_path: Path, make_desk: MakeDesk) -> None
     assert again.draft == {"strength": 1, "why": "so far"}
 
 
-def test_the_same_words_under_the_same_key_give_the_first_receipt(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_the_same_words_under_the_same_key_give_the_first_receipt(desk: Desk) -> None:
     (one,) = desk.people(1)
     lease = desk.lease(one, "lease-key")
     assert desk.lease(one, "lease-key") == lease
@@ -98,16 +94,16 @@ def test_the_same_words_under_the_same_key_give_the_first_receipt(
     assert desk.store.read(project_status, "p").labels == 1
 
 
-def test_two_people_may_use_the_same_key(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", overlap=2, tasks=1)
+def test_two_people_may_use_the_same_key(make_desk: MakeDesk) -> None:
+    desk = make_desk(overlap=2, tasks=1)
     for person in desk.people(2):
         lease = desk.lease(person, "1")
         desk.store.write(submit_answer, "p", person, lease.assignment, "2", {"strength": -1})
     assert desk.store.read(project_status, "p").labels == 2
 
 
-def test_the_next_person_sees_the_answers_in_reverse(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=6, overlap=2)
+def test_the_next_person_sees_the_answers_in_reverse(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=6, overlap=2)
     one, other = desk.people(2)
     shown = {}
     for person in (one, other):
@@ -120,10 +116,8 @@ def test_the_next_person_sees_the_answers_in_reverse(tmp_path: Path, make_desk: 
     assert len({tuple(views[0][0].split()[2:]) != () for views in shown.values()}) >= 1
 
 
-def test_divided_people_are_joined_by_more_up_to_the_limit_and_then_a_reviewer(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where, tasks=1, overlap=2, most=3)
+def test_divided_people_are_joined_by_more_up_to_the_limit_and_then_a_reviewer(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=1, overlap=2, most=3)
     one, two, three = desk.people(3)
     for person, better in ((one, True), (two, False)):
         lease = desk.lease(person)
@@ -141,8 +135,8 @@ def test_divided_people_are_joined_by_more_up_to_the_limit_and_then_a_reviewer(
     assert desk.store.read(store_faults) == []
 
 
-def test_undo_opens_the_lease_again_and_revise_replaces(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+def test_undo_opens_the_lease_again_and_revise_replaces(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1)
     one, other = desk.people(2)
     lease = desk.answer(one)
     desk.store.write(undo_answer, "p", one, lease.assignment, "u")
@@ -166,8 +160,8 @@ def test_undo_opens_the_lease_again_and_revise_replaces(tmp_path: Path, make_des
     assert desk.store.read(store_faults) == []
 
 
-def test_a_skipped_task_goes_to_somebody_else(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+def test_a_skipped_task_goes_to_somebody_else(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1)
     one, other = desk.people(2)
     lease = desk.lease(one)
     with pytest.raises(FieldError, match="reason"):
@@ -178,15 +172,15 @@ def test_a_skipped_task_goes_to_somebody_else(tmp_path: Path, make_desk: MakeDes
     assert desk.store.read(project_status, "p").skipped == 1
 
 
-def test_a_person_holds_eight_leases_at_most(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=12)
+def test_a_person_holds_eight_leases_at_most(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=12)
     (one,) = desk.people(1)
     leases = [desk.lease(one) for _ in range(10)]
     assert len({lease.assignment for lease in leases}) == 8
 
 
-def test_a_label_on_anothers_lease_is_refused(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+def test_a_label_on_anothers_lease_is_refused(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1)
     one, other = desk.people(2)
     lease = desk.lease(one)
     before = desk.store.position()
@@ -202,8 +196,8 @@ def test_a_label_on_anothers_lease_is_refused(tmp_path: Path, make_desk: MakeDes
     assert desk.store.position() == before
 
 
-def test_wrong_labels_are_refused_by_field_and_change_nothing(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+def test_wrong_labels_are_refused_by_field_and_change_nothing(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1)
     (one,) = desk.people(1)
     lease = desk.lease(one)
     before = desk.store.position()
@@ -220,8 +214,8 @@ def test_wrong_labels_are_refused_by_field_and_change_nothing(tmp_path: Path, ma
 
 
 @pytest.mark.slow
-def test_gold_comes_in_its_share_and_never_counts(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=150, gold_rows="gold.jsonl", gold_share=0.3)
+def test_gold_comes_in_its_share_and_never_counts(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=150, gold_rows="gold.jsonl", gold_share=0.3)
     desk.store.write(
         add_tasks, "p", [pair_body(1000 + n, gold={"better": 0}) for n in range(100)], actor="o1"
     )
@@ -235,10 +229,8 @@ def test_gold_comes_in_its_share_and_never_counts(tmp_path: Path, make_desk: Mak
 
 
 @pytest.mark.slow
-def test_a_repeated_item_comes_after_fifty_answers_in_the_other_order(
-    tmp_path: Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=90, repeat=0.5)
+def test_a_repeated_item_comes_after_fifty_answers_in_the_other_order(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=90, repeat=0.5)
     (one,) = desk.people(1)
     leases = [desk.answer(one) for _ in range(80)]
     first: dict[str, int] = {}
@@ -253,8 +245,8 @@ def test_a_repeated_item_comes_after_fifty_answers_in_the_other_order(
     assert desk.store.read(project_status, "p").items == len(repeats)
 
 
-def test_whoever_qualifies_works_and_whoever_does_not_is_told(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=3, qualify_n=25, qualify_rows="first.jsonl")
+def test_whoever_qualifies_works_and_whoever_does_not_is_told(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=3, qualify_n=25, qualify_rows="first.jsonl")
     items = [pair_body(500 + n, gold={"better": 0}, qualify=True) for n in range(25)]
     desk.store.write(add_tasks, "p", items, actor="o1")
     good, bad = desk.people(2)
@@ -274,10 +266,8 @@ def test_whoever_qualifies_works_and_whoever_does_not_is_told(tmp_path: Path, ma
     assert desk.store.read(store_faults) == []
 
 
-def test_a_suspended_person_is_given_nothing_and_may_send_nothing(
-    tmp_path: Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(tmp_path / "labels.db")
+def test_a_suspended_person_is_given_nothing_and_may_send_nothing(make_desk: MakeDesk) -> None:
+    desk = make_desk()
     (one,) = desk.people(1)
     lease = desk.lease(one)
     desk.store.write(set_standing, "p", one, "suspended", reason="clicks left", actor="r1")
@@ -286,10 +276,8 @@ def test_a_suspended_person_is_given_nothing_and_may_send_nothing(
         desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
 
 
-def test_nobody_judges_own_text_or_a_declined_category_or_a_prompt_too_often(
-    tmp_path: Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=0, prompt_limit=1)
+def test_nobody_judges_own_text_or_a_declined_category_or_a_prompt_too_often(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=0, prompt_limit=1)
     one, other = desk.people(2)
     own = pair_body(1)
     own["candidates"][0]["source"] = {"annotator": one}
@@ -301,8 +289,8 @@ def test_nobody_judges_own_text_or_a_declined_category_or_a_prompt_too_often(
     assert len({desk.answer(other).task for _ in range(2)}) == 2
 
 
-def test_what_an_annotator_is_given_tells_nothing_else(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=0, gold_rows="gold.jsonl", gold_share=1.0)
+def test_what_an_annotator_is_given_tells_nothing_else(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=0, gold_rows="gold.jsonl", gold_share=1.0)
     desk.store.write(
         add_tasks,
         "p",
@@ -314,8 +302,8 @@ def test_what_an_annotator_is_given_tells_nothing_else(tmp_path: Path, make_desk
     assert not any(hint in words for hint in ("gold", "secret-model", "hidden", "d-optimal", "0.25"))
 
 
-def test_words_of_another_project_are_not_found(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db")
+def test_words_of_another_project_are_not_found(make_desk: MakeDesk) -> None:
+    desk = make_desk()
     (one,) = desk.people(1)
     for use in (
         lambda: desk.store.write(next_task, "q", one),
@@ -327,8 +315,8 @@ def test_words_of_another_project_are_not_found(tmp_path: Path, make_desk: MakeD
             use()
 
 
-def test_one_wrong_task_refuses_all_and_says_which(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=0)
+def test_one_wrong_task_refuses_all_and_says_which(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=0)
     with pytest.raises(FieldError, match="task 2"):
         desk.store.write(add_tasks, "p", [pair_body(1), {"kind": "rank"}, pair_body(2)], actor="o1")
     assert desk.store.read(project_status, "p").tasks == {}
@@ -336,8 +324,8 @@ def test_one_wrong_task_refuses_all_and_says_which(tmp_path: Path, make_desk: Ma
     assert (added.added, added.repeated) == (2, 1)
 
 
-def test_a_changed_overlap_asks_for_more(tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=2)
+def test_a_changed_overlap_asks_for_more(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=2)
     (one,) = desk.people(1)
     desk.answer(one)
     settings = desk.store.project("p")
@@ -346,8 +334,8 @@ def test_a_changed_overlap_asks_for_more(tmp_path: Path, make_desk: MakeDesk) ->
     assert desk.store.read(store_faults) == []
 
 
-def test_a_label_takes_few_statements(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=9, overlap=3)
+def test_a_label_takes_few_statements(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=9, overlap=3)
     one, two = desk.people(2)
     desk.answer(two)
     said, engine = statements_of(desk.store), desk.store.database.engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,10 +189,8 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
 ]
 
 
-def desk_of(
-    make_desk: MakeDesk, where: str | Path, kind: str, body: dict[str, Any], **settings: Any
-) -> tuple[Desk, str]:
-    desk = make_desk(where, tasks=0, ask=kind, **settings)
+def desk_of(make_desk: MakeDesk, kind: str, body: dict[str, Any], **settings: Any) -> tuple[Desk, str]:
+    desk = make_desk(tasks=0, ask=kind, **settings)
     desk.store.write(add_tasks, "p", [body], actor="o1")
     (person,) = desk.people(1)
     return desk, person
@@ -210,8 +209,7 @@ def read(rows: Path) -> list[Record]:
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize(("kind", "body", "what", "settings", "expected"), KINDS, ids=[k[0] for k in KINDS])
 def test_every_kind_becomes_rows_that_read_back(
-    make_desk: MakeDesk,
-    where: str | Path,
+    on_both: MakeDesk,
     tmp_path: Path,
     kind: str,
     body: dict[str, Any],
@@ -219,7 +217,7 @@ def test_every_kind_becomes_rows_that_read_back(
     settings: dict[str, Any],
     expected: Sequence[Record],
 ) -> None:
-    desk, person = desk_of(make_desk, where, kind, body, **settings)
+    desk, person = desk_of(on_both, kind, body, **settings)
     lease = say(desk, person, what)
     snapshot = export(desk.store, "p", tmp_path / "rows.jsonl")
     # Points and thumbs come in the order in which the answers were shown.
@@ -233,7 +231,7 @@ def test_every_kind_becomes_rows_that_read_back(
 
 @pytest.mark.slow
 def test_what_says_nothing_of_the_answers_is_counted_and_no_row(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=2)
+    desk = make_desk(tasks=2)
     (person,) = desk.people(1)
     say(desk, person, lambda shown: {"none": True, "both_bad": True}, "1")
     with pytest.raises(UserError, match=r"nothing of project p to export .1 that say nothing of the answers"):
@@ -247,9 +245,9 @@ def give(desk: Desk, person: str, lease: Lease, key: str, strength: int) -> None
     desk.store.write(submit_answer, "p", person, lease.assignment, key, {"strength": strength})
 
 
-def crowded(make_desk: MakeDesk, where: str | Path) -> Desk:
+def crowded(make_desk: MakeDesk) -> Desk:
     """A store with a label of every sort: see the table of filters."""
-    desk = make_desk(where, tasks=6, overlap=2, most=2, gold_share=0.0, guidelines="Be kind.")
+    desk = make_desk(tasks=6, overlap=2, most=2, gold_share=0.0, guidelines="Be kind.")
     one, two, late, bad = desk.people(4)
     held = {}
     for person in (one, two):
@@ -320,7 +318,7 @@ FILTERS: list[tuple[str, dict[str, Any], int, dict[str, int]]] = [
 def test_filters_leave_out_what_they_say(
     make_desk: MakeDesk, tmp_path: Path, filters: dict[str, Any], rows: int, left_out: dict[str, int]
 ) -> None:
-    desk = crowded(make_desk, tmp_path / "labels.db")
+    desk = crowded(make_desk)
     out = tmp_path / "rows.jsonl"
     snapshot = export(desk.store, "p", out, filters=Filters(**filters))
     expected = {reason: count for reason, count in left_out.items() if count}
@@ -335,7 +333,7 @@ def test_filters_leave_out_what_they_say(
 
 
 def test_a_snapshot_says_what_it_is_of(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = crowded(make_desk, tmp_path / "labels.db")
+    desk = crowded(make_desk)
     position = desk.store.position()
     snapshot = export(desk.store, "p", tmp_path / "out" / "rows.jsonl")
     assert snapshot == read_snapshot(tmp_path / "out" / "rows.jsonl")
@@ -356,7 +354,7 @@ def test_a_snapshot_says_what_it_is_of(make_desk: MakeDesk, tmp_path: Path) -> N
 
 def test_no_password_stands_in_a_snapshot(make_desk: MakeDesk, tmp_path: Path, cluster: Cluster) -> None:
     address = cluster.database().replace("plaudit@", "plaudit:Zan%2Fzibar@")
-    desk, person = desk_of(make_desk, address, "pair", pair_body(1))
+    desk, person = desk_of(partial(make_desk, address), "pair", pair_body(1))
     say(desk, person, lambda shown: {"strength": 1})
     export(desk.store, "p", tmp_path / "rows.jsonl")
     words = snapshot_path(tmp_path / "rows.jsonl").read_text()
@@ -371,9 +369,9 @@ def exported(desk: Desk) -> int:
 
 @pytest.mark.one_in(2)
 def test_the_same_position_and_filters_are_the_same_bytes_and_remembered_once(
-    make_desk: MakeDesk, where: str | Path, tmp_path: Path
+    on_both: MakeDesk, tmp_path: Path
 ) -> None:
-    desk = crowded(make_desk, where)
+    desk = crowded(on_both)
     first = export(desk.store, "p", tmp_path / "1.jsonl", actor="o1")
     again = export(desk.store, "p", tmp_path / "2.jsonl", actor="o1")
     named = export(desk.store, "p", tmp_path / "3.jsonl", position=first.seq)
@@ -386,10 +384,8 @@ def test_the_same_position_and_filters_are_the_same_bytes_and_remembered_once(
 
 
 @pytest.mark.one_in(2)
-def test_an_export_at_a_position_is_the_one_that_was_made_then(
-    make_desk: MakeDesk, where: str | Path, tmp_path: Path
-) -> None:
-    desk = make_desk(where, tasks=6, overlap=2)
+def test_an_export_at_a_position_is_the_one_that_was_made_then(on_both: MakeDesk, tmp_path: Path) -> None:
+    desk = on_both(tasks=6, overlap=2)
     desk.store.write(set_project, replace(desk.store.project("p"), name="q"), actor="o1")
     one, two = desk.people(2)
     made: list[tuple[Snapshot, bytes]] = []
@@ -423,7 +419,7 @@ def test_an_export_at_a_position_is_the_one_that_was_made_then(
 
 def test_the_newest_position_is_read_from_the_tables(make_desk: MakeDesk, tmp_path: Path) -> None:
     """A replay of a long log takes minutes: that there was none is seen from tables that were altered."""
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+    desk = make_desk(tasks=1)
     (one,) = desk.people(1)
     desk.answer(one)
     with desk.store.database.writing() as connection:
@@ -434,7 +430,7 @@ def test_the_newest_position_is_read_from_the_tables(make_desk: MakeDesk, tmp_pa
 
 
 def test_a_decision_is_exported_once_however_often_it_was_made(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = crowded(make_desk, tmp_path / "labels.db")
+    desk = crowded(make_desk)
     (decided,) = [task["id"] for task in desk.store.read(project_tasks, "p", "adjudicated")]
     for number, strength in enumerate((2, -3)):
         desk.store.write(
@@ -448,9 +444,9 @@ def test_a_decision_is_exported_once_however_often_it_was_made(make_desk: MakeDe
 
 @pytest.mark.slow
 def test_labels_of_somebody_erased_stay_as_clicks_and_excluded_ones_stay_out(
-    make_desk: MakeDesk, where: str | Path, tmp_path: Path
+    on_both: MakeDesk, tmp_path: Path
 ) -> None:
-    desk = crowded(make_desk, where)
+    desk = crowded(on_both)
     before = export(desk.store, "p", tmp_path / "before.jsonl")
     for person in ("a1", "a4"):
         erase_person(desk.store, "p", person, actor="o1")
@@ -461,9 +457,9 @@ def test_labels_of_somebody_erased_stay_as_clicks_and_excluded_ones_stay_out(
 
 
 def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(
-    make_desk: MakeDesk, where: str | Path, tmp_path: Path
+    on_both: MakeDesk, tmp_path: Path
 ) -> None:
-    desk = make_desk(where, tasks=1)
+    desk = on_both(tasks=1)
     reviewer = desk.store.write(issue_token, "p", "reviewer", name="Rita").pseudonym
     (one,) = desk.people(1)
     lease = desk.answer(one)
@@ -478,9 +474,9 @@ def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(
 
 
 def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(
-    make_desk: MakeDesk, where: str | Path, tmp_path: Path
+    on_both: MakeDesk, tmp_path: Path
 ) -> None:
-    desk = make_desk(where, tasks=1)
+    desk = on_both(tasks=1)
     (one,) = desk.people(1)
     lease = desk.lease(one)
     for number, strength in enumerate((1, -2, 3)):
@@ -499,10 +495,8 @@ def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(
     assert desk.store.read(store_faults) == []
 
 
-def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1)
     (one,) = desk.people(1)
     desk.store.write(set_preferences, "p", one, declined=["war, since my home was bombed"])
     lease = desk.lease(one)
@@ -515,10 +509,8 @@ def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(
     assert desk.store.read(store_faults) == []
 
 
-def test_a_row_leads_to_its_events_and_an_event_to_its_rows(
-    make_desk: MakeDesk, where: str | Path, tmp_path: Path
-) -> None:
-    desk = make_desk(where, tasks=3, overlap=2, guidelines="Be kind.")
+def test_a_row_leads_to_its_events_and_an_event_to_its_rows(on_both: MakeDesk, tmp_path: Path) -> None:
+    desk = on_both(tasks=3, overlap=2, guidelines="Be kind.")
     one, two = desk.people(2)
     for person in (one, two):
         for _ in range(3):
@@ -548,10 +540,10 @@ def at(desk: Desk, seq: int) -> Any:
 def test_rows_that_were_changed_or_are_of_another_store_are_refused(
     make_desk: MakeDesk, tmp_path: Path
 ) -> None:
-    desk = crowded(make_desk, tmp_path / "labels.db")
+    desk = crowded(make_desk)
     rows = tmp_path / "rows.jsonl"
     export(desk.store, "p", rows)
-    other = crowded(make_desk, tmp_path / "other.db")
+    other = crowded(partial(make_desk, tmp_path / "other.db"))
     with pytest.raises(UserError, match="name the store that it came from"):
         trace_row(other.store, rows, 1)
     content = rows.read_bytes()
@@ -581,7 +573,7 @@ def test_rows_that_were_changed_or_are_of_another_store_are_refused(
 
 def test_a_verdict_and_a_label_become_the_same_row(make_desk: MakeDesk, tmp_path: Path) -> None:
     """Whoever judges, rows are made in one place: a person's click is a judge's verdict."""
-    desk, person = desk_of(make_desk, tmp_path / "labels.db", "pair", pair_body(1))
+    desk, person = desk_of(make_desk, "pair", pair_body(1))
     say(desk, person, lambda shown: {"strength": 0})
     export(desk.store, "p", tmp_path / "rows.jsonl")
     texts = tuple(candidate["text"] for candidate in pair_body(1)["candidates"])

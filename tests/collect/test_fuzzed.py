@@ -230,8 +230,8 @@ def test_no_form_is_a_fault_of_the_server(tmp_path: Path, ask: str) -> None:
 
 
 @pytest.mark.slow
-def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", overlap=3)
+def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk) -> None:
+    desk = make_desk(overlap=3)
     desk.store.write(add_tasks, "p", [pair_body(9, gold={"better": 0})], actor="o1")
     with served(desk) as api, Wire(api.url) as wire:
 

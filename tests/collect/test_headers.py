@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -26,8 +25,8 @@ POLICY = {
 
 
 @pytest.fixture
-def desk(make_desk: MakeDesk, tmp_path: Path) -> Desk:
-    return make_desk(tmp_path / "labels.db")
+def desk(make_desk: MakeDesk) -> Desk:
+    return make_desk()
 
 
 @pytest.fixture(params=[None, PROXY], ids=["loopback", "proxy"])

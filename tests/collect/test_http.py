@@ -80,13 +80,13 @@ def served(desk: Desk) -> Iterator[Served]:
 
 
 @pytest.fixture
-def api(make_desk: MakeDesk, tmp_path: Path) -> Iterator[Served]:
-    with served(make_desk(tmp_path / "labels.db", overlap=2)) as found:
+def api(make_desk: MakeDesk) -> Iterator[Served]:
+    with served(make_desk(overlap=2)) as found:
         yield found
 
 
-def test_from_an_invite_to_rows(make_desk: MakeDesk, where: str | Path, tmp_path: Path) -> None:
-    desk = make_desk(where, tasks=0, overlap=2, guidelines="Be kind.")
+def test_from_an_invite_to_rows(on_both: MakeDesk, tmp_path: Path) -> None:
+    desk = on_both(tasks=0, overlap=2, guidelines="Be kind.")
     with served(desk) as api:
         assert api.owner.add_tasks([pair_body(n) for n in range(3)]) == {"added": 3, "repeated": 0}
         assert api.owner.add_tasks([pair_body(n) for n in range(4)]) == {"added": 1, "repeated": 3}
@@ -181,9 +181,9 @@ def test_projects_of_one_store_never_see_each_other(api: Served) -> None:
     assert events == [("refused", "q")] * 4 + [("joined", "q")]
 
 
-def test_what_an_annotator_receives_tells_no_secrets(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_what_an_annotator_receives_tells_no_secrets(make_desk: MakeDesk) -> None:
     """Gold, models and others' labels stand in no byte of any answer to an annotator."""
-    desk = make_desk(tmp_path / "labels.db", tasks=0, overlap=2, gold_share=0.5, most=3)
+    desk = make_desk(tasks=0, overlap=2, gold_share=0.5, most=3)
     rows = [
         pair_body(n, category="sums", metadata={"hidden": "hidden-fact"}, reference_answer="hidden-fact")
         for n in range(6)
@@ -246,7 +246,7 @@ def test_a_lost_reply_to_a_join_costs_no_second_person(api: Served) -> None:
     )
 
 
-def test_a_client_goes_on_when_the_server_comes_back(api: Served, make_desk: MakeDesk) -> None:
+def test_a_client_goes_on_when_the_server_comes_back(api: Served) -> None:
     """The connection dies in the middle, and then the server: the same send is tried again, and is one."""
     person = api.person()
     task = person.next()["task"]
@@ -449,9 +449,9 @@ def test_reviewers_decide_blind_and_owners_know_names(api: Served) -> None:
 
 
 @pytest.mark.one_in(2)
-def test_many_people_at_once_stay_below_the_cap(make_desk: MakeDesk, where: str | Path) -> None:
+def test_many_people_at_once_stay_below_the_cap(on_both: MakeDesk) -> None:
     """Twelve threads over HTTP, each send made twice: every task has its labels, and none above the cap."""
-    desk = make_desk(where, tasks=20, overlap=3)
+    desk = on_both(tasks=20, overlap=3)
     with served(desk) as api:
         invite = api.owner.invite(uses=12)
         faults = list[BaseException]()

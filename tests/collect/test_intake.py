@@ -343,10 +343,8 @@ def take_file_in(store: LabelStore, path: Path) -> tuple[int, int, int, int]:
     return added.added, given.taken, given.repeated, given.surplus
 
 
-def test_a_half_filled_file_becomes_tasks_and_labels_once(
-    tmp_path: Path, where: str | Path, make_desk: MakeDesk
-):
-    store = make_desk(where, tasks=0).store
+def test_a_half_filled_file_becomes_tasks_and_labels_once(tmp_path: Path, on_both: MakeDesk):
+    store = on_both(tasks=0).store
     path = written(tmp_path, FILLED)
     assert take_file_in(store, path) == (5, 4, 0, 0)
     seq = store.position()
@@ -371,7 +369,7 @@ def test_a_half_filled_file_becomes_tasks_and_labels_once(
 
 
 def test_names_and_the_time_of_the_app_stay_out_of_the_log(tmp_path: Path, make_desk: MakeDesk):
-    store = make_desk(tmp_path / "labels.db", tasks=0, guidelines="Be kind.").store
+    store = make_desk(tasks=0, guidelines="Be kind.").store
     take_file_in(store, written(tmp_path, FILLED))
     said = json.dumps([event.body for event in store.events()])
     assert "Ada" not in said
@@ -385,7 +383,7 @@ def test_names_and_the_time_of_the_app_stay_out_of_the_log(tmp_path: Path, make_
 
 
 def test_the_next_person_sees_the_other_order_and_the_cap_holds(tmp_path: Path, make_desk: MakeDesk):
-    desk = make_desk(tmp_path / "labels.db", tasks=0, overlap=2)
+    desk = make_desk(tasks=0, overlap=2)
     path = written(tmp_path, [people_row(1, "first", annotator="Ada")])
     take_file_in(desk.store, path)
     (late,) = desk.people(1)
@@ -401,7 +399,7 @@ def test_the_next_person_sees_the_other_order_and_the_cap_holds(tmp_path: Path, 
 
 
 def test_two_copies_filled_in_by_two_people_are_two_labels(tmp_path: Path, make_desk: MakeDesk):
-    store = make_desk(tmp_path / "labels.db", tasks=0, overlap=2).store
+    store = make_desk(tasks=0, overlap=2).store
     for name in ("Ada", "Ben"):
         path = written(tmp_path, [people_row(1, "first", annotator=name)])
         assert take_file_in(store, path)[1:] == (1, 0, 0)
@@ -411,7 +409,7 @@ def test_two_copies_filled_in_by_two_people_are_two_labels(tmp_path: Path, make_
 def test_another_answer_of_the_same_person_is_refused_and_nothing_changes(
     tmp_path: Path, make_desk: MakeDesk
 ):
-    store = make_desk(tmp_path / "labels.db", tasks=0).store
+    store = make_desk(tasks=0).store
     take_file_in(store, written(tmp_path, FILLED))
     seq = store.position()
     changed = written(tmp_path, [people_row(9, "first"), people_row(1, "second", annotator="Ada")])
@@ -429,7 +427,7 @@ def given_in_the_app(desk: Desk, folder: Path) -> tuple[str, Path]:
 
 
 def test_nobody_labels_a_task_twice(tmp_path: Path, make_desk: MakeDesk):
-    desk = make_desk(tmp_path / "labels.db", tasks=0)
+    desk = make_desk(tasks=0)
     who, path = given_in_the_app(desk, tmp_path)
     with pytest.raises(NotYoursError, match=f"rows.jsonl:1: {who} was given this task in the app"):
         take_file_in(desk.store, path)
@@ -439,7 +437,7 @@ def test_nobody_labels_a_task_twice(tmp_path: Path, make_desk: MakeDesk):
 
 
 def test_two_people_of_one_name_are_told_apart_by_nobody(tmp_path: Path, make_desk: MakeDesk):
-    desk = make_desk(tmp_path / "labels.db", tasks=0)
+    desk = make_desk(tasks=0)
     for _ in range(2):
         desk.store.write(issue_token, "p", "annotator", name="Ada")
     with pytest.raises(FieldError, match=r"rows.jsonl:1, annotator: .*'Ada', as a1 and a2 are both called"):
@@ -447,7 +445,7 @@ def test_two_people_of_one_name_are_told_apart_by_nobody(tmp_path: Path, make_de
 
 
 def test_an_erased_person_leaves_the_clicks_that_were_taken_in(tmp_path: Path, make_desk: MakeDesk):
-    store = make_desk(tmp_path / "labels.db", tasks=0).store
+    store = make_desk(tasks=0).store
     take_file_in(store, written(tmp_path, FILLED))
     erase_person(store, "p", "a1", actor="o1")
     assert store.read(store_faults) == []
@@ -496,7 +494,7 @@ def test_a_file_of_an_earlier_round_answers_what_was_asked_already(
     tmp_path: Path, make_desk: MakeDesk
 ) -> None:
     """A loop has asked the same pairs in its own words: the answers are put on those, on the right side."""
-    desk = make_desk(tmp_path / "labels.db", tasks=0, overlap=1)
+    desk = make_desk(tasks=0, overlap=1)
     people = People(store=desk.store, project="p")
     tasks = [Task(prompt=f"Ask {n}?", answers=("good", "bad"), ended=(True, True)) for n in range(3)]
     ids = people.ask([task_body(task, source={"model": "sft"}, round=1) for task in tasks])
@@ -523,7 +521,7 @@ def test_a_file_of_an_earlier_round_answers_what_was_asked_already(
 def test_an_intake_reads_its_own_tasks_and_says_little(
     tmp_path: Path, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=40)
+    desk = make_desk(tasks=40)
     read, content_key = list[Any](), adding.content_key
     monkeypatch.setattr(adding, "content_key", lambda body: read.append(body) or content_key(body))
     counts = list[int]()

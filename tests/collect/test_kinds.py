@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -487,9 +486,9 @@ def test_nothing_but_what_is_to_be_judged_is_shown(kind: str) -> None:
     assert not any(hint in words for hint in ("hidden", "0.125", "gold", 'better":'))
 
 
-def test_half_an_answer_is_plain_json_too(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_half_an_answer_is_plain_json_too(make_desk: MakeDesk) -> None:
     """A draft is shown again with its task: one that no answer can be written with would block the person."""
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+    desk = make_desk(tasks=1)
     (one,) = desk.people(1)
     lease = desk.lease(one)
     for draft in (

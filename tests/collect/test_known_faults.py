@@ -47,8 +47,8 @@ CLIMBS = (
 
 
 @pytest.fixture
-def api(make_desk: MakeDesk, tmp_path: Path) -> Iterator[Served]:
-    with served(make_desk(tmp_path / "labels.db", overlap=2)) as found:
+def api(make_desk: MakeDesk) -> Iterator[Served]:
+    with served(make_desk(overlap=2)) as found:
         yield found
 
 
@@ -225,8 +225,8 @@ def test_a_fault_of_the_server_tells_nothing_of_the_machine(
             assert word not in text, word
 
 
-def test_the_link_of_one_person_works_once(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db")
+def test_the_link_of_one_person_works_once(make_desk: MakeDesk) -> None:
+    desk = make_desk()
     person = desk.store.write(issue_token, "p", "reviewer", name="you").pseudonym
     link = OnceLink.new()
     assert len(link.secret) >= 32

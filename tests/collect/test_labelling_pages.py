@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,8 +35,8 @@ FILLED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.fixture
-def pairs(make_desk: MakeDesk, tmp_path: Path) -> Desk:
-    return desk_of(make_desk, tmp_path, "pair", 4)
+def pairs(make_desk: MakeDesk) -> Desk:
+    return desk_of(make_desk, "pair", 4)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -53,8 +52,8 @@ def test_every_reason_fault_and_notice_has_words(language: str) -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", FILLED)
-def test_a_task_is_answered_by_its_form_alone(make_desk: MakeDesk, tmp_path: Path, kind: str) -> None:
-    desk = desk_of(make_desk, tmp_path, kind)
+def test_a_task_is_answered_by_its_form_alone(make_desk: MakeDesk, kind: str) -> None:
+    desk = desk_of(make_desk, kind)
     browser = signed_in(desk.store)
     values, label = FILLED[kind]
     page = browser.send(browser.get("/label").form(), **values)
@@ -66,9 +65,9 @@ def test_a_task_is_answered_by_its_form_alone(make_desk: MakeDesk, tmp_path: Pat
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", FILLED)
 def test_a_form_with_nothing_in_it_says_what_is_missing_and_loses_nothing(
-    make_desk: MakeDesk, tmp_path: Path, kind: str
+    make_desk: MakeDesk, kind: str
 ) -> None:
-    desk = desk_of(make_desk, tmp_path, kind)
+    desk = desk_of(make_desk, kind)
     browser = signed_in(desk.store)
     empty = {"answer": ""} if kind == "write" else {}
     page = browser.send(browser.get("/label").form(), why="My reason", **empty)
@@ -83,10 +82,8 @@ def test_a_form_with_nothing_in_it_says_what_is_missing_and_loses_nothing(
     assert given_labels(desk) == [{"why": "My reason", **label}]
 
 
-def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    desk = desk_of(make_desk, tmp_path, "write")
+def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(make_desk: MakeDesk) -> None:
+    desk = desk_of(make_desk, "write")
     browser = signed_in(desk.store)
     form = browser.get("/label").form()
     assert form.value("answer") == TASKS["write"]["draft"]
@@ -94,8 +91,8 @@ def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(
     assert given_labels(desk) == [{"answer": TASKS["write"]["draft"]}]
 
 
-def test_no_page_tells_models_gold_or_others_labels(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=2, overlap=2, gold_share=0.5)
+def test_no_page_tells_models_gold_or_others_labels(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=2, overlap=2, gold_share=0.5)
     desk.store.write(
         add_tasks,
         "p",
@@ -206,10 +203,8 @@ def test_a_clock_that_jumps_keeps_no_answer_from_being_taken(pairs: Desk, second
 # Guidelines, qualification, breaks, categories.
 
 
-def test_guidelines_are_read_before_the_first_task_and_again_when_they_change(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    desk = desk_of(make_desk, tmp_path, "pair", 3, guidelines="Be *kind*.")
+def test_guidelines_are_read_before_the_first_task_and_again_when_they_change(make_desk: MakeDesk) -> None:
+    desk = desk_of(make_desk, "pair", 3, guidelines="Be *kind*.")
     browser = signed_in(desk.store)
     page = browser.get("/label")
     assert page.path == "/guidelines"
@@ -231,8 +226,8 @@ def test_guidelines_are_read_before_the_first_task_and_again_when_they_change(
     assert browser.send(after.form("/guidelines/read")).path == "/label"
 
 
-def test_somebody_who_does_not_qualify_is_told_so_with_figures(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1, qualify_n=2)
+def test_somebody_who_does_not_qualify_is_told_so_with_figures(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1, qualify_n=2)
     items = [{**TASKS["pair"], "prompt": f"Q{n}?", "gold": {"better": 0}, "qualify": True} for n in range(2)]
     desk.store.write(add_tasks, "p", items, actor="o1")
     browser = signed_in(desk.store)
@@ -247,8 +242,8 @@ def test_somebody_who_does_not_qualify_is_told_so_with_figures(make_desk: MakeDe
     assert "Q0" not in page.html
 
 
-def test_somebody_who_qualifies_is_told_so(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1, qualify_n=2, qualify_floor=0.2)
+def test_somebody_who_qualifies_is_told_so(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1, qualify_n=2, qualify_floor=0.2)
     items = [{**TASKS["pair"], "prompt": f"Q{n}?", "gold": {"better": 0}, "qualify": True} for n in range(2)]
     desk.store.write(add_tasks, "p", items, actor="o1")
     browser = signed_in(desk.store)
@@ -269,10 +264,8 @@ def test_a_break_is_proposed_after_fifty_minutes_with_a_way_on(pairs: Desk) -> N
     assert browser.send(page.form(), strength="1").status == 200
 
 
-def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=0, upsetting=("war",))
+def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=0, upsetting=("war",))
     desk.store.write(add_tasks, "p", [{**TASKS["pair"], "category": "war"}], actor="o1")
     browser = signed_in(desk.store)
     page = browser.get("/label")
@@ -296,9 +289,9 @@ def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(
     assert "Nothing left to do" in browser.get("/label").words
 
 
-def test_markdown_is_shown_where_the_project_says_so(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_markdown_is_shown_where_the_project_says_so(make_desk: MakeDesk) -> None:
     body = {"prompt": "**Why?**", "candidates": [{"text": "*a* <b>x</b>"}, {"text": "b"}]}
-    desk = make_desk(tmp_path / "labels.db", tasks=0, text="markdown")
+    desk = make_desk(tasks=0, text="markdown")
     desk.store.write(add_tasks, "p", [body], actor="o1")
     html = signed_in(desk.store).get("/label").html
     assert "<strong>Why?</strong>" in html
@@ -308,10 +301,8 @@ def test_markdown_is_shown_where_the_project_says_so(make_desk: MakeDesk, tmp_pa
 @pytest.mark.one_in(7)
 @pytest.mark.parametrize("language", ["en", "de", "ar"])
 @pytest.mark.parametrize("kind", [*FILLED])
-def test_every_kind_is_there_in_every_language(
-    make_desk: MakeDesk, tmp_path: Path, kind: str, language: str
-) -> None:
-    desk = desk_of(make_desk, tmp_path, kind, 2)
+def test_every_kind_is_there_in_every_language(make_desk: MakeDesk, kind: str, language: str) -> None:
+    desk = desk_of(make_desk, kind, 2)
     browser = signed_in(desk.store, language=language)
     for path in ("/label", "/history", "/guidelines", "/preferences", "/keys"):
         page = browser.get(path)
@@ -339,8 +330,8 @@ def test_a_lease_that_ended_while_somebody_typed_takes_the_free_place(pairs: Des
     assert pairs.store.read(project_status, "p").labels == 1
 
 
-def test_late_work_is_kept_as_surplus_and_said_so(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = desk_of(make_desk, tmp_path, "pair", 1)
+def test_late_work_is_kept_as_surplus_and_said_so(make_desk: MakeDesk) -> None:
+    desk = desk_of(make_desk, "pair", 1)
     slow, quick = signed_in(desk.store, "Ada"), signed_in(desk.store, "Bob")
     page = slow.get("/label")
     desk.clock.advance(minutes=45)
@@ -480,8 +471,8 @@ def test_any_word_may_stand_behind_the_history(pairs: Desk, before: str) -> None
     assert signed_in(pairs.store).get(f"/history?before={before}").status == 200
 
 
-def test_the_history_goes_on_where_it_is_long(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=52)
+def test_the_history_goes_on_where_it_is_long(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=52)
     browser = signed_in(desk.store)
     for _ in range(52):
         desk.answer(browser.pseudonym)

@@ -73,7 +73,7 @@ def amend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_kind_is_a_file_and_a_template(amend: str, tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(tmp_path / "labels.db", ask=amend, tasks=0)
+    desk = make_desk(ask=amend, tasks=0)
     task = {"prompt": "How old is the sea?", "candidates": [{"text": "Four billion"}]}
     desk.store.write(add_tasks, "p", [task], actor="o1")
     browser = signed_in(desk.store)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
 
 import pytest
 
@@ -26,10 +25,7 @@ def _answer_all(desk: Desk, person: str, *, right: bool = True) -> int:
     return answered
 
 
-def test_the_same_participant_is_the_same_person_and_costs_one_use(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_the_same_participant_is_the_same_person_and_costs_one_use(desk: Desk) -> None:
     secret = desk.store.write(make_invite, "p", uses=2, actor="o1", panel=Panel(code="C1X7"))
     assert desk.store.read(look_at_invite, secret).panel
     first = join_project(desk.store, secret, None, participant="5f0a")
@@ -44,8 +40,7 @@ def test_the_same_participant_is_the_same_person_and_costs_one_use(
     assert join_project(desk.store, secret, None, participant="77bc").pseudonym == "a2"
 
 
-def test_an_invite_of_a_panel_wants_an_id_and_no_other_does(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where)
+def test_an_invite_of_a_panel_wants_an_id_and_no_other_does(desk: Desk) -> None:
     panel = desk.store.write(make_invite, "p", actor="o1", panel=Panel(code="C1X7"))
     plain = desk.store.write(make_invite, "p", actor="o1")
     for secret, participant in ((panel, None), (panel, " "), (plain, "5f0a")):
@@ -57,10 +52,8 @@ def test_an_invite_of_a_panel_wants_an_id_and_no_other_does(where: str | Path, m
         desk.store.write(make_invite, "p", actor="o1", panel=Panel(code="C1X7", tasks=0))
 
 
-def test_the_code_is_shown_once_there_is_nothing_left_to_do_and_stands_in_no_event(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where, tasks=3)
+def test_the_code_is_shown_once_there_is_nothing_left_to_do_and_stands_in_no_event(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=3)
     secret = desk.store.write(make_invite, "p", actor="o1", panel=Panel(code="C1X7"))
     person = join_project(desk.store, secret, None, participant="5f0a").pseudonym
     assert desk.store.read(completion_code, "p", person) is None
@@ -75,10 +68,8 @@ def test_the_code_is_shown_once_there_is_nothing_left_to_do_and_stands_in_no_eve
     assert "5f0a" not in words
 
 
-def test_the_code_is_shown_after_so_many_answers_where_the_invite_says_how_many(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where, tasks=3)
+def test_the_code_is_shown_after_so_many_answers_where_the_invite_says_how_many(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=3)
     secret = desk.store.write(make_invite, "p", actor="o1", panel=Panel(code="C1X7", tasks=2))
     person = join_project(desk.store, secret, None, participant="5f0a").pseudonym
     codes = []
@@ -90,8 +81,8 @@ def test_the_code_is_shown_after_so_many_answers_where_the_invite_says_how_many(
     assert desk.store.read(completion_code, "p", person) is None
 
 
-def test_who_came_by_no_panel_has_no_code(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=1)
+def test_who_came_by_no_panel_has_no_code(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=1)
     (person,) = desk.people(1)
     desk.answer(person)
     assert desk.store.read(completion_code, "p", person) is None
@@ -99,10 +90,8 @@ def test_who_came_by_no_panel_has_no_code(where: str | Path, make_desk: MakeDesk
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("right", [True, False])
-def test_a_person_learns_how_qualifying_ended_and_nothing_before(
-    where: str | Path, make_desk: MakeDesk, right: bool
-) -> None:
-    desk = make_desk(where, tasks=1, qualify_n=8)
+def test_a_person_learns_how_qualifying_ended_and_nothing_before(on_both: MakeDesk, right: bool) -> None:
+    desk = on_both(tasks=1, qualify_n=8)
     items = [pair_body(100 + number, gold={"better": 0}, qualify=True) for number in range(8)]
     desk.store.write(add_tasks, "p", items, actor="o1")
     (person,) = desk.people(1)
@@ -122,18 +111,12 @@ def test_a_person_learns_how_qualifying_ended_and_nothing_before(
     assert (found.lower >= found.floor) == right
 
 
-def test_where_nobody_is_asked_to_qualify_there_is_nothing_to_report(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_where_nobody_is_asked_to_qualify_there_is_nothing_to_report(desk: Desk) -> None:
     (person,) = desk.people(1)
     assert desk.store.read(qualification, "p", person).state == "none"
 
 
-def test_which_guidelines_somebody_has_read_is_remembered_once_for_each_version(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_which_guidelines_somebody_has_read_is_remembered_once_for_each_version(desk: Desk) -> None:
     (person,) = desk.people(1)
     assert desk.store.read(guidelines_read, "p", person) is None
     for version in ("5499befb38db", "5499befb38db", "0123456789ab"):

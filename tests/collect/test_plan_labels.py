@@ -92,7 +92,7 @@ def test_a_store_says_what_is_left_and_how_long_its_people_take(
 def test_a_store_without_labels_says_that_nothing_was_measured(
     make_desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_desk(tmp_path / "labels.db", tasks=2)
+    make_desk(tasks=2)
     assert "300 s each (assumed: nothing was measured)" in printed(capsys, "--store", tmp_path / "labels.db")
     done = worked(make_desk(tmp_path / "done.db", tasks=1), [5])
     assert done.store.read(project_status, "p").done

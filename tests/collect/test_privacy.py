@@ -49,10 +49,8 @@ def _somebody(desk: Desk) -> str:
     return person
 
 
-def test_everything_about_a_person_is_handed_out_without_secrets_and_checks(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where, gold_share=1.0)
+def test_everything_about_a_person_is_handed_out_without_secrets_and_checks(on_both: MakeDesk) -> None:
+    desk = on_both(gold_share=1.0)
     desk.store.write(add_tasks, "p", [pair_body(77, gold={"better": 0})], actor="o1")
     other = join_project(
         desk.store, desk.store.write(make_invite, "p", actor="o1"), "Somebody Else"
@@ -74,10 +72,7 @@ def test_everything_about_a_person_is_handed_out_without_secrets_and_checks(
     assert "Somebody Else" not in text
 
 
-def test_what_somebody_wrote_is_gone_and_what_was_clicked_stays(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_what_somebody_wrote_is_gone_and_what_was_clicked_stays(desk: Desk) -> None:
     person = _somebody(desk)
     assert len(desk.store.read(own_history, "p", person)) == 1
     erase_person(desk.store, "p", person, actor="o1")
@@ -124,8 +119,8 @@ def test_where_somebody_reads_on_it_is_reported_that_words_are_still_in_a_file(
     reader.close()
 
 
-def test_the_pay_sheet_counts_all_work_and_computes_nothing(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where, tasks=5, gold_share=0.5)
+def test_the_pay_sheet_counts_all_work_and_computes_nothing(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=5, gold_share=0.5)
     desk.store.write(add_tasks, "p", [pair_body(77, gold={"better": 0})], actor="o1")
     secret = desk.store.write(make_invite, "p", uses=2, actor="o1")
     evil = '=HYPERLINK("http://evil.example","click")'
@@ -151,10 +146,8 @@ def test_the_pay_sheet_counts_all_work_and_computes_nothing(where: str | Path, m
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1", " =1", "＝1", "\u00a0+1"])
-def test_a_cell_that_could_be_a_formula_stands_behind_an_apostrophe(
-    tmp_path: Path, make_desk: MakeDesk, cell: str
-) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=0)
+def test_a_cell_that_could_be_a_formula_stands_behind_an_apostrophe(make_desk: MakeDesk, cell: str) -> None:
+    desk = make_desk(tasks=0)
     desk.store.write(issue_token, "p", "annotator", name=f"{cell}x")
     (_, line) = csv.reader(io.StringIO(pay_csv(desk.store.read(pay_rows, "p")), newline=""))
     assert line[1] == f"'{cell}x"

@@ -145,7 +145,7 @@ def test_who_failed_the_floor_may_be_among_the_best_and_who_is_watched_stays_so(
 def test_who_is_still_qualifying_or_did_nothing_known_is_not_ranked(
     make_desk: MakeDesk, tmp_path: Path
 ) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=2, gold_share=0)
+    desk = make_desk(tasks=2, gold_share=0)
     (one,) = desk.people(1)
     desk.answer(one)
     found = screen(desk.store, "p")
@@ -266,7 +266,7 @@ def test_the_command_prints_a_ranking_and_decides_on_demand(
 def test_the_command_writes_what_was_written_as_tasks(
     make_desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=0)
+    desk = make_desk(tasks=0)
     written(desk)
     out = tmp_path / "demos.jsonl"
     words = ["collect", "screen", "--store", str(tmp_path / "labels.db"), "--project", "w"]

@@ -56,8 +56,8 @@ class Place:
 
 
 @pytest.fixture
-def place(make_desk: MakeDesk, tmp_path: Path) -> Iterator[Place]:
-    desk = make_desk(tmp_path / "labels.db", tasks=0, overlap=2, most=4, gold_share=0.5)
+def place(make_desk: MakeDesk) -> Iterator[Place]:
+    desk = make_desk(tasks=0, overlap=2, most=4, gold_share=0.5)
     with serve_in_background(desk.store) as server:
         yield Place(desk, server.url)
 

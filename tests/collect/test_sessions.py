@@ -26,7 +26,7 @@ from plaudit.collect.sessions import (
     sign_in,
 )
 from plaudit.collect.store import open_store
-from tests.collect.desks import Desk, MakeDesk
+from tests.collect.desks import Desk
 
 WORD = "a horse in the rain"
 
@@ -38,10 +38,7 @@ def _joined(desk: Desk, name: str = "Ada", word: str = WORD) -> str:
 
 
 @pytest.mark.one_in(2)
-def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(desk: Desk) -> None:
     ada = _joined(desk)
     opened = sign_in(desk.store, "p", "  ADA ", WORD)
     found = find_session(desk.store, opened.secret)
@@ -55,10 +52,7 @@ def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(
     assert [event.kind for event in desk.store.events() if event.actor == ada] == ["joined", "signed-in"]
 
 
-def test_a_session_that_was_not_used_for_twelve_hours_has_ended(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_a_session_that_was_not_used_for_twelve_hours_has_ended(desk: Desk) -> None:
     secret = desk.store.write(open_session, "p", _joined(desk)).secret
     for _ in range(3):
         desk.clock.advance(hours=11)
@@ -67,10 +61,7 @@ def test_a_session_that_was_not_used_for_twelve_hours_has_ended(
     assert find_session(desk.store, secret) is None
 
 
-def test_after_seven_days_a_session_ends_however_often_it_is_used(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_after_seven_days_a_session_ends_however_often_it_is_used(desk: Desk) -> None:
     secret = desk.store.write(open_session, "p", _joined(desk)).secret
     for _ in range(16):
         desk.clock.advance(hours=10)
@@ -79,10 +70,7 @@ def test_after_seven_days_a_session_ends_however_often_it_is_used(
     assert find_session(desk.store, secret) is None
 
 
-def test_a_stretch_of_work_goes_on_over_short_pauses_and_ends_with_a_long_one(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_a_stretch_of_work_goes_on_over_short_pauses_and_ends_with_a_long_one(desk: Desk) -> None:
     secret = desk.store.write(open_session, "p", _joined(desk)).secret
     stretches = []
     for minutes in (9, 9, 0.5, 11, 5):
@@ -93,10 +81,7 @@ def test_a_stretch_of_work_goes_on_over_short_pauses_and_ends_with_a_long_one(
     assert stretches == [9, 18, 18.5, 0, 5]
 
 
-def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(desk: Desk) -> None:
     ada, bob = _joined(desk), _joined(desk, "Bob")
     first, second = (desk.store.write(open_session, "p", ada).secret for _ in range(2))
     others = desk.store.write(open_session, "p", bob)
@@ -116,10 +101,7 @@ def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(
 
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("end", ["revoke", "suspend", "erase", "password"])
-def test_what_takes_somebodys_access_ends_all_sessions(
-    where: str | Path, make_desk: MakeDesk, end: str
-) -> None:
-    desk = make_desk(where)
+def test_what_takes_somebodys_access_ends_all_sessions(desk: Desk, end: str) -> None:
     ada = _joined(desk)
     secret = desk.store.write(open_session, "p", ada).secret
     if end == "revoke":
@@ -136,10 +118,7 @@ def test_what_takes_somebodys_access_ends_all_sessions(
 
 
 @pytest.mark.slow
-def test_the_session_of_before_ends_when_the_same_browser_signs_in(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_the_session_of_before_ends_when_the_same_browser_signs_in(desk: Desk) -> None:
     _joined(desk)
     before = sign_in(desk.store, "p", "Ada", WORD)
     after = sign_in(desk.store, "p", "Ada", WORD, replacing=before.secret)
@@ -148,10 +127,7 @@ def test_the_session_of_before_ends_when_the_same_browser_signs_in(
 
 
 @pytest.mark.one_in(2)
-def test_a_name_that_passes_for_somebody_elses_is_refused_and_costs_no_use(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_a_name_that_passes_for_somebody_elses_is_refused_and_costs_no_use(desk: Desk) -> None:
     _joined(desk, "Ada Pox")
     secret = desk.store.write(make_invite, "p", uses=3, actor="o1")
     # In letters of Cyrillic, Greek, Armenian and phonetics.
@@ -170,10 +146,7 @@ def test_a_name_that_passes_for_somebody_elses_is_refused_and_costs_no_use(
 
 
 @pytest.mark.one_in(2)
-def test_the_same_join_again_is_the_same_person_with_the_password_of_the_later(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_the_same_join_again_is_the_same_person_with_the_password_of_the_later(desk: Desk) -> None:
     secret = desk.store.write(make_invite, "p", actor="o1")
     first = join_project(desk.store, secret, "Ada", "key", password=WORD)
     again = join_project(desk.store, secret, "Ada", "key", password="another word of mine")
@@ -181,8 +154,7 @@ def test_the_same_join_again_is_the_same_person_with_the_password_of_the_later(
     assert sign_in(desk.store, "p", "Ada", "another word of mine").identity.pseudonym == first.pseudonym
 
 
-def test_an_invite_is_looked_at_without_being_used(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where)
+def test_an_invite_is_looked_at_without_being_used(desk: Desk) -> None:
     secret = desk.store.write(make_invite, "p", role="reviewer", actor="o1")
     view = desk.store.read(look_at_invite, secret)
     assert (view.project, view.role, view.uses, view.panel) == ("p", "reviewer", 1, False)
@@ -197,9 +169,8 @@ def test_an_invite_is_looked_at_without_being_used(where: str | Path, make_desk:
 @pytest.mark.slow
 @pytest.mark.cases(quick=("sqlite",))
 def test_ten_failures_of_a_name_stop_it_for_a_while_whether_or_not_somebody_has_it(
-    where: str | Path, make_desk: MakeDesk
+    where: str | Path, desk: Desk
 ) -> None:
-    desk = make_desk(where)
     _joined(desk)
     words = dict[str, list[str]]()
     for name in ("Ada", "Nobody At All"):
@@ -223,8 +194,7 @@ def test_ten_failures_of_a_name_stop_it_for_a_while_whether_or_not_somebody_has_
 
 @pytest.mark.slow
 @pytest.mark.cases(quick=("sqlite",))
-def test_signing_in_ends_the_counting_of_the_persons_failures(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where)
+def test_signing_in_ends_the_counting_of_the_persons_failures(desk: Desk) -> None:
     _joined(desk)
     for _ in range(2):
         desk.clock.advance(seconds=1)
@@ -236,10 +206,7 @@ def test_signing_in_ends_the_counting_of_the_persons_failures(where: str | Path,
 
 
 @pytest.mark.one_in(2)
-def test_a_hundred_failures_of_a_project_stop_all_sign_ins_but_no_session(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_a_hundred_failures_of_a_project_stop_all_sign_ins_but_no_session(desk: Desk) -> None:
     secret = desk.store.write(open_session, "p", _joined(desk)).secret
     for _ in range(100):
         desk.store.write(record_refusal, "p", "nobody", "sign-in")
@@ -249,10 +216,7 @@ def test_a_hundred_failures_of_a_project_stop_all_sign_ins_but_no_session(
 
 
 @pytest.mark.slow
-def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_too(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_too(desk: Desk) -> None:
     _joined(desk)
     for project, name in (("q", "Ada"), ("p", "Bob"), ("\0", "\ud800"), ("p", "Ada")):
         with pytest.raises(NotYoursError, match="the name or the password is wrong"):
@@ -262,10 +226,7 @@ def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_to
 
 
 @pytest.mark.slow
-def test_changing_a_password_wants_the_old_one_and_counts_its_failures(
-    where: str | Path, make_desk: MakeDesk
-) -> None:
-    desk = make_desk(where)
+def test_changing_a_password_wants_the_old_one_and_counts_its_failures(desk: Desk) -> None:
     ada = _joined(desk)
     for _ in range(10):
         with pytest.raises(NotYoursError, match="wrong"):
@@ -275,8 +236,7 @@ def test_changing_a_password_wants_the_old_one_and_counts_its_failures(
 
 
 @pytest.mark.one_in(2)
-def test_a_suspended_reviewer_may_neither_review_nor_read(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where)
+def test_a_suspended_reviewer_may_neither_review_nor_read(desk: Desk) -> None:
     joined = join_project(
         desk.store, desk.store.write(make_invite, "p", role="reviewer", actor="o1"), "Rue", password=WORD
     )
@@ -287,8 +247,7 @@ def test_a_suspended_reviewer_may_neither_review_nor_read(where: str | Path, mak
 
 
 @pytest.mark.one_in(2)
-def test_a_reviewer_decides_about_annotators_only(where: str | Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(where)
+def test_a_reviewer_decides_about_annotators_only(desk: Desk) -> None:
     reviewer, owner = (
         join_project(desk.store, desk.store.write(make_invite, "p", role=role, actor="o1"), role).pseudonym
         for role in ("reviewer", "owner")

@@ -35,9 +35,9 @@ from tests.collect.desks import NOON, Cluster, Desk, MakeDesk, pair_body
 from tools.postgres import postgres_programs
 
 
-def worked(make_desk: MakeDesk, where: str | Path) -> tuple[Desk, list[str]]:
+def worked(make_desk: MakeDesk) -> tuple[Desk, list[str]]:
     """A store in which some things have happened."""
-    desk = make_desk(where, tasks=6, overlap=2)
+    desk = make_desk(tasks=6, overlap=2)
     people = desk.people(3)
     for person in people[:2]:
         for _ in range(3):
@@ -51,8 +51,8 @@ def worked(make_desk: MakeDesk, where: str | Path) -> tuple[Desk, list[str]]:
 
 
 @pytest.mark.slow
-def test_an_older_store_is_replayed_and_a_newer_one_refused(make_desk: MakeDesk, where: str | Path) -> None:
-    desk, _ = worked(make_desk, where)
+def test_an_older_store_is_replayed_and_a_newer_one_refused(on_both: MakeDesk, where: str | Path) -> None:
+    desk, _ = worked(on_both)
     before = desk.store.read(project_status, "p")
     with desk.store.database.writing() as connection:
         connection.execute(text("UPDATE meta SET value = '0' WHERE name = 'views'"))
@@ -94,10 +94,8 @@ def test_the_store_of_the_first_version_is_still_read(tmp_path: Path) -> None:
         ("UPDATE label SET annotator = 'a1'", "a1 labelled it twice"),
     ],
 )
-def test_what_was_altered_is_found(
-    make_desk: MakeDesk, where: str | Path, statement: str, words: str
-) -> None:
-    desk, _ = worked(make_desk, where)
+def test_what_was_altered_is_found(on_both: MakeDesk, statement: str, words: str) -> None:
+    desk, _ = worked(on_both)
     assert desk.store.read(store_faults) == []
     with desk.store.database.writing() as connection:
         connection.execute(text(statement))
@@ -105,9 +103,9 @@ def test_what_was_altered_is_found(
 
 
 def test_a_backup_made_at_work_is_restored_in_either_database(
-    make_desk: MakeDesk, where: str | Path, tmp_path: Path, cluster: Cluster
+    on_both: MakeDesk, tmp_path: Path, cluster: Cluster
 ) -> None:
-    desk, people = worked(make_desk, where)
+    desk, people = worked(on_both)
     assert copy_store(desk.store, tmp_path / "backup.db") == desk.store.position()[0]
     with pytest.raises(UserError, match="never overwrites"):
         copy_store(desk.store, tmp_path / "backup.db")
@@ -129,8 +127,8 @@ def test_a_backup_made_at_work_is_restored_in_either_database(
         restored.close()
 
 
-def test_an_erased_person_leaves_clicks_and_no_words(make_desk: MakeDesk, where: str | Path) -> None:
-    desk, people = worked(make_desk, where)
+def test_an_erased_person_leaves_clicks_and_no_words(on_both: MakeDesk) -> None:
+    desk, people = worked(on_both)
     before = desk.store.read(project_status, "p")
     erase_person(desk.store, "p", people[2], actor="o1")
     assert desk.store.read(project_status, "p").labels == before.labels
@@ -146,8 +144,8 @@ def test_an_erased_person_leaves_clicks_and_no_words(make_desk: MakeDesk, where:
         erase_person(desk.store, "p", people[2], actor="o1")
 
 
-def test_a_written_answer_goes_with_its_author(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=0, ask="write")
+def test_a_written_answer_goes_with_its_author(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=0, ask="write")
     desk.store.write(add_tasks, "p", [{"kind": "write", "prompt": "Greet me."}], actor="o1")
     (one,) = desk.people(1)
     lease = desk.lease(one)
@@ -158,10 +156,7 @@ def test_a_written_answer_goes_with_its_author(make_desk: MakeDesk, tmp_path: Pa
     assert "from Ada" not in str(list(desk.store.events()))
 
 
-def test_invites_work_once_and_expire_and_secrets_are_not_stored(
-    make_desk: MakeDesk, where: str | Path
-) -> None:
-    desk = make_desk(where)
+def test_invites_work_once_and_expire_and_secrets_are_not_stored(desk: Desk) -> None:
     secret = desk.store.write(make_invite, "p", actor="o1")
     joined = join_project(desk.store, secret, "Ada")
     with pytest.raises(NotYoursError, match="used already"):
@@ -187,8 +182,8 @@ def test_invites_work_once_and_expire_and_secrets_are_not_stored(
     assert identity_of(desk.store, joined.token) is None
 
 
-def test_a_token_ends_and_is_given_no_more_than_its_role(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db")
+def test_a_token_ends_and_is_given_no_more_than_its_role(make_desk: MakeDesk) -> None:
+    desk = make_desk()
     owner = desk.store.write(issue_token, "p", "owner", name="Olga", days=1)
     assert identity_of(desk.store, owner.token) is not None
     desk.clock.advance(days=2)
@@ -197,8 +192,8 @@ def test_a_token_ends_and_is_given_no_more_than_its_role(make_desk: MakeDesk, tm
         desk.store.write(issue_token, "p", "annotator", name="Ann", scopes=["manage"])
 
 
-def test_a_clock_that_was_set_back_makes_no_event_older(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db")
+def test_a_clock_that_was_set_back_makes_no_event_older(make_desk: MakeDesk) -> None:
+    desk = make_desk()
     (one,) = desk.people(1)
     desk.clock.now = NOON - timedelta(minutes=50)
     lease = desk.lease(one)
@@ -210,10 +205,8 @@ def test_a_clock_that_was_set_back_makes_no_event_older(make_desk: MakeDesk, tmp
     assert desk.store.read(clock_notes) == []
 
 
-def test_what_a_wrong_clock_gave_holds_nothing_once_it_is_right(
-    make_desk: MakeDesk, where: str | Path
-) -> None:
-    desk = make_desk(where, tasks=1)
+def test_what_a_wrong_clock_gave_holds_nothing_once_it_is_right(on_both: MakeDesk) -> None:
+    desk = on_both(tasks=1)
     one, two = desk.people(2)
     desk.clock.advance(days=730)
     desk.lease(one)
@@ -246,8 +239,8 @@ def test_what_a_wrong_clock_gave_holds_nothing_once_it_is_right(
     assert len(desk.store.read(clock_notes)) == 1
 
 
-def test_a_full_disk_is_said_and_loses_nothing(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db")
+def test_a_full_disk_is_said_and_loses_nothing(make_desk: MakeDesk) -> None:
+    desk = make_desk()
     before = desk.store.position()
     with desk.store.database.reading() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -279,7 +272,7 @@ def test_a_store_that_another_program_locks_is_said(
     make_desk: MakeDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plaudit.collect.database.BUSY_SECONDS", 0.3)
-    desk = make_desk(tmp_path / "labels.db")
+    desk = make_desk()
     (one,) = desk.people(1)
     context = multiprocessing.get_context("spawn")
     held, done = context.Event(), context.Event()
@@ -376,15 +369,15 @@ def test_what_is_no_store_is_refused_in_words(tmp_path: Path) -> None:
 def test_a_file_with_other_bytes_is_refused_in_a_sentence(
     make_desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str], sound: bytes, torn: bytes
 ) -> None:
-    worked(make_desk, tmp_path / "labels.db")[0].store.database.clear_traces()
+    worked(make_desk)[0].store.database.clear_traces()
     content = (tmp_path / "labels.db").read_bytes()
     (tmp_path / "torn.db").write_bytes(content.replace(sound, torn))
     assert main(["collect", "check", "--store", str(tmp_path / "torn.db")]) == 2
     assert "torn.db: the file is damaged: restore a backup" in capsys.readouterr().err
 
 
-def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", guidelines="Be kind.")
+def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk: MakeDesk) -> None:
+    desk = make_desk(guidelines="Be kind.")
     (one,) = desk.people(1)
     first = desk.lease(one)
     desk.store.write(set_project, replace(desk.store.project("p"), guidelines="Be brief."), actor="o1")
@@ -394,8 +387,8 @@ def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk: MakeDes
         desk.store.write(set_project, Project(name="p", ask="rank"), actor="o1")
 
 
-def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1)
+def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=1)
     settings = desk.store.project("p")
     two_degrees = replace(settings, scale=("a bit", "much"))
     desk.store.write(set_project, two_degrees, actor="o1")

@@ -120,10 +120,8 @@ def wait_for(reports: Reports) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.cases(quick=("sqlite",))
-def test_a_child_makes_the_report_and_the_next_label_makes_it_old(
-    make_desk: MakeDesk, where: str | Path
-) -> None:
-    desk = make_desk(where, overlap=2)
+def test_a_child_makes_the_report_and_the_next_label_makes_it_old(on_both: MakeDesk) -> None:
+    desk = on_both(overlap=2)
     ada, bob = desk.people(2)
     for person in (ada, bob, ada):
         desk.answer(person)
@@ -155,9 +153,9 @@ def test_a_server_that_asks_for_reports_loads_nothing_that_computes() -> None:
 
 @pytest.mark.parametrize("ends_first", [False, True])
 def test_a_child_that_fails_says_why_and_is_not_started_again(
-    make_desk: MakeDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_first: bool
+    make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, ends_first: bool
 ) -> None:
-    desk = make_desk(tmp_path / "labels.db")
+    desk = make_desk()
     monkeypatch.setattr("plaudit.collect.quality.cache.sys.executable", "/bin/false")
     if ends_first:
         # It has ended before it is told what to compute: nobody reads that pipe any more.
@@ -180,8 +178,8 @@ def ended(*words: Any, **settings: Any) -> subprocess.Popen[bytes]:
     return child
 
 
-def test_nobody_overlaps_is_said(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", overlap=1)
+def test_nobody_overlaps_is_said(make_desk: MakeDesk) -> None:
+    desk = make_desk(overlap=1)
     (ada,) = desk.people(1)
     for _ in range(3):
         desk.answer(ada)
@@ -192,8 +190,8 @@ def test_nobody_overlaps_is_said(make_desk: MakeDesk, tmp_path: Path) -> None:
     assert found.proposals == ()
 
 
-def test_an_empty_project_has_an_empty_report(make_desk: MakeDesk, tmp_path: Path) -> None:
-    found = quality(make_desk(tmp_path / "labels.db").store, "p")
+def test_an_empty_project_has_an_empty_report(make_desk: MakeDesk) -> None:
+    found = quality(make_desk().store, "p")
     assert (found.labels, found.agreement, found.annotators, found.consensus) == (0, (), (), None)
 
 
@@ -273,8 +271,8 @@ def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk: MakeDe
 
 
 @pytest.mark.slow
-def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=0, ask="rate", repeat=0.5)
+def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=0, ask="rate", repeat=0.5)
     (person,) = desk.people(1)
     bodies = [{**FRUITS, "prompt": f"A fruit, {number}?"} for number in range(80)]
     desk.store.write(add_tasks, "p", bodies, actor="o1")
@@ -303,8 +301,8 @@ def test_written_answers_have_no_agreement_and_the_report_says_so(
     assert found.notes == ("Tasks of the kind write are answered by each person alone, so nobody can agree.",)
 
 
-def test_another_version_of_the_guidelines_has_a_row_of_its_own(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", overlap=2, guidelines="Be kind.")
+def test_another_version_of_the_guidelines_has_a_row_of_its_own(make_desk: MakeDesk) -> None:
+    desk = make_desk(overlap=2, guidelines="Be kind.")
     ada, bob = desk.people(2)
     for person in (ada, bob):
         desk.answer(person)
@@ -316,8 +314,8 @@ def test_another_version_of_the_guidelines_has_a_row_of_its_own(make_desk: MakeD
     assert [row.labels for row in found.agreement] == [4, 2, 2]
 
 
-def test_tasks_that_a_score_chose_are_no_sample_of_all(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=0, overlap=2)
+def test_tasks_that_a_score_chose_are_no_sample_of_all(make_desk: MakeDesk) -> None:
+    desk = make_desk(tasks=0, overlap=2)
     bodies = [pair_body(0, method="random"), pair_body(1, method="d-optimal", probability=0.2)]
     desk.store.write(add_tasks, "p", bodies, actor="o1")
     for person in desk.people(2):
@@ -401,7 +399,7 @@ def test_soft_rows_are_one_a_pair_with_the_chance_and_lead_back_to_every_label(
     assert again.sha256 == snapshot.sha256
 
 
-def test_a_vote_counts_by_who_gave_it(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_a_vote_counts_by_who_gave_it() -> None:
     rows, _, people = rows_of_pool("experts", tasks=60)
     spam = [
         type(row)(**{**vars(row), "annotator": "spam", "label": json.dumps({"strength": -1})})
@@ -419,7 +417,7 @@ def test_a_vote_counts_by_who_gave_it(make_desk: MakeDesk, tmp_path: Path) -> No
 
 
 def test_what_a_reviewer_decided_stays_decided(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=1, overlap=2, most=2)
+    desk = make_desk(tasks=1, overlap=2, most=2)
     ada, bob = desk.people(2)
     desk.answer(ada, -1)
     desk.answer(bob, -1)
@@ -433,7 +431,7 @@ def test_what_a_reviewer_decided_stays_decided(make_desk: MakeDesk, tmp_path: Pa
 
 
 def test_soft_rows_are_refused_where_there_are_none(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path / "labels.db", tasks=0, ask="write")
+    desk = make_desk(tasks=0, ask="write")
     out = tmp_path / "soft.jsonl"
     with pytest.raises(UserError, match="soft rows are of pairs and rankings"):
         export(desk.store, "p", out, soft=True)
