@@ -33,6 +33,7 @@ class Button:
 class HtmlForm:
     action: str
     name: str = ""
+    method: str = "GET"
     fields: list[tuple[str, str]] = field(default_factory=list)
     choices: dict[str, list[str]] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)
@@ -40,6 +41,16 @@ class HtmlForm:
 
     def value(self, name: str) -> str | None:
         return next((value for known, value in self.fields if known == name), None)
+
+    @property
+    def actions(self) -> set[str]:
+        """Where it may be sent."""
+        return {self.action, *(button.to for button in self.buttons if button.to is not None)}
+
+    @property
+    def names(self) -> set[str]:
+        """Of all its fields and buttons, filled in or not."""
+        return {*self.texts, *self.choices, *(button.name for button in self.buttons)} - {""}
 
 
 class _Reader(HTMLParser):
@@ -53,7 +64,8 @@ class _Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self._form = HtmlForm(action=given.get("action", ""), name=given.get("id", ""))
+            method = given.get("method", "get").upper()
+            self._form = HtmlForm(action=given.get("action", ""), name=given.get("id", ""), method=method)
             self.forms.append(self._form)
         elif tag == "br" or self._form is None:
             self._inside = tag
@@ -69,7 +81,7 @@ class _Reader(HTMLParser):
             self._input(self._form, given)
         elif tag == "select":
             self._select = name
-        elif tag == "option":
+        elif tag == "option" and self._select:
             options = self._form.choices.setdefault(self._select, [])
             options.append(value)
             if "selected" in given or len(options) == 1:
@@ -83,12 +95,14 @@ class _Reader(HTMLParser):
 
     @staticmethod
     def _input(form: HtmlForm, given: dict[str, str]) -> None:
-        name, value, kind = given.get("name", ""), given.get("value", ""), given.get("type", "text")
-        if kind in ("radio", "checkbox"):
+        name, kind = given.get("name", ""), given.get("type", "text")
+        value = given.get("value", "on" if kind == "checkbox" else "")
+        is_choice = kind in ("radio", "checkbox")
+        if is_choice:
             form.choices.setdefault(name, []).append(value)
         else:
             form.texts.add(name)
-        if kind not in ("radio", "checkbox") or "checked" in given:
+        if name and ("checked" in given if is_choice else kind not in ("submit", "file", "image")):
             form.fields.append((name, value))
 
     def handle_data(self, data: str) -> None:
@@ -99,6 +113,8 @@ class _Reader(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":
             self._form = None
+        elif tag == "select":
+            self._select = ""
         if self._text is None or tag != self._inside:
             return
         if tag == "title":
@@ -111,13 +127,22 @@ class _Reader(HTMLParser):
         self._text = None
 
 
+def _read(page: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(page)
+    return reader
+
+
+def forms_of(page: str) -> list[HtmlForm]:
+    return _read(page).forms
+
+
 class HtmlPage:
     def __init__(self, response: Any) -> None:
         self.status, self.html, self.path = response.status_code, response.text, response.url.path
         self.address = self.path + (f"?{response.url.query.decode()}" if response.url.query else "")
         self.headers, self.bytes = response.headers, len(response.content)
-        reader = _Reader()
-        reader.feed(self.html)
+        reader = _read(self.html)
         self.forms, self.title = reader.forms, reader.title
         self.words = re.sub(r"\s+", " ", " ".join(reader.words))
 

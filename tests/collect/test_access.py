@@ -20,8 +20,9 @@ from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.people import SCOPES, issue_token
 from plaudit.collect.progress import project_tasks
 from plaudit.collect.sessions import find_session, list_sessions, open_session
+from tests.collect.browsers import forms_of
 from tests.collect.desks import Desk, MakeDesk, pair_body
-from tests.collect.visitors import Reply, Visitor, forms_of
+from tests.collect.visitors import Reply, Visitor
 
 # What stands here is what the docs promise (docs/security.md), not what the code happens to do.
 EXPECTED = {

@@ -295,31 +295,11 @@ def test_a_store_of_several_projects_asks_which(run: Run) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        (b'{"prompt": "a", "chosen": "b\xff", "rejected": "c"}', "bad.jsonl:1: expected text in UTF-8"),
-        (b'{"prompt": "a", "chosen": "b\\u0000", "rejected": "c"}', "bad.jsonl:1: field chosen: "),
-        (
-            b'{"prompt": "a", "chosen": "b", "rejected": "b"}',
-            "bad.jsonl:1: field chosen, rejected: expected two",
-        ),
-        (
-            b'{"prompt": "a", "chosen": "%b", "rejected": "c"}' % (b"x" * 10_000_000),
-            "bad.jsonl:1: expected at most",
-        ),
-        (
-            b'{"prompt": "a", "completion": "b"}',
-            "bad.jsonl:1: field kind: expected comparison or ranking or rating",
-        ),
-        (b'{"prompt": "a", "candidates": [{"text": "b"}]}', "bad.jsonl:1: field candidates: expected 2"),
-    ],
-    ids=["UTF-8", "NUL", "equal", "10 MB", "kind", "one answer"],
-)
-def test_bad_rows_add_nothing_not_even_of_the_other_files(run: Run, line: bytes, says: str) -> None:
+def test_bad_rows_add_nothing_not_even_of_the_other_files(run: Run) -> None:
     sound(run, "project", "p.yaml")
-    Path("bad.jsonl").write_bytes(line + b"\n")
-    assert says in refused(run, "add", "pairs.jsonl", "bad.jsonl")
+    Path("bad.jsonl").write_text('{"prompt": "a", "candidates": [{"text": "b"}]}\n')
+    said = refused(run, "add", "pairs.jsonl", "bad.jsonl")
+    assert "bad.jsonl:1: field candidates: expected 2" in said
     assert json.loads(sound(run, "status", "--json"))["tasks"] == {}
 
 
@@ -387,16 +367,15 @@ def test_the_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
-    ("package", "verb", "extra"),
-    [("sqlalchemy", "status", "collect"), ("uvicorn", "serve", "collect"), ("starlette", "serve", "collect")],
+    ("package", "verb"), [("sqlalchemy", "status"), ("uvicorn", "serve"), ("starlette", "serve")]
 )
-def test_a_missing_extra_is_named(package: str, verb: str, extra: str) -> None:
+def test_a_missing_extra_is_named(package: str, verb: str) -> None:
     done = python(
         f"import sys\nsys.modules[{package!r}] = None\nfrom plaudit.cli.main import main\n"
         f"sys.exit(main(['collect', {verb!r}]))"
     )
     assert done.returncode == 2
-    assert f'plaudit collect {verb} needs {package}: pip install "plaudit[{extra}]"' in done.stderr
+    assert f'plaudit collect {verb} needs {package}: pip install "plaudit[collect]"' in done.stderr
 
 
 @pytest.fixture
@@ -404,17 +383,8 @@ def served(run: Run) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address of a server of the command, and its process."""
     sound(run, "project", "p.yaml")
     sound(run, "add", "pairs.jsonl")
-    words = [
-        sys.executable,
-        "-m",
-        "plaudit",
-        "collect",
-        "serve",
-        "--port",
-        "0",
-        "--behind",
-        "https://l.example",
-    ]
+    command = [sys.executable, "-m", "plaudit", "collect", "serve"]
+    words = [*command, "--port", "0", "--behind", "https://l.example"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -40,9 +40,9 @@ def model() -> Iterator[Server]:
 class Held:
     """A project of conversations, served, and one person in it."""
 
-    def __init__(self, make_desk: MakeDesk, folder: Path, model: Server, ask: str, url: str | None = None):
+    def __init__(self, make_desk: MakeDesk, model: Server, ask: str, url: str | None = None):
         address = url or f"{model.url.removesuffix('/score')}/v1"
-        self.desk = make_desk(folder / "labels.db", tasks=0, ask=ask, talks_to=f"{address}#chatty")
+        self.desk = make_desk(tasks=0, ask=ask, talks_to=f"{address}#chatty")
         self.server = serve_in_background(self.desk.store)
 
     def __enter__(self) -> Held:
@@ -61,7 +61,7 @@ class Held:
 
 
 def test_a_talk_goes_on_with_the_better_answer(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
-    with Held(make_desk, tmp_path, model, "talk") as held:
+    with Held(make_desk, model, "talk") as held:
         person, task = held.person, held.begin()
         first = person.turn(task, "Hello", "k1")
         assert len(first["answers"]) == 2
@@ -102,7 +102,7 @@ def test_a_talk_goes_on_with_the_better_answer(make_desk: MakeDesk, tmp_path: Pa
 def test_answers_that_read_the_same_are_asked_for_again_and_compare_nothing(
     make_desk: MakeDesk, tmp_path: Path, model: Server
 ) -> None:
-    with Held(make_desk, tmp_path, model, "talk") as held:
+    with Held(make_desk, model, "talk") as held:
         person, task = held.person, held.begin(prompt="You are terse.")
         assert person.turn(task, "Say it twice.")["answers"] == ["The same.", "The same."]
         assert len({body["seed"] for body in model.asked}) == len(model.asked) == 4
@@ -114,7 +114,7 @@ def test_answers_that_read_the_same_are_asked_for_again_and_compare_nothing(
 
 
 def test_an_attack_ends_with_how_bad_it_was(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
-    with Held(make_desk, tmp_path, model, "attack") as held:
+    with Held(make_desk, model, "attack") as held:
         person, task = held.person, held.begin(category="poison")
         with pytest.raises(RefusedError, match=r"messages: expected"):
             person.submit(task, {"success": 1})
@@ -133,8 +133,8 @@ def test_an_attack_ends_with_how_bad_it_was(make_desk: MakeDesk, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_server_that_is_down_costs_nothing(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
-    with Held(make_desk, tmp_path, model, "talk", "http://127.0.0.1:1/v1") as held:
+def test_a_server_that_is_down_costs_nothing(make_desk: MakeDesk, model: Server) -> None:
+    with Held(make_desk, model, "talk", "http://127.0.0.1:1/v1") as held:
         task = held.begin()
         before = held.desk.store.position()
         with pytest.raises(
@@ -146,8 +146,8 @@ def test_a_server_that_is_down_costs_nothing(make_desk: MakeDesk, tmp_path: Path
         assert held.person.turns(task) == []
 
 
-def test_a_conversation_is_its_persons_alone(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
-    with Held(make_desk, tmp_path, model, "talk") as held:
+def test_a_conversation_is_its_persons_alone(make_desk: MakeDesk, model: Server) -> None:
+    with Held(make_desk, model, "talk") as held:
         task = held.begin()
         other = LabelClient(
             held.person.url, held.desk.store.write(issue_token, "p", "annotator", name="Bob").token

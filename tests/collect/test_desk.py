@@ -8,7 +8,6 @@ import pytest
 
 from plaudit.collect.adding import add_tasks, adjudicate, set_project
 from plaudit.collect.answering import (
-    add_note,
     own_history,
     revise_answer,
     save_draft,
@@ -177,40 +176,6 @@ def test_a_person_holds_eight_leases_at_most(make_desk: MakeDesk) -> None:
     (one,) = desk.people(1)
     leases = [desk.lease(one) for _ in range(10)]
     assert len({lease.assignment for lease in leases}) == 8
-
-
-def test_a_label_on_anothers_lease_is_refused(make_desk: MakeDesk) -> None:
-    desk = make_desk(tasks=1)
-    one, other = desk.people(2)
-    lease = desk.lease(one)
-    before = desk.store.position()
-    for use in (
-        lambda: desk.store.write(submit_answer, "p", other, lease.assignment, "k", {"strength": 1}),
-        lambda: desk.store.write(skip_task, "p", other, lease.assignment, "k", "unclear"),
-        lambda: desk.store.write(undo_answer, "p", other, lease.assignment, "k"),
-        lambda: desk.store.write(save_draft, "p", other, lease.assignment, {}),
-        lambda: desk.store.write(add_note, "p", other, lease.assignment, "k", "?"),
-    ):
-        with pytest.raises(NotYoursError):
-            use()
-    assert desk.store.position() == before
-
-
-def test_wrong_labels_are_refused_by_field_and_change_nothing(make_desk: MakeDesk) -> None:
-    desk = make_desk(tasks=1)
-    (one,) = desk.people(1)
-    lease = desk.lease(one)
-    before = desk.store.position()
-    for label in ({"strength": 9}, {"strength": True}, {"streng": 1}, {"strength": float("nan")}, [], None):
-        with pytest.raises(FieldError):
-            desk.store.write(submit_answer, "p", one, lease.assignment, "k", label)
-    with pytest.raises(FieldError, match="why"):
-        desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1, "why": "a\0b"})
-    with pytest.raises(FieldError):
-        desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1, "why": "\ud800"})
-    with pytest.raises(FieldError, match="seconds"):
-        desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1}, seconds=-1)
-    assert desk.store.position() == before
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +42,8 @@ class Browser:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[desks.Desk]:
-    made = desks.Desk(tmp_path / "labels.db")
-    yield made
-    made.store.close()
+def desk(make_desk: desks.MakeDesk) -> desks.Desk:
+    return make_desk()
 
 
 def joined(desk: desks.Desk, name: str = "Ada", role: str = "annotator") -> Browser:

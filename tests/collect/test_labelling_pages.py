@@ -226,32 +226,25 @@ def test_guidelines_are_read_before_the_first_task_and_again_when_they_change(ma
     assert browser.send(after.form("/guidelines/read")).path == "/label"
 
 
-def test_somebody_who_does_not_qualify_is_told_so_with_figures(make_desk: MakeDesk) -> None:
-    desk = make_desk(tasks=1, qualify_n=2)
+@pytest.mark.parametrize(
+    ("floor", "sign", "told"),
+    [(0.65, 1, ("not passed", "0 of 2 right")), (0.2, -1, ("passed the qualification",))],
+)
+def test_how_qualifying_ended_is_told_with_figures(
+    make_desk: MakeDesk, floor: float, sign: int, told: tuple[str, ...]
+) -> None:
+    desk = make_desk(tasks=1, qualify_n=2, qualify_floor=floor)
     items = [{**TASKS["pair"], "prompt": f"Q{n}?", "gold": {"better": 0}, "qualify": True} for n in range(2)]
     desk.store.write(add_tasks, "p", items, actor="o1")
     browser = signed_in(desk.store)
     page = browser.get("/label")
     assert "Qualification: 0 of 2" in page.words
     for _ in range(2):
-        wrong = "3" if page.html.index("Answer number 0") < page.html.index("Answer number 1") else "-3"
-        page = browser.send(page.form(), strength=wrong)
-    assert "not passed" in page.words
-    assert "0 of 2 right" in page.words
+        right_first = page.html.index("Answer number 0") < page.html.index("Answer number 1")
+        page = browser.send(page.form(), strength=f"{sign * (3 if right_first else -3)}")
+    assert all(words in page.words for words in told), page.words
     # No byte of it says which.
     assert "Q0" not in page.html
-
-
-def test_somebody_who_qualifies_is_told_so(make_desk: MakeDesk) -> None:
-    desk = make_desk(tasks=1, qualify_n=2, qualify_floor=0.2)
-    items = [{**TASKS["pair"], "prompt": f"Q{n}?", "gold": {"better": 0}, "qualify": True} for n in range(2)]
-    desk.store.write(add_tasks, "p", items, actor="o1")
-    browser = signed_in(desk.store)
-    page = browser.get("/label")
-    for _ in range(2):
-        right = "-3" if page.html.index("Answer number 0") < page.html.index("Answer number 1") else "3"
-        page = browser.send(page.form(), strength=right)
-    assert "passed the qualification" in page.words
 
 
 def test_a_break_is_proposed_after_fifty_minutes_with_a_way_on(pairs: Desk) -> None:

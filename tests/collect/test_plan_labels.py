@@ -34,21 +34,8 @@ def test_the_figures_of_instructgpt_come_out_as_they_are_reckoned(capsys: pytest
 
 
 def test_checks_and_qualifying_items_are_work_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = [
-        "--tasks",
-        1000,
-        "--overlap",
-        2,
-        "--checks",
-        0.05,
-        "--qualify",
-        25,
-        "--people",
-        10,
-        "--seconds",
-        36,
-    ]
-    out = printed(capsys, *words, "--json", tmp_path / "plan.json")
+    asked = ("--tasks", 1000, "--overlap", 2, "--people", 10, "--seconds", 36)
+    out = printed(capsys, *asked, "--checks", 0.05, "--qualify", 25, "--json", tmp_path / "plan.json")
     assert "answers: 2,355, with 5 % of them gold or repeated and 25 qualifying items of 10 people" in out
     assert "time: 36 s each (as said) = 23.6 hours" in out
     assert "by up to 4: at most 4,000 labels, 44.6 hours, 892.20" in out

@@ -38,10 +38,10 @@ def qualifying(number: int) -> dict[str, Any]:
     return pair_body(number, qualify=True, gold={"better": 0, "flags": HARMFUL})
 
 
-def trial(make_desk: MakeDesk, where: Path, rights: dict[str, int], **settings: Any) -> Desk:
+def trial(make_desk: MakeDesk, rights: dict[str, int], **settings: Any) -> Desk:
     """People who answered so many of the qualifying questions rightly, and flagged as well."""
     asked = {"qualify_n": QUESTIONS, "qualify_floor": 0.0, **settings}
-    desk = make_desk(where, tasks=0, **asked)
+    desk = make_desk(tasks=0, **asked)
     desk.store.write(add_tasks, "p", [qualifying(number) for number in range(QUESTIONS)], actor="o1")
     secret = desk.store.write(make_invite, "p", uses=len(rights), actor="o1")
     for name, right in rights.items():
@@ -64,10 +64,8 @@ def by_name(found: Screening) -> dict[str | None, Screened]:
     return {one.person: one for one in found.people}
 
 
-def test_the_best_are_proposed_and_who_is_below_for_certain_is_not(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    desk = trial(make_desk, tmp_path / "labels.db", {"Ada": 14, "Bo": 20, "Cy": 8, "Di": 18, "Ed": 19})
+def test_the_best_are_proposed_and_who_is_below_for_certain_is_not(make_desk: MakeDesk) -> None:
+    desk = trial(make_desk, {"Ada": 14, "Bo": 20, "Cy": 8, "Di": 18, "Ed": 19})
     before = desk.store.position()
     found = screen(desk.store, "p", keep=3)
     assert [(one.person, one.rank, one.proposed) for one in found.people] == [
@@ -115,10 +113,8 @@ def test_marks_that_are_alike_make_nobody_certain_and_one_answer_no_first() -> N
     assert one.low < 0.05
 
 
-def test_a_decision_is_written_for_those_alone_whose_standing_changes(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    desk = trial(make_desk, tmp_path / "labels.db", {"Ada": 14, "Bo": 20, "Cy": 8})
+def test_a_decision_is_written_for_those_alone_whose_standing_changes(make_desk: MakeDesk) -> None:
+    desk = trial(make_desk, {"Ada": 14, "Bo": 20, "Cy": 8})
     before = desk.store.position()[0]
     decided = decide(desk.store, screen(desk.store, "p", keep=2), actor="r1")
     assert [one.person for one in decided] == ["Cy"]
@@ -131,10 +127,8 @@ def test_a_decision_is_written_for_those_alone_whose_standing_changes(
     assert desk.store.read(store_faults) == []
 
 
-def test_who_failed_the_floor_may_be_among_the_best_and_who_is_watched_stays_so(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    desk = trial(make_desk, tmp_path / "labels.db", {"Ada": 17, "Bo": 20, "Cy": 8}, qualify_floor=0.7)
+def test_who_failed_the_floor_may_be_among_the_best_and_who_is_watched_stays_so(make_desk: MakeDesk) -> None:
+    desk = trial(make_desk, {"Ada": 17, "Bo": 20, "Cy": 8}, qualify_floor=0.7)
     desk.store.write(set_standing, "p", "a2", "watch", reason="odd hours", actor="r1")
     found = by_name(screen(desk.store, "p"))
     assert (found["Ada"].standing, found["Ada"].proposed) == ("failed", "active")
@@ -185,10 +179,8 @@ def written(desk: Desk) -> dict[str, str]:
     return authors
 
 
-def test_demonstrations_are_rated_without_their_author_and_counted_for_them(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    desk = trial(make_desk, tmp_path / "labels.db", {"Ada": 20, "Bo": 20})
+def test_demonstrations_are_rated_without_their_author_and_counted_for_them(make_desk: MakeDesk) -> None:
+    desk = trial(make_desk, {"Ada": 20, "Bo": 20})
     authors, store = written(desk), desk.store
     tasks = demonstration_tasks(store, "w")
     assert len(tasks) == 6
@@ -215,8 +207,8 @@ def test_demonstrations_are_rated_without_their_author_and_counted_for_them(
         demonstration_tasks(store, "p")
 
 
-def test_areas_that_somebody_says_to_know_are_told_and_stay(make_desk: MakeDesk, tmp_path: Path) -> None:
-    desk = trial(make_desk, tmp_path / "labels.db", {"Ada": 20})
+def test_areas_that_somebody_says_to_know_are_told_and_stay(make_desk: MakeDesk) -> None:
+    desk = trial(make_desk, {"Ada": 20})
     desk.store.write(set_preferences, "p", "a1", areas=("law", "cooking"))
     desk.store.write(set_preferences, "p", "a1", languages=("en",))
     (ada,) = screen(desk.store, "p").people
@@ -243,7 +235,7 @@ def test_a_cut_off_that_nobody_can_reach_is_refused(settings: dict[str, float], 
 def test_the_command_prints_a_ranking_and_decides_on_demand(
     make_desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    desk = trial(make_desk, tmp_path / "labels.db", {"Ada": 14, "Bo": 20, "Cy": 8})
+    desk = trial(make_desk, {"Ada": 14, "Bo": 20, "Cy": 8})
     words = ["collect", "screen", "--store", str(tmp_path / "labels.db")]
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -13,8 +13,9 @@ from plaudit.collect.answering import add_note, own_history, submit_answer
 from plaudit.collect.app.render import static, static_version
 from plaudit.collect.app.server import PAGES, serve_in_background
 from plaudit.collect.people import SCOPES, issue_token
+from tests.collect.browsers import forms_of
 from tests.collect.desks import Desk, MakeDesk, pair_body
-from tests.collect.visitors import Visitor, forms_of
+from tests.collect.visitors import Visitor
 
 SECRETS = ("secret-model", "hidden-fact", "uncertain-method", "purpose", "metadata", "surplus", "said by Bob")
 

@@ -52,21 +52,15 @@ def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(des
     assert [event.kind for event in desk.store.events() if event.actor == ada] == ["joined", "signed-in"]
 
 
-def test_a_session_that_was_not_used_for_twelve_hours_has_ended(desk: Desk) -> None:
+@pytest.mark.parametrize(("times", "hours", "last"), [(3, 11, 12.02), (16, 10, 10)], ids=["unused", "a week"])
+def test_a_session_ends_after_twelve_hours_without_use_and_after_seven_days_however_often_it_is_used(
+    desk: Desk, times: int, hours: float, last: float
+) -> None:
     secret = desk.store.write(open_session, "p", _joined(desk)).secret
-    for _ in range(3):
-        desk.clock.advance(hours=11)
+    for _ in range(times):
+        desk.clock.advance(hours=hours)
         assert find_session(desk.store, secret) is not None
-    desk.clock.advance(hours=12, minutes=1)
-    assert find_session(desk.store, secret) is None
-
-
-def test_after_seven_days_a_session_ends_however_often_it_is_used(desk: Desk) -> None:
-    secret = desk.store.write(open_session, "p", _joined(desk)).secret
-    for _ in range(16):
-        desk.clock.advance(hours=10)
-        assert find_session(desk.store, secret) is not None
-    desk.clock.advance(hours=10)
+    desk.clock.advance(hours=last)
     assert find_session(desk.store, secret) is None
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
+from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
 from plaudit.collect.sessions import open_session
 from plaudit.collect.store import LabelStore
+from tests.collect.browsers import forms_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,79 +27,6 @@ class Reply:
     @property
     def location(self) -> str:
         return self.headers["location"]
-
-
-@dataclass(kw_only=True)
-class PageForm:
-    """A form of a page, as filled in by the page itself."""
-
-    action: str
-    method: str
-    fields: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    names: set[str] = field(default_factory=set[str])
-    """Of all its fields and buttons, filled in or not."""
-    actions: set[str] = field(default_factory=set[str])
-    """Where its buttons send it."""
-
-
-class _Forms(HTMLParser):
-    """The forms of a page: hidden values, texts, and what is checked or selected."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = list[PageForm]()
-        self._open: PageForm | None = None
-        self._area: str | None = None
-        self._select: str | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        if tag == "form":
-            self._open = PageForm(action=given.get("action", ""), method=given.get("method", "get").upper())
-            self.found.append(self._open)
-        elif self._open is not None and tag in ("input", "button", "textarea", "select", "option"):
-            self._control(self._open, tag, given, {name for name, _ in attrs})
-
-    def _control(self, form: PageForm, tag: str, given: dict[str, str], present: set[str]) -> None:
-        name = given.get("name", "")
-        form.names |= {name} - {""}
-        form.actions |= {given["formaction"]} if "formaction" in given else set()
-        kind = given.get("type", "text")
-        if tag == "select":
-            self._select = name
-        elif tag == "option" and self._select and "selected" in present:
-            form.fields.append((self._select, given.get("value", "")))
-        elif tag == "textarea":
-            self._area = name
-            form.fields.append((name, ""))
-        elif tag == "input" and name and _is_sent(kind, present):
-            form.fields.append((name, given.get("value", "on" if kind == "checkbox" else "")))
-
-    def handle_data(self, data: str) -> None:
-        if self._area is not None and self._open is not None:
-            name, value = self._open.fields[-1]
-            # A browser drops the line end that stands right behind the tag.
-            self._open.fields[-1] = (name, value + (data if value else data.removeprefix("\n")))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "form":
-            self._open = None
-        elif tag == "textarea":
-            self._area = None
-        elif tag == "select":
-            self._select = None
-
-
-def _is_sent(kind: str, present: set[str]) -> bool:
-    if kind in ("radio", "checkbox"):
-        return "checked" in present
-    return kind not in ("submit", "file", "image")
-
-
-def forms_of(page: str) -> list[PageForm]:
-    parser = _Forms()
-    parser.feed(page)
-    return parser.found
 
 
 class Visitor:

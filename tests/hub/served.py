@@ -10,16 +10,17 @@ import base64
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+
+from tests.rewards.server import running
 
 Files = Mapping[str, bytes]
 
@@ -84,17 +85,9 @@ def serving_hub() -> Iterator[Hub]:
     class Handler(_Handler):
         here = hub
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with running(Handler) as url:
+        hub.url = url
         yield hub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def environment(hub: Hub, home: Path) -> dict[str, str]:
@@ -145,9 +138,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         self._answer()
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def _answer(self) -> None:
         body = self._body()

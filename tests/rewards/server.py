@@ -22,6 +22,21 @@ class Server:
 
 
 @contextmanager
+def running(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server that answers in this manner, and says nothing of it, while this lasts."""
+    quiet = type("Quiet", (handler,), {"log_message": lambda *_: None})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), quiet)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
 def serving(reply: Reply) -> Iterator[Server]:
     """A server on this machine, while this lasts."""
     lock = threading.Lock()
@@ -47,19 +62,9 @@ def serving(reply: Reply) -> Iterator[Server]:
             except OSError:
                 pass
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    seen.url = f"http://127.0.0.1:{server.server_address[1]}/score"
-    try:
+    with running(Handler) as url:
+        seen.url = f"{url}/score"
         yield seen
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def scores(*said: object) -> bytes:

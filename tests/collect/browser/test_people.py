@@ -120,11 +120,15 @@ def place(tmp_path: Path) -> Iterator[Office]:
 
 
 @pytest.fixture
-def desk(place: Office, open_seat: OpenSeat) -> tuple[Seat, str]:
-    person = place.person()
-    seat = open_seat(place.url).sign_in(place.store, person)
-    seat.go("/label")
-    return seat, person
+def person(place: Office) -> str:
+    return place.person()
+
+
+@pytest.fixture
+def seat(place: Office, person: str, open_seat: OpenSeat) -> Seat:
+    found = open_seat(place.url).sign_in(place.store, person)
+    found.go("/label")
+    return found
 
 
 def choose(page: Page, value: str = "-2") -> None:
@@ -137,19 +141,10 @@ def write_why(page: Page, words: str) -> None:
     page.locator("textarea[name=why]").fill(words)
 
 
-def test_a_double_click_is_one_label(place: Office, desk: tuple[Seat, str]) -> None:
-    seat, _ = desk
-    choose(seat.page)
-    with seat.page.expect_navigation(url="**/label?after=*"):
-        seat.page.locator("#send").dblclick()
-    assert len(place.labels()) == 1
-
-
 @pytest.mark.slow
 def test_the_back_button_changes_nothing_and_another_answer_from_there_is_asked_about(
-    place: Office, desk: tuple[Seat, str]
+    place: Office, seat: Seat
 ) -> None:
-    seat, _ = desk
     choose(seat.page)
     with seat.page.expect_navigation(url="**/label?after=*"):
         send_by_mouse(seat.page)
@@ -165,9 +160,8 @@ def test_the_back_button_changes_nothing_and_another_answer_from_there_is_asked_
 
 @pytest.mark.slow
 def test_two_tabs_on_one_task_are_one_label_and_the_second_is_shown_what_was_sent(
-    place: Office, desk: tuple[Seat, str]
+    place: Office, seat: Seat
 ) -> None:
-    seat, _ = desk
     other = seat.context.new_page()
     other.goto(f"{place.url}/label")
     choose(seat.page)
@@ -183,9 +177,8 @@ def test_two_tabs_on_one_task_are_one_label_and_the_second_is_shown_what_was_sen
 
 @pytest.mark.slow
 def test_a_session_that_ended_while_somebody_typed_costs_no_word(
-    place: Office, desk: tuple[Seat, str]
+    place: Office, seat: Seat, person: str
 ) -> None:
-    seat, person = desk
     choose(seat.page)
     write_why(seat.page, "a long thought")
     place.store.write(end_sessions, "p", person, actor="o1")
@@ -205,10 +198,7 @@ def test_a_session_that_ended_while_somebody_typed_costs_no_word(
 
 
 @pytest.mark.slow
-def test_what_was_typed_is_there_again_after_the_window_was_shut(
-    place: Office, desk: tuple[Seat, str]
-) -> None:
-    seat, _ = desk
+def test_what_was_typed_is_there_again_after_the_window_was_shut(place: Office, seat: Seat) -> None:
     choose(seat.page)
     write_why(seat.page, "half a thought")
     seat.page.close()
@@ -219,8 +209,7 @@ def test_what_was_typed_is_there_again_after_the_window_was_shut(
 
 
 @pytest.mark.slow
-def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place: Office, desk: tuple[Seat, str]) -> None:
-    seat, _ = desk
+def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place: Office, seat: Seat) -> None:
     choose(seat.page)
     write_why(seat.page, "thought for long")
     place.desk.clock.advance(hours=3)
@@ -234,10 +223,7 @@ def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place: Office, de
 
 
 @pytest.mark.slow
-def test_guidelines_that_changed_meanwhile_are_to_be_read_first(
-    place: Office, desk: tuple[Seat, str]
-) -> None:
-    seat, _ = desk
+def test_guidelines_that_changed_meanwhile_are_to_be_read_first(place: Office, seat: Seat) -> None:
     place.store.write(set_project, replace(place.store.project("p"), guidelines="Be kind."), actor="o1")
     choose(seat.page)
     send_by_mouse(seat.page)
@@ -250,8 +236,7 @@ def test_guidelines_that_changed_meanwhile_are_to_be_read_first(
 
 
 @pytest.mark.slow
-def test_signing_out_leaves_nothing_in_the_browser(place: Office, desk: tuple[Seat, str]) -> None:
-    seat, _ = desk
+def test_signing_out_leaves_nothing_in_the_browser(place: Office, seat: Seat) -> None:
     choose(seat.page)
     write_why(seat.page, "nobody else's business")
     held = "() => JSON.stringify([{...localStorage}, {...sessionStorage}])"

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from plaudit.collect.adding import set_project
 from plaudit.collect.sessions import end_sessions
 from tests.collect.browser.seats import OpenSeat, Seat
 from tests.collect.browser.tasks import Office, office
+from tests.rewards.server import running
 
 OFFLINE = ("ERR_INTERNET_DISCONNECTED", "ERR_FAILED")
 
@@ -278,19 +279,11 @@ def uneven() -> Iterator[tuple[str, threading.Event]]:
                 self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
             self.wfile.write(b"data: [DONE]\n\n")
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1#m", go
-    finally:
-        go.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running(Handler) as url:
+        try:
+            yield f"{url}/v1#m", go
+        finally:
+            go.set()
 
 
 @pytest.mark.slow

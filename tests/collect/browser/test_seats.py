@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from playwright.sync_api import Error
 
 from tests.collect.browser.seats import OpenSeat
 from tests.collect.hostile import ELEMENTS, STRANGE_ELEMENTS
+from tests.rewards.server import running
 
 POLICY = "default-src 'none'; script-src 'self'"
 
@@ -30,18 +30,8 @@ def serving(*bodies: str, policy: str = POLICY) -> Iterator[str]:
             head = "<!doctype html><html lang=en><title>t</title>"
             self.wfile.write((head + pages.get(self.path, "")).encode())
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Keep the output of the tests clean."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running(Handler) as url:
+        yield url
 
 
 @pytest.mark.one_in(8)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -196,10 +197,10 @@ def test_an_empty_project_has_an_empty_report(make_desk: MakeDesk) -> None:
 
 
 def labelled(
-    make_desk: MakeDesk, path: Path, ask: str, body: dict[str, Any], labels: list[Any], **settings: Any
+    make_desk: MakeDesk, ask: str, body: dict[str, Any], labels: list[Any], **settings: Any
 ) -> Quality:
     """Two people on one task of a kind."""
-    desk = make_desk(path, tasks=0, ask=ask, overlap=len(labels), **settings)
+    desk = make_desk(tasks=0, ask=ask, overlap=len(labels), **settings)
     desk.store.write(add_tasks, "p", [body], actor="o1")
     for person, label in zip(desk.people(len(labels)), labels, strict=True):
         lease = desk.lease(person)
@@ -211,11 +212,11 @@ def labelled(
 FRUITS = {"prompt": "A fruit?", "candidates": [{"text": text} for text in ("Pear.", "Fig.", "Car.")]}
 
 
-def test_rankings_are_compared_by_pairs_whatever_the_order_shown(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_rankings_are_compared_by_pairs_whatever_the_order_shown(make_desk: MakeDesk) -> None:
     def best_first(shown: dict[str, Any]) -> dict[str, Any]:
         return {"groups": [[shown["answers"].index(text)] for text in ("Pear.", "Fig.", "Car.")]}
 
-    found = labelled(make_desk, tmp_path / "labels.db", "rank", FRUITS, [best_first, best_first])
+    found = labelled(make_desk, "rank", FRUITS, [best_first, best_first])
     assert (found.agreement[0].units, found.agreement[0].percent.value) == (3, 1.0)
     assert found.consensus is not None
     assert found.consensus.pairs == 3
@@ -226,9 +227,7 @@ def test_ratings_are_compared_by_aspect_and_steps_by_step(make_desk: MakeDesk, t
         points = [{"Pear.": 5, "Fig.": 4, "Car.": 1}[text] for text in shown["answers"]]
         return {"points": {"true": points, "kind": [3, 3, 3]}, "thumbs": [point > 2 for point in points]}
 
-    found = labelled(
-        make_desk, tmp_path / "rate.db", "rate", FRUITS, [rated, rated], aspects=("true", "kind")
-    )
+    found = labelled(make_desk, "rate", FRUITS, [rated, rated], aspects=("true", "kind"))
     rows = {row.name: row for row in found.agreement}
     assert rows["true"].alpha.value == pytest.approx(1.0)
     assert rows["kind"].alpha.reason.startswith("undefined: only one value")
@@ -238,11 +237,11 @@ def test_ratings_are_compared_by_aspect_and_steps_by_step(make_desk: MakeDesk, t
         {"labels": ["right", "wrong"], "ended": "error"},
         {"labels": ["right", "right"], "ended": "solved"},
     ]
-    found = labelled(make_desk, tmp_path / "steps.db", "steps", steps, labels)
+    found = labelled(partial(make_desk, tmp_path / "steps.db"), "steps", steps, labels)
     assert found.agreement[0].percent.value == 0.5
 
 
-def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk: MakeDesk) -> None:
     anchors = (tuple("ABCDEFG"), ("Poor", "Good"))
 
     def rated(fig: int) -> Any:
@@ -255,13 +254,7 @@ def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk: MakeDe
         return points
 
     found = labelled(
-        make_desk,
-        tmp_path / "labels.db",
-        "rate",
-        FRUITS,
-        [rated(1), rated(2)],
-        aspects=("depth", "layout"),
-        anchors=anchors,
+        make_desk, "rate", FRUITS, [rated(1), rated(2)], aspects=("depth", "layout"), anchors=anchors
     )
     rows = {row.name: row for row in found.agreement}
     assert rows["depth"].percent.value == 1.0
@@ -291,12 +284,8 @@ def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDe
     assert card.consistency.value == 1.0
 
 
-def test_written_answers_have_no_agreement_and_the_report_says_so(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
-    found = labelled(
-        make_desk, tmp_path / "labels.db", "write", {"prompt": "Say hello."}, [{"answer": "Hello."}]
-    )
+def test_written_answers_have_no_agreement_and_the_report_says_so(make_desk: MakeDesk) -> None:
+    found = labelled(make_desk, "write", {"prompt": "Say hello."}, [{"answer": "Hello."}])
     assert found.agreement == ()
     assert found.notes == ("Tasks of the kind write are answered by each person alone, so nobody can agree.",)
 
