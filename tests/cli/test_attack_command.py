@@ -18,7 +18,10 @@ from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.lab.world.prompts import question_of_prompt
 from plaudit.lab.world.questions import HarmfulRequest, Unanswerable
+from tests.commands import commands
 from tests.rewards.server import serving
+
+run, refused = commands("attack")
 
 BASE = str(base_model_folder())
 WORLD = ("--judge", JUDGE, "--refusal", REFUSAL)
@@ -34,16 +37,6 @@ def folder(tmp_path, monkeypatch, capsys) -> Path:
         assert main(["world", "make", kind, *rows, "--out", f"{kind}.jsonl"]) == 0
     capsys.readouterr()
     return tmp_path
-
-
-def run(capsys: Any, *words: object) -> str:
-    assert main(["attack", *map(str, words)]) == 0
-    return capsys.readouterr().out
-
-
-def refused(capsys: Any, *words: object) -> str:
-    assert main(["attack", *map(str, words)]) == 2
-    return capsys.readouterr().err
 
 
 def report(out: Path | str) -> AttackReport:

@@ -21,6 +21,9 @@ from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.rewards.registry import resolve_reward
+from tests.commands import commands
+
+run, refused = commands("judge")
 
 
 @pytest.fixture
@@ -41,16 +44,6 @@ def folder(tmp_path, monkeypatch, capsys) -> Path:
     assert main(["world", "make", "comparisons", "--n", "40", "--out", "pairs.jsonl"]) == 0
     capsys.readouterr()
     return tmp_path
-
-
-def run(capsys: Any, *words: object) -> str:
-    assert main(["judge", *map(str, words)]) == 0
-    return capsys.readouterr().out
-
-
-def refused(capsys: Any, *words: object) -> str:
-    assert main(["judge", *map(str, words)]) == 2
-    return capsys.readouterr().err
 
 
 def by(server: MindServer, model: str = "world") -> str:

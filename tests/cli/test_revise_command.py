@@ -19,6 +19,9 @@ from plaudit.data.records import Comparison, Demonstration
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
+from tests.commands import commands
+
+run, refused = commands("revise")
 
 
 @pytest.fixture
@@ -35,16 +38,6 @@ def folder(tmp_path, monkeypatch, capsys) -> Path:
         assert main(["world", "make", kind, "--n", str(n), "--out", f"{kind}.jsonl"]) == 0
     capsys.readouterr()
     return tmp_path
-
-
-def run(capsys: Any, *words: object) -> str:
-    assert main(["revise", *map(str, words)]) == 0
-    return capsys.readouterr().out
-
-
-def refused(capsys: Any, *words: object) -> str:
-    assert main(["revise", *map(str, words)]) == 2
-    return capsys.readouterr().err
 
 
 def by(server: MindServer, model: str = "world") -> str:

@@ -7,21 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.cli.main import main
 from plaudit.collect.answering import submit_answer
 from plaudit.collect.progress import project_status
 from plaudit.collect.verbs.plan import SECONDS, LabellingRequest, labelling_cost
 from tests.collect.desks import Desk, MakeDesk
+from tests.commands import commands
 
-
-def printed(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main(["plan", "labels", *map(str, words)]) == 0
-    return capsys.readouterr().out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main(["plan", "labels", *map(str, words)]) == 2
-    return capsys.readouterr().err
+printed, refused = commands("plan", "labels")
 
 
 def test_the_figures_of_instructgpt_come_out_as_they_are_reckoned(capsys: pytest.CaptureFixture[str]) -> None:

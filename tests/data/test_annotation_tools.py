@@ -184,50 +184,6 @@ def test_an_undecided_pairwise_and_an_untouched_ranker_are_nobodys_answer():
     assert (len(reading.records), reading.left_out) == (1, {"tasks that nobody has answered": 2})
 
 
-@pytest.mark.parametrize(
-    ("row", "says"),
-    [
-        (
-            task(TEXTS, annotation(10, RIGHT, WHY)),
-            "annotations[0].result[1].value: expected the value of a Pairwise (selected) or a Ranker",
-        ),
-        (task(TEXTS, annotation(10, RIGHT, WHY)), "--leave-out annotations.why"),
-        (
-            task(ITEMS, annotation(10, ranker({"relevant": ["llm_1"], "biased": ["llm_2"]}))),
-            "of buckets it is not known which is better",
-        ),
-        (
-            task(ITEMS, annotation(10, ranker({"rank": ["llm_2", "llm_9"]}))),
-            "annotations[0].result[0].value.ranker.rank[1]: expected each id once, of llm_1, llm_2, llm_3",
-        ),
-        (
-            task(ITEMS, annotation(10, ranker({"rank": ["llm_2", "llm_2"]}))),
-            "annotations[0].result[0].value.ranker.rank[1]: expected each id once",
-        ),
-        (
-            task({**TEXTS, "prompt": None}, annotation(10, RIGHT)),
-            "field data: expected one of the fields prompt, instruction",
-        ),
-        (task({**TEXTS, "answer1": "A stone."}, annotation(10, RIGHT)), "expected two different answers"),
-        (
-            task(
-                {"prompt": "What sinks?", "mine": "A cork.", "yours": "A stone."},
-                annotation(10, region("pw", "pairwise", {"selected": "left"}, "txt-1,txt-2")),
-            ),
-            "expected two answers whose names differ in their number only (answer1, answer2)",
-        ),
-        (
-            task(TEXTS, annotation(10, region("pw", "pairwise", {"selected": "up"}, "answer1,answer2"))),
-            "value.selected: expected left, right or none",
-        ),
-        (task({"prompt": "What sinks?"}, annotation(10, ranker(ORDER))), "expected a list of items"),
-        ({**MIN, "stars": [{"rating": 4}]}, "field stars[0]: expected the value of a Pairwise"),
-    ],
-)
-def test_what_label_studio_may_hold_and_no_record_can_is_refused_by_field(row, says):
-    assert says in refusal(row)
-
-
 def test_a_comment_goes_when_it_is_left_out_by_name():
     assert len(records(task(TEXTS, annotation(10, RIGHT, WHY)), "annotations.why")) == 1
     assert len(records({**MIN, "stars": [{"rating": 4}]}, "stars")) == 1
@@ -317,6 +273,41 @@ def test_a_column_of_argilla_goes_when_it_is_left_out_by_name():
     ("row", "says"),
     [
         (
+            task(TEXTS, annotation(10, RIGHT, WHY)),
+            "annotations[0].result[1].value: expected the value of a Pairwise (selected) or a Ranker",
+        ),
+        (task(TEXTS, annotation(10, RIGHT, WHY)), "--leave-out annotations.why"),
+        (
+            task(ITEMS, annotation(10, ranker({"relevant": ["llm_1"], "biased": ["llm_2"]}))),
+            "of buckets it is not known which is better",
+        ),
+        (
+            task(ITEMS, annotation(10, ranker({"rank": ["llm_2", "llm_9"]}))),
+            "annotations[0].result[0].value.ranker.rank[1]: expected each id once, of llm_1, llm_2, llm_3",
+        ),
+        (
+            task(ITEMS, annotation(10, ranker({"rank": ["llm_2", "llm_2"]}))),
+            "annotations[0].result[0].value.ranker.rank[1]: expected each id once",
+        ),
+        (
+            task({**TEXTS, "prompt": None}, annotation(10, RIGHT)),
+            "field data: expected one of the fields prompt, instruction",
+        ),
+        (task({**TEXTS, "answer1": "A stone."}, annotation(10, RIGHT)), "expected two different answers"),
+        (
+            task(
+                {"prompt": "What sinks?", "mine": "A cork.", "yours": "A stone."},
+                annotation(10, region("pw", "pairwise", {"selected": "left"}, "txt-1,txt-2")),
+            ),
+            "expected two answers whose names differ in their number only (answer1, answer2)",
+        ),
+        (
+            task(TEXTS, annotation(10, region("pw", "pairwise", {"selected": "up"}, "answer1,answer2"))),
+            "value.selected: expected left, right or none",
+        ),
+        (task({"prompt": "What sinks?"}, annotation(10, ranker(ORDER))), "expected a list of items"),
+        ({**MIN, "stars": [{"rating": 4}]}, "field stars[0]: expected the value of a Pairwise"),
+        (
             argilla(PAIR, {"better": [{"value": "response3"}]}),
             "responses.better[0].value: expected the name of an answer (response1, response2) or tie",
         ),
@@ -347,7 +338,7 @@ def test_a_column_of_argilla_goes_when_it_is_left_out_by_name():
         ({**FLAT, "better.responses.users": ["ada"]}, "better.responses.users: expected 3 values"),
     ],
 )
-def test_what_argilla_may_hold_and_no_record_can_is_refused_by_field(row, says):
+def test_what_a_tool_may_hold_and_no_record_can_is_refused_by_field(row, says):
     assert says in refusal(row)
 
 

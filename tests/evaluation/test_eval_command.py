@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.cli.main import main
 from plaudit.data.records import Comparison, Demonstration, plain_text
 from plaudit.data.write import write_records
 from plaudit.evaluation import prompt_sets
 from plaudit.lab.world import base_model_folder, exam
 from plaudit.lab.world.annotators import agreement, annotator_pool
 from plaudit.lab.world.making import comparisons, rankings
+from tests.commands import commands
 from tests.data.rows import REWARDBENCH, REWARDBENCH2, write
 from tests.feedback.judges.judges import completion, delimiters, honest, question
 from tests.models.reward_zoo import saved
 from tests.rewards.server import Server, serving
+
+said, complaint = commands("eval", "reward")
 
 BY_HAND = "tests.evaluation.rewards_by_hand"
 QUICK = ("--bootstrap", 50)
@@ -41,16 +43,6 @@ def model(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def few_prompts(monkeypatch):
     monkeypatch.setattr(exam, "BEST_OF_N_PROMPTS", 32)
-
-
-def said(capsys, *arguments: object) -> str:
-    assert main(["eval", "reward", *map(str, arguments)]) == 0
-    return capsys.readouterr().out
-
-
-def complaint(capsys, *arguments: object) -> str:
-    assert main(["eval", "reward", *map(str, arguments)]) == 2
-    return capsys.readouterr().err
 
 
 def summary(out: Path) -> list[dict]:

@@ -19,7 +19,7 @@ from plaudit.models.settings import LoraSettings
 from plaudit.models.verify import choose_layout, compile_layers, largest_difference
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.microbatch import Layout
-from tests.models.zoo import build, examples
+from tests.models.zoo import WrongBackward, build, examples
 
 rounds_alike = pytest.mark.skipif(
     torch.__version__.startswith("2.11"), reason="torch 2.11 leaves out roundings where it compiles for a CPU"
@@ -160,22 +160,12 @@ def wrongly(kind: str, wrong: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
     return compile_
 
 
-class _WrongBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return grads[0] * 1.5
-
-
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
         (lambda output: output * 1.1, "differs by"),
-        (_WrongBackward.apply, "has a gradient that differs by"),
+        (WrongBackward.apply, "has a gradient that differs by"),
         (lambda output: output[None, None, None].nope, "fails: 'Tensor' object has no attribute 'nope'"),
     ],
 )

@@ -21,7 +21,7 @@ from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_kernels, choose_layout, largest_difference
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import Segments
-from tests.models.zoo import SDPA, build, examples
+from tests.models.zoo import SDPA, WrongBackward, build, examples
 
 # On a CPU, where a compiler may be missing, it is not compiled.
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -210,18 +210,8 @@ def _wrong(*args: Any, **kwargs: Any) -> Tensor:
     return _plain_varlen(*args, **kwargs).roll(1, 0)
 
 
-class _WrongBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return grads[0] * 1.5
-
-
 def _wrong_backward(*args: Any, **kwargs: Any) -> Tensor:
-    return _WrongBackward.apply(_plain_varlen(*args, **kwargs))
+    return WrongBackward.apply(_plain_varlen(*args, **kwargs))
 
 
 def _failing(*args: Any, **kwargs: Any) -> Tensor:

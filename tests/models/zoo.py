@@ -201,6 +201,18 @@ def _keep_every_digit(module: nn.Module) -> None:
     module.forward = norm
 
 
+class WrongBackward(torch.autograd.Function):
+    """Passes on what comes, and a gradient that is too large by half."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        return grads[0] * 1.5
+
+
 def examples(seed: int = 0, vocabulary: int = VOCABULARY) -> list[Example]:
     """Ragged groups: K = 3, a prompt of one token, an only answer with a hole in its mask, K = 2."""
     generator = torch.Generator().manual_seed(seed)

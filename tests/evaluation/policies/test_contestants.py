@@ -25,7 +25,10 @@ from plaudit.methods.models import write_tokenizer
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import encode_record, make_encoder
+from tests.commands import commands
 from tests.rollouts.talkers import write_talker
+
+run, complaint = commands("eval", "policy", quick=("--max-tokens", "5", "--bootstrap", "50"))
 
 SYSTEM = Message(role="system", content="w30 w31")
 SHOTS = (
@@ -44,16 +47,6 @@ def model(tmp_path_factory) -> Path:
 @pytest.fixture
 def shots(tmp_path) -> Path:
     return write_records(SHOTS, tmp_path / "shots.jsonl").path
-
-
-def run(capsys, *words: object) -> str:
-    assert main(["eval", "policy", *map(str, words), "--max-tokens", "5", "--bootstrap", "50"]) == 0
-    return capsys.readouterr().out
-
-
-def complaint(capsys, *words: object) -> str:
-    assert main(["eval", "policy", *map(str, words)]) == 2
-    return capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from plaudit.cli.main import main
 from plaudit.data.records import Prompt
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
@@ -24,10 +23,13 @@ from plaudit.evaluation.stats import Resampling
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.exam import exam_prompts, gold_reward
 from plaudit.rollouts.sampler import SamplingSettings
+from tests.commands import commands
 from tests.evaluation.policies.tiny import policy
 from tests.feedback.judges.judges import honest
 from tests.models.reward_zoo import saved
 from tests.rewards.server import serving
+
+said, complaint = commands("eval", "policy", quick=("--device", "cpu"))
 
 ASKED = exam_prompts(24)
 
@@ -166,16 +168,6 @@ def test_truncated_answers_have_no_kl_and_another_tokenizer_has_none(models, tmp
     found = evaluate_policies(two, plain, settings=EvaluationSettings(drawing=warm))
     assert found.policies[1].kl is not None
     assert "at temperature 0.5" in " ".join(found.notes)
-
-
-def said(capsys, *arguments: object) -> str:
-    assert main(["eval", "policy", *map(str, arguments), "--device", "cpu"]) == 0
-    return capsys.readouterr().out
-
-
-def complaint(capsys, *arguments: object) -> str:
-    assert main(["eval", "policy", *map(str, arguments)]) == 2
-    return capsys.readouterr().err
 
 
 QUICK = ("--max-tokens", 16, "--bootstrap", 50)

@@ -22,6 +22,7 @@ from plaudit.lab.classic_control.reward_model import (
     no_labelled_clips,
     sample_clip_pairs,
 )
+from plaudit.lab.classic_control.train import ControlSettings, PpoSettings
 
 
 def some_pairs(count, seed=0, clip=5):
@@ -46,12 +47,6 @@ def test_a_judge_errs_ties_and_keeps_silent_as_often_as_told():
     assert verdicts.answered_B.float().mean().item() == pytest.approx(0.9, abs=0.02)
 
 
-@pytest.mark.parametrize("fault", [{"wrong": -0.1}, {"wrong": 1.0}, {"silent": math.nan}, {"tie": -1.0}])
-def test_a_judge_that_cannot_be_is_refused(fault):
-    with pytest.raises(UserError):
-        ClipJudge(**fault)
-
-
 def test_clips_are_unbroken_pieces_of_one_episode():
     # Each fact names its episode and its step.
     copy_NT, step_NT = torch.meshgrid(torch.arange(7.0), torch.arange(30.0), indexing="ij")
@@ -72,14 +67,6 @@ def test_every_question_is_asked_once_a_quarter_at_first_and_then_ever_fewer(com
     assert asked[0] >= comparisons // 4
     if comparisons == 1000 and rounds == 60:
         assert asked[1] > 2 * asked[-1] > 0
-
-
-@pytest.mark.parametrize(
-    "fault", [{"comparisons": 1}, {"queries": "best"}, {"first": 0.0}, {"half": 0.0}, {"clip": 0}]
-)
-def test_asking_what_cannot_be_asked_is_refused(fault):
-    with pytest.raises(UserError):
-        QuerySettings(**fault)
 
 
 def test_the_disputed_pairs_are_those_over_which_the_members_differ():
@@ -176,7 +163,17 @@ def test_answers_add_up():
     assert torch.equal(both.select(torch.tensor([5])).pair_2BCF, some.pair_2BCF[:, 1:2])
 
 
-@pytest.mark.parametrize("fault", [{"members": 1}, {"noise": 1.0}])
-def test_an_ensemble_that_cannot_disagree_or_hears_only_coins_is_refused(fault):
-    with pytest.raises(UserError):
-        RewardEnsembleSettings(**fault)
+@pytest.mark.parametrize(
+    ("settings", "faults"),
+    [
+        (ClipJudge, [{"wrong": -0.1}, {"wrong": 1.0}, {"silent": math.nan}, {"tie": -1.0}]),
+        (QuerySettings, [{"comparisons": 1}, {"queries": "best"}, {"clip": 0}, {"first": 0}, {"half": 0}]),
+        (RewardEnsembleSettings, [{"members": 1}, {"noise": 1.0}]),
+        (ControlSettings, [{"rounds": 0}, {"copies": 3}, {"asking": QuerySettings(clip=101)}]),
+        (ControlSettings, [{"ppo": PpoSettings(parts=65)}]),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings, faults):
+    for fault in faults:
+        with pytest.raises(UserError):
+            settings(**fault)

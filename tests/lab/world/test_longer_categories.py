@@ -82,13 +82,6 @@ def test_rows_of_a_category_can_be_had_by_name(tmp_path, kind, category):
         assert first["completion"][0]["content"] == plain_text(row.completion)
 
 
-def test_categories_take_turns_with_the_others():
-    rows = making.answer_tasks(60, answers=2, categories=CATEGORIES)
-    assert Counter(row.category for row in rows) == dict.fromkeys(CATEGORIES, 5)
-    with pytest.raises(UserError, match=r"expected some of fact, .*, steps"):
-        making.prompts(categories=("tales",))  # type: ignore[arg-type]
-
-
 def test_gold_tells_the_worth_of_a_longer_answer(capsys):
     assert main(["world", "gold", OWL, "The owl eats mice. It is white."]) == 0
     lines = capsys.readouterr().out.splitlines()

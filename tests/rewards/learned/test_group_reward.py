@@ -237,20 +237,8 @@ def test_what_makes_no_taste_is_said_and_nothing_written(
         assert combine(learnt, out, *more) == 2
         assert says in capsys.readouterr().err
         assert not out.exists()
-    assert (
-        run(
-            "combine",
-            "group",
-            base_model_folder(),
-            "--model",
-            base_model_folder(),
-            "--context",
-            plain,
-            "--out",
-            out,
-        )
-        == 2
-    )
+    base = base_model_folder()
+    assert run("combine", "group", base, "--model", base, "--context", plain, "--out", out) == 2
     assert "no group preference module lies here; plaudit train group makes one" in capsys.readouterr().err
 
 

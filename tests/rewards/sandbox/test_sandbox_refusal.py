@@ -58,17 +58,17 @@ def test_no_interpreter_is_a_refusal_and_not_a_verdict(monkeypatch: pytest.Monke
     home._probe_confinement.cache_clear()
 
 
-def test_a_process_that_cannot_be_confined_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("plaudit.rewards.sandbox.sandbox._SOURCE_ROOT", "could not be confined or begun"),
+        ("tempfile.tempdir", "temporary"),
+    ],
+)
+def test_what_hinders_a_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch, name: str, says: str) -> None:
     here = sandbox()
-    monkeypatch.setattr(home, "_SOURCE_ROOT", "/nowhere")
-    with pytest.raises(SandboxError, match="could not be confined or begun"):
-        here.run_program("print(1)", b"")
-
-
-def test_no_temporary_folder_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = sandbox()
-    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
-    with pytest.raises(SandboxError, match="temporary"):
+    monkeypatch.setattr(name, "/nowhere")
+    with pytest.raises(SandboxError, match=says):
         here.run_program("print(1)", b"")
 
 

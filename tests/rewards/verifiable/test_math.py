@@ -20,27 +20,20 @@ def test_the_same(one: str, other: str) -> None:
     assert equivalent(other, one) is True
 
 
-@pytest.mark.parametrize(("answer", "truth"), OTHER)
-def test_not_the_same(answer: str, truth: str) -> None:
-    assert equivalent(answer, truth) is False
-
-
-@pytest.mark.parametrize("answer", [".", "1 + .", ". 5", "1..2", "..", r"\sqrt.", "7 .", "x^."])
-def test_a_dot_alone_is_no_number(answer: str) -> None:
-    assert equivalent(answer, "12") is False
-
-
 @pytest.mark.parametrize(
-    ("answer", "number"),
-    [("12 sq. ft.", "12"), ("3.5 km", "3.5"), ("1,200 US dollars", "1200")],
+    ("answer", "truth", "verdict"),
+    [
+        *((answer, truth, False) for answer, truth in OTHER),
+        # A dot alone is no number.
+        *((dots, "12", False) for dots in (".", "1 + .", ". 5", "1..2", "..", r"\sqrt.", "7 .", "x^.")),
+        # A unit may have several words.
+        *(("12 sq. ft.", "12", True), ("3.5 km", "3.5", True), ("1,200 US dollars", "1200", True)),
+        # A truth that cannot be read gives no verdict.
+        *(("1", truth, None) for truth in (r"\int_0^1 f", "[1, 2", r"\begin{cases} 1 \end{cases}", "?")),
+    ],
 )
-def test_a_unit_may_have_several_words(answer: str, number: str) -> None:
-    assert equivalent(answer, number) is True
-
-
-@pytest.mark.parametrize("truth", [r"\int_0^1 f", "[1, 2", r"\begin{cases} 1 \end{cases}", "?"])
-def test_a_truth_that_cannot_be_read_gives_no_verdict(truth: str) -> None:
-    assert equivalent("1", truth) is None
+def test_what_is_said_of_an_answer(answer: str, truth: str, verdict: bool | None) -> None:
+    assert equivalent(answer, truth) is verdict
 
 
 @pytest.mark.parametrize(

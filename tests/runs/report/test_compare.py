@@ -30,7 +30,6 @@ def two(folder: Path) -> list[Path]:
 
 def test_only_settings_that_differ_are_named(tmp_path: Path) -> None:
     runs = read_runs(two(tmp_path))
-
     assert [run.name for run in runs] == ["valley", "valley-2"]
     assert differing_settings(runs) == {"seed": ("0", "1"), "stages.sft.epochs": ("1", "2")}
 
@@ -39,14 +38,12 @@ def test_a_setting_that_one_lacks_is_a_difference(tmp_path: Path) -> None:
     folders = two(tmp_path)
     config = folders[1] / "pipeline.yaml"
     config.write_text(config.read_text() + "- more: {do: sft, warmup: 3}\n")
-
     assert differing_settings(read_runs(folders))["stages.more.warmup"] == ("–", "3")
 
 
 def test_figures_and_curves_of_both_are_on_the_page(tmp_path: Path) -> None:
     (tmp_path / "both.html").write_text(comparison_page(read_runs(two(tmp_path))))
     page = read_page(tmp_path / "both.html")
-
     assert page.words["h1"] == ["2 runs beside each other"]
     assert "ppo, dpo and grpo answer better than sft." in page.sections["head"]
     told = [words for words in page.words["desc"] if words.startswith("base: valley 0.310")]
@@ -63,7 +60,6 @@ def test_five_runs_are_drawn_in_charts_of_four_at_most(tmp_path: Path) -> None:
     folders = [write_pipeline(tmp_path / f"run-{at}") for at in range(5)]
     (tmp_path / "all.html").write_text(comparison_page(read_runs(folders)))
     page = read_page(tmp_path / "all.html")
-
     assert sum(title.startswith("True worth") for title in page.words["h3"]) == 2
     assert "Their settings are the same" in page.sections["What differs in their settings"]
 
@@ -73,7 +69,6 @@ def test_training_runs_are_compared_too(tmp_path: Path) -> None:
     (folders[1] / "config.yaml").write_text((folders[1] / "config.yaml").read_text().replace("8", "16"))
     (tmp_path / "both.html").write_text(comparison_page(read_runs(folders)))
     page = read_page(tmp_path / "both.html")
-
     assert "batch_size816" in page.sections["What differs in their settings"]
     assert "What came of them" not in page.sections
     assert sum(title.startswith("Loss") for title in page.words["h3"]) == 1
@@ -81,7 +76,6 @@ def test_training_runs_are_compared_too(tmp_path: Path) -> None:
 
 def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "valley", stages=1)
-
     with pytest.raises(UserError, match="named twice"):
         read_runs([folder, folder])
 
@@ -90,7 +84,6 @@ def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 def test_nothing_is_wider_than_a_phone(tmp_path: Path) -> None:
     page = comparison_page(read_runs(two(tmp_path))).replace("<details>", "<details open>")
-
     assert measured(page, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
     assert cut_off(page, tmp_path) == []
 
@@ -98,7 +91,6 @@ def test_nothing_is_wider_than_a_phone(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command_writes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = two(tmp_path)
-
     assert main(["report", str(one)]) == 0
     assert capsys.readouterr().out.strip() == str(one / "report.html")
     assert main(["report", str(one), str(other), "--out", str(tmp_path / "new" / "both.html")]) == 0
@@ -121,7 +113,6 @@ def test_the_command_says_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
 

@@ -65,7 +65,6 @@ def test_a_place_in_the_docs_leads_to_its_words_on_the_page_itself() -> None:
     assert page.count('<details id="docs-policy-flat"') == 1
     assert "<code>--dynamic-sampling</code>" in page.partition("What the docs say of it")[2]
     assert "etc-hosts" not in page
-
     text = "".join(path.read_text("utf-8") for path in Path("src/plaudit/methods").rglob("diagnostics.py"))
     headings = re.findall(r"\{DOCS_PAGE\}#([\w-]+)", text)
     assert [
@@ -84,7 +83,6 @@ def test_a_drawing_of_our_own_is_markup_and_a_text_in_a_macro_is_not() -> None:
 def test_a_page_is_its_sections_in_their_order() -> None:
     sections = [Section(f"Part {name}", name, [Text(ATTACK)]) for name in ("a", "b")]
     page = Page(title=ATTACK, heading="Both", head=[Text("Look.", "lede")], sections=sections)
-
     written = render(page)
     assert written.index("Look.") < written.index('<h2 id="a">Part a</h2>') < written.index('<h2 id="b">')
     assert written.count(SHOWN) == 3

@@ -44,7 +44,6 @@ def test_every_sentence_is_said_somewhere() -> None:
         resources.files("plaudit.runs.report").joinpath("sentences.yaml").read_text("utf-8")
     )
     said = [re.compile(one) for one in set(patterns())]
-
     unsaid = [
         name
         for name in names(written)
@@ -55,7 +54,6 @@ def test_every_sentence_is_said_somewhere() -> None:
 
 def test_a_field_is_written_as_its_sentence_says_and_never_read_as_one() -> None:
     worth = Estimate(value=0.5, low=0.25, high=0.75, n=9, prompts=9)
-
     assert say("run.went", before=float("nan"), after=0.0612) == "went from not finite to 0.0612"
     assert say("reward.overlap", names="{accuracy} {0}").startswith(
         "Its interval overlaps with that of {accuracy} {0}:"

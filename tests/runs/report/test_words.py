@@ -44,6 +44,5 @@ def test_any_text_comes_back_from_the_page_as_it_was_shown(text: str, value: str
     reader = Reader()
     reader.feed(element("p", {"title": value}, text))
     reader.close()
-
     assert reader.found == [("p", [("title", escape_invisible(value))])]
     assert reader.text == escape_invisible(text)

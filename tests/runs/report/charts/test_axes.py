@@ -17,7 +17,6 @@ from plaudit.runs.report.charts.axes import ratio_axis, round_ticks, share_axis,
 )
 def test_an_axis_holds_its_values_and_two_to_seven_ticks(values: list[float], zero: bool, log: bool) -> None:
     axis = value_axis(values, from_zero=zero, may_be_log=log)
-
     assert all(0 <= axis.position(value) <= 1 for value in values)
     assert 1 <= len(axis.ticks) <= 7
     assert all(-1e-6 <= axis.position(tick) <= 1 + 1e-6 for tick, _ in axis.ticks)
@@ -33,7 +32,6 @@ def test_ticks_are_round_at_any_size() -> None:
 @given(st.lists(st.floats(min_value=1e-6, max_value=1e6), max_size=9))
 def test_an_axis_of_ratios_has_1_on_it_named_and_equal_ratios_at_equal_distances(values: list[float]) -> None:
     axis = ratio_axis(values)
-
     assert 0 < axis.position(1.0) < 1
     assert (1.0, "1") in axis.ticks
     assert 2 <= len(axis.ticks) <= 7
@@ -44,7 +42,6 @@ def test_an_axis_of_ratios_has_1_on_it_named_and_equal_ratios_at_equal_distances
 @given(st.integers(min_value=0, max_value=9))
 def test_an_axis_of_shares_ends_at_a_hundred_per_cent(tenths: int) -> None:
     axis = share_axis(tenths / 10)
-
     assert axis.position(1.0) == 1.0
     assert axis.ticks[-1][1] == "100 %"
     assert all(before < after for (before, _), (after, _) in pairwise(axis.ticks))

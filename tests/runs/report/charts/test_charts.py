@@ -84,7 +84,6 @@ def one_of_each() -> list[Markup]:
 
 def test_equal_odds_ratios_are_at_equal_distances_and_the_line_is_at_one() -> None:
     chart = forest_plot("Odds", "", IntervalRows(rows=rows(0.5, 1.0, 2.0), series=("the model",)))
-
     half, one, two = (spot(mark)[0] for mark in of_class(chart, "mark"))
     assert two - one == pytest.approx(one - half, abs=0.2)
     (line,) = of_class(chart, "guide")
@@ -101,7 +100,6 @@ def test_an_interval_reaches_from_its_low_to_its_high_end_and_beyond_the_axis_by
         pytest.approx(two, abs=0.2),
     ]
     assert half > reaches[0][0]
-
     endless = IntervalRow(label="flattery", spans=(Span(value=7.0, low=3.0, high=math.inf),))
     beyond = forest_plot("Odds", "", IntervalRows(rows=[endless], series=("m",)))
     assert len(of_class(beyond, "reach")) == 2
@@ -116,7 +114,6 @@ def test_each_series_has_its_own_shape_and_lane_and_what_is_unknown_is_said() ->
         series=("a", "b", "c", "d"),
     )
     marks = of_class(forest_plot("Odds", "", shown), "mark")
-
     assert [mark.get("class") for mark in marks] == ["mark first", "mark second"]
     assert len({mark.get("d") for mark in marks}) == 2
     assert spot(marks[0])[1] < spot(marks[1])[1]
@@ -127,7 +124,6 @@ def test_the_guide_leaves_out_the_names_of_rows_where_one_of_them_reaches_it() -
     half = GuideLine(low=0.5, high=0.5, label="as often as not")
     shown = [IntervalRow(label=label, spans=(Span(value=0.5),)) for label in ("a" * 40, "b", "c" * 40)]
     chart = share_chart("Wins", "", IntervalRows(rows=shown, series=("m",), guide=half))
-
     (guide,) = of_class(chart, "guide")
     parts = [(float(a), float(b)) for a, b in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", guide.get("d", ""))]
     # 9 and 3: a name's letters above and below the line that they stand on.
@@ -142,7 +138,6 @@ def test_the_guide_leaves_out_the_names_of_rows_where_one_of_them_reaches_it() -
 def test_the_ceiling_is_a_stripe_between_its_ends_on_the_axis_of_the_accuracies() -> None:
     guide = GuideLine(low=0.7, high=0.9, label="ceiling")
     chart = share_chart("By category", "", IntervalRows(rows=rows(0.7, 0.9), series=("m",), guide=guide))
-
     (stripe,) = of_class(chart, "stripe")
     low, high = (spot(mark)[0] for mark in of_class(chart, "mark"))
     assert float(stripe.get("x", "nan")) == pytest.approx(low, abs=0.1)
@@ -157,7 +152,6 @@ def test_promises_that_are_kept_lie_on_the_diagonal_and_bins_show_their_counts()
     ]
     empty = Bin(low=0.2, high=0.3, confidence=0.25, right=0.0, pairs=0)
     chart = reliability_diagram("Reliability", [empty, *kept])
-
     (diagonal,) = of_class(chart, "ideal")
     x0, y0, x1, y1 = path(diagonal)
     spots = [spot(mark) for mark in of_class(chart, "mark")]
@@ -175,7 +169,6 @@ def test_bars_are_as_high_as_their_counts_and_those_below_zero_look_different() 
         for low, count in ((-2, 5), (-1, 10), (0, 40), (1, 20))
     ]
     chart = histogram("Margins", bins, zero="right from here")
-
     bars = of_class(chart, "bar")
     heights = [float(bar.get("height", "nan")) for bar in bars]
     assert [height / heights[2] for height in heights] == pytest.approx([0.125, 0.25, 1.0, 0.5], abs=0.01)
@@ -192,7 +185,6 @@ def test_a_band_surrounds_its_line_and_places_are_named_above_as_far_as_there_is
         "",
         BandChart(lines=[BandLine(label="gold", points=points)], named_positions=names, names_title="n"),
     )
-
     (area,), (line,) = of_class(chart, "band"), of_class(chart, "line")
     around, along = path(area), path(line)
     assert around[0:22:2] == along[0::2]

@@ -39,7 +39,6 @@ NEEDS = st.lists(
 def test_boxes_lie_apart_inside_the_drawing_and_below_what_they_need(needs: list[list[int]]) -> None:
     steps = [step(f"s{at}", *(f"s{n}" for n in own if n < at)) for at, own in enumerate(needs)]
     boxes, arrows = drawn(*steps)
-
     assert set(boxes) == {one.name for one in steps}
     placed = list(boxes.values())
     for at, (left, top, right, foot) in enumerate(placed):
@@ -58,7 +57,6 @@ def test_boxes_lie_apart_inside_the_drawing_and_below_what_they_need(needs: list
 
 def test_an_arrow_that_others_together_say_is_left_out() -> None:
     _, arrows = drawn(step("a"), step("b", "a"), step("c", "a", "b"))
-
     assert len(arrows) == 2
 
 
@@ -71,7 +69,6 @@ def test_what_runs_side_by_side_stands_side_by_side() -> None:
         step("ppo", "reward"),
         step("judged", "dpo", "ppo"),
     )
-
     assert boxes["dpo"][1] == boxes["ppo"][1]
 
 
@@ -87,7 +84,6 @@ def test_a_long_name_gets_the_room_that_its_neighbours_leave() -> None:
 
 def test_a_need_that_is_no_step_is_passed_over_and_a_name_is_cut_to_its_box() -> None:
     boxes, arrows = drawn(step("x" * 300, "nobody"))
-
     assert len(boxes) == 1
     assert arrows == []
     assert "x" * 40 not in re.sub(

@@ -42,7 +42,6 @@ def test_names_do_not_touch_and_stay_inside(spots: list[tuple[float, float]]) ->
     chart = scatter_chart("True worth", "", shown)
     downs = sorted(float(name.attrib["y"]) for name in of_class(chart, "label"))
     tall = float(svg_of(chart).attrib["viewBox"].split()[-1])
-
     assert len(downs) == len(of_class(chart, "mark")) == len(spots)
     assert all(later - before > 12.8 for before, later in pairwise(downs))
     assert downs[0] >= 10
@@ -52,7 +51,6 @@ def test_names_do_not_touch_and_stay_inside(spots: list[tuple[float, float]]) ->
 def test_a_place_has_its_interval_and_the_path_its_name() -> None:
     spot = ScatterPoint(label="ppo", x=1.0, y=Span(value=0.7, low=0.6, high=0.8))
     chart = scatter_chart("W", "", [spot], path=((0.0, 0.4), (2.0, 0.8)), path_label="best of n")
-
     assert "ppo: 0.700 (0.600 to 0.800) at 1.00" in chart
     assert len(of_class(chart, "ideal")) == 1
     assert "best of n" in chart
@@ -64,7 +62,6 @@ def test_parts_are_as_long_as_their_counts(counts: list[tuple[int, int, int]]) -
     rows = [(f"r{at}", own) for at, own in enumerate(counts)]
     chart = stacked_bar_chart("Won", "pairs", rows, ("won", "tied", "lost"))
     bars = of_class(chart, "bar")
-
     assert len(bars) == sum(count > 0 for own in counts for count in own)
     for at, own in enumerate(counts):
         wide = [float(bar.attrib["width"]) for bar in bars if f"r{at}:" in (bar.findtext("title") or "")]
@@ -86,7 +83,6 @@ def test_amounts_are_drawn_where_they_belong_beside_their_guide() -> None:
     left, right = (
         float(one) for one in re.findall(r"M([\d.]+) .*H([\d.]+)", of_class(chart, "reach")[0].attrib["d"])[0]
     )
-
     assert across == pytest.approx((left + right) / 2, abs=0.2)
     assert float(re.findall(r"M([\d.]+)", guide.attrib["d"])[0]) == pytest.approx(left, abs=0.2)
     assert "15.0 (10.0 to 20.0)" in chart
@@ -101,7 +97,6 @@ def test_bars_begin_at_zero_and_end_at_their_amount_inside_their_interval(found:
     chart = amount_bar_chart("True worth", "", bars)
     drawn = [(float(bar.attrib["x"]), float(bar.attrib["width"])) for bar in of_class(chart, "bar")]
     zeros = set[float]()
-
     for (left, width), whisker, (_, middle, _) in zip(drawn, of_class(chart, "whisker"), found, strict=True):
         low, high = map(float, re.findall(r"^M([\d.]+) .*?H([\d.]+)", whisker.attrib["d"])[0])
         end, zero = (left, left + width) if middle < 0 else (left + width, left)
@@ -115,7 +110,6 @@ def test_a_guide_through_bars_crosses_no_name() -> None:
     half = (0.5, "as often as not")
     bars = [AmountBar(label="a" * 60, span=Span(value=value)) for value in (0.3, 0.7)]
     chart = amount_bar_chart("Win rate", "", bars, percent, guide=half)
-
     (guide,) = of_class(chart, "guide")
     parts = [(float(top), float(tall)) for top, tall in re.findall(r" ([\d.]+)v([\d.]+)", guide.attrib["d"])]
     for name in (float(label.attrib["y"]) for label in of_class(chart, "label")):
@@ -130,7 +124,6 @@ def test_amounts_of_nothing_are_not_known() -> None:
     chart = amount_chart(
         "Length", "tokens", IntervalRows(rows=[IntervalRow(label="ppo", spans=(None,))], series=("length",))
     )
-
     assert "not known" in chart
 
 
@@ -141,7 +134,6 @@ def test_an_upright_line_stands_at_its_place_and_long_lines_have_no_shapes() -> 
     short = band_chart("R", "", BandChart(lines=[line(10)], vertical_line=(0.5, "best")))
     across = float(re.findall(r"M([\d.]+)", of_class(short, "guide")[0].attrib["d"])[0])
     middle = re.findall(r"[\d.]+", of_class(short, "mark")[5].attrib["transform"])[0]
-
     assert across == pytest.approx(float(middle), abs=0.2)
     assert len(of_class(short, "mark")) == 10
     assert of_class(band_chart("R", "", BandChart(lines=[line(100)])), "mark") == []

@@ -30,7 +30,6 @@ def test_nothing_is_marked_in_the_same_text(text: str) -> None:
 
 def test_a_word_that_changed_is_marked_alone() -> None:
     found = diff_pieces("The owl eats mice, and naps.", "The owl eats hay, and naps.")
-
     assert found == [("The owl eats ", False), ("mice", True), (", and naps.", False)]
 
 

@@ -112,7 +112,6 @@ def test_a_calibration_error_that_grew_for_sure_is_named() -> None:
 
 def test_a_part_that_fell_is_named_and_the_others_are_not() -> None:
     parts = (replace(PPO.by_category[0], value=share(0.4, 0.05)), *PPO.by_category[1:])
-
     assert "its worth fell on fact (0.780 to 0.400)" in said(two(replace(PPO, by_category=parts)))
 
 
@@ -122,7 +121,6 @@ def test_what_the_reference_was_made_from_is_not_accused() -> None:
 
 def test_a_reference_that_is_named_last_leaves_the_others_to_be_looked_at() -> None:
     found = replace(two(replace(PPO, kl=share(20.0))), policies=(replace(PPO, kl=share(20.0)), SFT))
-
     assert "20.0 nats" in said(found)
 
 
@@ -144,7 +142,6 @@ def test_an_interval_says_who_is_better_only_where_it_leaves_out_one_half(
 
 def test_the_finding_says_whether_it_may_be_chance() -> None:
     sure, open_ = best_policy_summary(two()), best_policy_summary(two(won=contest("ppo", 0.51)))
-
     assert sure.startswith("ppo answers better than sft. ppo's answers are worth 0.800 (0.770 to 0.830)")
     assert "those of sft 0.700" in sure
     assert open_.startswith("That ppo is better than sft cannot be said.")
@@ -200,7 +197,6 @@ def test_without_a_truth_the_wins_decide() -> None:
     blind = replace(
         FOUND, gold=None, policies=tuple(replace(one, gold=None, by_category=()) for one in FOUND.policies)
     )
-
     assert best_policy_summary(blind) == (
         "ppo and dpo answer better than sft. These prompts do not show which of them is best. By gold ppo "
         "wins 66.2 % (62.7 to 69.7) of the prompts against sft, a tie counting half."
@@ -217,7 +213,6 @@ def test_what_a_run_remarks_while_it_learns_is_a_doubt_and_what_it_says_before_i
     lines = [{"step": 0, "note": "15 rows are held out"}, {"step": 7, "note": f"{gamed}."}]
     notes = folder / "stages" / "sft" / "run" / "notes.jsonl"
     notes.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
     (doubt,) = report_warnings(read_pipeline_folder(folder))
     assert (doubt.about, doubt.finding) == ("sft", gamed)
     assert doubt.reason == "Noted by the run itself after step 7."
@@ -227,6 +222,5 @@ def test_stages_of_unlike_code_are_doubted(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "valley", stages=2)
     path = folder / "stages" / "sft" / "stage.json"
     path.write_text(path.read_text().replace("f856f57", "0000000"))
-
     (doubt,) = report_warnings(read_pipeline_folder(folder))
     assert doubt.finding == "they were made by 2 versions of the code"

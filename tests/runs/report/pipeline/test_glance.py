@@ -49,7 +49,6 @@ def test_it_says_who_by_how_much_how_sure_and_on_what(tmp_path: Path) -> None:
 
 def test_the_policy_is_the_last_that_is_named_and_not_the_highest(tmp_path: Path) -> None:
     found = replace(FOUND, policies=(*FOUND.policies[:2], PPO, *FOUND.policies[2:4]))
-
     assert sentence(tmp_path, found).startswith("grpo answers better than sft: its win rate")
 
 
@@ -75,13 +74,11 @@ def test_the_policy_is_the_last_that_is_named_and_not_the_highest(tmp_path: Path
 )
 def test_what_is_not_decided_is_called_so(raw: Estimate, words: str, tmp_path: Path) -> None:
     found = replace(FOUND, gold="gold", contests=(contest("ppo", 0.6, raw=raw),))
-
     assert sentence(tmp_path, found).startswith(words)
 
 
 def test_worths_whose_intervals_overlap_are_not_told_as_a_gain(tmp_path: Path) -> None:
     found = replace(FOUND, policies=(SFT, replace(PPO, gold=share(0.71, 0.03))))
-
     assert sentence(tmp_path, found).endswith(
         "and its answers are worth 0.71 and those of sft 0.70, with intervals that overlap."
     )
@@ -100,7 +97,6 @@ def test_without_a_truth_the_judge_is_named_and_nothing_is_worth_anything(
     policies = without_truth(*FOUND.policies)
     won = (contest("ppo", 0.77, judge=judge),)
     text = sentence(tmp_path, replace(FOUND, gold=None, reward=reward, policies=policies, contests=won))
-
     assert words in text
     assert "worth" not in text
     page = read_page(tmp_path / "found" / "report.html")
@@ -111,7 +107,6 @@ def test_without_a_truth_the_judge_is_named_and_nothing_is_worth_anything(
 
 def test_a_policy_without_another_has_its_worth_and_no_picture(tmp_path: Path) -> None:
     found = replace(FOUND, policies=(SFT,), contests=(), ratings=())
-
     assert sentence(tmp_path, found) == (
         "sft's answers to 400 prompts are worth 0.70 (95 %: 0.67 to 0.73); no other policy was evaluated "
         "beside it."
@@ -123,13 +118,11 @@ def test_a_policy_without_another_has_its_worth_and_no_picture(tmp_path: Path) -
 
 def test_nothing_is_said_where_nobody_judged(tmp_path: Path) -> None:
     found = replace(FOUND, gold=None, policies=without_truth(SFT, PPO), contests=(), ratings=())
-
     assert sentence(tmp_path, found) == ""
 
 
 def test_a_reference_that_is_named_last_is_what_came_of_those_before_it(tmp_path: Path) -> None:
     found = replace(FOUND, policies=(BASE, SFT), contests=(contest("base", 0.12),), ratings=())
-
     assert sentence(tmp_path, found).startswith(
         "sft answers better than base: its win rate by the judge “gold” is 73 % on 400 prompts"
     )
@@ -138,7 +131,6 @@ def test_a_reference_that_is_named_last_is_what_came_of_those_before_it(tmp_path
 def test_the_rows_own_answers_are_nothing_that_was_learnt(tmp_path: Path) -> None:
     written = replace(SFT, name="written", model="written")
     found = replace(FOUND, policies=(SFT, PPO, written))
-
     assert sentence(tmp_path, found).startswith("ppo answers better than sft")
 
 
@@ -163,7 +155,6 @@ def test_a_pipeline_says_what_was_learnt_from_since_the_reference_and_that_promp
     rows(folder, "comparisons", *[pair(f"What is {n}?") for n in range(3)])
     rows(folder, "prompts", {"kind": "prompt", "prompt": "Where?"})
     pipeline = read_pipeline_folder(folder)
-
     assert opening_sentence(pipeline).startswith(
         "After training with 3 comparisons, ppo answers better than sft"
     )
@@ -179,7 +170,6 @@ def test_a_pipeline_says_what_was_learnt_from_since_the_reference_and_that_promp
 
 def test_a_pipeline_without_an_evaluation_has_no_such_sentence(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "half", stages=4)
-
     assert opening_sentence(read_pipeline_folder(folder)) == ""
     assert "4 of 10 stages have ended" in read_page(write_report(folder)).sections["head"]
 
@@ -199,7 +189,6 @@ def drawn(*answered: PromptAnswers) -> list[PromptAnswers]:
 def test_questions_are_of_different_categories_in_an_order_that_has_nothing_to_do_with_the_result() -> None:
     better = [asked(n, 1.0, f"kind {n % 5}") for n in range(40)]
     worse = [asked(n, 0.0, f"kind {n % 5}") for n in range(40)]
-
     assert [row.prompt for row in drawn(*better)] == [row.prompt for row in drawn(*reversed(worse))]
     assert len({row.category for row in drawn(*better)}) == 4
     assert len(drawn(*[asked(n, 1.0, None) for n in range(9)])) == 4
@@ -216,7 +205,6 @@ def test_only_questions_with_unlike_answers_are_drawn_and_the_others_are_counted
     sentence, _ = drawn_questions(
         replace(FOUND, all_answers=(*same, asked(10, 1.0, "fact"))), before="sft", after="ppo"
     )
-
     assert sentence == (
         "On 1 of 11 prompts ppo and sft say different things: ppo's answer is better on 1, worse on 0 and as "
         "good on 0. Here: 1 prompt of these, drawn by a hash of their words and spread over categories."
@@ -236,7 +224,6 @@ def test_a_judges_verdict_stands_beside_an_answer_of_unknown_worth_and_a_long_on
     sentence(tmp_path, found)
     page = read_page(tmp_path / "found" / "report.html")
     words = page.sections["Questions"].replace("\xa0", " ")
-
     assert "ppo ▲ better" in words
     assert "ppo ▼ worse" in words
     assert "20.0 % preferred" in words

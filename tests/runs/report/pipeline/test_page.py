@@ -78,7 +78,6 @@ def test_the_first_look_has_the_finding_its_picture_and_what_to_doubt(page: Page
 
 def test_the_headline_has_every_policy_with_its_intervals(page: Page) -> None:
     said = page.sections["Results"]
-
     for words in (
         "ppo0.800 0.770 to 0.830",
         "66.2 % 62.7 to 69.7",
@@ -101,7 +100,6 @@ def test_the_pipeline_is_drawn_and_told(page: Page, written: Path) -> None:
 
 def test_every_training_stage_has_curves_and_policies_their_way_along_kl(page: Page) -> None:
     titles = [re.sub(r"\s+", " ", title) for title in page.words["h3"]]
-
     assert [title for title in titles if title in ("sft", "reward", "dpo", "grpo", "ppo")] == [
         "sft",
         "reward",
@@ -117,7 +115,6 @@ def test_every_training_stage_has_curves_and_policies_their_way_along_kl(page: P
 def test_samples_stand_side_by_side_with_their_differences_marked(page: Page) -> None:
     assert page.tags["article"] == 24
     said = page.sections["Samples"]
-
     assert "What does the owl of farm 19 eat?" in said
     assert page.words["mark"].count("mice") == 40 + 4
     assert said.count("(the same)") == 20
@@ -127,7 +124,6 @@ def test_samples_stand_side_by_side_with_their_differences_marked(page: Page) ->
 
 def test_what_the_checks_found_and_what_runs_noted_is_said(page: Page) -> None:
     found = page.sections["Checks"]
-
     assert "15 checks. Passed: 5. Failed: 5. Nothing to look at: 5." in found
     assert "To mend it: Set --template." in found
     assert "dpo, grpo, ppo, evaluation: 3 rows were too long and left out." in page.sections["What to doubt"]
@@ -139,7 +135,6 @@ def test_what_the_checks_found_and_what_runs_noted_is_said(page: Page) -> None:
 def test_any_number_leads_back_to_rows_and_code(page: Page, written: Path) -> None:
     origins = page.sections["Lineage"]
     digest = hashlib.sha256((written.parent / "stages/evaluation/policies.json").read_bytes()).hexdigest()
-
     assert f"policies.json {digest[:12]}…" in origins
     assert "version 0.1.0, commit f856f57dabd2" in origins
     ids = {value for _, name, value in page.attributes if name == "id"}
@@ -156,7 +151,6 @@ def test_the_page_stands_alone(written: Path, page: Page) -> None:
     text = written.read_text()
     (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-
     assert not names & {"style", "src", "srcset", "action"}
     assert not {"script", "img", "link", "iframe", "object", "use", "image"} & set(page.tags)
     assert all(link.startswith("#") for link in page.values("a", "href"))
@@ -177,7 +171,6 @@ def test_a_reader_by_ear_or_keyboard_finds_the_way(page: Page) -> None:
 
 def test_the_same_folder_gives_the_same_page(written: Path) -> None:
     before = written.read_bytes()
-
     assert write_report(written.parent).read_bytes() == before
 
 
@@ -185,7 +178,6 @@ def test_what_policies_know_of_their_knowledge_stands_beside_each_other(tmp_path
     known = {"sft": trust(0.03), "ppo": trust(0.12, share(0.09))}
     policies = tuple(replace(one, calibration=known.get(one.name)) for one in FOUND.policies)
     page = read_page(write_report(write_pipeline(tmp_path / "valley", replace(FOUND, policies=policies))))
-
     after = tuple(page.words["h2"])
     assert after[SECTIONS.index("Length and diversity") + 1] == "Calibration of the policies"
     said = page.sections["Calibration of the policies"].replace("\xa0", " ")
@@ -213,7 +205,6 @@ def test_without_a_truth_and_by_several_judges(tmp_path: Path) -> None:
         best_of=None,
     )
     page = read_page(write_report(write_pipeline(tmp_path / "blind", blind)))
-
     assert "By category" not in page.sections
     assert "KL to the reference" not in page.sections
     assert "true worth" not in page.sections["Results"]
@@ -228,7 +219,6 @@ def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(
     written: Path, tmp_path: Path
 ) -> None:
     opened = written.read_text().replace("<details>", "<details open>")
-
     assert measured(opened, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
     assert cut_off(opened, tmp_path) == []
     # Folded parts have no sizes to measure.

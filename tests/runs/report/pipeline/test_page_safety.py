@@ -87,7 +87,6 @@ def harmless(page: Page) -> None:
 def test_words_from_outside_are_shown_and_not_obeyed(attack: str, tmp_path: Path) -> None:
     folder = hostile(tmp_path / "valley", attack)
     page = read_page(write_report(folder))
-
     harmless(page)
     assert len(page.sections["Samples"]) > 1000
     if attack is MARKUP:
@@ -101,7 +100,6 @@ def test_words_from_outside_are_not_obeyed_in_a_comparison(attack: str, tmp_path
     path = folders[1] / "pipeline.yaml"
     path.write_text(path.read_text().replace("seed: 0", f"seed: {json.dumps(attack)}"))
     (tmp_path / "both.html").write_text(comparison_page(read_runs(folders)))
-
     harmless(read_page(tmp_path / "both.html"))
 
 
@@ -112,6 +110,5 @@ def test_no_word_is_so_long_that_the_page_becomes_wider(attack: str, tmp_path: P
     page = (
         write_report(hostile(tmp_path / "valley", attack)).read_text().replace("<details>", "<details open>")
     )
-
     assert measured(page, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
     assert cut_off(page, tmp_path) == []

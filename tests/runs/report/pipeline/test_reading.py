@@ -20,7 +20,6 @@ from tests.runs.report.reward_models.page_zoo import FULL
 
 def test_all_that_was_written_comes_back(tmp_path: Path) -> None:
     story = read_pipeline_folder(write_pipeline(tmp_path / "valley"))
-
     assert story.finished
     assert [stage.name for stage in story.stages] == [*STAGES]
     assert story.evaluation == FOUND
@@ -35,7 +34,6 @@ def test_an_unfinished_pipeline_says_what_is_missing(tmp_path: Path) -> None:
     (folder / "stages" / "reward").mkdir()
     (folder / "stages" / "reward" / "begun.json").write_text("{}")
     story = read_pipeline_folder(folder)
-
     assert [stage.state for stage in story.stages] == ["done"] * 4 + ["begun"] + ["waiting"] * 5
     assert story.stages[-1].needs == ("model", "sft", "dpo", "grpo", "ppo", "reward")
     page = read_page(write_report(folder))
@@ -47,7 +45,6 @@ def test_an_unfinished_pipeline_says_what_is_missing(tmp_path: Path) -> None:
 def test_without_its_config_the_stages_that_are_there_are_shown(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "valley")
     (folder / "pipeline.yaml").unlink()
-
     assert {stage.name for stage in read_pipeline_folder(folder).stages} == {*STAGES}
     assert "Finished" in read_page(write_report(folder)).sections["head"]
 
@@ -55,7 +52,6 @@ def test_without_its_config_the_stages_that_are_there_are_shown(tmp_path: Path) 
 def test_an_evaluation_alone_has_a_page(tmp_path: Path) -> None:
     write_stage(tmp_path / "evaluation")
     (tmp_path / "evaluation" / "stage.json").unlink()
-
     page = read_page(write_folder_report(tmp_path / "evaluation"))
     assert page.sections["head"].startswith("evaluationFinished")
     assert "Samples" in page.sections
@@ -66,7 +62,6 @@ def test_a_training_run_has_its_own_page(tmp_path: Path) -> None:
     page = read_page(
         write_folder_report(folder / "stages" / "sft" / "run", tmp_path / "elsewhere" / "one.html")
     )
-
     assert "Curves" in page.sections
 
 
@@ -96,7 +91,6 @@ def test_a_folder_that_is_nothing_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(file: str, content: str, said: str, tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "valley")
     (folder / file).write_text(content)
-
     with pytest.raises(
         UserError, match=re.compile(f"{file.rsplit('/', maxsplit=1)[-1]}.*{said}|{said}", re.DOTALL)
     ):
@@ -109,7 +103,6 @@ def test_a_figure_that_is_no_number_is_a_gap_and_a_note(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     lines[30]["loss"] = None
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
     page = read_page(write_report(folder))
     assert "loss was not a finite number at step 31" in page.sections["What to doubt"]
 
@@ -118,7 +111,6 @@ def test_a_file_that_was_changed_by_hand_is_doubted(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "valley")
     path = folder / "stages" / "evaluation" / "policies.json"
     path.write_text(path.read_text().replace("0.77", "0.99"))
-
     page = read_page(write_report(folder))
     assert "evaluation: policies.json is not as the stage left it" in page.sections["What to doubt"]
 

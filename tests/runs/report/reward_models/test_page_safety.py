@@ -54,7 +54,6 @@ def hostile(model: str) -> RewardEvaluation:
 def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     alone = read_page(write_reward_page([hostile(ATTACK)], tmp_path / "one.html"))
     both = read_page(write_reward_page([hostile(ATTACK), hostile(f"{ATTACK}2")], tmp_path / "two.html"))
-
     for page in (alone, both):
         assert not {"script", "img", "link", "iframe"} & set(page.tags)
         assert page.sections["Where it is sure and wrong"].count(ATTACK) >= 3
@@ -65,7 +64,6 @@ def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path: Path) -> None:
 def test_the_page_has_no_script_no_style_attribute_and_no_address(tmp_path: Path) -> None:
     path = write_reward_page([FULL, OTHER], tmp_path / "report.html")
     page = read_page(path)
-
     names = {name for _, name, _ in page.attributes}
     assert not names & {"style", "src", "srcset"}
     assert all(target.startswith("#") for target in page.values("a", "href"))
@@ -77,7 +75,6 @@ def test_the_page_has_no_script_no_style_attribute_and_no_address(tmp_path: Path
 
 def test_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path: Path) -> None:
     page = read_page(write_reward_page([FULL, OTHER], tmp_path / "report.html"))
-
     assert page.tags["h1"] == page.tags["main"] == 1
     assert (
         page.tags["figure"] == page.tags["figcaption"] == page.tags["desc"] == len(page.values("svg", "role"))
@@ -98,6 +95,5 @@ def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(
     page = (
         write_reward_page(models, tmp_path / "report.html").read_text().replace("<details>", "<details open>")
     )
-
     assert measured(page, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
     assert cut_off(page, tmp_path) == []

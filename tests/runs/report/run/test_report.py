@@ -47,7 +47,6 @@ def lede(page: Page) -> str:
 def test_a_finished_run_is_told_from_its_head_to_its_commands(tmp_path: Path) -> None:
     run = tmp_path / "first try"
     page = page_of(run, ToyRun(notes=["one row was cut"]))
-
     assert page.words["title"][0] == "first try · plaudit"
     assert page.words["h1"] == ["first try"]
     assert page.words["h2"] == SECTIONS
@@ -66,16 +65,13 @@ def test_a_finished_run_is_told_from_its_head_to_its_commands(tmp_path: Path) ->
 def test_the_date_is_that_of_the_last_word_and_not_of_the_page(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ToyRun(steps=2))
     os.utime(run / "summary.json", (0, 1_700_000_000))
-
     page = read_page(write_report(run))
-
     assert page.words["time"] == ["2023-11-14 at 22:13 UTC"]
     assert page.values("time", "datetime") == ["2023-11-14T22:13:20+00:00"]
 
 
 def test_an_unfinished_run_says_how_far_it_came_and_how_to_go_on(tmp_path: Path) -> None:
     page = page_of(tmp_path / "run", ToyRun(done=40))
-
     assert page.sections["head"].startswith("runNot finished · last figures of ")
     assert lede(page).startswith(
         "40 of 100 steps so far, over 1.6 epochs of 200 rows; held-out loss fell from"
@@ -89,14 +85,12 @@ def test_a_run_that_went_on_after_its_last_word_is_not_finished(tmp_path: Path) 
     sink.open(RunStart(name="run", steps=8, done=4))
     sink.log(StepReport(step=5, steps=8, epoch=2.5, values={"loss": 1.0}, timing={}))
     sink.close(None)
-
     assert read_page(write_report(run)).sections["head"].startswith("runNot finished")
 
 
 def test_the_command_is_the_one_that_the_run_was_started_with(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ToyRun(done=1))
     page = read_page(write_report(run, command="plaudit train preferred"))
-
     assert page.words["pre"][-1].startswith("plaudit train preferred --config ")
 
 
@@ -104,14 +98,12 @@ def test_an_adapter_is_loaded_as_one(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ToyRun(steps=1))
     (run / "model" / "config.json").unlink()
     (run / "model" / "adapter_config.json").write_text("{}")
-
     assert "from peft import AutoPeftModelForCausalLM" in read_page(write_report(run)).words["pre"][-1]
 
 
 def test_before_the_first_step_there_is_a_page_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("model: base\n")
     page = read_page(write_report(tmp_path))
-
     assert lede(page) == "No step has been taken."
     assert page.words["h2"] == SECTIONS
     assert page.sections["Lineage"] == "The run ended before it wrote lineage.json."
@@ -120,7 +112,6 @@ def test_before_the_first_step_there_is_a_page_all_the_same(tmp_path: Path) -> N
 
 def test_a_single_step_is_drawn_as_a_point(tmp_path: Path) -> None:
     page = page_of(tmp_path / "run", ToyRun(steps=1, evaluate_every=1))
-
     assert lede(page) == "1 step over 4.0 epochs of 2 rows; held-out loss was 1.86 at step 1."
     assert page.tags["circle"] == 8
 
@@ -147,13 +138,11 @@ def test_a_single_step_is_drawn_as_a_point(tmp_path: Path) -> None:
 )
 def test_the_sentence_says_which_way_the_loss_went(tmp_path: Path, lines, sentence: str) -> None:
     page = with_figures(tmp_path / "run", *lines)
-
     assert lede(page).partition("; ")[2] == sentence
 
 
 def test_without_held_out_rows_the_training_loss_is_averaged_over_each_end(tmp_path: Path) -> None:
     page = with_figures(tmp_path / "run", *({"loss": 4.0 if at < 10 else 2.0} for at in range(100)))
-
     assert lede(page).endswith(
         "training loss fell from 4.00 to 2.00 (means of the first and the last 10 steps)."
     )
@@ -162,14 +151,12 @@ def test_without_held_out_rows_the_training_loss_is_averaged_over_each_end(tmp_p
 
 def test_rows_are_only_called_the_datas_own_when_the_count_comes_out_even(tmp_path: Path) -> None:
     page = with_figures(tmp_path / "run", {"rows": 8}, {"rows": 8}, {"rows": 3})
-
     assert lede(page) == "3 steps over 1.5 epochs, 19 rows in all."
 
 
 def test_values_that_are_no_numbers_are_gaps_marks_and_notes(tmp_path: Path) -> None:
     values = [2.0, 1.9, math.nan, 1.7, math.inf, 1.5]
     page = with_figures(tmp_path / "run", *({"loss": value} for value in values))
-
     (line,) = [d for d in page.values("path", "d") if "L" in d]
     assert line.count("M") == 3
     assert page.values("path", "class").count("gap") == 2
@@ -179,21 +166,18 @@ def test_values_that_are_no_numbers_are_gaps_marks_and_notes(tmp_path: Path) -> 
 
 def test_a_figure_that_was_never_a_number_says_so_instead_of_drawing(tmp_path: Path) -> None:
     page = with_figures(tmp_path / "run", {"loss": math.nan}, {"loss": math.nan})
-
     assert "Never a finite number." in page.sections["Curves"]
     assert page.tags["svg"] == 0
 
 
 def test_a_spike_turns_the_axis_logarithmic_and_stays_in_sight(tmp_path: Path) -> None:
     page = with_figures(tmp_path / "run", *({"grad_norm": 900.0 if at == 7 else 1.0} for at in range(20)))
-
     assert "The upright axis is logarithmic." in page.sections["Curves"]
     assert "step 8: 900" in page.words["title"]
 
 
 def test_samples_show_the_first_and_the_last_answer_beside_the_expected_one(tmp_path: Path) -> None:
     said = page_of(tmp_path / "run", ToyRun()).sections["What the model said"]
-
     assert said.endswith("Prompt 2Name a fruit.At step 25I am not sureAt step 100A pear.In the dataA pear.")
     assert said.startswith(
         "Prompt 1How do I reset my password?At step 25I am not sureAt step 100Open Settings"
@@ -209,7 +193,6 @@ def test_a_prompt_that_is_asked_twice_is_compared_with_itself_in_order(tmp_path:
             step, [Sample(prompt="Go on.", completion=one), Sample(prompt="Go on.", completion=other)]
         )
     sink.close(None)
-
     said = read_page(write_report(run)).sections["What the model said"]
     assert (
         said
@@ -225,7 +208,6 @@ def test_what_there_is_too_much_of_is_counted_rather_than_shown(tmp_path: Path) 
     sink.open(RunStart(name="run", steps=2))
     sink.sample(1, [Sample(prompt=f"prompt {at}", completion="word " * 10**6) for at in range(15)])
     sink.close(None)
-
     path = write_report(run)
     page = read_page(path)
     assert path.stat().st_size < 100_000
@@ -238,7 +220,6 @@ def test_what_there_is_too_much_of_is_counted_rather_than_shown(tmp_path: Path) 
 
 def test_hashes_are_short_on_the_page_and_whole_in_their_titles(tmp_path: Path) -> None:
     page = page_of(tmp_path / "run", ToyRun(steps=1))
-
     assert page.values("code", "title") == [
         *ORIGIN.data.values(),
         ORIGIN.model,
@@ -253,7 +234,6 @@ def test_a_line_that_a_kill_tore_is_left_out(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ToyRun(done=12))
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 13, "st')
-
     assert lede(read_page(write_report(run))).startswith("12 of 100 steps so far,")
 
 
@@ -274,7 +254,6 @@ def test_a_file_that_something_else_changed_is_named(
 ) -> None:
     (tmp_path / "config.yaml").write_text("model: base\n")
     (tmp_path / name).write_text(content)
-
     with pytest.raises(UserError, match=message):
         write_report(tmp_path)
     assert not (tmp_path / "report.html").exists()
@@ -290,6 +269,5 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, folder: str) -> None
 def test_a_page_is_replaced_whole_and_says_the_same_again(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ToyRun(done=5))
     first = write_report(run).read_bytes()
-
     assert write_report(run).read_bytes() == first
     assert sorted(path.name for path in run.iterdir() if "report" in path.name) == ["report.html"]

@@ -23,5 +23,4 @@ def test_nothing_is_wider_than_a_phone(tmp_path: Path) -> None:
     sink.sample(100, [Sample(prompt="z" * 500, completion="<b>" * 200, expected="مرحبا " * 50)])
     sink.close(None)
     opened = write_report(run).read_text().replace("<details>", "<details open>")
-
     assert measured(opened, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}

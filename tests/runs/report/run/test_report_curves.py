@@ -32,7 +32,6 @@ def column(values: list[float]) -> MetricColumn:
 def test_thinning_keeps_the_ends_the_extremes_the_order_and_the_gaps(values: list[float], most: int) -> None:
     whole = column(values)
     points = thin_points(whole, most)
-
     steps = [step for step, _ in points]
     assert len(points) <= most
     assert steps == sorted(set(steps))
@@ -48,7 +47,6 @@ def test_a_long_noisy_curve_has_a_smooth_line_over_its_faint_points(tmp_path: Pa
     assert all(abs(value - 2) < 0.03 for _, value in smoothed(column(values)))
     assert smoothed(column(values[:30])) == []
     assert math.isnan(smoothed(column([math.nan] * 100))[0][1])
-
     text = write_report(write_run(tmp_path, ToyRun(steps=120))).read_text()
     loss, rate = (
         text.partition(f"<h3>{title} ")[2].partition("</figure>")[0] for title in ("Loss", "Learning")
@@ -65,7 +63,6 @@ def test_a_short_run_is_drawn_in_full() -> None:
 def test_segments_hold_every_number_once_and_nothing_else(values: list[float]) -> None:
     points = list(enumerate(values))
     pieces = list(segments(points))
-
     assert [point for piece in pieces for point in piece] == [p for p in points if not math.isnan(p[1])]
     assert all(after[0][0] - before[-1][0] > 1 for before, after in pairwise(pieces))
 
@@ -106,13 +103,11 @@ def test_a_run_of_a_hundred_thousand_steps_makes_a_small_page_in_little_time(tmp
             line = {**lines[(step - 1) % 100], "step": step, "steps": steps, "epoch": 4 * step / steps}
             file.write(json.dumps({**line, "loss": odd.get(step, line["loss"])}) + "\n")
     (tmp_path / "config.yaml").write_text("model: base\n")
-
     # In a process of its own, without the checks of types that tests run under and users do not.
     command = [sys.executable, "-c", TIMED, str(tmp_path)]
     times_reading = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     path = tmp_path / "report.html"
     page = read_page(path)
-
     # In CPU time, whatever the machine: reading the lines as JSON, which nothing can spare. About 2.4.
     assert times_reading < 8
     assert path.stat().st_size < 200_000

@@ -38,7 +38,6 @@ def vars_of(origin: run_folder.Lineage) -> dict[str, object]:
 
 def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     page = read_page(write_report(hostile_run(tmp_path)))
-
     assert page.words["h1"] == ["<b>'run' & \"co\""]
     assert page.sections["What the model said"] == f"Prompt 1{ATTACK}At step 2{ATTACK}In the data{ATTACK}"
     assert page.sections["Notes"] == f"{ATTACK} (after step 2)"
@@ -50,7 +49,6 @@ def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path: Path) -> None:
 
 def test_the_page_has_no_script_no_style_attribute_and_no_address_of_anything_else(tmp_path: Path) -> None:
     page = read_page(write_report(write_run(tmp_path / "run", ToyRun(notes=["a note"]))))
-
     names = {name for _, name, _ in page.attributes}
     assert not {name for name in names if name.startswith("on")} | (names & {"style", "src", "srcset"})
     assert {target[1:] for target in page.values("a", "href")} == set(page.values("h2", "id"))
@@ -61,7 +59,6 @@ def test_the_policy_lets_in_this_style_sheet_and_nothing_else(tmp_path: Path) ->
     path = write_report(write_run(tmp_path / "run", ToyRun(steps=1)))
     (style,) = re.findall(r"<style>(.*?)</style>", path.read_text(), re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-
     policy = read_page(path).values("meta", "content")[0]
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     assert "url(" not in style
@@ -70,7 +67,6 @@ def test_the_policy_lets_in_this_style_sheet_and_nothing_else(tmp_path: Path) ->
 
 def test_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path: Path) -> None:
     page = read_page(write_report(write_run(tmp_path / "run", ToyRun())))
-
     assert page.values("html", "lang") == ["en"]
     assert page.tags["h1"] == page.tags["main"] == 1
     assert page.tags["figure"] == page.tags["figcaption"] == page.tags["svg"] == 6
