@@ -226,12 +226,7 @@ def test_with_best_of_every_reply_is_the_one_that_the_reward_scores_highest(mode
     [group] = LocalSampler(Path(models[0])).generate_answers([turns], settings, n=5)
     best = max(group, key=lambda one: longer(one.text))
     lines = chat(
-        "w7\n/undo\n",
-        "--model",
-        models[0],
-        "--best-of",
-        "5",
-        "--reward",
+        *("w7\n/undo\n", "--model", models[0], "--best-of", "5", "--reward"),
         "tests.cli.test_sample_command:longer",
     )
     assert lines[2] == f"{best.text}{CUT} (score {longer(best.text):.4g}, the best of 5)"

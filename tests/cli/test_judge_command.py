@@ -166,11 +166,7 @@ def test_a_card_says_what_a_judge_is_worth_and_scales_its_chances(capsys, folder
     card = ("--card", "people.jsonl", "--bootstrap", "50")
     text = run(capsys, "--by", by(server), *card, "--out", "card.json")
     for figure in (
-        "agrees with people",
-        "κ",
-        "both orders agree",
-        "calibration error, scaled",
-        "temperature",
+        *("agrees with people", "κ", "both orders agree", "calibration error, scaled", "temperature"),
     ):
         assert figure in text
     assert "card.json: the card of world letter-1" in text

@@ -15,6 +15,7 @@ from plaudit.rollouts.sampler import SamplingSettings
 from tests.rollouts.talkers import write_talker
 
 SHORT = ("--max-tokens", "5")
+BEST_OF = ("--reward", "exact", "--best-of")
 PAIRS = (("w7", "w9"), ("w7", "w10"), ("w12", "w9"))
 
 
@@ -163,6 +164,21 @@ def test_bad_rows_are_named_when_they_are_left_out(models, tmp_path, capsys):
         (["--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--prompt", "w8", "--device", "gpu"], "device 'gpu'"),
         (["--prompt", "w8", "--modle", "x"], "unknown option --modle; did you mean --model?"),
+        (["--prompt", "w8", "--top-k", "-1"], "top_k -1"),
+        (["--prompt", "w8", "--min-p", "2"], "min_p 2.0"),
+        (["--prompt", "w8", "--stop", ""], "an empty string would end every answer"),
+        *(
+            (["--prompt", "w8", *asked], words)
+            for asked, words in (
+                (["--best-of", "4"], "--best-of needs --reward WORD"),
+                (["--reward", "exact"], "--reward needs --best-of N"),
+                ([*BEST_OF, "1"], "--best-of 1: expected 2 answers or more"),
+                ([*BEST_OF, "4", "--n", "2"], "leave --n out"),
+                ([*BEST_OF, "4", "--temperature", "0"], "at temperature 0 all answers"),
+                (["--best-of", "4", "--reward", "exactly"], "no reward 'exactly'. Did you mean exact?"),
+                (["--best-of", "4", "--reward", "openai:http://h/v1#m"], "As a reward it is judge:openai:"),
+            )
+        ),
     ],
 )
 def test_bad_input_is_refused_in_words(models, capsys, tmp_path, monkeypatch, asked, words):
@@ -203,18 +219,6 @@ def test_every_way_to_leave_tokens_out_reaches_the_sampler(models, capsys):
         assert all(answer.text in text for answer in wanted)
         heard.add(text)
     assert len(heard) == len(ways)
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint_of"),
-    [
-        (("--top-k", "-1"), "top_k -1"),
-        (("--min-p", "2"), "min_p 2.0"),
-        (("--stop", ""), "an empty string would end every answer"),
-    ],
-)
-def test_ways_to_leave_tokens_out_that_cannot_be_are_refused(models, capsys, words, complaint_of):
-    assert complaint_of in complaint(capsys, "--model", models[0], "--prompt", "w7", *words)
 
 
 def longer(answer) -> float:
@@ -274,22 +278,6 @@ def test_best_of_n_asks_the_reward_with_the_answer_of_the_row(models, capsys, tm
         capsys, "--model", models[0], "--data", str(rows), "--best-of", "4", "--reward", "exact", *SHORT
     )
     assert f"{group[2].text} … (cut after 5 tokens) (score 1, the best of 4)" in text
-
-
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (["--best-of", "4"], "--best-of needs --reward WORD"),
-        (["--reward", "exact"], "--reward needs --best-of N"),
-        (["--best-of", "1", "--reward", "exact"], "--best-of 1: expected 2 answers or more"),
-        (["--best-of", "4", "--n", "2", "--reward", "exact"], "leave --n out"),
-        (["--best-of", "4", "--temperature", "0", "--reward", "exact"], "at temperature 0 all answers"),
-        (["--best-of", "4", "--reward", "exactly"], "there is no reward 'exactly'. Did you mean exact?"),
-        (["--best-of", "4", "--reward", "openai:http://127.0.0.1:1/v1#m"], "As a reward it is judge:openai:"),
-    ],
-)
-def test_best_of_n_that_cannot_be_is_refused(models, capsys, asked, words):
-    assert words in complaint(capsys, "--model", models[0], "--prompt", "w8", *asked)
 
 
 def test_best_of_n_without_any_verdict_writes_nothing(models, capsys, tmp_path):

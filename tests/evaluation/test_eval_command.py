@@ -204,12 +204,7 @@ def test_a_judge_on_a_server_judges_pairs_that_people_have_judged(capsys, tmp_pa
     data, out = write_records(OWLS, tmp_path / "owls.jsonl").path, tmp_path / "e"
     with serving(honest) as server:
         words = (
-            judge_word(server, "mouse-lover"),
-            f"{BY_HAND}:shorter",
-            "--data",
-            data,
-            "--out",
-            out,
+            *(judge_word(server, "mouse-lover"), f"{BY_HAND}:shorter", "--data", data, "--out", out),
             *QUICK,
         )
         text = said(capsys, *words)

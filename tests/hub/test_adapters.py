@@ -84,14 +84,7 @@ def test_every_command_takes_an_adapter(made, tmp_path, capsys):
 def test_a_kept_adapter_is_trained_on_and_the_reference_is_what_the_run_began_with(made, tmp_path, capsys):
     adapter, pairs = made / "run" / "adapter", made / "pairs.jsonl"
     still = [
-        "--steps",
-        "1",
-        "--learning-rate",
-        "1e-12",
-        "--batch-size",
-        "4",
-        "--sample.rows",
-        "0",
+        *("--steps", "1", "--learning-rate", "1e-12", "--batch-size", "4", "--sample.rows", "0"),
         "--no-check",
     ]
     train = ["train", "dpo", "--model", str(adapter), "--data", str(pairs), "--reference.kind", "live"]

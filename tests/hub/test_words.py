@@ -52,6 +52,14 @@ def read(word: str) -> list[str]:
     return [str(record.prompt) for record in read_records(word).records]
 
 
+def in_a_process(hub: Hub, home: Path, *words: str) -> str:
+    """What a module says of itself that ends well in a process of its own."""
+    command, env = [sys.executable, "-m", *words], os.environ | environment(hub, home)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 REPOSITORIES = (("models", "base"), ("datasets", "rows"))
 DPO = ("--steps", "2", "--batch-size", "4", "--device", "cpu", "--sample.rows", "0", "--no-check")
 
@@ -68,16 +76,8 @@ def test_a_user_trains_dpo_on_a_hub_model_and_a_hub_data_set_with_one_command(hu
         {"README.md": card, "data/train-00000.jsonl": rows, "pairs.py": b"import os"},
         kind="dataset",
     )
-    command = [sys.executable, "-m", "plaudit", "train", "dpo", "--model", "org/base", "--data", "org/pairs"]
-    done = subprocess.run(
-        [*command, "--out", "run", "--reference.kind", "live", *DPO],
-        env=os.environ | environment(hub, tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    words = ("plaudit", "train", "dpo", "--model", "org/base", "--data", "org/pairs", "--out", "run")
+    said = in_a_process(hub, tmp_path, *words, "--reference.kind", "live", *DPO)
     assert Path("run/model/model.safetensors").is_file()
     lineage = json.loads(Path("run/lineage.json").read_text())
     assert lineage["hub"] == {"org/base": model, "org/pairs": data}
@@ -85,7 +85,7 @@ def test_a_user_trains_dpo_on_a_hub_model_and_a_hub_data_set_with_one_command(hu
     settings = yaml.safe_load(Path("run/config.yaml").read_text())
     assert (settings["model"], settings["data"]) == (f"org/base@{model}", f"org/pairs@{data}:default/train")
     assert not {"pytorch_model.bin", "modeling.py", "pairs.py"} & set(hub.downloads)
-    assert f"org/base: commit {model} of the hub" in done.stderr
+    assert f"org/base: commit {model} of the hub" in said
 
 
 @pytest.mark.slow
@@ -389,26 +389,10 @@ def test_rows_split_names_the_split_of_a_data_set(hub, base):
 def test_of_several_ranks_the_first_downloads_and_all_take_the_same_commit(hub, base, tmp_path):
     commit = hub.put("org/base", files_of(base))
     hub.put("org/rows", {"train.jsonl": lines(demonstrations(12))}, kind="dataset")
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "plaudit",
-    ]
-    words = ["train", "sft", "--model", "org/base", "--data", "org/rows", "--out", "run", "--steps", "1"]
-    done = subprocess.run(
-        [*launch, *words, "--batch-size", "2", "--device", "cpu", "--sample.rows", "0", "--no-check"],
-        env=os.environ | environment(hub, tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=180,
-    )
-    assert done.returncode == 0, done.stderr
+    launch = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "plaudit")
+    words = ("train", "sft", "--model", "org/base", "--data", "org/rows", "--out", "run", "--steps", "1")
+    more = ("--batch-size", "2", "--device", "cpu", "--sample.rows", "0", "--no-check")
+    in_a_process(hub, tmp_path, *launch, *words, *more)
     assert json.loads(Path("run/lineage.json").read_text())["hub"]["org/base"] == commit
     assert hub.downloads.count("config.json") == 1
     asked = [line for line in hub.asked if "/revision/main" in line]

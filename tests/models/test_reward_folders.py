@@ -44,16 +44,7 @@ from tests.models.reward_zoo import (
 from tests.models.zoo import PLAIN, PLAIN_ATTENTION, RECURRENT, VOCABULARY, build, examples
 
 FAMILIES = [
-    "llama",
-    "qwen2",
-    "qwen3",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "mistral",
-    "gpt2",
-    "phi",
-    "phi3",
+    *("llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "mistral", "gpt2", "phi", "phi3"),
     "gptneox",
 ]
 FAMILIES += ["olmo2", "mixtral", "gpt_oss"]
@@ -176,14 +167,8 @@ def test_only_the_pooling_that_transformers_knows_is_said_to_be_its_own(tmp_path
     assert len(facts.pop("vocabulary")) == 64
     assert facts == {"pooling": "mean", "offset": 0.0, "scale": 1.0}
     assert sorted(path.name for path in folder.iterdir()) == [
-        "README.md",
-        "chat_template.jinja",
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-        "plaudit_reward.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
+        *("README.md", "chat_template.jinja", "config.json", "generation_config.json"),
+        *("model.safetensors", "plaudit_reward.json", "tokenizer.json", "tokenizer_config.json"),
     ]
 
 

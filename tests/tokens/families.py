@@ -5,44 +5,8 @@ from __future__ import annotations
 from tests.tokens.families_bracketed import DEEPSEEK, GEMMA, LLAMA2, MISTRAL
 from tests.tokens.families_headed import CHATML, LLAMA3, MARKED, THINKING, UNENDED_LAST
 from tests.tokens.families_odd import CHANNELS, DROPS, ENDLESS, PHI, WORDS, ZEPHYR
-from tests.tokens.family import Expected, Family, folder
 
 FAMILIES = (
-    CHATML,
-    THINKING,
-    LLAMA2,
-    LLAMA3,
-    GEMMA,
-    MISTRAL,
-    PHI,
-    CHANNELS,
-    DEEPSEEK,
-    ZEPHYR,
-    MARKED,
-    ENDLESS,
-    DROPS,
-    UNENDED_LAST,
-    WORDS,
+    *(CHATML, THINKING, LLAMA2, LLAMA3, GEMMA, MISTRAL, PHI, CHANNELS, DEEPSEEK, ZEPHYR, MARKED),
+    *(ENDLESS, DROPS, UNENDED_LAST, WORDS),
 )
-
-__all__ = [
-    "CHANNELS",
-    "CHATML",
-    "DEEPSEEK",
-    "DROPS",
-    "ENDLESS",
-    "FAMILIES",
-    "GEMMA",
-    "LLAMA2",
-    "LLAMA3",
-    "MARKED",
-    "MISTRAL",
-    "PHI",
-    "THINKING",
-    "UNENDED_LAST",
-    "WORDS",
-    "ZEPHYR",
-    "Expected",
-    "Family",
-    "folder",
-]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -63,22 +64,19 @@ def test_counts_of_an_example() -> None:
     assert example.trained_tokens == 3
 
 
-def test_a_prompt_without_tokens_is_refused_by_row() -> None:
-    with pytest.raises(UserError, match=r"a\.jsonl:3: the prompt has no tokens.*write a prompt"):
-        Example(prompt=(), completions=(_answer(2),), origin="a.jsonl:3")
-
-
-def test_a_completion_without_tokens_is_refused() -> None:
-    with pytest.raises(UserError, match="at least one token"):
-        Completion(ids=(), mask=(), finished=True)
-
-
-def test_a_mask_of_another_length_is_refused() -> None:
-    with pytest.raises(UserError, match="2 tokens has a mask of 3"):
-        Completion(ids=(1, 2), mask=(True, True, True), finished=True)
-
-
-@pytest.mark.parametrize("examples", [[], [Example(prompt=(1,), completions=())]])
-def test_a_batch_without_completions_is_refused(examples: list[Example]) -> None:
-    with pytest.raises(UserError, match="at least one completion"):
-        batch_of(examples)
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (
+            lambda: Example(prompt=(), completions=(_answer(2),), origin="a.jsonl:3"),
+            r"a\.jsonl:3: the prompt has no tokens.*write a prompt",
+        ),
+        (_answer, "at least one token"),
+        (lambda: Completion(ids=(1, 2), mask=(True,) * 3, finished=True), "2 tokens has a mask of 3"),
+        (lambda: batch_of([]), "at least one completion"),
+        (lambda: batch_of([Example(prompt=(1,), completions=())]), "at least one completion"),
+    ],
+)
+def test_what_no_model_can_score_is_refused(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        make()

@@ -59,12 +59,8 @@ def test_a_single_answer_is_trained_with_its_end(encoders, family: Family) -> No
 
 
 @each_family
-def test_every_answer_of_a_conversation_is_trained(encoders, family: Family) -> None:
+def test_every_answer_of_a_conversation_is_trained_or_the_last_alone(encoders, family: Family) -> None:
     check(encoders["all"], Demonstration(prompt=user_turn("Hi."), completion=LONGER), family.all)
-
-
-@each_family
-def test_only_the_last_answer_is_trained(encoders, family: Family) -> None:
     check(encoders["last"], Demonstration(prompt=user_turn("Hi."), completion=LONGER), family.last)
 
 

@@ -84,12 +84,7 @@ def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
     quick = [f"{step}.{what}" for step in direct for what in ("steps=1", "batch_size=4")]
     checks = [f"{step}.check=false" for step in (*STEPS, "truth", "reward")]
     changes = [
-        "crowd.n=12",
-        "lovers.n=12",
-        "reward.epochs=1",
-        "evaluation.best_of=5",
-        *small,
-        *quick,
+        *("crowd.n=12", "lovers.n=12", "reward.epochs=1", "evaluation.best_of=5", *small, *quick),
         *checks,
     ]
     seen = EXERCISE.analyse(really(EXERCISE, tmp_path, changes))

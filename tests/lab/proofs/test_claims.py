@@ -66,16 +66,7 @@ def shifted(name, **settings):
 
 
 CAUGHT_BY_BETA = (
-    "dpo",
-    "ipo",
-    "ipo-mean",
-    "robust-dpo",
-    "f-dpo",
-    "r-dpo",
-    "dpo-norm",
-    "cdpo",
-    "exo",
-    "simpo",
+    *("dpo", "ipo", "ipo-mean", "robust-dpo", "f-dpo", "r-dpo", "dpo-norm", "cdpo", "exo", "simpo"),
 )
 ABSOLUTE = ("sppo", "bco", "bco-pair")
 

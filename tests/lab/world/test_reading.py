@@ -142,15 +142,7 @@ def test_the_prompt_may_be_a_conversation():
 
 def test_every_best_answer_is_read_without_a_fault():
     faults = (
-        "hedge",
-        "flattery",
-        "padding",
-        "mark",
-        "repeat",
-        "shout",
-        "nonsense",
-        "idle",
-        "compliance",
+        *("hedge", "flattery", "padding", "mark", "repeat", "shout", "nonsense", "idle", "compliance"),
         "evasion",
     )
     for question in questions():

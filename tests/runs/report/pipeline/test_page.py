@@ -17,22 +17,9 @@ from tests.runs.report.pipeline.pipelines import FOUND, contest, share, trust, w
 from tests.runs.report.read_page import Page, read_page
 
 SECTIONS = (
-    "Four questions",
-    "Results",
-    "What to doubt",
-    "Win rates",
-    "By category",
-    "Samples",
-    "Training curves",
-    "KL to the reference",
-    "Reward-model accuracy",
-    "Calibration of the reward",
-    "Biases of the reward",
-    "Length and diversity",
-    "Checks",
-    "Stages",
-    "Lineage",
-    "Reproduce",
+    *("Four questions", "Results", "What to doubt", "Win rates", "By category", "Samples"),
+    *("Training curves", "KL to the reference", "Reward-model accuracy", "Calibration of the reward"),
+    *("Biases of the reward", "Length and diversity", "Checks", "Stages", "Lineage", "Reproduce"),
 )
 
 

@@ -18,14 +18,9 @@ from tests.runs.report.read_page import Page, read_page
 from tests.runs.report.reward_models.page_zoo import BARE, FULL, OTHER
 
 SECTIONS = [
-    "Where it is right",
-    "Calibration of the reward",
-    "Biases of the reward",
-    "What a policy would make of it",
-    "RewardBench",
-    "Where it is sure and wrong",
-    "What was left out",
-    "How it was made",
+    *("Where it is right", "Calibration of the reward", "Biases of the reward"),
+    *("What a policy would make of it", "RewardBench", "Where it is sure and wrong"),
+    *("What was left out", "How it was made"),
 ]
 
 
