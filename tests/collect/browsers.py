@@ -9,7 +9,6 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from plaudit.collect.adding import add_tasks
 from plaudit.collect.app.pages import Site
 from plaudit.collect.app.server import make_app
 from plaudit.collect.people import join_project, make_invite
@@ -214,7 +213,7 @@ def desk_of(make_desk: MakeDesk, kind: str, count: int = 1, **settings: Any) -> 
     bodies = [{**TASKS[kind], "metadata": {"n": n}} for n in range(count)]
     if TASKS[kind]["prompt"]:
         bodies = [{**body, "prompt": f"{body['prompt']} ({n})"} for n, body in enumerate(bodies)]
-    desk.store.write(add_tasks, "p", bodies, actor="o1")
+    desk.add(bodies)
     return desk
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import Any
 
 from sqlalchemy import event
 
-from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.adding import Added, add_tasks, set_project
 from plaudit.collect.answering import submit_answer
 from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.project import Project
-from plaudit.collect.store import LabelStore, open_store
+from plaudit.collect.store import LabelStore, Receipt, open_store
 from tools.postgres import Cluster, postgres_programs
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -55,12 +55,17 @@ def pair_body(number: int, **more: Any) -> dict[str, Any]:
 class Desk:
     """A project with some tasks and people, and short words for what they do."""
 
-    def __init__(self, where: str | Path, *, tasks: int = 4, **settings: Any) -> None:
+    def __init__(
+        self, where: str | Path, *, tasks: int | Sequence[dict[str, Any]] = 4, **settings: Any
+    ) -> None:
         self.clock = Clock()
         self.store: LabelStore = open_store(where, clock=self.clock, create=True)
         self.store.write(set_project, Project(name="p", **settings), actor="o1")
         if tasks:
-            self.store.write(add_tasks, "p", [pair_body(number) for number in range(tasks)], actor="o1")
+            self.add([pair_body(number) for number in range(tasks)] if isinstance(tasks, int) else tasks)
+
+    def add(self, bodies: Sequence[dict[str, Any]]) -> Added:
+        return self.store.write(add_tasks, "p", bodies, actor="o1")
 
     def people(self, count: int) -> list[str]:
         secret = self.store.write(make_invite, "p", uses=count, actor="o1")
@@ -71,11 +76,12 @@ class Desk:
         assert isinstance(found, Lease), found
         return found
 
+    def submit(self, person: str, lease: Lease, key: str, label: object, **more: Any) -> Receipt:
+        return self.store.write(submit_answer, "p", person, lease.assignment, key, label, **more)
+
     def answer(self, person: str, strength: int = -1) -> Lease:
         lease = self.lease(person)
-        self.store.write(
-            submit_answer, "p", person, lease.assignment, secrets.token_hex(4), {"strength": strength}
-        )
+        self.submit(person, lease, secrets.token_hex(4), {"strength": strength})
         return lease
 
     def better(self, lease: Lease) -> int:

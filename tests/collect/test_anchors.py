@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plaudit.collect.adding import add_tasks, set_project
-from plaudit.collect.answering import submit_answer
+from plaudit.collect.adding import set_project
 from plaudit.collect.app.pages import Form
 from plaudit.collect.app.setting import settings_from_form
 from plaudit.collect.export import export
@@ -21,8 +20,7 @@ TASK: dict[str, Any] = {"prompt": "Name a fruit.", "candidates": [{"text": "Pear
 
 def test_ratings_go_out_with_the_words_of_their_levels(on_both: MakeDesk, tmp_path: Path) -> None:
     anchors = (("Poor", "Adequate", "Excellent"), ())
-    desk = on_both(tasks=0, ask="rate", aspects=("clear", "overall"), anchors=anchors)
-    desk.store.write(add_tasks, "p", [TASK], actor="o1")
+    desk = on_both(tasks=[TASK], ask="rate", aspects=("clear", "overall"), anchors=anchors)
     (person,) = desk.people(1)
     lease = desk.lease(person)
     is_pear = [text == "Pear." for text in lease.shown["answers"]]
@@ -30,7 +28,7 @@ def test_ratings_go_out_with_the_words_of_their_levels(on_both: MakeDesk, tmp_pa
         "clear": [3 if pear else 1 for pear in is_pear],
         "overall": [4 if pear else None for pear in is_pear],
     }
-    desk.store.write(submit_answer, "p", person, lease.assignment, "k", {"points": points})
+    desk.submit(person, lease, "k", {"points": points})
     export(desk.store, "p", tmp_path / "rows.jsonl")
     read = [replace(record, origin="") for record in read_records(tmp_path / "rows.jsonl").records]
     shared: dict[str, Any] = {"prompt": "Name a fruit.", "annotator": "a1", "group": "people"}

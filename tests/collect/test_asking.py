@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from plaudit.collect.adding import add_tasks, adjudicate, close_task
-from plaudit.collect.answering import submit_answer
+from plaudit.collect.adding import adjudicate, close_task
 from plaudit.collect.asking import People, task_body
 from plaudit.collect.progress import project_tasks, store_faults
 from plaudit.collect.project import Project
@@ -59,8 +58,7 @@ def test_a_task_of_another_prompt_or_answer_is_another(on_both: MakeDesk) -> Non
 
 
 def test_tasks_whose_answer_is_known_are_not_what_was_asked(on_both: MakeDesk) -> None:
-    desk = on_both(tasks=0)
-    desk.store.write(add_tasks, "p", [{**task_body(PAIRS[0]), "gold": {"better": 0}}], actor="o1")
+    desk = on_both(tasks=[{**task_body(PAIRS[0]), "gold": {"better": 0}}])
     (own,) = people_of(desk).ask([task_body(PAIRS[0])])
     assert [task["purpose"] for task in desk.store.read(project_tasks, "p") if task["id"] == own] == ["work"]
 
@@ -97,13 +95,11 @@ def test_what_is_missing_is_counted_of_these_tasks_alone(on_both: MakeDesk) -> N
     for person in (a, b):
         for _ in range(5):
             lease = desk.lease(person)
-            desk.store.write(
-                submit_answer, "p", person, lease.assignment, f"k-{lease.assignment}", {"strength": 1}
-            )
+            desk.submit(person, lease, f"k-{lease.assignment}", {"strength": 1})
     assert missing(people, ids) == 4, "each said the right one of the screen, so all are divided"
     for _ in range(5):
         lease = desk.lease(c)
-        desk.store.write(submit_answer, "p", c, lease.assignment, f"k-{lease.assignment}", {"strength": 1})
+        desk.submit(c, lease, f"k-{lease.assignment}", {"strength": 1})
     assert missing(people, ids) == 0
 
 
@@ -133,7 +129,7 @@ def test_people_are_a_judge_whose_verdicts_take_days(on_both: MakeDesk) -> None:
     for say in (None, 0, 2, 2):
         lease = desk.lease(ada)
         label: dict[str, Any] = {"none": True} if say is None else {"strength": say and desk.better(lease)}
-        desk.store.write(submit_answer, "p", ada, lease.assignment, f"k-{lease.assignment}", label)
+        desk.submit(ada, lease, f"k-{lease.assignment}", label)
     found = judge.verdicts(PAIRS, 0)
     said = sorted(-1.0 if verdict is None else first_probability(verdict) for verdict in found)
     assert said == [-1.0, 0.5, 1.0, 1.0], "the right answer was preferred, which is the first"
@@ -151,9 +147,9 @@ def test_several_labels_are_one_verdict_of_their_shares(on_both: MakeDesk) -> No
     people.ask([task_body(PAIRS[0])])
     first, second = desk.people(2)
     lease = desk.lease(first)
-    desk.store.write(submit_answer, "p", first, lease.assignment, "k", {"strength": desk.better(lease)})
+    desk.submit(first, lease, "k", {"strength": desk.better(lease)})
     lease = desk.lease(second)
-    desk.store.write(submit_answer, "p", second, lease.assignment, "k", {"strength": 0})
+    desk.submit(second, lease, "k", {"strength": 0})
     (verdict,) = people.verdicts(PAIRS[:1], 0)
     assert verdict is not None
     assert (first_probability(verdict), verdict.annotator, verdict.group) == (0.75, "people", "people")

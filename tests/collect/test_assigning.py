@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from sqlalchemy import event
 
-from plaudit.collect.adding import add_tasks, close_task, set_project
+from plaudit.collect.adding import close_task, set_project
 from plaudit.collect.answering import skip_task, submit_answer, undo_answer
 from plaudit.collect.assigning import (
     Annotator,
@@ -153,10 +153,10 @@ def test_the_database_says_the_same(
     for candidate_body, author in zip(body["candidates"], task.get("authors", ()), strict=False):
         candidate_body["source"] = {"annotator": author}
     twins = [{**pair_body(10 + n), "prompt": body["prompt"]} for n in range(task.get("prompt_visits", 0))]
-    desk.store.write(add_tasks, "p", twins, actor="o1")
+    desk.add(twins)
     for _ in twins:
         desk.answer(one)
-    desk.store.write(add_tasks, "p", [body], actor="o1")
+    desk.add([body])
     desk.store.write(
         set_preferences, "p", one, declined=person.get("declined", ()), languages=person.get("languages", ())
     )
@@ -232,14 +232,14 @@ def test_a_key_of_an_answer_asks_for_no_task(make_desk: MakeDesk) -> None:
     desk = make_desk()
     (one,) = desk.people(1)
     lease = desk.lease(one, "n")
-    desk.store.write(submit_answer, "p", one, lease.assignment, "s", {"strength": 1})
+    desk.submit(one, lease, "s", {"strength": 1})
     with pytest.raises(KeyConflictError):
         desk.store.write(next_task, "p", one, "s")
     for key in ("", " ", "a\0b", "\ud800", "x" * 201):
         with pytest.raises(FieldError, match="key"):
             desk.store.write(next_task, "p", one, key)
         with pytest.raises(FieldError, match="key"):
-            desk.store.write(submit_answer, "p", one, lease.assignment, key, {"strength": 1})
+            desk.submit(one, lease, key, {"strength": 1})
 
 
 @pytest.mark.one_in(2)
@@ -256,7 +256,7 @@ def test_what_can_be_no_id_is_not_there(on_both: MakeDesk, word: str) -> None:
 
 def test_whoever_skipped_too_many_items_to_qualify_has_not_failed(make_desk: MakeDesk) -> None:
     desk = make_desk(tasks=1, qualify_n=2, qualify_floor=0.1)
-    desk.store.write(add_tasks, "p", [pair_body(9, gold={"better": 0}, qualify=True)], actor="o1")
+    desk.add([pair_body(9, gold={"better": 0}, qualify=True)])
     (one,) = desk.people(1)
     desk.store.write(skip_task, "p", one, desk.lease(one).assignment, "s", "unclear")
     assert desk.store.write(next_task, "p", one) == Nothing(reason="done")
@@ -280,10 +280,10 @@ def test_an_undone_answer_that_came_too_late_takes_nobodys_place(on_both: MakeDe
     late = desk.lease(slow)
     desk.clock.advance(minutes=31)
     held = desk.lease(quick)
-    desk.store.write(submit_answer, "p", slow, late.assignment, "1", {"strength": 1})
+    desk.submit(slow, late, "1", {"strength": 1})
     desk.store.write(undo_answer, "p", slow, late.assignment, "2")
-    desk.store.write(submit_answer, "p", slow, late.assignment, "3", {"strength": 1})
-    desk.store.write(submit_answer, "p", quick, held.assignment, "1", {"strength": 1})
+    desk.submit(slow, late, "3", {"strength": 1})
+    desk.submit(quick, held, "1", {"strength": 1})
     assert [label["surplus"] for label in labels_of(desk)] == [True, False]
     assert desk.store.read(store_faults) == []
 
@@ -304,7 +304,7 @@ def test_a_closed_task_counts_on(make_desk: MakeDesk) -> None:
     desk.store.write(skip_task, "p", other, held.assignment, "s", "broken")
     status = desk.store.read(project_status, "p")
     assert (status.wanted, status.labels, status.leased) == (0, 0, 1)
-    desk.store.write(submit_answer, "p", one, answered.assignment, "again", {"strength": 1})
+    desk.submit(one, answered, "again", {"strength": 1})
     assert desk.store.read(project_status, "p").surplus == 1
     assert desk.store.read(store_faults) == []
 
@@ -323,7 +323,7 @@ def steps_of_next(desk: Desk, person: str, times: int) -> list[int]:
         steps[0] = 0
         lease = desk.lease(person, f"n{number}")
         taken.append(steps[0])
-        desk.store.write(submit_answer, "p", person, lease.assignment, f"s{number}", {"strength": 1})
+        desk.submit(person, lease, f"s{number}", {"strength": 1})
     return taken
 
 
@@ -332,10 +332,13 @@ def test_next_takes_no_more_steps_of_many_tasks_than_of_few(make_desk: MakeDesk,
     """Also where a share of gold is set and there is none, and where most tasks do not suit the person."""
     most = list[int]()
     for tasks in (150, 3_000):
-        desk = make_desk(tmp_path / f"{tasks}.db", tasks=0, overlap=2, gold_share=0.2, repeat=0.1)
         bodies = [pair_body(n, priority=5.0, category="grim") for n in range(tasks // 100)]
-        desk.store.write(
-            add_tasks, "p", [*bodies, *(pair_body(n + 10_000) for n in range(tasks))], actor="o1"
+        desk = make_desk(
+            tmp_path / f"{tasks}.db",
+            tasks=[*bodies, *(pair_body(n + 10_000) for n in range(tasks))],
+            overlap=2,
+            gold_share=0.2,
+            repeat=0.1,
         )
         (one,) = desk.people(1)
         desk.store.write(set_preferences, "p", one, declined=["grim"])

@@ -12,7 +12,6 @@ from plaudit.collect.answering import (
     revise_answer,
     save_draft,
     skip_task,
-    submit_answer,
     undo_answer,
 )
 from plaudit.collect.desk import Lease, Nothing, next_task
@@ -39,7 +38,7 @@ def test_a_lease_ends_by_the_clock_and_late_work_is_surplus(on_both: MakeDesk) -
     late = desk.lease(slow)
     desk.clock.advance(minutes=31)
     desk.answer(quick)
-    desk.store.write(submit_answer, "p", slow, late.assignment, "k", {"strength": 1})
+    desk.submit(slow, late, "k", {"strength": 1})
     status = desk.store.read(project_status, "p")
     assert (status.labels, status.surplus, status.missing) == (1, 1, 0)
     assert desk.store.read(store_faults) == []
@@ -50,7 +49,7 @@ def test_late_work_takes_the_place_where_it_is_still_free(make_desk: MakeDesk) -
     slow, other = desk.people(2)
     late = desk.lease(slow)
     desk.clock.advance(hours=3)
-    desk.store.write(submit_answer, "p", slow, late.assignment, "k", {"strength": 1})
+    desk.submit(slow, late, "k", {"strength": 1})
     assert desk.store.read(project_status, "p").labels == 1
     assert desk.store.write(next_task, "p", other) == Nothing(reason="done")
 
@@ -61,8 +60,8 @@ def test_late_work_is_surplus_while_another_holds_the_only_place(make_desk: Make
     late = desk.lease(slow)
     desk.clock.advance(minutes=31)
     held = desk.lease(other)
-    desk.store.write(submit_answer, "p", slow, late.assignment, "k", {"strength": 1})
-    desk.store.write(submit_answer, "p", other, held.assignment, "k", {"strength": 1})
+    desk.submit(slow, late, "k", {"strength": 1})
+    desk.submit(other, held, "k", {"strength": 1})
     status = desk.store.read(project_status, "p")
     assert (status.labels, status.surplus) == (1, 1)
 
@@ -85,11 +84,11 @@ def test_the_same_words_under_the_same_key_give_the_first_receipt(desk: Desk) ->
     (one,) = desk.people(1)
     lease = desk.lease(one, "lease-key")
     assert desk.lease(one, "lease-key") == lease
-    first = desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 2})
+    first = desk.submit(one, lease, "k", {"strength": 2})
     desk.clock.advance(days=3)
-    assert desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 2}) == first
+    assert desk.submit(one, lease, "k", {"strength": 2}) == first
     with pytest.raises(KeyConflictError):
-        desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": -2})
+        desk.submit(one, lease, "k", {"strength": -2})
     assert desk.store.read(project_status, "p").labels == 1
 
 
@@ -97,7 +96,7 @@ def test_two_people_may_use_the_same_key(make_desk: MakeDesk) -> None:
     desk = make_desk(overlap=2, tasks=1)
     for person in desk.people(2):
         lease = desk.lease(person, "1")
-        desk.store.write(submit_answer, "p", person, lease.assignment, "2", {"strength": -1})
+        desk.submit(person, lease, "2", {"strength": -1})
     assert desk.store.read(project_status, "p").labels == 2
 
 
@@ -121,10 +120,10 @@ def test_divided_people_are_joined_by_more_up_to_the_limit_and_then_a_reviewer(o
     for person, better in ((one, True), (two, False)):
         lease = desk.lease(person)
         strength = desk.better(lease) * (1 if better else -1)
-        desk.store.write(submit_answer, "p", person, lease.assignment, "k", {"strength": strength})
+        desk.submit(person, lease, "k", {"strength": strength})
     assert desk.store.read(project_status, "p").missing == 1
     lease = desk.lease(three)
-    desk.store.write(submit_answer, "p", three, lease.assignment, "k", {"strength": 0})
+    desk.submit(three, lease, "k", {"strength": 0})
     assert desk.store.read(project_status, "p").tasks == {"review": 1}
     (waiting,) = desk.store.read(review_queue, "p")
     words = str({key: value for key, value in waiting.items() if key != "body"})
@@ -145,7 +144,7 @@ def test_undo_opens_the_lease_again_and_revise_replaces(make_desk: MakeDesk) -> 
     again = desk.store.write(next_task, "p", one)
     assert isinstance(again, Lease)
     assert again.assignment == lease.assignment
-    desk.store.write(submit_answer, "p", one, lease.assignment, "second", {"strength": 3})
+    desk.submit(one, lease, "second", {"strength": 3})
     desk.store.write(revise_answer, "p", one, lease.assignment, "r", {"strength": -3, "why": "looked again"})
     (label,) = desk.store.read(own_history, "p", one)
     assert label["label"]["strength"] == -3
@@ -181,9 +180,7 @@ def test_a_person_holds_eight_leases_at_most(make_desk: MakeDesk) -> None:
 @pytest.mark.slow
 def test_gold_comes_in_its_share_and_never_counts(make_desk: MakeDesk) -> None:
     desk = make_desk(tasks=150, gold_rows="gold.jsonl", gold_share=0.3)
-    desk.store.write(
-        add_tasks, "p", [pair_body(1000 + n, gold={"better": 0}) for n in range(100)], actor="o1"
-    )
+    desk.add([pair_body(1000 + n, gold={"better": 0}) for n in range(100)])
     (one,) = desk.people(1)
     for _ in range(120):
         desk.answer(one)
@@ -213,15 +210,13 @@ def test_a_repeated_item_comes_after_fifty_answers_in_the_other_order(make_desk:
 def test_whoever_qualifies_works_and_whoever_does_not_is_told(make_desk: MakeDesk) -> None:
     desk = make_desk(tasks=3, qualify_n=25, qualify_rows="first.jsonl")
     items = [pair_body(500 + n, gold={"better": 0}, qualify=True) for n in range(25)]
-    desk.store.write(add_tasks, "p", items, actor="o1")
+    desk.add(items)
     good, bad = desk.people(2)
     for person, sign in ((good, 1), (bad, -1)):
         for number in range(25):
             lease = desk.lease(person)
             strength = sign * desk.better(lease)
-            desk.store.write(
-                submit_answer, "p", person, lease.assignment, str(number), {"strength": strength}
-            )
+            desk.submit(person, lease, str(number), {"strength": strength})
     assert isinstance(desk.store.write(next_task, "p", good), Lease)
     assert desk.store.write(next_task, "p", bad) == Nothing(reason="failed")
     standings = {row["pseudonym"]: row["standing"] for row in desk.store.read(project_people, "p")}
@@ -238,7 +233,7 @@ def test_a_suspended_person_is_given_nothing_and_may_send_nothing(make_desk: Mak
     desk.store.write(set_standing, "p", one, "suspended", reason="clicks left", actor="r1")
     assert desk.store.write(next_task, "p", one) == Nothing(reason="suspended")
     with pytest.raises(NotYoursError):
-        desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
+        desk.submit(one, lease, "k", {"strength": 1})
 
 
 def test_nobody_judges_own_text_or_a_declined_category_or_a_prompt_too_often(make_desk: MakeDesk) -> None:
@@ -247,7 +242,7 @@ def test_nobody_judges_own_text_or_a_declined_category_or_a_prompt_too_often(mak
     own = pair_body(1)
     own["candidates"][0]["source"] = {"annotator": one}
     twin = {**pair_body(2), "prompt": own["prompt"]}
-    desk.store.write(add_tasks, "p", [own, pair_body(3, category="grim"), twin], actor="o1")
+    desk.add([own, pair_body(3, category="grim"), twin])
     desk.store.write(set_preferences, "p", one, declined=["grim"])
     assert desk.answer(one).shown["answers"] != []
     assert desk.store.write(next_task, "p", one) == Nothing(reason="done")
@@ -255,12 +250,12 @@ def test_nobody_judges_own_text_or_a_declined_category_or_a_prompt_too_often(mak
 
 
 def test_what_an_annotator_is_given_tells_nothing_else(make_desk: MakeDesk) -> None:
-    desk = make_desk(tasks=0, gold_rows="gold.jsonl", gold_share=1.0)
-    desk.store.write(
-        add_tasks,
-        "p",
-        [pair_body(1, gold={"better": 0}, metadata={"x": "hidden"}, method="d-optimal", probability=0.25)],
-        actor="o1",
+    desk = make_desk(
+        tasks=[
+            pair_body(1, gold={"better": 0}, metadata={"x": "hidden"}, method="d-optimal", probability=0.25)
+        ],
+        gold_rows="gold.jsonl",
+        gold_share=1.0,
     )
     (one,) = desk.people(1)
     words = repr(desk.lease(one).shown)
@@ -283,9 +278,9 @@ def test_words_of_another_project_are_not_found(make_desk: MakeDesk) -> None:
 def test_one_wrong_task_refuses_all_and_says_which(make_desk: MakeDesk) -> None:
     desk = make_desk(tasks=0)
     with pytest.raises(FieldError, match="task 2"):
-        desk.store.write(add_tasks, "p", [pair_body(1), {"kind": "rank"}, pair_body(2)], actor="o1")
+        desk.add([pair_body(1), {"kind": "rank"}, pair_body(2)])
     assert desk.store.read(project_status, "p").tasks == {}
-    added = desk.store.write(add_tasks, "p", [pair_body(1), pair_body(1), pair_body(2)], actor="o1")
+    added = desk.add([pair_body(1), pair_body(1), pair_body(2)])
     assert (added.added, added.repeated) == (2, 1)
 
 
@@ -306,7 +301,7 @@ def test_a_label_takes_few_statements(on_both: MakeDesk) -> None:
     said, engine = statements_of(desk.store), desk.store.database.engine
     lease = desk.lease(one)
     asked = len(said)
-    desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
+    desk.submit(one, lease, "k", {"strength": 1})
     # Each is a way to a server and back while nobody else can write; and each is planned there once.
     assert (asked, len(said) - asked) <= (11, 10), "\n".join(said)
     if engine.dialect.name == "postgresql":

@@ -190,15 +190,14 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
 
 
 def desk_of(make_desk: MakeDesk, kind: str, body: dict[str, Any], **settings: Any) -> tuple[Desk, str]:
-    desk = make_desk(tasks=0, ask=kind, **settings)
-    desk.store.write(add_tasks, "p", [body], actor="o1")
+    desk = make_desk(tasks=[body], ask=kind, **settings)
     (person,) = desk.people(1)
     return desk, person
 
 
 def say(desk: Desk, person: str, what: Say, key: str = "k") -> Lease:
     lease = desk.lease(person)
-    desk.store.write(submit_answer, "p", person, lease.assignment, key, what(lease.shown))
+    desk.submit(person, lease, key, what(lease.shown))
     return lease
 
 
@@ -242,7 +241,7 @@ def test_what_says_nothing_of_the_answers_is_counted_and_no_row(make_desk: MakeD
 
 
 def give(desk: Desk, person: str, lease: Lease, key: str, strength: int) -> None:
-    desk.store.write(submit_answer, "p", person, lease.assignment, key, {"strength": strength})
+    desk.submit(person, lease, key, {"strength": strength})
 
 
 def crowded(make_desk: MakeDesk) -> Desk:
@@ -273,7 +272,7 @@ def crowded(make_desk: MakeDesk) -> Desk:
             desk.store.write(skip_task, "p", person, lease.assignment, lease.assignment, "unclear")
         give(desk, person, lease, "k", desk.better(lease))
     give(desk, two, held[two, 3], "k3", desk.better(held[two, 3]))
-    desk.store.write(add_tasks, "p", [pair_body(50, gold={"better": 0})], actor="o1")
+    desk.add([pair_body(50, gold={"better": 0})])
     settings = desk.store.project("p")
     desk.store.write(set_project, replace(settings, gold_share=1.0, guidelines="Be fair."), actor="o1")
     desk.answer(one)
@@ -393,7 +392,7 @@ def test_an_export_at_a_position_is_the_one_that_was_made_then(on_both: MakeDesk
         for person in (one, two):
             lease = desk.lease(person)
             label = {"strength": 1, "why": f"my cousin wrote number {number}"}
-            desk.store.write(submit_answer, "p", person, lease.assignment, f"k{number}", label)
+            desk.submit(person, lease, f"k{number}", label)
             if number % 2:
                 desk.store.write(revise_answer, "p", person, lease.assignment, f"r{number}", {"strength": -3})
         desk.store.write(add_tasks, "q", [pair_body(number)], actor="o1")
@@ -500,7 +499,7 @@ def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(make_desk: M
     (one,) = desk.people(1)
     desk.store.write(set_preferences, "p", one, declined=["war, since my home was bombed"])
     lease = desk.lease(one)
-    desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1, "why": "ada"})
+    desk.submit(one, lease, "k", {"strength": 1, "why": "ada"})
     erase_person(desk.store, "p", one, actor="o1")
     (erased,) = [event.body for event in desk.store.events() if event.kind == "erased"]
     assert erased is not None

@@ -13,8 +13,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from plaudit.collect.adding import add_tasks
-from plaudit.collect.answering import own_history, submit_answer
+from plaudit.collect.answering import own_history
 from plaudit.collect.app import pages
 from plaudit.collect.app.api import ENDPOINTS, PREFIX, Endpoint
 from plaudit.collect.app.pages import Page, form_token
@@ -129,7 +128,7 @@ class Everybody:
             lease = desk.lease(person)
             kind = lease.shown["kind"]
             if kind not in CONVERSATIONS:
-                desk.store.write(submit_answer, "p", person, lease.assignment, "k", LABELS[kind])
+                desk.submit(person, lease, "k", LABELS[kind])
                 desk.lease(person)
         assignments = [
             row["assignment"] for row in desk.store.read(own_history, "p", self.people["annotator"], 9)
@@ -233,7 +232,7 @@ def test_no_form_is_a_fault_of_the_server(tmp_path: Path, ask: str) -> None:
 @pytest.mark.slow
 def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk) -> None:
     desk = make_desk(overlap=3)
-    desk.store.write(add_tasks, "p", [pair_body(9, gold={"better": 0})], actor="o1")
+    desk.add([pair_body(9, gold={"better": 0})])
     with served(desk) as api, Wire(api.url) as wire:
 
         @settings(max_examples=400, deadline=None)

@@ -189,7 +189,7 @@ def test_what_an_annotator_receives_tells_no_secrets(make_desk: MakeDesk) -> Non
         for n in range(6)
     ]
     rows += [pair_body(n, gold={"better": 0}, method="uncertain-method", score=0.25) for n in range(20, 26)]
-    desk.store.write(add_tasks, "p", rows, actor="o1")
+    desk.add(rows)
     received = bytearray()
     with served(desk) as api:
         ada, bob = api.person("Ada"), api.person("Bob")

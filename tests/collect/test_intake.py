@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plaudit.collect import adding
-from plaudit.collect.answering import submit_answer, take_in
+from plaudit.collect.answering import take_in
 from plaudit.collect.asking import People, task_body
 from plaudit.collect.export import export
 from plaudit.collect.intake import Intake, Known, read_intake
@@ -392,7 +392,7 @@ def test_the_next_person_sees_the_other_order_and_the_cap_holds(tmp_path: Path, 
     # The last place is held in the app, so a second file gets none.
     other = written(tmp_path, [people_row(1, "first", annotator="Ben")])
     assert take_file_in(desk.store, other) == (0, 1, 0, 1)
-    desk.store.write(submit_answer, "p", late, lease.assignment, "k", {"strength": 1})
+    desk.submit(late, lease, "k", {"strength": 1})
     assert desk.store.read(project_status, "p").labels == 2
     assert desk.store.read(project_status, "p").surplus == 1
     assert desk.store.read(store_faults) == []
@@ -512,7 +512,7 @@ def test_a_file_of_an_earlier_round_answers_what_was_asked_already(
     person = desk.people(1)[0]
     lease = desk.lease(person)
     assert lease.task == ids[1]
-    desk.store.write(submit_answer, "p", person, lease.assignment, "k", {"none": True})
+    desk.submit(person, lease, "k", {"none": True})
     found = people.verdicts(tasks, 0)
     assert [None if one is None else one.probability for one in found] == [1.0, None, 0.0]
     assert desk.store.read(store_faults) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plaudit.collect.adding import add_tasks, close_task, set_project
+from plaudit.collect.adding import close_task, set_project
 from plaudit.collect.answering import FLAG_REASONS, SKIP_REASONS, own_history
 from plaudit.collect.app.render import LANGUAGES, words
 from plaudit.collect.kinds import KINDS
@@ -93,12 +93,7 @@ def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(make_des
 
 def test_no_page_tells_models_gold_or_others_labels(make_desk: MakeDesk) -> None:
     desk = make_desk(tasks=2, overlap=2, gold_share=0.5)
-    desk.store.write(
-        add_tasks,
-        "p",
-        [{**TASKS["pair"], "prompt": "Gold?", "gold": {"better": 1}, "metadata": {"secret": 1}}],
-        actor="o1",
-    )
+    desk.add([{**TASKS["pair"], "prompt": "Gold?", "gold": {"better": 1}, "metadata": {"secret": 1}}])
     first, second = signed_in(desk.store, "Ada"), signed_in(desk.store, "Bob")
     for browser, why in ((first, "Adas words"), (second, "Bobs words")):
         for _ in range(3):
@@ -235,7 +230,7 @@ def test_how_qualifying_ended_is_told_with_figures(
 ) -> None:
     desk = make_desk(tasks=1, qualify_n=2, qualify_floor=floor)
     items = [{**TASKS["pair"], "prompt": f"Q{n}?", "gold": {"better": 0}, "qualify": True} for n in range(2)]
-    desk.store.write(add_tasks, "p", items, actor="o1")
+    desk.add(items)
     browser = signed_in(desk.store)
     page = browser.get("/label")
     assert "Qualification: 0 of 2" in page.words
@@ -258,8 +253,7 @@ def test_a_break_is_proposed_after_fifty_minutes_with_a_way_on(pairs: Desk) -> N
 
 
 def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(make_desk: MakeDesk) -> None:
-    desk = make_desk(tasks=0, upsetting=("war",))
-    desk.store.write(add_tasks, "p", [{**TASKS["pair"], "category": "war"}], actor="o1")
+    desk = make_desk(tasks=[{**TASKS["pair"], "category": "war"}], upsetting=("war",))
     browser = signed_in(desk.store)
     page = browser.get("/label")
     assert '<details class="blur">' in page.html
@@ -278,14 +272,13 @@ def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(make_de
         "areas": ["law", "cooking", "tea"],
     }
     assert 'value="war" checked' in done.html
-    desk.store.write(add_tasks, "p", [{**TASKS["pair"], "prompt": "Another?", "category": "war"}], actor="o1")
+    desk.add([{**TASKS["pair"], "prompt": "Another?", "category": "war"}])
     assert "Nothing left to do" in browser.get("/label").words
 
 
 def test_markdown_is_shown_where_the_project_says_so(make_desk: MakeDesk) -> None:
     body = {"prompt": "**Why?**", "candidates": [{"text": "*a* <b>x</b>"}, {"text": "b"}]}
-    desk = make_desk(tasks=0, text="markdown")
-    desk.store.write(add_tasks, "p", [body], actor="o1")
+    desk = make_desk(tasks=[body], text="markdown")
     html = signed_in(desk.store).get("/label").html
     assert "<strong>Why?</strong>" in html
     assert "<em>a</em> &lt;b&gt;x" in html

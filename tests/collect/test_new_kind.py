@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.collect.adding import add_tasks
 from plaudit.collect.app.render import environment
 from plaudit.collect.export import export
 from plaudit.collect.kinds import KINDS
@@ -73,9 +72,8 @@ def amend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_kind_is_a_file_and_a_template(amend: str, tmp_path: Path, make_desk: MakeDesk) -> None:
-    desk = make_desk(ask=amend, tasks=0)
     task = {"prompt": "How old is the sea?", "candidates": [{"text": "Four billion"}]}
-    desk.store.write(add_tasks, "p", [task], actor="o1")
+    desk = make_desk(ask=amend, tasks=[task])
     browser = signed_in(desk.store)
     page = browser.get("/label")
     assert "How old is the sea?" in page.words

@@ -4,8 +4,6 @@ import secrets
 
 import pytest
 
-from plaudit.collect.adding import add_tasks
-from plaudit.collect.answering import submit_answer
 from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.own import completion_code, guidelines_read, qualification, read_guidelines
 from plaudit.collect.people import Panel, join_project, look_at_invite, make_invite, set_standing
@@ -18,9 +16,7 @@ def _answer_all(desk: Desk, person: str, *, right: bool = True) -> int:
     answered = 0
     while isinstance(found := desk.store.write(next_task, "p", person, secrets.token_hex(4)), Lease):
         strength = desk.better(found) * (1 if right else -1)
-        desk.store.write(
-            submit_answer, "p", person, found.assignment, secrets.token_hex(4), {"strength": strength}
-        )
+        desk.submit(person, found, secrets.token_hex(4), {"strength": strength})
         answered += 1
     return answered
 
@@ -59,7 +55,7 @@ def test_the_code_is_shown_once_there_is_nothing_left_to_do_and_stands_in_no_eve
     assert desk.store.read(completion_code, "p", person) is None
     held = desk.lease(person)
     assert desk.store.read(completion_code, "p", person) is None
-    desk.store.write(submit_answer, "p", person, held.assignment, "k", {"strength": 1})
+    desk.submit(person, held, "k", {"strength": 1})
     assert desk.store.read(completion_code, "p", person) is None
     _answer_all(desk, person)
     assert desk.store.read(completion_code, "p", person) == "C1X7"
@@ -93,15 +89,13 @@ def test_who_came_by_no_panel_has_no_code(on_both: MakeDesk) -> None:
 def test_a_person_learns_how_qualifying_ended_and_nothing_before(on_both: MakeDesk, right: bool) -> None:
     desk = on_both(tasks=1, qualify_n=8)
     items = [pair_body(100 + number, gold={"better": 0}, qualify=True) for number in range(8)]
-    desk.store.write(add_tasks, "p", items, actor="o1")
+    desk.add(items)
     (person,) = desk.people(1)
     assert desk.store.read(qualification, "p", person).state == "running"
     for _ in range(7):
         held = desk.lease(person)
         strength = desk.better(held) * (1 if right else -1)
-        desk.store.write(
-            submit_answer, "p", person, held.assignment, secrets.token_hex(4), {"strength": strength}
-        )
+        desk.submit(person, held, secrets.token_hex(4), {"strength": strength})
     found = desk.store.read(qualification, "p", person)
     assert (found.state, found.answered, found.right, found.lower) == ("running", 7, 0, 0)
     _answer_all(desk, person, right=right)

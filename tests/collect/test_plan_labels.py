@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.collect.answering import submit_answer
 from plaudit.collect.progress import project_status
 from plaudit.collect.verbs.plan import SECONDS, LabellingRequest, labelling_cost
 from tests.collect.desks import Desk, MakeDesk
@@ -48,9 +47,7 @@ def worked(desk: Desk, seconds: list[float]) -> Desk:
     (person,) = desk.people(1)
     for number, taken in enumerate(seconds):
         lease = desk.lease(person)
-        desk.store.write(
-            submit_answer, "p", person, lease.assignment, f"k{number}", {"strength": -1}, seconds=taken
-        )
+        desk.submit(person, lease, f"k{number}", {"strength": -1}, seconds=taken)
     return desk
 
 

@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import insert
 
 from plaudit.collect import tables
-from plaudit.collect.adding import add_tasks
-from plaudit.collect.answering import add_note, own_history, report_task, save_draft, skip_task, submit_answer
+from plaudit.collect.answering import add_note, own_history, report_task, save_draft, skip_task
 from plaudit.collect.people import (
     Panel,
     issue_token,
@@ -38,7 +37,7 @@ def _somebody(desk: Desk) -> str:
     person = joined.pseudonym
     desk.store.write(open_session, "p", person)
     lease = desk.lease(person)
-    desk.store.write(submit_answer, "p", person, lease.assignment, "k1", {"strength": 2, "why": WROTE})
+    desk.submit(person, lease, "k1", {"strength": 2, "why": WROTE})
     desk.store.write(add_note, "p", person, lease.assignment, "k2", WROTE)
     desk.store.write(report_task, "p", person, lease.assignment, "k3", "other", WROTE)
     desk.store.write(set_preferences, "p", person, declined=[WROTE])
@@ -51,7 +50,7 @@ def _somebody(desk: Desk) -> str:
 
 def test_everything_about_a_person_is_handed_out_without_secrets_and_checks(on_both: MakeDesk) -> None:
     desk = on_both(gold_share=1.0)
-    desk.store.write(add_tasks, "p", [pair_body(77, gold={"better": 0})], actor="o1")
+    desk.add([pair_body(77, gold={"better": 0})])
     other = join_project(
         desk.store, desk.store.write(make_invite, "p", actor="o1"), "Somebody Else"
     ).pseudonym
@@ -121,16 +120,14 @@ def test_where_somebody_reads_on_it_is_reported_that_words_are_still_in_a_file(
 
 def test_the_pay_sheet_counts_all_work_and_computes_nothing(on_both: MakeDesk) -> None:
     desk = on_both(tasks=5, gold_share=0.5)
-    desk.store.write(add_tasks, "p", [pair_body(77, gold={"better": 0})], actor="o1")
+    desk.add([pair_body(77, gold={"better": 0})])
     secret = desk.store.write(make_invite, "p", uses=2, actor="o1")
     evil = '=HYPERLINK("http://evil.example","click")'
     first, second = (join_project(desk.store, secret, name).pseudonym for name in (evil, "Ada, B."))
     late = desk.lease(second)
     for _ in range(3):
         lease = desk.lease(first)
-        desk.store.write(
-            submit_answer, "p", first, lease.assignment, lease.assignment, {"strength": 1}, seconds=20.5
-        )
+        desk.submit(first, lease, lease.assignment, {"strength": 1}, seconds=20.5)
     desk.store.write(skip_task, "p", second, late.assignment, "k", "unclear")
     rows = desk.store.read(pay_rows, "p")
     one, two = rows

@@ -41,8 +41,7 @@ def qualifying(number: int) -> dict[str, Any]:
 def trial(make_desk: MakeDesk, rights: dict[str, int], **settings: Any) -> Desk:
     """People who answered so many of the qualifying questions rightly, and flagged as well."""
     asked = {"qualify_n": QUESTIONS, "qualify_floor": 0.0, **settings}
-    desk = make_desk(tasks=0, **asked)
-    desk.store.write(add_tasks, "p", [qualifying(number) for number in range(QUESTIONS)], actor="o1")
+    desk = make_desk(tasks=[qualifying(number) for number in range(QUESTIONS)], **asked)
     secret = desk.store.write(make_invite, "p", uses=len(rights), actor="o1")
     for name, right in rights.items():
         person = join_project(desk.store, secret, name).pseudonym
@@ -56,7 +55,7 @@ def trial(make_desk: MakeDesk, rights: dict[str, int], **settings: Any) -> Desk:
                     ["harmful"] if shown == (first_is_right == good) else [] for shown in (True, False)
                 ],
             }
-            desk.store.write(submit_answer, "p", person, lease.assignment, f"k{number}", label)
+            desk.submit(person, lease, f"k{number}", label)
     return desk
 
 
@@ -148,8 +147,7 @@ def test_who_is_still_qualifying_or_did_nothing_known_is_not_ranked(
     ]
     assert found.decisions == ()
     assert [note.partition(" ")[0] for note in found.notes] == ["comparisons", "flags", "demonstrations"]
-    asked = make_desk(tmp_path / "more.db", tasks=0, qualify_n=2)
-    asked.store.write(add_tasks, "p", [qualifying(1), qualifying(2)], actor="o1")
+    asked = make_desk(tmp_path / "more.db", tasks=[qualifying(1), qualifying(2)], qualify_n=2)
     (person,) = asked.people(1)
     asked.answer(person)
     (halfway,) = screen(asked.store, "p").people

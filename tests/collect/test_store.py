@@ -13,8 +13,8 @@ from sqlalchemy import text
 
 from plaudit.cli.main import main
 from plaudit.collect import tables
-from plaudit.collect.adding import add_tasks, set_project
-from plaudit.collect.answering import add_note, own_history, submit_answer
+from plaudit.collect.adding import set_project
+from plaudit.collect.answering import add_note, own_history
 from plaudit.collect.desk import next_task
 from plaudit.collect.log import Entry
 from plaudit.collect.people import identity_of, issue_token, join_project, make_invite, record_refusal, revoke
@@ -43,9 +43,7 @@ def worked(make_desk: MakeDesk) -> tuple[Desk, list[str]]:
         for _ in range(3):
             desk.answer(person)
     lease = desk.lease(people[2])
-    desk.store.write(
-        submit_answer, "p", people[2], lease.assignment, "k", {"strength": 1, "why": "my cousin wrote it"}
-    )
+    desk.submit(people[2], lease, "k", {"strength": 1, "why": "my cousin wrote it"})
     desk.store.write(add_note, "p", people[2], lease.assignment, "n", "I live next to the author")
     return desk, people
 
@@ -145,11 +143,10 @@ def test_an_erased_person_leaves_clicks_and_no_words(on_both: MakeDesk) -> None:
 
 
 def test_a_written_answer_goes_with_its_author(make_desk: MakeDesk) -> None:
-    desk = make_desk(tasks=0, ask="write")
-    desk.store.write(add_tasks, "p", [{"kind": "write", "prompt": "Greet me."}], actor="o1")
+    desk = make_desk(tasks=[{"kind": "write", "prompt": "Greet me."}], ask="write")
     (one,) = desk.people(1)
     lease = desk.lease(one)
-    desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"answer": "Good morning from Ada"})
+    desk.submit(one, lease, "k", {"answer": "Good morning from Ada"})
     erase_person(desk.store, "p", one, actor="o1")
     assert desk.store.read(store_faults) == []
     assert desk.store.read(project_status, "p").labels == 0
@@ -198,7 +195,7 @@ def test_a_clock_that_was_set_back_makes_no_event_older(make_desk: MakeDesk) -> 
     desk.clock.now = NOON - timedelta(minutes=50)
     lease = desk.lease(one)
     assert lease.until > "2026-03-01T12:29"
-    desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
+    desk.submit(one, lease, "k", {"strength": 1})
     times = [event.at for event in desk.store.events()]
     assert times == sorted(times)
     assert desk.store.read(store_faults) == []
@@ -234,7 +231,7 @@ def test_what_a_wrong_clock_gave_holds_nothing_once_it_is_right(on_both: MakeDes
         desk.store.write(Transaction.record, failed)
     with pytest.raises(TooOftenError):
         sign_in(desk.store, "p", "Ada", "a horse in the rain")
-    desk.store.write(submit_answer, "p", two, lease.assignment, "k", {"strength": 1})
+    desk.submit(two, lease, "k", {"strength": 1})
     assert desk.store.read(store_faults) == []
     assert len(desk.store.read(clock_notes)) == 1
 
@@ -249,10 +246,10 @@ def test_a_full_disk_is_said_and_loses_nothing(make_desk: MakeDesk) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     big = [pair_body(n, metadata={"text": "x" * 50_000}) for n in range(50, 60)]
     with pytest.raises(StoreUnavailableError, match="the disk is full"):
-        desk.store.write(add_tasks, "p", big, actor="o1")
+        desk.add(big)
     assert desk.store.position() == before
     desk.store.database.close()
-    assert desk.store.write(add_tasks, "p", big, actor="o1").added == 10
+    assert desk.add(big).added == 10
     assert desk.store.read(store_faults) == []
 
 
@@ -295,14 +292,14 @@ def test_a_database_that_is_gone_for_a_while_is_said_and_comes_back(
     desk = make_desk(cluster.database())
     (one,) = desk.people(1)
     lease = desk.lease(one)
-    first = desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1})
+    first = desk.submit(one, lease, "k", {"strength": 1})
     cluster.stop("immediate")
     try:
         with pytest.raises(StoreUnavailableError, match="send it again"):
             desk.store.write(next_task, "p", one)
     finally:
         cluster.start()
-    assert desk.store.write(submit_answer, "p", one, lease.assignment, "k", {"strength": 1}) == first
+    assert desk.submit(one, lease, "k", {"strength": 1}) == first
     assert desk.store.read(store_faults) == []
 
 
@@ -407,9 +404,9 @@ def test_an_aspect_keeps_its_levels_while_there_are_labels(make_desk: MakeDesk, 
     settings = desk.store.project("p")
     three = replace(settings, anchors=(("Bad", "Fair", "Good"),))
     desk.store.write(set_project, three, actor="o1")
-    desk.store.write(add_tasks, "p", [{"prompt": "?", "candidates": [{"text": "a"}]}], actor="o1")
+    desk.add([{"prompt": "?", "candidates": [{"text": "a"}]}])
     (one,) = desk.people(1)
-    desk.store.write(submit_answer, "p", one, desk.lease(one).assignment, "k", {"points": {"tone": [3]}})
+    desk.submit(one, desk.lease(one), "k", {"points": {"tone": [3]}})
     desk.store.write(set_project, replace(three, anchors=(("Rude", "Plain", "Kind"),)), actor="o1")
     desk.store.write(
         set_project,

@@ -9,7 +9,6 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from plaudit.collect.adding import add_tasks
 from plaudit.collect.answers import values_of
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.desk import Lease, next_task
@@ -75,7 +74,7 @@ def office(folder: Path, kind: str, *, tasks: int = 2, **settings: Any) -> Itera
             given["talks_to"] = f"{model.url.removesuffix('/score')}/v1#chatty"
         desk = Desk(folder / "labels.db", tasks=0, ask=kind, **given)
         stack.enter_context(closing(desk.store))
-        desk.store.write(add_tasks, "p", [body(kind, number) for number in range(tasks)], actor="o1")
+        desk.add([body(kind, number) for number in range(tasks)])
         server = stack.enter_context(serve_in_background(desk.store))
         yield Office(desk, server.url, kind)
 

@@ -200,12 +200,11 @@ def labelled(
     make_desk: MakeDesk, ask: str, body: dict[str, Any], labels: list[Any], **settings: Any
 ) -> Quality:
     """Two people on one task of a kind."""
-    desk = make_desk(tasks=0, ask=ask, overlap=len(labels), **settings)
-    desk.store.write(add_tasks, "p", [body], actor="o1")
+    desk = make_desk(tasks=[body], ask=ask, overlap=len(labels), **settings)
     for person, label in zip(desk.people(len(labels)), labels, strict=True):
         lease = desk.lease(person)
         given = label(lease.shown) if callable(label) else label
-        desk.store.write(submit_answer, "p", person, lease.assignment, "k", given)
+        desk.submit(person, lease, "k", given)
     return quality(desk.store, "p")
 
 
@@ -268,17 +267,10 @@ def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDe
     desk = make_desk(tasks=0, ask="rate", repeat=0.5)
     (person,) = desk.people(1)
     bodies = [{**FRUITS, "prompt": f"A fruit, {number}?"} for number in range(80)]
-    desk.store.write(add_tasks, "p", bodies, actor="o1")
+    desk.add(bodies)
     while isinstance(lease := desk.store.write(next_task, "p", person), Lease):
         points = [{"Pear.": 5, "Fig.": None, "Car.": 1}[text] for text in lease.shown["answers"]]
-        desk.store.write(
-            submit_answer,
-            "p",
-            person,
-            lease.assignment,
-            f"k{lease.assignment}",
-            {"points": {"overall": points}},
-        )
+        desk.submit(person, lease, f"k{lease.assignment}", {"points": {"overall": points}})
     (card,) = quality(desk.store, "p").annotators
     assert card.consistency.n > 0
     assert card.consistency.value == 1.0
@@ -304,9 +296,8 @@ def test_another_version_of_the_guidelines_has_a_row_of_its_own(make_desk: MakeD
 
 
 def test_tasks_that_a_score_chose_are_no_sample_of_all(make_desk: MakeDesk) -> None:
-    desk = make_desk(tasks=0, overlap=2)
     bodies = [pair_body(0, method="random"), pair_body(1, method="d-optimal", probability=0.2)]
-    desk.store.write(add_tasks, "p", bodies, actor="o1")
+    desk = make_desk(tasks=bodies, overlap=2)
     for person in desk.people(2):
         for _ in bodies:
             desk.answer(person)
