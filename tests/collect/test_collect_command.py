@@ -74,16 +74,8 @@ def answer_all(where: str = "labels.db", project: str = "helpful", most: int = 1
             lease = store.write(next_task, project, person, f"n{number}")
             if not isinstance(lease, Lease):
                 return number
-            strength = 2 if "I think" in lease.shown["answers"][0] else -2
-            store.write(
-                submit_answer,
-                project,
-                person,
-                lease.assignment,
-                f"s{number}",
-                {"strength": strength},
-                seconds=4,
-            )
+            label = {"strength": 2 if "I think" in lease.shown["answers"][0] else -2}
+            store.write(submit_answer, project, person, lease.assignment, f"s{number}", label, seconds=4)
         return most
 
 

@@ -148,13 +148,8 @@ def test_undo_opens_the_lease_again_and_revise_replaces(make_desk: MakeDesk) -> 
     desk.store.write(revise_answer, "p", one, lease.assignment, "r", {"strength": -3, "why": "looked again"})
     (label,) = desk.store.read(own_history, "p", one)
     assert label["label"]["strength"] == -3
-    assert [event.kind for event in desk.store.events() if event.subject == lease.assignment] == [
-        "leased",
-        "answered",
-        "revised",
-        "answered",
-        "revised",
-    ]
+    kinds = [event.kind for event in desk.store.events() if event.subject == lease.assignment]
+    assert kinds == ["leased", "answered", "revised", "answered", "revised"]
     assert desk.store.read(store_faults) == []
 
 

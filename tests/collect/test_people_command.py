@@ -56,15 +56,8 @@ def _store() -> closing[LabelStore]:
 def _label(store: LabelStore, person: str) -> None:
     lease = store.write(next_task, "helpful", person, "k")
     assert isinstance(lease, Lease)
-    store.write(
-        submit_answer,
-        "helpful",
-        person,
-        lease.assignment,
-        "k2",
-        {"strength": 1, "why": "clearer"},
-        seconds=90,
-    )
+    label = {"strength": 1, "why": "clearer"}
+    store.write(submit_answer, "helpful", person, lease.assignment, "k2", label, seconds=90)
 
 
 def test_everybody_is_listed_with_what_they_did(run: Run) -> None:

@@ -166,14 +166,8 @@ def written(desk: Desk) -> dict[str, str]:
         for number in range(3):
             lease = store.write(next_task, "w", person, f"{name}{number}")
             assert isinstance(lease, Lease)
-            store.write(
-                submit_answer,
-                "w",
-                person,
-                lease.assignment,
-                f"k{name}{number}",
-                {"answer": f"Hi from {name}"},
-            )
+            label = {"answer": f"Hi from {name}"}
+            store.write(submit_answer, "w", person, lease.assignment, f"k{name}{number}", label)
     return authors
 
 

@@ -408,10 +408,7 @@ def test_an_aspect_keeps_its_levels_while_there_are_labels(make_desk: MakeDesk, 
     (one,) = desk.people(1)
     desk.submit(one, desk.lease(one), "k", {"points": {"tone": [3]}})
     desk.store.write(set_project, replace(three, anchors=(("Rude", "Plain", "Kind"),)), actor="o1")
-    desk.store.write(
-        set_project,
-        replace(three, aspects=("tone", "form"), anchors=(*three.anchors, ("Bad", "Good"))),
-        actor="o1",
-    )
+    more = replace(three, aspects=("tone", "form"), anchors=(*three.anchors, ("Bad", "Good")))
+    desk.store.write(set_project, more, actor="o1")
     with pytest.raises(UserError, match="labels of tone on 3 levels, which 2 levels would change"):
         desk.store.write(set_project, settings, actor="o1")

@@ -198,17 +198,6 @@ def test_a_session_that_ended_while_somebody_typed_costs_no_word(
 
 
 @pytest.mark.slow
-def test_what_was_typed_is_there_again_after_the_window_was_shut(place: Office, seat: Seat) -> None:
-    choose(seat.page)
-    write_why(seat.page, "half a thought")
-    seat.page.close()
-    seat.page = seat.context.new_page()
-    seat.go("/label")
-    expect(seat.page.locator("textarea[name=why]")).to_have_value("half a thought")
-    expect(seat.page.locator('input[name=strength][value="-2"]')).to_be_checked()
-
-
-@pytest.mark.slow
 def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place: Office, seat: Seat) -> None:
     choose(seat.page)
     write_why(seat.page, "thought for long")

@@ -156,6 +156,8 @@ def test_what_was_typed_is_there_after_a_closed_window(tmp_path: Path, open_seat
         seat.page.keyboard.press("7")
         seat.page.locator("details.why summary").click()
         seat.page.locator("textarea[name=why]").fill("A long thought")
+        seat.page.close()
+        seat.page = seat.context.new_page()
         seat.context.set_offline(False)
         seat.go("/label")
         assert chosen(seat.page) == "3"
